@@ -1,0 +1,2 @@
+//! Experiments behind every figure that Tidegate claims.
+fn main() {}

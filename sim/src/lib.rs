@@ -1,0 +1,1 @@
+//! An engine model of vLLM.
