@@ -1,1 +1,7 @@
-//! Tidegate.
+//! Tidegate: as many calls to each model as it can take right now.
+
+pub mod config;
+pub mod error;
+
+pub use config::Config;
+pub use error::{Error, ErrorKind, Reason};

@@ -1,0 +1,218 @@
+//! What a gate is configured with, after defaults were filled in and everything was checked.
+//!
+//! These are plain values: units are in the types (`Duration`), ranges are enforced where a file, a dict or a builder is
+//! turned into them ([`super::parse`]), so the rest of the core never meets an impossible setting.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whether the gate acts, only measures, or stands aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Decides and acts (the default).
+    #[default]
+    Enforce,
+    /// Measures and says what it would have done, changing nothing: no call waits, is refused or is retried.
+    Observe,
+    /// Hands every call straight to the transport. Set by `TIDEGATE=off` as well.
+    Off,
+}
+
+/// What a target does with a call that finds no free slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// Queue it; when its wait budget runs out, fail with 504 (the default).
+    #[default]
+    Wait,
+    /// Refuse at once with 429.
+    Refuse,
+}
+
+/// The whole configuration of a gate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// See [`Mode`]. Default: enforce.
+    pub mode: Mode,
+    /// Targets in the order of the file: the first that matches a request takes it.
+    pub targets: Vec<TargetConfig>,
+    /// What a target that nobody configured gets (one for each origin, credential and model seen).
+    pub default_target: TargetConfig,
+    /// Named tools.
+    pub tools: BTreeMap<String, ToolConfig>,
+    /// Connection settings shared by every target.
+    pub transport: TransportConfig,
+}
+
+/// One target: something with a capacity of its own that model calls go to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetConfig {
+    /// The name in metrics, errors and snapshots.
+    pub name: Arc<str>,
+    /// Which requests are this target's.
+    pub matches: TargetMatch,
+    /// The most slots (1 to 65,536). Default 64.
+    pub cap: usize,
+    /// The most calls that may wait, per tenant (0 to 1,000,000). Default 10,000.
+    pub queue: usize,
+    /// The wait budget: the longest a call may wait while the target is open. Default: none (the deadline bounds it).
+    pub wait: Option<Duration>,
+    /// Default: [`OnFull::Wait`].
+    pub on_full: OnFull,
+    /// The longest a whole call may take, waiting, retries and stream included. Default 600 s.
+    pub deadline: Duration,
+    /// The longest from sending an attempt to its first token (or, unstreamed, its response head). Default: none.
+    pub first_token: Option<Duration>,
+    /// The longest silence between chunks while the reader asks for one. Default 120 s.
+    pub idle: Option<Duration>,
+    /// How long a reader may leave a chunk unasked-for before it loses its slot. Default 300 s.
+    pub stall: Option<Duration>,
+    /// The TTFT objective: what goodput counts against. Default: none.
+    pub ttft: Option<Duration>,
+    /// Seconds of waiting that raise a call by one lane. Default 30 s.
+    pub aging: Duration,
+    /// See [`RetryConfig`].
+    pub retry: RetryConfig,
+    /// What tenants that are not named get.
+    pub default_tenant: TenantConfig,
+    /// Named tenants.
+    pub tenants: BTreeMap<Arc<str>, TenantConfig>,
+}
+
+/// Which requests belong to a target. An empty list matches everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TargetMatch {
+    /// Base URLs: scheme, host, port, and a path prefix (`https://api.openai.com/v1`).
+    pub urls: Vec<String>,
+    /// Model names, `*` standing for any run of characters (`gpt-4o*`).
+    pub models: Vec<String>,
+}
+
+/// A tenant's share of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantConfig {
+    /// Its weight in fair queueing (> 0, at most 1,000,000). Default 1.
+    pub weight: f64,
+    /// The most slots it may hold. Default: none of its own (the target's).
+    pub cap: Option<usize>,
+    /// The most of its calls that may wait. Default: the target's `queue`.
+    pub queue: Option<usize>,
+}
+
+/// How attempts follow each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RetryConfig {
+    /// The most attempts of one call, the first included (1 to 100). Default 4.
+    pub attempts: u32,
+    /// The first backoff's upper bound; it doubles with each attempt (full jitter). Default 500 ms.
+    pub base: Duration,
+    /// The longest backoff. Default 30 s. A provider's Retry-After is a floor and may exceed it.
+    pub max: Duration,
+    /// The retry budget: retries earned per call made in the last 10 s (0 to 10). Default 0.2.
+    pub ratio: f64,
+    /// The retry budget's small reserve, in retries (0 to 10,000). Default 10.
+    pub reserve: u32,
+}
+
+/// A tool: a named non-model resource with a cap of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolConfig {
+    /// The most slots (1 to 65,536). No default: a tool is named in order to be capped.
+    pub cap: usize,
+    /// The most calls that may wait, per tenant. Default 10,000.
+    pub queue: usize,
+    /// The longest a call may wait. Default: none.
+    pub wait: Option<Duration>,
+    /// Default: [`OnFull::Wait`].
+    pub on_full: OnFull,
+}
+
+/// Connections, shared by every target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransportConfig {
+    /// The longest a connection may take to open. Default 10 s.
+    pub connect: Duration,
+    /// Take proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`. Default true.
+    pub proxy_from_env: bool,
+    /// Idle connections kept per host. Default 256.
+    pub pool_idle: usize,
+    /// How long an idle connection is kept. Default 90 s.
+    pub pool_idle_timeout: Duration,
+    /// Open another HTTP/2 connection once this many streams share one (1 to 10,000). Default 90, below the usual peer limit of 100.
+    pub http2_streams: usize,
+    /// Speak HTTP/2 without TLS to `http://` URLs (h2c with prior knowledge). Default false.
+    pub http2_prior_knowledge: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Enforce,
+            targets: Vec::new(),
+            default_target: TargetConfig::named("default"),
+            tools: BTreeMap::new(),
+            transport: TransportConfig::default(),
+        }
+    }
+}
+
+impl TargetConfig {
+    /// A target with every default, matching everything.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            matches: TargetMatch::default(),
+            cap: 64,
+            queue: 10_000,
+            wait: None,
+            on_full: OnFull::Wait,
+            deadline: Duration::from_secs(600),
+            first_token: None,
+            idle: Some(Duration::from_secs(120)),
+            stall: Some(Duration::from_secs(300)),
+            ttft: None,
+            aging: Duration::from_secs(30),
+            retry: RetryConfig::default(),
+            default_tenant: TenantConfig::default(),
+            tenants: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for TenantConfig {
+    fn default() -> Self {
+        Self { weight: 1.0, cap: None, queue: None }
+    }
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self {
+            attempts: 4,
+            base: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+            ratio: 0.2,
+            reserve: 10,
+        }
+    }
+}
+
+impl ToolConfig {
+    /// A tool with this cap and every default.
+    pub fn capped(cap: usize) -> Self {
+        Self { cap, queue: 10_000, wait: None, on_full: OnFull::Wait }
+    }
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            proxy_from_env: true,
+            pool_idle: 256,
+            pool_idle_timeout: Duration::from_secs(90),
+            http2_streams: 90,
+            http2_prior_knowledge: false,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The one family of errors: kind, retryable, status, retry_after, target. Bindings map the kind, never the text.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+
+/// Why a call was not admitted. The text of each is also its label in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No slot is free and the target refuses rather than queues (`on_full = "refuse"`).
+    NoSlot,
+    /// The tenant's queue is at its bound.
+    QueueFull,
+    /// The wait budget ran out.
+    WaitBudget,
+    /// The deadline came, or a cool-down ends after it.
+    Deadline,
+    /// The provider asked everybody to stay away for longer than this call can wait.
+    CoolDown,
+    /// The gate is draining.
+    Draining,
+    /// Waiting for this tool would never end: it is held by calls that wait for what this one holds.
+    Deadlock,
+}
+
+impl Reason {
+    /// Every reason, so that each metric series exists from the start.
+    pub const ALL: [Reason; 7] = [
+        Reason::NoSlot,
+        Reason::QueueFull,
+        Reason::WaitBudget,
+        Reason::Deadline,
+        Reason::CoolDown,
+        Reason::Draining,
+        Reason::Deadlock,
+    ];
+
+    /// The stable name, as in metrics and in the `reason` field of errors.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::NoSlot => "no_slot",
+            Reason::QueueFull => "queue_full",
+            Reason::WaitBudget => "wait_budget",
+            Reason::Deadline => "deadline",
+            Reason::CoolDown => "cool_down",
+            Reason::Draining => "draining",
+            Reason::Deadlock => "deadlock",
+        }
+    }
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The configuration is malformed or impossible.
+    Config,
+    /// A tool or target of that name is not configured.
+    Unknown,
+    /// Admission said no.
+    Refused(Reason),
+    /// The whole call's deadline passed after admission.
+    Deadline,
+    /// No first token, or no response head, within the target's `first_token` limit or the client's read timeout.
+    FirstTokenTimeout,
+    /// Silence between chunks for longer than the idle limit.
+    IdleTimeout,
+    /// The reader left a chunk unasked-for past its limit; the slot was taken back.
+    ReaderStalled,
+    /// No connection could be made; nothing was sent.
+    Connect,
+    /// A connection took longer than the connect limit; nothing was sent.
+    ConnectTimeout,
+    /// Sending the request took longer than the client's write timeout.
+    WriteTimeout,
+    /// The exchange broke after the request, or part of it, was sent.
+    Transport,
+    /// The response ended without the provider's terminal event, or shorter than it said.
+    Truncated,
+    /// The request cannot be sent as it is (malformed URL, unsupported scheme).
+    Request,
+}
+
+impl ErrorKind {
+    /// The stable name, as the bindings and metrics see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Config => "config",
+            ErrorKind::Unknown => "unknown",
+            ErrorKind::Refused(_) => "refused",
+            ErrorKind::Deadline => "deadline",
+            ErrorKind::FirstTokenTimeout => "first_token_timeout",
+            ErrorKind::IdleTimeout => "idle_timeout",
+            ErrorKind::ReaderStalled => "reader_stalled",
+            ErrorKind::Connect => "connect",
+            ErrorKind::ConnectTimeout => "connect_timeout",
+            ErrorKind::WriteTimeout => "write_timeout",
+            ErrorKind::Transport => "transport",
+            ErrorKind::Truncated => "truncated",
+            ErrorKind::Request => "request",
+        }
+    }
+}
+
+/// A failure that the gate itself hands up.
+///
+/// A provider's own error response is not one of these: it passes as the response it is, with `x-should-retry: false` added.
+/// Holds neither credentials nor prompts, in any representation.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    target: Option<Arc<str>>,
+    retry_after: Option<Duration>,
+    queue_position: Option<usize>,
+}
+
+impl Error {
+    /// An error of this kind; the message says what to do about it.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            target: None,
+            retry_after: None,
+            queue_position: None,
+        }))
+    }
+
+    /// A configuration error.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Config, message)
+    }
+
+    /// Names the target or tool that it happened at.
+    pub fn at(mut self, target: &Arc<str>) -> Self {
+        self.0.target = Some(target.clone());
+        self
+    }
+
+    /// Says when to come back.
+    pub fn retry_after(mut self, after: Option<Duration>) -> Self {
+        self.0.retry_after = after;
+        self
+    }
+
+    /// Says how many calls stood ahead in the tenant's queue.
+    pub fn queue_position(mut self, position: usize) -> Self {
+        self.0.queue_position = Some(position);
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Why admission said no, where it did.
+    pub fn reason(&self) -> Option<Reason> {
+        match self.0.kind {
+            ErrorKind::Refused(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The target or tool it happened at.
+    pub fn target(&self) -> Option<&str> {
+        self.0.target.as_deref()
+    }
+
+    /// When it is worth coming back.
+    pub fn come_back(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// How many calls stood ahead of this one.
+    pub fn position(&self) -> Option<usize> {
+        self.0.queue_position
+    }
+
+    /// What went wrong and what to do about it.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Whether the same call may succeed later, unchanged.
+    pub fn retryable(&self) -> bool {
+        !matches!(
+            self.0.kind,
+            ErrorKind::Config
+                | ErrorKind::Unknown
+                | ErrorKind::Request
+                | ErrorKind::Refused(Reason::Deadlock | Reason::Draining)
+        )
+    }
+
+    /// Whether the request provably never reached the upstream, so that repeating it is safe whatever it is.
+    pub fn never_sent(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::Refused(_) | ErrorKind::Connect | ErrorKind::ConnectTimeout | ErrorKind::Request
+        )
+    }
+
+    /// The HTTP status that says the same.
+    pub fn status(&self) -> StatusCode {
+        match self.0.kind {
+            ErrorKind::Config | ErrorKind::Unknown | ErrorKind::Request => StatusCode::BAD_REQUEST,
+            ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => StatusCode::TOO_MANY_REQUESTS,
+            ErrorKind::Refused(Reason::Draining) => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Refused(Reason::Deadlock) => StatusCode::CONFLICT,
+            ErrorKind::Refused(_)
+            | ErrorKind::Deadline
+            | ErrorKind::FirstTokenTimeout
+            | ErrorKind::IdleTimeout
+            | ErrorKind::ConnectTimeout
+            | ErrorKind::WriteTimeout => StatusCode::GATEWAY_TIMEOUT,
+            ErrorKind::ReaderStalled => StatusCode::REQUEST_TIMEOUT,
+            ErrorKind::Connect | ErrorKind::Transport | ErrorKind::Truncated => StatusCode::BAD_GATEWAY,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(target) = &self.0.target {
+            write!(f, "{target}: ")?;
+        }
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("target", &self.0.target)
+            .field("retry_after", &self.0.retry_after)
+            .field("queue_position", &self.0.queue_position)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
