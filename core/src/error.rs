@@ -74,8 +74,6 @@ pub enum ErrorKind {
     Connect,
     /// A connection took longer than the connect limit; nothing was sent.
     ConnectTimeout,
-    /// Sending the request took longer than the client's write timeout.
-    WriteTimeout,
     /// The exchange broke after the request, or part of it, was sent.
     Transport,
     /// The response ended without the provider's terminal event, or shorter than it said.
@@ -97,7 +95,6 @@ impl ErrorKind {
             ErrorKind::ReaderStalled => "reader_stalled",
             ErrorKind::Connect => "connect",
             ErrorKind::ConnectTimeout => "connect_timeout",
-            ErrorKind::WriteTimeout => "write_timeout",
             ErrorKind::Transport => "transport",
             ErrorKind::Truncated => "truncated",
             ErrorKind::Request => "request",
@@ -219,8 +216,7 @@ impl Error {
             | ErrorKind::Deadline
             | ErrorKind::FirstTokenTimeout
             | ErrorKind::IdleTimeout
-            | ErrorKind::ConnectTimeout
-            | ErrorKind::WriteTimeout => StatusCode::GATEWAY_TIMEOUT,
+            | ErrorKind::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
             ErrorKind::ReaderStalled => StatusCode::REQUEST_TIMEOUT,
             ErrorKind::Connect | ErrorKind::Transport | ErrorKind::Truncated => StatusCode::BAD_GATEWAY,
         }

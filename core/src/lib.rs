@@ -1,7 +1,18 @@
 //! Tidegate: as many calls to each model as it can take right now.
 
+pub mod body;
+pub mod client;
 pub mod config;
+pub mod context;
 pub mod error;
+pub mod gate;
+pub mod tool;
+pub mod transport;
 
+pub use body::{RequestBody, ResponseBody};
+pub use client::Client;
 pub use config::Config;
+pub use context::{Context, Lane, Timeouts};
 pub use error::{Error, ErrorKind, Reason};
+pub use gate::Gate;
+pub use transport::Transport;

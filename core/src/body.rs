@@ -1,0 +1,145 @@
+//! Bodies: what goes up can be sent again where it is held in memory; what comes down is never buffered.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use http_body_util::{BodyExt, Full};
+
+use crate::error::Error;
+
+/// A request's body.
+#[derive(Debug, Default)]
+pub struct RequestBody(Kind);
+
+#[derive(Debug, Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Full(Bytes),
+    Stream(BoxBody<Bytes, Error>),
+}
+
+impl RequestBody {
+    /// A body that is read once, as it is produced (an upload). Its call is attempted once only.
+    pub fn stream<B>(body: B) -> Self
+    where
+        B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
+    {
+        Self(Kind::Stream(body.boxed()))
+    }
+
+    /// The bytes, where they are in memory.
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Full(bytes) => Some(bytes),
+            Kind::Empty | Kind::Stream(_) => None,
+        }
+    }
+
+    /// The same body again, where that is possible: a stream is read only once.
+    pub fn again(&self) -> Option<Self> {
+        match &self.0 {
+            Kind::Empty => Some(Self(Kind::Empty)),
+            Kind::Full(bytes) => Some(Self(Kind::Full(bytes.clone()))),
+            Kind::Stream(_) => None,
+        }
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self(Kind::Empty) } else { Self(Kind::Full(bytes)) }
+    }
+}
+
+impl From<Vec<u8>> for RequestBody {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<&'static str> for RequestBody {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let kind = &mut self.get_mut().0;
+        match kind {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *kind = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Full(_) => false,
+            Kind::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A response's body. Holds the call's permit: reading it to the end or dropping it gives the slot back.
+///
+/// *Cancellation safety*: dropping it at any moment ends the upstream exchange at once.
+pub struct ResponseBody(UnsyncBoxBody<Bytes, Error>);
+
+impl ResponseBody {
+    /// Boxes any body.
+    pub fn new<B>(body: B) -> Self
+    where
+        B: Body<Data = Bytes, Error = Error> + Send + 'static,
+    {
+        Self(body.boxed_unsync())
+    }
+
+    /// A body that is already here.
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self::new(Full::new(bytes.into()).map_err(|never| match never {}))
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Pin::new(&mut self.get_mut().0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+impl std::fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ResponseBody")
+    }
+}

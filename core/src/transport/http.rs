@@ -1,0 +1,171 @@
+//! HTTP/1.1 and HTTP/2 over rustls, on reqwest, with one shared set of connections and proxies from the environment.
+
+use std::error::Error as _;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::RwLock;
+use tower::Service;
+
+use super::shards::{Place, Shards};
+use crate::body::{RequestBody, ResponseBody};
+use crate::config::TransportConfig;
+use crate::error::{Error, ErrorKind};
+
+/// The built-in transport. Cheap to clone; clones share connections.
+///
+/// Sends bytes as they are: it follows no redirects and decodes no content, as a transport under an SDK must not.
+/// *Cancellation safety*: dropping the future or the body resets the stream (HTTP/2) or closes the connection (HTTP/1.1).
+#[derive(Clone)]
+pub struct Http(Arc<Inner>);
+
+struct Inner {
+    config: TransportConfig,
+    pools: RwLock<Vec<reqwest::Client>>,
+    shards: Shards,
+}
+
+impl Http {
+    /// Connects as configured. Fails where the TLS roots or a proxy from the environment cannot be read.
+    pub fn new(config: TransportConfig) -> Result<Self, Error> {
+        let first = pool(&config)?;
+        Ok(Self(Arc::new(Inner { config, pools: RwLock::new(vec![first]), shards: Shards::default() })))
+    }
+
+    fn pool(&self, shard: usize) -> Result<reqwest::Client, Error> {
+        if let Some(pool) = self.0.pools.read().get(shard) {
+            return Ok(pool.clone());
+        }
+        let mut pools = self.0.pools.write();
+        while pools.len() <= shard {
+            pools.push(pool(&self.0.config)?);
+        }
+        pools.get(shard).cloned().ok_or_else(|| Error::new(ErrorKind::Connect, "no connection pool"))
+    }
+}
+
+fn pool(config: &TransportConfig) -> Result<reqwest::Client, Error> {
+    let mut builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(config.connect)
+        .pool_max_idle_per_host(config.pool_idle)
+        .pool_idle_timeout(config.pool_idle_timeout)
+        .tcp_nodelay(true)
+        // Long generations are silent for minutes: keep middleboxes from forgetting the connection.
+        .tcp_keepalive(std::time::Duration::from_secs(60));
+    if !config.proxy_from_env {
+        builder = builder.no_proxy();
+    }
+    if config.http2_prior_knowledge {
+        builder = builder.http2_prior_knowledge();
+    }
+    builder.build().map_err(|e| Error::config(format!("transport: {}", describe(&e))))
+}
+
+impl Service<Request<RequestBody>> for Http {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move {
+            let authority = request
+                .uri()
+                .authority()
+                .ok_or_else(|| Error::new(ErrorKind::Request, "the URL names no host: give an absolute one"))?;
+            let place = this.0.shards.place(authority, this.0.config.http2_streams);
+            let request = outgoing(request)?;
+            let response = this.pool(place.shard)?.execute(request).await.map_err(from_reqwest)?;
+            place.answered(response.version());
+            let response: Response<reqwest::Body> = response.into();
+            Ok(response.map(|body| ResponseBody::new(Incoming { body, _place: place })))
+        })
+    }
+}
+
+fn outgoing(request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
+    let request = request.map(|body| match body.bytes() {
+        Some(bytes) => reqwest::Body::from(bytes.clone()),
+        None if body.is_end_stream() => reqwest::Body::from(Bytes::new()),
+        None => reqwest::Body::wrap(body),
+    });
+    reqwest::Request::try_from(request).map_err(from_reqwest)
+}
+
+/// A response's body as it comes off the connection, with its place among the pools.
+struct Incoming {
+    body: reqwest::Body,
+    _place: Place,
+}
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx).map_err(from_reqwest)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn from_reqwest(error: reqwest::Error) -> Error {
+    // An error of the request's own body comes back as it went in.
+    if let Some(own) = sources(&error).find_map(|e| e.downcast_ref::<Error>()) {
+        return own.clone();
+    }
+    let kind = if error.is_connect() && error.is_timeout() {
+        ErrorKind::ConnectTimeout
+    } else if error.is_connect() {
+        ErrorKind::Connect
+    } else if error.is_builder() {
+        ErrorKind::Request
+    } else if sources(&error).any(cut_short) {
+        ErrorKind::Truncated
+    } else {
+        ErrorKind::Transport
+    };
+    Error::new(kind, describe(&error))
+}
+
+/// Whether the peer ended the body before the length that it had announced.
+fn cut_short(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof)
+}
+
+fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&e| e.source())
+}
+
+/// The chain of causes, without the URL: its query may hold a key.
+fn describe(error: &reqwest::Error) -> String {
+    let what = if error.is_connect() {
+        "cannot connect"
+    } else if error.is_builder() {
+        "the request cannot be sent"
+    } else {
+        "the exchange failed"
+    };
+    let mut text = what.to_owned();
+    for cause in sources(error).skip_while(|e| e.downcast_ref::<reqwest::Error>().is_some()) {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+    }
+    text
+}
