@@ -1,11 +1,16 @@
 //! Tidegate: as many calls to each model as it can take right now.
 
+pub mod backoff;
 pub mod body;
+pub mod budget;
 pub mod client;
 pub mod config;
 pub mod context;
+pub mod cooldown;
 pub mod error;
 pub mod gate;
+#[cfg(test)]
+mod testing;
 pub mod tool;
 pub mod transport;
 
