@@ -1,5 +1,6 @@
 //! Tidegate: as many calls to each model as it can take right now.
 
+pub mod admission;
 pub mod backoff;
 pub mod body;
 pub mod budget;
@@ -8,7 +9,9 @@ pub mod config;
 pub mod context;
 pub mod cooldown;
 pub mod error;
+pub mod fairness;
 pub mod gate;
+pub mod schedule;
 #[cfg(test)]
 mod testing;
 pub mod tool;
