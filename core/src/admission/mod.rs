@@ -6,9 +6,12 @@
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
 mod gatehouse;
+mod held;
+mod layer;
 pub mod handoff;
 mod permit;
 mod pump;
 
 pub use gatehouse::Admission;
+pub use layer::{AdmissionLayer, AdmissionService};
 pub use permit::Permit;
