@@ -1,6 +1,6 @@
 //! The configuration's vectors, which the bindings run as well: same keys, same errors, same matching in every language.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
 use std::path::PathBuf;

@@ -27,13 +27,14 @@ pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
 }
 
 fn table(table: &DeTable<'_>, lines: &Lines) -> Table {
-    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-        let key: &Spanned<toml::de::DeString<'_>> = key;
+    let mut entries = Vec::with_capacity(table.len());
+    for (key, value) in table {
         let node =
             Node { value: value_of(value.get_ref(), lines), line: Some(lines.line(value.span().start)) };
-        Entry { key: key.get_ref().to_string(), line: Some(lines.line(key.span().start)), node }
-    };
-    Table { entries: table.iter().map(entry).collect() }
+        let line = Some(lines.line(key.span().start));
+        entries.push(Entry { key: key.get_ref().to_string(), line, node });
+    }
+    Table { entries }
 }
 
 fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {

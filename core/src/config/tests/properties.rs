@@ -253,5 +253,14 @@ fn a_bottomless_tree_is_an_error() {
     }
     check(Config::from_json(tree.clone()));
     assert!(Config::from_json(tree).is_err());
-    assert!(Config::from_toml(&format!("mode = {}", "[".repeat(100_000))).is_err());
+    let depth = 100_000;
+    for text in [
+        format!("mode = {}", "[".repeat(depth)),
+        format!("mode = {}", "{a=".repeat(depth)),
+        format!("{}a = 1", "a.".repeat(depth)),
+        format!("[{}a]", "a.".repeat(depth)),
+        format!("[[{}a]]", "a.".repeat(depth)),
+    ] {
+        assert!(Config::from_toml(&text).is_err());
+    }
 }
