@@ -135,3 +135,14 @@ fn a_short_deadline_needs_no_other_key() {
     let config = Config::from_json(json!({"targets": {"openai": {"deadline": "5s"}}})).unwrap();
     assert_eq!(config.targets[0].deadline, secs(5));
 }
+
+#[test]
+fn the_documented_example_is_good() {
+    let lines = include_str!("../mod.rs").lines().map(|line| line.strip_prefix("//!").unwrap_or(line).trim());
+    let example: Vec<&str> =
+        lines.skip_while(|line| *line != "```toml").skip(1).take_while(|line| *line != "```").collect();
+    let config = Config::from_toml(&example.join("\n")).unwrap();
+    let names: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
+    assert_eq!(names, ["anthropic", "openai", "llama"]);
+    assert_eq!(config.targets[1].tenants["acme"].weight, 2.0);
+}
