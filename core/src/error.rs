@@ -212,7 +212,9 @@ impl Error {
     pub fn status(&self) -> StatusCode {
         match self.0.kind {
             ErrorKind::Config | ErrorKind::Unknown | ErrorKind::Request => StatusCode::BAD_REQUEST,
-            ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => StatusCode::TOO_MANY_REQUESTS,
+            ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             ErrorKind::Refused(Reason::Draining) => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Refused(Reason::Deadlock) => StatusCode::CONFLICT,
             ErrorKind::Refused(_)

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod error;
+pub mod wire;
 
 pub use config::Config;
 pub use error::{Error, ErrorKind, Reason};
