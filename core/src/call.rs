@@ -167,6 +167,16 @@ impl Call {
         }
     }
 
+    /// Whether it stands in the queue, or backs off: no attempt of it is in flight.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0
+            .story
+            .lock()
+            .attempts
+            .last()
+            .is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
+    }
+
     /// Takes the attempts' records out, at the end.
     pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
         std::mem::take(&mut self.0.story.lock().attempts)

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pump::Pump;
+use crate::clock::now;
 use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, View, WaiterId};
@@ -24,10 +25,6 @@ pub struct Admission {
     wait_hint: &'static str,
     scheduler: Mutex<Scheduler<Waiting>>,
     pump: Arc<Pump>,
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 impl Admission {
@@ -191,7 +188,9 @@ impl Admission {
             Reason::QueueFull => "the queue is full",
             Reason::WaitBudget => "no slot came free within the wait budget",
             Reason::Deadline => "the deadline passed before a slot came free",
-            Reason::CoolDown => "the provider asked everybody to stay away for longer than this call may wait",
+            Reason::CoolDown => {
+                "the provider asked everybody to stay away for longer than this call may wait"
+            }
             Reason::Draining => "the gate is draining and takes no new calls",
             Reason::Deadlock => "waiting would never end",
         };
@@ -199,7 +198,10 @@ impl Admission {
         if let Some(after) = refusal.retry_after {
             text.push_str(&format!("; try again in {:.1} s", after.as_secs_f64()));
         }
-        if matches!(refusal.reason, Reason::NoSlot | Reason::QueueFull | Reason::WaitBudget | Reason::Deadline) {
+        if matches!(
+            refusal.reason,
+            Reason::NoSlot | Reason::QueueFull | Reason::WaitBudget | Reason::Deadline
+        ) {
             text.push_str(&format!(" ({})", self.wait_hint));
         }
         Error::new(ErrorKind::Refused(refusal.reason), text)

@@ -6,9 +6,9 @@
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
 mod gatehouse;
+pub mod handoff;
 mod held;
 mod layer;
-pub mod handoff;
 mod permit;
 mod pump;
 

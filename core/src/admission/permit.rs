@@ -20,7 +20,12 @@ pub struct Permit {
 }
 
 impl Permit {
-    pub(super) fn new(admission: Arc<Admission>, grant: Grant, queued_at: Instant, admitted_at: Instant) -> Self {
+    pub(super) fn new(
+        admission: Arc<Admission>,
+        grant: Grant,
+        queued_at: Instant,
+        admitted_at: Instant,
+    ) -> Self {
         Self { admission, grant: Some(grant), judged: false, queued_at, admitted_at }
     }
 

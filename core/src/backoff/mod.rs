@@ -32,10 +32,14 @@ mod tests {
 
     #[test]
     fn bounds_double_up_to_the_longest() {
-        let bounds: Vec<_> =
-            (1..=6).map(|n| bound(Duration::from_millis(500), Duration::from_secs(4), n).as_millis()).collect();
+        let bounds: Vec<_> = (1..=6)
+            .map(|n| bound(Duration::from_millis(500), Duration::from_secs(4), n).as_millis())
+            .collect();
         assert_eq!(bounds, [500, 1000, 2000, 4000, 4000, 4000]);
-        assert_eq!(bound(Duration::from_millis(500), Duration::from_secs(4), u32::MAX), Duration::from_secs(4));
+        assert_eq!(
+            bound(Duration::from_millis(500), Duration::from_secs(4), u32::MAX),
+            Duration::from_secs(4)
+        );
     }
 
     proptest! {

@@ -200,13 +200,22 @@ impl Cooldown {
 
     /// An attempt of that epoch ended without an answer (cancelled): if it was the probe, the next one is.
     pub fn inconclusive(&mut self, epoch: Epoch) {
-        if epoch == self.epoch && let Phase::Probing { sent } = &mut self.phase {
+        if epoch == self.epoch
+            && let Phase::Probing { sent } = &mut self.phase
+        {
             *sent = None;
         }
     }
 
     /// An attempt of that epoch failed in a way that a retry may mend. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
-    pub fn failed(&mut self, now: Instant, call: u64, epoch: Epoch, delay: Option<Duration>, jitter: f64) -> Hold {
+    pub fn failed(
+        &mut self,
+        now: Instant,
+        call: u64,
+        epoch: Epoch,
+        delay: Option<Duration>,
+        jitter: f64,
+    ) -> Hold {
         let present = epoch == self.epoch;
         if present && !self.failing.contains(&call) {
             if self.failing.len() == OUTAGE {

@@ -122,7 +122,11 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
 
     let mut never = Cooldown::default();
     for call in 0..10 {
-        assert_eq!(never.failed(now, call, never.epoch(), None, 0.0), Hold::No, "a mistyped URL is no outage");
+        assert_eq!(
+            never.failed(now, call, never.epoch(), None, 0.0),
+            Hold::No,
+            "a mistyped URL is no outage"
+        );
     }
 }
 
@@ -153,7 +157,11 @@ fn probes_of_an_outage_stay_within_a_second_and_a_half_of_each_other() {
     target.ready(now, LIMIT).expect("a probe");
     target.admitted(now, false);
     target.succeeded(now, target.epoch(), LIMIT);
-    assert_eq!(target.failed(now, 7, target.epoch(), None, 0.0), Hold::CoolDown, "a relapse is no outage yet");
+    assert_eq!(
+        target.failed(now, 7, target.epoch(), None, 0.0),
+        Hold::CoolDown,
+        "a relapse is no outage yet"
+    );
 }
 
 #[test]

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn a_ramp_lets_at_most_one_and_a_half_seconds_worth_into_its_first_second() {
-        let within = (1..).take_while(|&n| ramp_due(f64::from(n), 20.0, super::super::DOUBLING) <= Duration::from_secs(1));
+        let within = (1..)
+            .take_while(|&n| ramp_due(f64::from(n), 20.0, super::super::DOUBLING) <= Duration::from_secs(1));
         let count = within.count();
         assert!((20..=30).contains(&count), "{count}");
     }

@@ -12,7 +12,7 @@ use super::body::Guarded;
 use super::watch::Watch;
 use crate::body::ResponseBody;
 use crate::call::Call;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Reason};
 
 /// Ends each call, its stream included, at its deadline; takes the slot back from a reader that stalls.
 ///
@@ -52,7 +52,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let call = request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference()).cloned();
+        let call = request
+            .extensions()
+            .get::<Call>()
+            .filter(|call| call.is_enforced() && call.is_inference())
+            .cloned();
         let response = self.inner.call(request);
         let Some(call) = call else { return Box::pin(response) };
         let watch = self.watch.clone();
@@ -71,11 +75,18 @@ where
 }
 
 pub(super) fn overdue(call: &Call) -> Error {
-    let error = Error::new(
-        ErrorKind::Deadline,
-        "the deadline passed before the response had ended (raise `deadline`, or ask for less output)",
-    )
-    .at(call.target().name());
+    let (kind, text) = if call.is_waiting() {
+        (
+            ErrorKind::Refused(Reason::Deadline),
+            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
+        )
+    } else {
+        (
+            ErrorKind::Deadline,
+            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
+        )
+    };
+    let error = Error::new(kind, text).at(call.target().name());
     match call.last_failure() {
         Some(last) => error.after(last),
         None => error,

@@ -45,7 +45,10 @@ pub struct RetryService<S> {
 
 impl<S> Service<Request<RequestBody>> for RetryService<S>
 where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
+        + Clone
+        + Send
+        + 'static,
     S::Future: Send,
 {
     type Response = Response<ResponseBody>;
@@ -69,7 +72,11 @@ where
     }
 }
 
-async fn drive<S>(call: Call, request: Request<RequestBody>, mut inner: S) -> Result<Response<ResponseBody>, Error>
+async fn drive<S>(
+    call: Call,
+    request: Request<RequestBody>,
+    mut inner: S,
+) -> Result<Response<ResponseBody>, Error>
 where
     S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
 {
@@ -142,7 +149,11 @@ fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Op
 }
 
 /// The failure as the caller gets it: the provider's own answer, or our error, and nobody above need try again.
-fn hand_up(call: &Call, result: Result<Response<ResponseBody>, Error>, why: Why) -> Result<Response<ResponseBody>, Error> {
+fn hand_up(
+    call: &Call,
+    result: Result<Response<ResponseBody>, Error>,
+    why: Why,
+) -> Result<Response<ResponseBody>, Error> {
     if call.is_enforced() {
         call.target().metrics().gave_up(why);
     }

@@ -133,7 +133,10 @@ mod tests {
     fn a_delay_past_the_deadline_fails_now() {
         let late = Failure { delay: Some(Duration::from_secs(700)), ..failure() };
         assert_eq!(next(late), Next::GiveUp(Why::Deadline));
-        assert_eq!(next(Failure { left: Duration::from_millis(100), ..failure() }), Next::GiveUp(Why::Deadline));
+        assert_eq!(
+            next(Failure { left: Duration::from_millis(100), ..failure() }),
+            Next::GiveUp(Why::Deadline)
+        );
     }
 
     #[test]
@@ -142,6 +145,9 @@ mod tests {
         assert_eq!(broke(failure()), Next::GiveUp(Why::Budget));
         assert_eq!(broke(Failure { hold: Hold::CoolDown, ..failure() }), Next::Requeue);
         assert_eq!(broke(Failure { hold: Hold::Outage, attempts: 99, ..failure() }), Next::Requeue);
-        assert_eq!(broke(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }), Next::GiveUp(Why::Attempts));
+        assert_eq!(
+            broke(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }),
+            Next::GiveUp(Why::Attempts)
+        );
     }
 }

@@ -37,7 +37,13 @@ impl Lanes {
     }
 
     /// Puts a line where it belongs now: among the ready ones if it `may` go, by the head's age and tag, or nowhere.
-    pub(super) fn place(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, head: Option<(Instant, Option<Tag>)>) {
+    pub(super) fn place(
+        &mut self,
+        lane: Lane,
+        tenant: TenantId,
+        line: &mut Line,
+        head: Option<(Instant, Option<Tag>)>,
+    ) {
         let ready = &mut self.lanes[lane as usize];
         if let Some((tag, age)) = line.standing.take() {
             ready.by_tag.remove(&(tag, age, tenant));

@@ -284,7 +284,9 @@ impl<W> Scheduler<W> {
             }
         }
         match self.waiters.first_budget() {
-            Some((ends, id)) if !self.cooldown.is_closed() && ends <= self.open(now) => Some((id, Reason::WaitBudget)),
+            Some((ends, id)) if !self.cooldown.is_closed() && ends <= self.open(now) => {
+                Some((id, Reason::WaitBudget))
+            }
             _ => None,
         }
     }
@@ -313,7 +315,14 @@ impl<W> Scheduler<W> {
     }
 
     /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1).
-    pub fn failed(&mut self, now: Instant, grant: &Grant, call: u64, delay: Option<Duration>, jitter: f64) -> Hold {
+    pub fn failed(
+        &mut self,
+        now: Instant,
+        grant: &Grant,
+        call: u64,
+        delay: Option<Duration>,
+        jitter: f64,
+    ) -> Hold {
         self.cooldown.failed(now, call, grant.epoch, delay, jitter)
     }
 
@@ -336,7 +345,9 @@ impl<W> Scheduler<W> {
     pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
         let (deadline, _) = self.waiters.first_deadline()?;
         let mut wake = deadline;
-        if !self.cooldown.is_closed() && let Some((ends, _)) = self.waiters.first_budget() {
+        if !self.cooldown.is_closed()
+            && let Some((ends, _)) = self.waiters.first_budget()
+        {
             wake = wake.min(now + ends.saturating_sub(self.open(now)));
         }
         if let Err(Some(ready)) = self.cooldown.ready(now, self.limit) {
@@ -359,7 +370,12 @@ impl<W> Scheduler<W> {
             tenants: self
                 .tenants
                 .iter()
-                .map(|t| TenantView { name: t.name.clone(), in_flight: t.in_flight, peak: t.peak, waiting: t.waiting })
+                .map(|t| TenantView {
+                    name: t.name.clone(),
+                    in_flight: t.in_flight,
+                    peak: t.peak,
+                    waiting: t.waiting,
+                })
                 .collect(),
         }
     }
@@ -409,7 +425,11 @@ impl<W> Scheduler<W> {
     }
 
     fn place_all(&mut self, id: TenantId) {
-        if self.tenants.get(id).is_some_and(|tenant| tenant.waiting > 0 || tenant.lines.iter().any(|l| l.standing.is_some())) {
+        if self
+            .tenants
+            .get(id)
+            .is_some_and(|tenant| tenant.waiting > 0 || tenant.lines.iter().any(|l| l.standing.is_some()))
+        {
             Lane::ALL.into_iter().for_each(|lane| self.place(id, lane));
         }
     }
@@ -419,7 +439,11 @@ impl<W> Scheduler<W> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = tenant.in_flight < tenant.cap;
         let line = &mut tenant.lines[lane as usize];
-        let head = line.calls.first().filter(|_| may_go).map(|(age, id)| (*age, self.waiters.get(*id).and_then(|w| w.charged)));
+        let head = line
+            .calls
+            .first()
+            .filter(|_| may_go)
+            .map(|(age, id)| (*age, self.waiters.get(*id).and_then(|w| w.charged)));
         self.lanes.place(lane, id, line, head);
     }
 
@@ -434,4 +458,3 @@ impl<W> Scheduler<W> {
         now.saturating_duration_since(self.began).saturating_sub(self.cooldown.closed(now))
     }
 }
-

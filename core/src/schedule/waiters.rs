@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::tenants::TenantId;
 use super::Ticket;
+use super::tenants::TenantId;
 use crate::fairness::Tag;
 
 /// A waiting call. Never used again for another one.

@@ -68,7 +68,7 @@ impl Watched {
                 *has_token = true;
                 call.attempt(|attempt| attempt.first_token_at = Some(clock::now()));
             }
-            Signal::Usage(usage) => call.set_tokens(usage.input.unwrap_or(0), usage.output.unwrap_or(0)),
+            Signal::Usage(usage) => call.set_tokens(usage.input, usage.output),
             Signal::Terminal => call.attempt(|attempt| attempt.complete = true),
             Signal::Error(verdict) => *failure = Some(verdict),
         };
@@ -103,7 +103,8 @@ impl Watched {
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if !self.waiting {
             self.waiting = true;
-            let idle = self.call.idle_limit().filter(|_| self.call.is_enforced()).map(|limit| clock::now() + limit);
+            let idle =
+                self.call.idle_limit().filter(|_| self.call.is_enforced()).map(|limit| clock::now() + limit);
             let first = self.first_token_by.filter(|_| !self.has_token);
             let Some(at) = [idle, first].into_iter().flatten().min() else {
                 self.timer = None;
@@ -122,7 +123,10 @@ impl Watched {
         let error = if late {
             Error::new(ErrorKind::FirstTokenTimeout, "no token came within the target's `first_token` limit")
         } else {
-            Error::new(ErrorKind::IdleTimeout, "the stream fell silent for longer than the `idle` limit, or the client's read timeout")
+            Error::new(
+                ErrorKind::IdleTimeout,
+                "the stream fell silent for longer than the `idle` limit, or the client's read timeout",
+            )
         };
         Poll::Ready(error.at(self.call.target().name()))
     }

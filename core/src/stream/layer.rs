@@ -118,7 +118,10 @@ async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<Re
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-async fn within<T>(limit: Option<Duration>, what: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+async fn within<T>(
+    limit: Option<Duration>,
+    what: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     let Some(limit) = limit else { return what.await };
     match tokio::time::timeout(limit, what).await {
         Ok(result) => result,
