@@ -1,25 +1,82 @@
-//! The only place where the tower stack is composed.
+//! What happens to a call, from top to bottom. The only place where the tower stack is composed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tower::ServiceExt;
+use tower::{Service, ServiceBuilder, ServiceExt};
 
+use crate::active::Active;
+use crate::admission::AdmissionLayer;
 use crate::body::{RequestBody, ResponseBody};
+use crate::config::Mode;
+use crate::deadline::DeadlineLayer;
 use crate::error::Error;
+use crate::gate::Gate;
+use crate::observe::{CallLog, ObserveLayer};
+use crate::retry::RetryLayer;
+use crate::stream::StreamLayer;
 use crate::transport::Transport;
 
-/// Sends calls through the gate. Cheap to clone.
-#[derive(Clone)]
-pub struct Client(Transport);
+/// The stack, outermost layer first.
+pub(crate) fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
+    let stack = ServiceBuilder::new()
+        // Outermost, so that every call is counted once, whatever becomes of it below.
+        .layer(ObserveLayer::new(log, active))
+        // Above retry: the deadline is the call's, not each attempt's, and runs on through the stream.
+        .layer(DeadlineLayer::default())
+        // Drives the attempts. Above admission: a backoff must not hold a slot, and each attempt queues for its own.
+        .layer(RetryLayer)
+        // Waits for a slot, and keeps it until the response has ended. Below this line a call is in flight.
+        .layer(AdmissionLayer)
+        // Tells a failed attempt from a good one, by status, error body and first event, and watches the stream.
+        .layer(StreamLayer)
+        // The exchange itself: the built-in transport, or the caller's own.
+        .service(transport);
+    Transport::new(stack)
+}
+
+/// Sends calls through a gate. Cheap to clone; also a `tower::Service`.
+#[derive(Clone, Debug)]
+pub struct Client(Gate);
 
 impl Client {
-    pub(crate) fn new(transport: Transport) -> Self {
-        Self(transport)
+    pub(crate) fn new(gate: Gate) -> Self {
+        Self(gate)
     }
 
-    /// One call: admitted, sent, retried as its target allows. Resolves when the response's head is known; the body streams.
+    /// One call: queued, admitted, sent, retried as its target allows. Resolves when the response's first event is seen, or its head where it has
+    /// no events; the body streams on, and holds the slot.
+    ///
+    /// A provider's own failure is a response, marked `x-should-retry: false`. Who calls, how urgently and until when is a
+    /// [`crate::Context`] in the request's extensions.
     ///
     /// *Cancellation safety*: dropping the future or the body gives everything back and ends the upstream exchange at once.
-    pub async fn call(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
-        self.0.clone().oneshot(request).await
+    ///
+    /// # Errors
+    /// `Refused` at the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
+    pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+        if self.0.mode() == Mode::Off {
+            return self.0.transport().clone().oneshot(request).await;
+        }
+        self.0.identify(&mut request)?;
+        self.0.stack().clone().oneshot(request).await
+    }
+}
+
+impl Service<Request<RequestBody>> for Client {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let client = self.clone();
+        Box::pin(async move { Client::call(&client, request).await })
     }
 }

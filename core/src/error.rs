@@ -147,6 +147,12 @@ impl Error {
         self
     }
 
+    /// Says what the last attempt failed with.
+    pub(crate) fn after(mut self, class: &str) -> Self {
+        self.0.message.push_str(&format!("; its last attempt failed: {class}"));
+        self
+    }
+
     /// Says how many calls stood ahead in the tenant's queue.
     pub fn queue_position(mut self, position: usize) -> Self {
         self.0.queue_position = Some(position);
@@ -209,7 +215,9 @@ impl Error {
     pub fn status(&self) -> StatusCode {
         match self.0.kind {
             ErrorKind::Config | ErrorKind::Unknown | ErrorKind::Request => StatusCode::BAD_REQUEST,
-            ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => StatusCode::TOO_MANY_REQUESTS,
+            ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             ErrorKind::Refused(Reason::Draining) => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Refused(Reason::Deadlock) => StatusCode::CONFLICT,
             ErrorKind::Refused(_)

@@ -1,18 +1,40 @@
-//! Tidegate: as many calls to each model as it can take right now.
+//! Tidegate stands between a program and the language models it calls, and lets through as many calls as each of them can take right now.
+//!
+//! [`Gate`] holds targets and tools; [`Client`] sends calls through it. How a call goes is told by [`client`]; what is
+//! decided, by the pure policies ([`schedule`], [`fairness`], [`cooldown`], [`budget`], [`backoff`]); what providers say, by [`wire`].
 
+mod active;
+pub mod admission;
+pub mod backoff;
 pub mod body;
+pub mod budget;
+pub mod call;
 pub mod client;
+mod clock;
 pub mod config;
 pub mod context;
+pub mod cooldown;
+pub mod deadline;
 pub mod error;
+pub mod fairness;
 pub mod gate;
+pub mod observe;
+pub mod retry;
+pub mod schedule;
+pub mod stream;
+pub mod target;
+#[cfg(test)]
+mod testing;
 pub mod tool;
 pub mod transport;
+pub mod wire;
 
 pub use body::{RequestBody, ResponseBody};
 pub use client::Client;
 pub use config::Config;
 pub use context::{Context, Lane, Timeouts};
 pub use error::{Error, ErrorKind, Reason};
-pub use gate::Gate;
+pub use gate::{Gate, GateBuilder};
+pub use observe::Snapshot;
+pub use tool::{Chain, ToolPermit};
 pub use transport::Transport;

@@ -1,7 +1,152 @@
 //! Configuration: one set of keys for the TOML file, the builder, and dicts or JSON from the bindings.
+//!
+//! A key that does not exist, a value out of range, or settings that cannot both hold are errors that name the full key, what
+//! was given, what is allowed and the nearest valid key, all of them at once. Nothing is ever ignored, and no error repeats a
+//! value that may be a credential.
+//!
+//! ```toml
+//! mode = "enforce"
+//!
+//! [defaults]                       # every target, also those that nobody configured
+//! deadline = "5m"
+//!
+//! [tenants]                        # every target
+//! acme = { weight = 2 }
+//!
+//! [targets]
+//! anthropic = 32                   # a well-known provider: just its cap
+//!
+//! [targets.openai]
+//! cap = 64
+//! ttft = "2s"
+//! wait = "30s"
+//! tenants.batch = { cap = 8 }
+//!
+//! [targets.llama]
+//! url = ["http://10.0.0.1:8000/v1", "http://10.0.0.2:8000/v1"]
+//! models = "llama-3*"
+//! cap = 128
+//!
+//! [tools]
+//! db = 8
+//! search = { cap = 4, wait = "5s" }
+//! ```
+//!
+//! # Values
+//!
+//! - A **duration** is a string with units (`"500ms"`, `"30s"`, `"2m"`, `"1h30m"`) or a number of seconds (`30`, `0.5`), from
+//!   1 ms to 30 days. Where a table says *none*, `false`, `"none"` and JSON's `null` switch it off.
+//! - A **name** (of a target, tenant or tool) has 1 to 200 bytes and no control characters.
+//!
+//! # Top level
+//!
+//! | key | what | default |
+//! |---|---|---|
+//! | `mode` | `"enforce"`, `"observe"` (measures, changes nothing) or `"off"`; `TIDEGATE` in the environment overrides it ([`Mode::from_env`]) | `"enforce"` |
+//! | `defaults` | the settings of a target, for every target that does not say otherwise and for those that nobody configured | |
+//! | `targets.NAME` | a target, or just its cap; **the first that matches a request takes it**, in the order of the file | |
+//! | `tenants.ID` | a tenant, in every target; `defaults.tenants.ID` goes over it key by key, and `targets.NAME.tenants.ID` over both | |
+//! | `tools.NAME` | a tool, or just its cap | |
+//! | `transport` | connections | |
+//!
+//! # Targets
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `url` | a base URL or a list of them; a path takes all below it | http or https; no user, query or `*` | see below |
+//! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
+//! | `cap` | the most slots | 1 to 65536 | 64 |
+//! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
+//! | `wait` | the longest a call waits while the target is open | up to `deadline` | none |
+//! | `on_full` | `"wait"` in the queue (then 504), or `"refuse"` at once (429) | | `"wait"` |
+//! | `deadline` | the longest a whole call takes, waiting, retries and stream included | | 600 s |
+//! | `first_token` | the longest from sending an attempt to its first token | up to `deadline` | none |
+//! | `idle` | the longest silence between chunks | | 120 s |
+//! | `stall` | how long a reader may leave a chunk unasked-for | | 300 s |
+//! | `ttft` | the objective for the time to first token | up to `deadline` | none |
+//! | `aging` | how much waiting raises a call by one lane | | 30 s |
+//! | `retry.attempts` | the most attempts of a call, the first included | 1 to 100 | 4 |
+//! | `retry.base` | the first backoff's upper bound; doubles each time | up to `retry.max` | 500 ms |
+//! | `retry.max` | the longest backoff | | 30 s |
+//! | `retry.ratio` | retries earned per recent call | 0 to 10 | 0.2 |
+//! | `retry.reserve` | retries that need not be earned | 0 to 10000 | 10 |
+//! | `tenants.ID` | a named tenant's share | | |
+//! | `default_tenant` | the share of each tenant that is not named (named ones do not inherit from it) | | |
+//!
+//! Without a `url`, a target called `openai`, `anthropic`, `gemini`, `groq`, `mistral`, `together`, `fireworks`, `openrouter` or
+//! `deepseek` has that provider's; any other matches by its `models` alone. One with neither matches everything, which is
+//! allowed only where it is the gate's sole target. How URLs and models are compared: [`Matcher`]. A target that could never
+//! be reached, because one above it takes all of its requests, is an error. (In TOML the plain keys of a table come before its
+//! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
+//!
+//! # Tenants
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `weight` | its weight in fair queueing | 0.001 to 1000000 | 1 |
+//! | `cap` | the most slots it holds; above the target's it has no effect | 1 to 65536 | none |
+//! | `queue` | the most of its calls that wait | 0 to 1000000 | the target's |
+//!
+//! # Tools
+//!
+//! `cap` (no default), `queue`, `wait` and `on_full`, as for targets; `wait` has no place beside `on_full = "refuse"`.
+//!
+//! # Transport
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `connect` | the longest a connection takes to open | | 10 s |
+//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` | | true |
+//! | `pool_idle` | idle connections kept per host | 0 to 65536 | 256 |
+//! | `pool_idle_timeout` | how long an idle connection is kept | | 90 s |
+//! | `http2_streams` | streams on one HTTP/2 connection before another is opened | 1 to 10000 | 90 |
+//! | `http2_prior_knowledge` | HTTP/2 without TLS to `http://` URLs | | false |
 
+mod builder;
+mod known;
+mod matching;
+mod mode;
 mod model;
+mod parse;
+#[cfg(test)]
+mod tests;
 
+use std::path::Path;
+
+pub use builder::{ConfigBuilder, Retry, Target, Tenant, Tool, Transport};
+pub use matching::Matcher;
 pub use model::{
     Config, Mode, OnFull, RetryConfig, TargetConfig, TargetMatch, TenantConfig, ToolConfig, TransportConfig,
 };
+
+use crate::Error;
+
+impl Config {
+    /// Reads TOML.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config): every problem found, one a line, each with the line it stands on.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        parse::from_toml(text, None)
+    }
+
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// As [`Config::from_toml`], each problem with the file's name; also where the file cannot be read or is not UTF-8.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::config(format!("{name}: cannot be read: {error}")))?;
+        parse::from_toml(&text, Some(&name))
+    }
+
+    /// Reads the same keys from JSON, which is what the bindings make of a dict or an object. The order of the targets counts.
+    ///
+    /// # Errors
+    /// As [`Config::from_toml`], without lines.
+    pub fn from_json(value: serde_json::Value) -> Result<Self, Error> {
+        parse::from_json(&value)
+    }
+}

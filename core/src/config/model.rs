@@ -91,7 +91,7 @@ pub struct TargetMatch {
 /// A tenant's share of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantConfig {
-    /// Its weight in fair queueing (> 0, at most 1,000,000). Default 1.
+    /// Its weight in fair queueing (0.001 to 1,000,000). Default 1.
     pub weight: f64,
     /// The most slots it may hold. Default: none of its own (the target's).
     pub cap: Option<usize>,

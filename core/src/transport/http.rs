@@ -79,10 +79,9 @@ impl Service<Request<RequestBody>> for Http {
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let this = self.clone();
         Box::pin(async move {
-            let authority = request
-                .uri()
-                .authority()
-                .ok_or_else(|| Error::new(ErrorKind::Request, "the URL names no host: give an absolute one"))?;
+            let authority = request.uri().authority().ok_or_else(|| {
+                Error::new(ErrorKind::Request, "the URL names no host: give an absolute one")
+            })?;
             let place = this.0.shards.place(authority, this.0.config.http2_streams);
             let request = outgoing(request)?;
             let response = this.pool(place.shard)?.execute(request).await.map_err(from_reqwest)?;

@@ -1,0 +1,96 @@
+//! One value, handed once from whoever decides to whoever waits, or given back.
+//!
+//! The race that matters: a slot is granted at the very moment its caller gives up. Whichever comes second learns of it, so that the value
+//! is never lost and never doubled: [`Giver::give`] gets it back, or [`Taker::close`] finds it. Checked under every
+//! interleaving by loom (`tests/loom.rs`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+#[cfg(loom)]
+use loom::sync::{Arc, Mutex};
+#[cfg(not(loom))]
+use std::sync::Arc;
+
+#[cfg(not(loom))]
+use parking_lot::Mutex;
+
+enum State<T> {
+    Waiting(Option<Waker>),
+    Given(T),
+    Gone,
+}
+
+struct Cell<T>(Mutex<State<T>>);
+
+impl<T> Cell<T> {
+    #[cfg(not(loom))]
+    fn with<R>(&self, act: impl FnOnce(&mut State<T>) -> R) -> R {
+        act(&mut self.0.lock())
+    }
+
+    #[cfg(loom)]
+    #[allow(clippy::unwrap_used)]
+    fn with<R>(&self, act: impl FnOnce(&mut State<T>) -> R) -> R {
+        act(&mut self.0.lock().unwrap())
+    }
+}
+
+/// The end that hands over.
+pub struct Giver<T>(Arc<Cell<T>>);
+
+/// The end that waits.
+pub struct Taker<T>(Arc<Cell<T>>);
+
+/// A pair of ends.
+pub fn handoff<T>() -> (Giver<T>, Taker<T>) {
+    let cell = Arc::new(Cell(Mutex::new(State::Waiting(None))));
+    (Giver(cell.clone()), Taker(cell))
+}
+
+impl<T> Giver<T> {
+    /// Hands the value over and wakes who waits; gives it back where nobody does any more.
+    ///
+    /// # Errors
+    /// The value itself.
+    pub fn give(self, value: T) -> Result<(), T> {
+        let waker = self.0.with(|state| match state {
+            State::Waiting(waker) => {
+                let waker = waker.take();
+                *state = State::Given(value);
+                Ok(waker)
+            }
+            State::Given(_) | State::Gone => Err(value),
+        })?;
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Taker<T> {
+    /// Gives up. What was handed over in the meantime comes out here.
+    pub fn close(&mut self) -> Option<T> {
+        self.0.with(|state| match std::mem::replace(state, State::Gone) {
+            State::Given(value) => Some(value),
+            State::Waiting(_) | State::Gone => None,
+        })
+    }
+}
+
+impl<T> Future for Taker<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.0.with(|state| match std::mem::replace(state, State::Gone) {
+            State::Given(value) => Poll::Ready(value),
+            State::Waiting(_) => {
+                *state = State::Waiting(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            State::Gone => Poll::Pending,
+        })
+    }
+}

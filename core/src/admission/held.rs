@@ -1,0 +1,76 @@
+//! A response's body that holds the permit until the response ends.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::Permit;
+use crate::body::ResponseBody;
+use crate::call::Call;
+use crate::clock;
+use crate::error::Error;
+
+/// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
+pub(super) struct Held {
+    call: Call,
+    permit: Option<Permit>,
+    body: Option<ResponseBody>,
+}
+
+impl Held {
+    pub(super) fn new(call: Call, permit: Permit) -> Self {
+        Self { call, permit: Some(permit), body: None }
+    }
+
+    pub(super) fn permit(&mut self) -> Option<&mut Permit> {
+        self.permit.as_mut()
+    }
+
+    pub(super) fn over(mut self, body: ResponseBody) -> Self {
+        if body.is_end_stream() {
+            self.release();
+        }
+        self.body = Some(body);
+        self
+    }
+
+    /// The exchange goes first, then the slot: whoever gets the slot must not find the upstream still busy with us.
+    fn release(&mut self) {
+        self.body = None;
+        if self.permit.take().is_some() {
+            self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        // Many readers never ask for the end once they have all that was announced.
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+            this.release();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(ResponseBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), ResponseBody::size_hint)
+    }
+}

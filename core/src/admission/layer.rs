@@ -1,0 +1,109 @@
+//! The tower layer: no attempt passes without a permit, and the permit travels with the response's body.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower::{Layer, Service};
+
+use super::held::Held;
+use crate::admission::Permit;
+use crate::body::ResponseBody;
+use crate::call::Call;
+use crate::clock;
+use crate::cooldown::Hold;
+use crate::error::{Error, ErrorKind};
+use crate::schedule::Verdict as Rules;
+use crate::wire::classify::Verdict;
+
+/// Admits each attempt at its target's door.
+///
+/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model; others pass.
+/// *Cancellation safety*: dropping the future leaves the queue, or gives the slot back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AdmissionLayer;
+
+impl<S> Layer<S> for AdmissionLayer {
+    type Service = AdmissionService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        AdmissionService { inner }
+    }
+}
+
+/// See [`AdmissionLayer`].
+#[derive(Clone, Debug)]
+pub struct AdmissionService<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for AdmissionService<S>
+where
+    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let clone = self.inner.clone();
+        // The service that was polled ready is the one to call.
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
+        let Some(call) = call else { return Box::pin(inner.call(request)) };
+        Box::pin(async move {
+            call.attempt_queued(clock::now());
+            let permit = admit(&call).await?;
+            call.attempt_admitted(permit.admitted_at(), permit.tag());
+            call.metrics().admitted(call.lane(), permit.waited());
+            let mut held = Held::new(call.clone(), permit);
+            let result = inner.call(request).await;
+            call.set_hold(judge(&call, held.permit(), &result));
+            Ok(result?.map(|body| ResponseBody::new(held.over(body))))
+        })
+    }
+}
+
+async fn admit(call: &Call) -> Result<Permit, Error> {
+    let admission = call.target().admission();
+    let ticket = call.ticket();
+    if call.is_enforced() {
+        return admission.acquire(ticket).await;
+    }
+    let (permit, said) = admission.force(&ticket);
+    match said {
+        Ok(Rules::Admitted) => {}
+        Ok(Rules::WouldWait) => call.target().metrics().would("wait"),
+        Err(reason) => call.target().metrics().would(reason.as_str()),
+    }
+    Ok(permit)
+}
+
+/// Tells the target's cool-down how its attempt went.
+fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
+    let Some(permit) = permit else { return Hold::No };
+    let (failed, delay) = match result {
+        Ok(response) => match response.extensions().get::<Verdict>() {
+            Some(verdict) => (verdict.retryable, verdict.delay),
+            None => (false, None),
+        },
+        // A request that cannot be sent says nothing about the target.
+        Err(error) => (error.kind() != ErrorKind::Request, None),
+    };
+    if !failed {
+        permit.succeeded();
+        return Hold::No;
+    }
+    let hold = permit.failed(call.id(), delay);
+    if hold != Hold::No {
+        call.target().metrics().cooled(hold);
+    }
+    hold
+}

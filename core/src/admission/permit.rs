@@ -1,0 +1,87 @@
+//! The permit: the right to have one attempt in flight.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Admission;
+use crate::cooldown::Hold;
+use crate::fairness::Tag;
+use crate::schedule::Grant;
+
+/// One slot, held. Dropping it gives the slot back, exactly once, and lets the next call in, whatever way the call ended: end of
+/// body, drop of body or future, panic.
+#[must_use = "dropping the permit gives the slot back"]
+pub struct Permit {
+    admission: Arc<Admission>,
+    grant: Option<Grant>,
+    judged: bool,
+    queued_at: Instant,
+    admitted_at: Instant,
+}
+
+impl Permit {
+    pub(super) fn new(
+        admission: Arc<Admission>,
+        grant: Grant,
+        queued_at: Instant,
+        admitted_at: Instant,
+    ) -> Self {
+        Self { admission, grant: Some(grant), judged: false, queued_at, admitted_at }
+    }
+
+    /// What a retry of the same call carries, so that it is charged once.
+    pub fn tag(&self) -> Tag {
+        self.grant.as_ref().map(Grant::tag).unwrap_or_default()
+    }
+
+    /// How long the call waited for it.
+    pub fn waited(&self) -> Duration {
+        self.admitted_at.saturating_duration_since(self.queued_at)
+    }
+
+    /// When the slot was given.
+    pub fn admitted_at(&self) -> Instant {
+        self.admitted_at
+    }
+
+    /// The upstream accepted the attempt: the target is up.
+    pub fn succeeded(&mut self) {
+        self.judged = true;
+        if let Some(grant) = &self.grant {
+            self.admission.succeeded(grant);
+        }
+    }
+
+    /// The upstream failed the attempt in a way that a retry may mend: the target may have to cool down.
+    pub fn failed(&mut self, call: u64, delay: Option<Duration>) -> Hold {
+        self.judged = true;
+        match &self.grant {
+            Some(grant) => self.admission.failed(grant, call, delay),
+            None => Hold::No,
+        }
+    }
+
+    /// The upstream's answer says nothing about whether it is up (a bad request): the slot simply goes back.
+    pub fn neutral(&mut self) {
+        self.succeeded();
+    }
+
+    /// Takes the slot out, so that the drop does nothing.
+    pub(super) fn disarm(mut self) -> Option<Grant> {
+        self.grant.take()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(grant) = self.grant.take() {
+            self.admission.release(grant, self.judged);
+        }
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Permit").field("at", &self.admission.name()).finish_non_exhaustive()
+    }
+}

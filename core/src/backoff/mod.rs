@@ -1,0 +1,53 @@
+//! How long a call that failed by itself sleeps before its next attempt: exponential, with full jitter.
+//!
+//! Full jitter (uniform between nothing and the exponential bound) spreads a herd best; see "Exponential Backoff And Jitter", AWS
+//! Architecture Blog, 2015. The series comes from `backon`, whose own jitter is off by default and adds to the delay instead.
+
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+
+/// The upper bound of the backoff after the `failures`-th failure (counted from 1): `base * 2^(failures - 1)`, at most `max`.
+pub fn bound(base: Duration, max: Duration, failures: u32) -> Duration {
+    let skip = failures.saturating_sub(1) as usize;
+    backon::ExponentialBuilder::new()
+        .with_factor(2.0)
+        .with_min_delay(base.min(max))
+        .with_max_delay(max)
+        .without_max_times()
+        .build()
+        .nth(skip.min(64))
+        .unwrap_or(max)
+}
+
+/// A delay with full jitter above a floor that is never shortened. `random` is uniform in [0, 1).
+pub fn full_jitter(floor: Duration, bound: Duration, random: f64) -> Duration {
+    floor.saturating_add(bound.mul_f64(random.clamp(0.0, 1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bounds_double_up_to_the_longest() {
+        let bounds: Vec<_> = (1..=6)
+            .map(|n| bound(Duration::from_millis(500), Duration::from_secs(4), n).as_millis())
+            .collect();
+        assert_eq!(bounds, [500, 1000, 2000, 4000, 4000, 4000]);
+        assert_eq!(
+            bound(Duration::from_millis(500), Duration::from_secs(4), u32::MAX),
+            Duration::from_secs(4)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_floor_holds_and_the_bound_too(floor in 0u64..10_000, bound in 0u64..10_000, random in 0.0f64..1.0) {
+            let (floor, bound) = (Duration::from_millis(floor), Duration::from_millis(bound));
+            let delay = full_jitter(floor, bound, random);
+            prop_assert!(delay >= floor && delay <= floor + bound);
+        }
+    }
+}

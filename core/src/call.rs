@@ -1,0 +1,229 @@
+//! A call as the layers know it: who asks what of which target, until when, and what happened so far.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::config::Mode;
+use crate::context::{Lane, Timeouts};
+use crate::cooldown::Hold;
+use crate::fairness::Tag;
+use crate::observe::{Attempt, TenantMetrics};
+use crate::schedule::Ticket;
+use crate::target::Target;
+use crate::wire::request::{RequestFacts, Route};
+
+/// One call, shared by the layers through the request's extensions. Holds neither headers nor body.
+#[derive(Clone)]
+pub struct Call(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    mode: Mode,
+    target: Arc<Target>,
+    metrics: Arc<TenantMetrics>,
+    facts: RequestFacts,
+    tenant: Arc<str>,
+    lane: Lane,
+    timeouts: Timeouts,
+    queued_at: Instant,
+    deadline: Instant,
+    story: Mutex<Story>,
+}
+
+/// What changes while the call lives.
+#[derive(Default)]
+struct Story {
+    attempts: Vec<Attempt>,
+    charged: Option<Tag>,
+    hold: Option<Hold>,
+    last_failure: Option<&'static str>,
+    tokens: Option<(u64, u64)>,
+}
+
+/// What a call is identified by; see [`Call::new`].
+pub(crate) struct Identity {
+    pub(crate) mode: Mode,
+    pub(crate) target: Arc<Target>,
+    pub(crate) facts: RequestFacts,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) lane: Lane,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) deadline: Option<Instant>,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl Call {
+    pub(crate) fn new(identity: Identity, now: Instant) -> Self {
+        let Identity { mode, target, facts, tenant, lane, timeouts, deadline } = identity;
+        let longest = now + target.config().deadline;
+        Self(Arc::new(Inner {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            mode,
+            metrics: target.metrics().tenant(&tenant),
+            target,
+            facts,
+            tenant,
+            lane,
+            timeouts,
+            queued_at: now,
+            deadline: deadline.map_or(longest, |own| own.min(longest)),
+            story: Mutex::default(),
+        }))
+    }
+
+    /// Tells calls of this process apart.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The target it goes to.
+    pub fn target(&self) -> &Arc<Target> {
+        &self.0.target
+    }
+
+    /// What its request says.
+    pub fn facts(&self) -> &RequestFacts {
+        &self.0.facts
+    }
+
+    /// The fairness key.
+    pub fn tenant(&self) -> &Arc<str> {
+        &self.0.tenant
+    }
+
+    /// The priority class.
+    pub fn lane(&self) -> Lane {
+        self.0.lane
+    }
+
+    /// When the user asked.
+    pub fn queued_at(&self) -> Instant {
+        self.0.queued_at
+    }
+
+    /// When all of it must have ended.
+    pub fn deadline(&self) -> Instant {
+        self.0.deadline
+    }
+
+    /// Whether it runs a model, and so needs a slot.
+    pub fn is_inference(&self) -> bool {
+        self.0.facts.route == Route::Inference
+    }
+
+    /// Whether the gate acts on it, or only looks.
+    pub fn is_enforced(&self) -> bool {
+        self.0.mode == Mode::Enforce
+    }
+
+    pub(crate) fn metrics(&self) -> &TenantMetrics {
+        &self.0.metrics
+    }
+
+    /// The longest from sending an attempt to its head.
+    pub(crate) fn head_limit(&self) -> Option<Duration> {
+        earlier(self.0.target.config().first_token, self.0.timeouts.read)
+    }
+
+    /// The longest silence between chunks.
+    pub(crate) fn idle_limit(&self) -> Option<Duration> {
+        earlier(self.0.target.config().idle, self.0.timeouts.read)
+    }
+
+    /// What the next attempt says at the door: the age of the call, and what it was charged already.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket {
+            tenant: self.0.tenant.clone(),
+            lane: self.0.lane,
+            queued_at: self.0.queued_at,
+            deadline: self.0.deadline,
+            wait: earlier(self.0.target.config().wait, self.0.timeouts.pool),
+            charged: self.0.story.lock().charged,
+        }
+    }
+
+    /// A new attempt asks for a slot.
+    pub(crate) fn attempt_queued(&self, now: Instant) {
+        self.0.story.lock().attempts.push(Attempt::queued(now));
+    }
+
+    /// It got one.
+    pub(crate) fn attempt_admitted(&self, now: Instant, tag: Tag) {
+        let mut story = self.0.story.lock();
+        story.charged = Some(tag);
+        if let Some(attempt) = story.attempts.last_mut() {
+            attempt.admitted_at = Some(now);
+        }
+    }
+
+    /// Writes to the present attempt's record.
+    pub(crate) fn attempt(&self, write: impl FnOnce(&mut Attempt)) {
+        if let Some(attempt) = self.0.story.lock().attempts.last_mut() {
+            write(attempt);
+        }
+    }
+
+    /// Whether it stands in the queue, or backs off: no attempt of it is in flight.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0
+            .story
+            .lock()
+            .attempts
+            .last()
+            .is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
+    }
+
+    /// Takes the attempts' records out, at the end.
+    pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
+        std::mem::take(&mut self.0.story.lock().attempts)
+    }
+
+    /// Tokens that the provider counted: input, output.
+    pub(crate) fn set_tokens(&self, input: u64, output: u64) {
+        self.0.story.lock().tokens = Some((input, output));
+    }
+
+    pub(crate) fn tokens(&self) -> Option<(u64, u64)> {
+        self.0.story.lock().tokens
+    }
+
+    /// What the target's cool-down means for the attempt that just failed.
+    pub(crate) fn set_hold(&self, hold: Hold) {
+        self.0.story.lock().hold = Some(hold);
+    }
+
+    pub(crate) fn take_hold(&self) -> Hold {
+        self.0.story.lock().hold.take().unwrap_or(Hold::No)
+    }
+
+    /// Remembers why the last attempt failed, for an error that comes later.
+    pub(crate) fn set_last_failure(&self, class: &'static str) {
+        self.0.story.lock().last_failure = Some(class);
+    }
+
+    pub(crate) fn last_failure(&self) -> Option<&'static str> {
+        self.0.story.lock().last_failure
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("id", &self.0.id)
+            .field("target", &self.0.target.name())
+            .field("tenant", &self.0.tenant)
+            .field("lane", &self.0.lane)
+            .finish_non_exhaustive()
+    }
+}
+
+fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

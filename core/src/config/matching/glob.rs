@@ -1,0 +1,88 @@
+//! Model patterns.
+
+/// A pattern in which `*` stands for any run of characters. Case counts, as it does for providers.
+#[derive(Clone, Debug)]
+pub(super) struct Glob {
+    /// What lies between the stars: one part means no star at all, and two empty ones a lone star.
+    parts: Box<[Box<str>]>,
+}
+
+impl Glob {
+    pub(super) fn new(pattern: &str) -> Self {
+        let mut parts: Vec<Box<str>> = pattern.split('*').map(Box::from).collect();
+        // Neighbouring stars are one star.
+        let last = parts.len().saturating_sub(1);
+        let mut index = 0;
+        parts.retain(|part| {
+            let keep = index == 0 || index == last || !part.is_empty();
+            index += 1;
+            keep
+        });
+        Self { parts: parts.into() }
+    }
+
+    /// A lone `*`, which also takes a request whose model is not known.
+    pub(super) fn is_any(&self) -> bool {
+        matches!(&*self.parts, [first, last] if first.is_empty() && last.is_empty())
+    }
+
+    /// Leftmost fits suffice: whatever a part could match later, it leaves no more to those after it. Linear in the text for
+    /// each part, so no pattern makes it blow up.
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let (first, middle, last) = match &*self.parts {
+            [] => return false,
+            [only] => return **only == *text,
+            [first, middle @ .., last] => (first, middle, last),
+        };
+        let Some(mut rest) = text.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last)) else {
+            return false;
+        };
+        for part in middle {
+            let Some(at) = rest.find(&**part) else { return false };
+            rest = rest.get(at + part.len()..).unwrap_or_default();
+        }
+        true
+    }
+
+    /// Whether it matches all that `other` does. A star of `other` can only be taken up by one of ours, whole, so reading its
+    /// pattern as a text, stars and all, decides it.
+    pub(super) fn covers(&self, other: &Glob) -> bool {
+        self.matches(&other.parts.join("*"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The definition, by recursion: exponential, and plainly right.
+    fn oracle(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
+            (None, None) => true,
+            (Some((b'*', rest)), _) => {
+                oracle(rest, text) || text.split_first().is_some_and(|(_, text)| oracle(pattern, text))
+            }
+            (Some((p, pattern)), Some((t, text))) => p == t && oracle(pattern, text),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn agrees_with_the_definition(pattern in "[ab*]{0,7}", text in "[ab]{0,9}") {
+            prop_assert_eq!(Glob::new(&pattern).matches(&text), oracle(pattern.as_bytes(), text.as_bytes()));
+        }
+
+        #[test]
+        fn what_it_covers_it_matches(ours in "[ab*]{0,6}", theirs in "[ab*]{0,6}", text in "[ab]{0,8}") {
+            let (ours, theirs) = (Glob::new(&ours), Glob::new(&theirs));
+            if ours.covers(&theirs) && theirs.matches(&text) {
+                prop_assert!(ours.matches(&text));
+            }
+        }
+    }
+}

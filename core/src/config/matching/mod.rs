@@ -1,0 +1,83 @@
+//! Which target a request belongs to: the first, in the order of the configuration, whose URL *and* model both match.
+//!
+//! - A base URL matches by scheme, host (whatever its case) and port (443 and 80 go without saying), and by whole segments of
+//!   its path: `https://host/v1` takes `/v1` and `/v1/chat`, not `/v1beta`.
+//! - A model pattern is exact but for `*`, any run of characters, also none. A request whose model is not known (no body, or
+//!   one that is no JSON) matches targets without models, and those that list a lone `*`.
+//! - No URLs means any URL, no models any model; a request that no target takes is under the default one.
+//!
+//! Order decides, never how specific a pattern is, so that reading the file from the top tells what happens; a target that
+//! could never be reached is a configuration error.
+
+mod glob;
+mod prefix;
+
+use http::Uri;
+
+use self::glob::Glob;
+pub(super) use self::prefix::Prefix;
+use super::{TargetConfig, TargetMatch};
+use crate::Error;
+
+/// The targets' patterns, parsed once. Finding allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    rules: Vec<Rule>,
+}
+
+impl Matcher {
+    /// Prepares these targets.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a URL that is none; a [`Config`](super::Config) that was read or
+    /// built has only good ones.
+    pub fn new(targets: &[TargetConfig]) -> Result<Self, Error> {
+        let rule = |target: &TargetConfig| {
+            Rule::new(&target.matches)
+                .map_err(|why| Error::config(format!("targets.{}.url: {why}", target.name)))
+        };
+        Ok(Self { rules: targets.iter().map(rule).collect::<Result<_, _>>()? })
+    }
+
+    /// The index, among the targets given to [`Matcher::new`], of the one that takes this request.
+    pub fn find(&self, uri: &Uri, model: Option<&str>) -> Option<usize> {
+        let place = prefix::Place::of(uri);
+        self.rules.iter().position(|rule| rule.matches(place.as_ref(), model))
+    }
+}
+
+/// One target's patterns.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    urls: Vec<Prefix>,
+    models: Vec<Glob>,
+}
+
+impl Rule {
+    pub(super) fn new(matches: &TargetMatch) -> Result<Self, &'static str> {
+        Ok(Self {
+            urls: matches.urls.iter().map(|url| Prefix::parse(url)).collect::<Result<_, _>>()?,
+            models: matches.models.iter().map(|model| Glob::new(model)).collect(),
+        })
+    }
+
+    fn matches(&self, place: Option<&prefix::Place<'_>>, model: Option<&str>) -> bool {
+        let url = || place.is_some_and(|place| self.urls.iter().any(|prefix| prefix.matches(place)));
+        let model =
+            || self.models.iter().any(|glob| model.map_or(glob.is_any(), |model| glob.matches(model)));
+        (self.urls.is_empty() || url()) && (self.models.is_empty() || model())
+    }
+
+    /// Whether every request of `other` would be this one's too. Judged pattern by pattern: what only several patterns
+    /// together cover is not seen, so `true` is certain and `false` is not.
+    pub(super) fn covers(&self, other: &Rule) -> bool {
+        let urls = self.urls.is_empty()
+            || (!other.urls.is_empty()
+                && other.urls.iter().all(|theirs| self.urls.iter().any(|ours| ours.covers(theirs))));
+        let any_model = |rule: &Rule| rule.models.is_empty() || rule.models.iter().any(Glob::is_any);
+        let models = any_model(self)
+            || (!other.models.is_empty()
+                && other.models.iter().all(|theirs| self.models.iter().any(|ours| ours.covers(theirs))));
+        urls && models
+    }
+}

@@ -1,0 +1,113 @@
+//! Base URLs.
+
+use std::fmt;
+
+use http::Uri;
+
+/// A base URL: scheme, host, port, and a path that others may go on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::config) struct Prefix {
+    https: bool,
+    /// Lower case, without a final dot; an IPv6 address in its brackets.
+    host: Box<str>,
+    port: u16,
+    /// Without a final slash: empty for the root.
+    path: Box<str>,
+}
+
+/// Where a request goes, in the same terms.
+pub(super) struct Place<'a> {
+    https: bool,
+    host: &'a str,
+    port: u16,
+    path: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// `None` for what is no absolute http or https URL.
+    pub(super) fn of(uri: &'a Uri) -> Option<Self> {
+        let https = match uri.scheme_str()? {
+            scheme if scheme.eq_ignore_ascii_case("https") => true,
+            scheme if scheme.eq_ignore_ascii_case("http") => false,
+            _ => return None,
+        };
+        let host = uri.host()?;
+        let host = host.strip_suffix('.').unwrap_or(host);
+        Some(Self { https, host, port: uri.port_u16().unwrap_or(default_port(https)), path: uri.path() })
+    }
+}
+
+impl Prefix {
+    /// Parses a base URL. The error says what is wrong without repeating the URL, which may hold a password or a key.
+    pub(in crate::config) fn parse(url: &str) -> Result<Self, &'static str> {
+        // First, so that nothing else is ever said of such a URL.
+        let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            return Err("a user name or password does not belong in a URL; send credentials as headers");
+        }
+        if url.contains(['?', '#']) {
+            return Err("a base URL has no query and no fragment");
+        }
+        if url.contains('*') {
+            return Err("a base URL takes no *; it already matches every path below it");
+        }
+        let Some((scheme, _)) = url.split_once("://") else {
+            return Err("start it with https:// or http://");
+        };
+        if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
+            return Err("the scheme must be https or http");
+        }
+        if authority.is_empty() {
+            return Err("the host is missing");
+        }
+        let uri: Uri = url.parse().map_err(|_| "it is not a valid URL")?;
+        let place = Place::of(&uri).ok_or("it is not a valid URL")?;
+        if place.host.is_empty() {
+            return Err("the host is missing");
+        }
+        // Whatever follows the host is a port, and only a good one is read as such.
+        let bare = uri.host() == Some(authority);
+        if !bare && uri.port_u16().is_none_or(|port| port == 0) {
+            return Err("the port must be a number from 1 to 65535");
+        }
+        Ok(Self {
+            https: place.https,
+            host: place.host.to_ascii_lowercase().into(),
+            port: place.port,
+            path: place.path.trim_end_matches('/').into(),
+        })
+    }
+
+    pub(super) fn matches(&self, place: &Place<'_>) -> bool {
+        // Nearly every client writes its host in lower case: comparing bytes first spares folding them.
+        self.https == place.https
+            && self.port == place.port
+            && (*self.host == *place.host || self.host.eq_ignore_ascii_case(place.host))
+            && place
+                .path
+                .strip_prefix(&*self.path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Whether every URL under `other` is under this one too.
+    pub(super) fn covers(&self, other: &Prefix) -> bool {
+        self.matches(&Place { https: other.https, host: &other.host, port: other.port, path: &other.path })
+    }
+}
+
+fn default_port(https: bool) -> u16 {
+    if https { 443 } else { 80 }
+}
+
+/// The normal form: two base URLs that match the same requests print the same.
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.host)?;
+        if self.port != default_port(self.https) {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(&self.path)
+    }
+}

@@ -1,0 +1,54 @@
+//! The one setting that the environment may override.
+
+use std::env;
+use std::ffi::OsStr;
+
+use super::Mode;
+use super::parse::describe_text;
+use crate::Error;
+
+impl Mode {
+    /// What `TIDEGATE` says, whatever the configuration does: `on` (enforce), `observe` or `off`, in any case. `None` where it
+    /// is unset or empty.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value: a misspelt `off` that was ignored would leave on
+    /// what somebody meant to switch off.
+    pub fn from_env() -> Result<Option<Self>, Error> {
+        env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
+    }
+}
+
+fn from_word(value: &OsStr) -> Result<Option<Mode>, Error> {
+    let word = value.to_string_lossy().trim().to_ascii_lowercase();
+    match word.as_str() {
+        "" => Ok(None),
+        "on" | "enforce" => Ok(Some(Mode::Enforce)),
+        "observe" => Ok(Some(Mode::Observe)),
+        "off" => Ok(Some(Mode::Off)),
+        _ => Err(Error::config(format!(
+            "TIDEGATE: expected \"on\", \"observe\" or \"off\" in the environment; got {}",
+            describe_text(&word)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_its_words_and_refuses_the_rest() {
+        let read = |word: &str| from_word(OsStr::new(word));
+        assert_eq!(read("off").unwrap(), Some(Mode::Off));
+        assert_eq!(read(" OFF ").unwrap(), Some(Mode::Off));
+        assert_eq!(read("observe").unwrap(), Some(Mode::Observe));
+        assert_eq!(read("on").unwrap(), Some(Mode::Enforce));
+        assert_eq!(read("").unwrap(), None);
+        assert_eq!(
+            read("of").unwrap_err().message(),
+            "TIDEGATE: expected \"on\", \"observe\" or \"off\" in the environment; got the string \"of\""
+        );
+        assert!(!read("sk-0123456789abcdef0123456789").unwrap_err().to_string().contains("sk-"));
+    }
+}

@@ -1,0 +1,60 @@
+//! What to say about a key that does not exist.
+
+use super::{PLACES, Place};
+
+/// Words of other tools for the same thing.
+const SYNONYMS: [(&str, &str); 12] = [
+    ("baseurl", "url"),
+    ("apibase", "url"),
+    ("host", "url"),
+    ("limit", "cap"),
+    ("concurrency", "cap"),
+    ("maxconcurrency", "cap"),
+    ("maxconcurrent", "cap"),
+    ("timeout", "deadline"),
+    ("maxqueue", "queue"),
+    ("maxattempts", "attempts"),
+    ("retries", "retry"),
+    ("maxretries", "retry"),
+];
+
+/// The nearest of the valid keys, where one is near; else where the key does belong; else all that are valid.
+pub(super) fn advice(given: &str, valid: &[&str]) -> String {
+    if let Some(Place { described, .. }) = PLACES.iter().find(|place| place.keys.contains(&given)) {
+        return format!("it belongs in {described}");
+    }
+    match nearest(given, valid) {
+        Some(key) => format!("did you mean {key:?}?"),
+        None => format!("the keys here are {}", valid.join(", ")),
+    }
+}
+
+/// The nearest of some words: a synonym, the same but for case, dashes and underscores, at most a third of its letters off, or
+/// one that begins the other.
+pub(super) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
+    // Nothing this long is a typing mistake, and the distance costs the product of both lengths.
+    if given.len() > 64 {
+        return None;
+    }
+    let given = plain(given);
+    let synonym = SYNONYMS.iter().find(|(other, _)| *other == given).map(|(_, ours)| *ours);
+    if let Some(key) = synonym.and_then(|ours| valid.iter().find(|key| **key == ours)) {
+        return Some(key);
+    }
+    valid
+        .iter()
+        .map(|key| (strsim::osa_distance(&given, &plain(key)), *key))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, key)| *distance <= (key.len() / 3).max(1))
+        .map(|(_, key)| key)
+        .or_else(|| valid.iter().copied().find(|key| begins(&given, &plain(key))))
+}
+
+fn begins(given: &str, key: &str) -> bool {
+    given.len().min(key.len()) >= 3 && (given.starts_with(key) || key.starts_with(given))
+}
+
+/// `onFull`, `on-full` and `on_full` are one word.
+fn plain(key: &str) -> String {
+    key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+}

@@ -1,0 +1,141 @@
+//! Walking the tree: where a value stands, and the tables whose keys are known.
+
+use super::nearest;
+use super::problems::Problems;
+use super::tree::{Entry, Table, Value};
+use super::value::Bad;
+
+/// A value, the full path of its key, and the line it was written on.
+pub(super) struct Spot<'a> {
+    pub(super) path: String,
+    pub(super) line: Option<usize>,
+    pub(super) value: &'a Value,
+    pub(super) problems: &'a Problems,
+}
+
+/// A table being read.
+pub(super) struct Section<'a> {
+    path: String,
+    line: Option<usize>,
+    entries: &'a [Entry],
+    problems: &'a Problems,
+}
+
+impl<'a> Spot<'a> {
+    pub(super) fn complain(&self, text: impl AsRef<str>) {
+        self.problems.add(self.line, format!("{}: {}", self.path, text.as_ref()));
+    }
+
+    /// Reads the value, or says what was expected instead.
+    pub(super) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, Bad>) -> Option<T> {
+        match reader(self.value) {
+            Ok(value) => Some(value),
+            Err(bad) => {
+                self.complain(bad.message(self.value));
+                None
+            }
+        }
+    }
+
+    /// Opens a table that may hold these keys and no other; each stranger is named with the nearest of them.
+    pub(super) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
+        let section = self.open("a table")?;
+        for entry in section.entries {
+            if !keys.contains(&entry.key.as_str()) {
+                let advice = nearest::advice(&entry.key, keys);
+                section.at(entry).complain_at(entry.line, format!("unknown key; {advice}"));
+            }
+        }
+        Some(section)
+    }
+
+    /// Opens a table whose keys are names that the user chose.
+    pub(super) fn named(self) -> Vec<(&'a str, Spot<'a>)> {
+        let Some(section) = self.open("a table of names") else { return Vec::new() };
+        let mut named = Vec::with_capacity(section.entries.len());
+        for entry in section.entries {
+            let spot = section.at(entry);
+            match check_name(&entry.key) {
+                Ok(()) => named.push((entry.key.as_str(), spot)),
+                Err(why) => spot.complain_at(entry.line, why),
+            }
+        }
+        named
+    }
+
+    fn open(self, what: &str) -> Option<Section<'a>> {
+        let Value::Table(Table { entries }) = self.value else {
+            self.complain(format!("expected {what}; got {}", self.value.describe()));
+            return None;
+        };
+        let section = Section { path: self.path, line: self.line, entries, problems: self.problems };
+        let mut seen = std::collections::HashSet::with_capacity(entries.len());
+        for entry in entries {
+            if !seen.insert(entry.key.as_str()) {
+                section.at(entry).complain_at(entry.line, "given twice; keep one");
+            }
+        }
+        Some(section)
+    }
+
+    fn complain_at(self, line: Option<usize>, text: impl AsRef<str>) {
+        Spot { line, ..self }.complain(text);
+    }
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn get(&self, key: &str) -> Option<Spot<'a>> {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| self.at(entry))
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key == key)
+    }
+
+    /// Reads a key into its place; where it is absent or wrong, what stood there stays.
+    pub(super) fn set<T>(&self, key: &str, into: &mut T, reader: impl Fn(&Value) -> Result<T, Bad>) {
+        if let Some(value) = self.get(key).and_then(|spot| spot.read(reader)) {
+            *into = value;
+        }
+    }
+
+    /// Complains of the first of these keys that is there, else of the table itself.
+    pub(super) fn complain(&self, keys: &[&str], text: impl AsRef<str>) {
+        match keys.iter().find_map(|key| self.get(key)) {
+            Some(spot) => spot.complain(text),
+            None => self.problems.add(self.line, format!("{}: {}", self.path, text.as_ref())),
+        }
+    }
+
+    fn at(&self, entry: &'a Entry) -> Spot<'a> {
+        Spot {
+            path: join(&self.path, &entry.key),
+            line: entry.node.line,
+            value: &entry.node.value,
+            problems: self.problems,
+        }
+    }
+}
+
+/// Targets, tenants and tools become labels of metrics and words in errors.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.trim().is_empty() {
+        Err("a name must not be empty")
+    } else if name.len() > 200 {
+        Err("a name may have at most 200 bytes")
+    } else if name.chars().any(char::is_control) {
+        Err("a name must not hold control characters")
+    } else {
+        Ok(())
+    }
+}
+
+/// The path as it would be written in TOML: quoted where it has to be, and cut where it is absurdly long.
+pub(super) fn join(path: &str, key: &str) -> String {
+    const SHOWN: usize = 64;
+    let cut: String = key.chars().take(SHOWN).collect();
+    let more = if cut.len() < key.len() { "..." } else { "" };
+    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let dot = if path.is_empty() { "" } else { "." };
+    if bare { format!("{path}{dot}{cut}{more}") } else { format!("{path}{dot}{:?}", cut + more) }
+}

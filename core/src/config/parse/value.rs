@@ -1,0 +1,141 @@
+//! Readers of single values: each turns a [`Value`] into a type, or says what it wants.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::tree::Value;
+
+/// Why a value will not do.
+#[derive(Debug)]
+pub(super) struct Bad {
+    expected: String,
+    hint: Option<String>,
+}
+
+impl Bad {
+    pub(super) fn expected(expected: impl Into<String>) -> Self {
+        Self { expected: expected.into(), hint: None }
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(super) fn message(&self, given: &Value) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        format!("expected {}; got {}{hint}", self.expected, given.describe())
+    }
+}
+
+/// A whole number. A float without a fraction counts: JSON, and so JavaScript, has no other kind of number.
+pub(super) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&Value) -> Result<T, Bad>
+where
+    T: TryFrom<i128> + PartialOrd + Display,
+{
+    move |value| {
+        let number = match value {
+            Value::Whole(number) => Some(*number),
+            // Every float below 2^53 that has no fraction converts exactly.
+            Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => Some(*float as i128),
+            _ => None,
+        };
+        let number =
+            number.and_then(|number| T::try_from(number).ok()).filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            let bad = Bad::expected(format!("a whole number from {} to {}", range.start(), range.end()));
+            unquote(bad, value)
+        })
+    }
+}
+
+/// A number, whole or not.
+pub(super) fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Result<f64, Bad> {
+    move |value| {
+        let number = match value {
+            Value::Whole(number) => Some(*number as f64),
+            Value::Float(number) => Some(*number),
+            _ => None,
+        };
+        // NaN is in no range.
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let bad = Bad::expected(format!("a number from {} to {}", range.start(), range.end()));
+            unquote(bad, value)
+        })
+    }
+}
+
+fn unquote(bad: Bad, value: &Value) -> Bad {
+    match value {
+        Value::Text(text) if text.parse::<f64>().is_ok() => bad.hint("write it without quotes"),
+        _ => bad,
+    }
+}
+
+pub(super) fn flag(value: &Value) -> Result<bool, Bad> {
+    match value {
+        Value::Bool(flag) => Ok(*flag),
+        _ => Err(Bad::expected("true or false")),
+    }
+}
+
+/// One of a few words.
+pub(super) fn one_of<T: Copy>(choices: &'static [(&'static str, T)]) -> impl Fn(&Value) -> Result<T, Bad> {
+    move |value| {
+        let chosen = match value {
+            Value::Text(text) => choices.iter().find(|(word, _)| word == text),
+            _ => None,
+        };
+        chosen.map(|(_, choice)| *choice).ok_or_else(|| Bad::expected(either(choices)))
+    }
+}
+
+/// `"a", "b" or "c"`.
+fn either<T>(choices: &[(&str, T)]) -> String {
+    let words: Vec<String> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Switched off by `false`, `"none"` or null; else what the reader takes.
+pub(super) fn or_off<T>(
+    reader: impl Fn(&Value) -> Result<T, Bad>,
+) -> impl Fn(&Value) -> Result<Option<T>, Bad> {
+    move |value| match value {
+        Value::Bool(false) | Value::Null => Ok(None),
+        Value::Text(text) if text == "none" => Ok(None),
+        _ => reader(value).map(Some).map_err(|mut bad| {
+            bad.expected.push_str(", or \"none\"");
+            bad
+        }),
+    }
+}
+
+/// The range of every duration: below it timers do not resolve, above it nothing is meant.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// `"1h30m"`, or a number of seconds.
+pub(super) fn duration(value: &Value) -> Result<Duration, Bad> {
+    let duration = match value {
+        Value::Time(time) => Some(*time),
+        Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
+        Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+        // The bound keeps out sums that would overflow: u64::MAX seconds alone take more characters.
+        Value::Text(text) if text.len() <= 20 => humantime::parse_duration(text).ok(),
+        _ => None,
+    };
+    duration.filter(|duration| (SHORTEST..=LONGEST).contains(duration)).ok_or_else(|| {
+        let bad = Bad::expected(
+            "a duration from 1ms to 30 days: a number of seconds, or a string such as \"500ms\", \"30s\", \"1h30m\"",
+        );
+        match value {
+            Value::Text(text) if text.parse::<f64>().is_ok() => bad.hint("add a unit, or write it without quotes"),
+            Value::Text(_) if duration.is_none() => bad.hint("the units are ms, s, m, h, d"),
+            _ => bad,
+        }
+    })
+}

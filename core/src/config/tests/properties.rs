@@ -1,0 +1,266 @@
+//! Whatever comes in: no panic, no impossible setting, no secret in an error, and the same from every source.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::FULL;
+use crate::config::{Config, Matcher, TargetConfig, TenantConfig};
+
+/// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do not.
+const KEYS: &[&str] = &[
+    "mode",
+    "defaults",
+    "targets",
+    "tenants",
+    "tools",
+    "transport",
+    "url",
+    "models",
+    "cap",
+    "queue",
+    "wait",
+    "on_full",
+    "deadline",
+    "first_token",
+    "idle",
+    "ttft",
+    "retry",
+    "default_tenant",
+    "weight",
+    "attempts",
+    "base",
+    "max",
+    "ratio",
+    "connect",
+    "http2_streams",
+    "openai",
+    "groq",
+    "acme",
+    "capp",
+    "",
+    "a b",
+    "\n",
+    "ключ",
+];
+const WORDS: &[&str] = &[
+    "wait",
+    "refuse",
+    "off",
+    "none",
+    "30s",
+    "500ms",
+    "1h30m",
+    "-1s",
+    "18446744073709551615s 1000ms",
+    "1e309d",
+    "8",
+    "gpt-4o*",
+    "**",
+    "https://api.openai.com/v1",
+    "https://u:p@h",
+    "http://[::1",
+    "ünïcode",
+    "",
+    "\0",
+];
+
+fn leaf() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-2i64..70_000).prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (0.0..100.0).prop_map(Value::from),
+        prop::sample::select(WORDS).prop_map(Value::from),
+        ".{0,30}".prop_map(Value::from),
+    ]
+}
+
+fn tree() -> impl Strategy<Value = Value> {
+    let key = prop_oneof![9 => prop::sample::select(KEYS).prop_map(str::to_owned), 1 => ".{0,12}"];
+    leaf().prop_recursive(6, 120, 8, move |inner| {
+        prop_oneof![
+            1 => vec(inner.clone(), 0..4).prop_map(Value::from),
+            5 => vec((key.clone(), inner), 0..8).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+fn in_range(tenant: &TenantConfig) -> bool {
+    (0.001..=1e6).contains(&tenant.weight) && tenant.cap.is_none_or(|cap| (1..=65_536).contains(&cap))
+}
+
+/// What the model promises to the rest of the core.
+fn sound(target: &TargetConfig) -> bool {
+    let month = Duration::from_secs(30 * 86_400);
+    let possible = |time: Duration| time >= Duration::from_millis(1) && time <= month;
+    (1..=65_536).contains(&target.cap)
+        && target.queue <= 1_000_000
+        && possible(target.deadline)
+        && possible(target.aging)
+        && [target.wait, target.first_token, target.ttft]
+            .into_iter()
+            .flatten()
+            .all(|time| time <= target.deadline)
+        && [target.wait, target.first_token, target.ttft, target.idle, target.stall]
+            .into_iter()
+            .flatten()
+            .all(possible)
+        && target.retry.base <= target.retry.max
+        && (1..=100).contains(&target.retry.attempts)
+        && in_range(&target.default_tenant)
+        && target.tenants.iter().all(|(id, tenant)| !id.is_empty() && in_range(tenant))
+}
+
+fn check(result: Result<Config, crate::Error>) {
+    match result {
+        Ok(config) => {
+            assert!(config.targets.iter().chain([&config.default_target]).all(sound), "{config:?}");
+            assert!(config.tools.values().all(|tool| (1..=65_536).contains(&tool.cap)), "{config:?}");
+            Matcher::new(&config.targets).unwrap();
+        }
+        Err(error) => {
+            assert!(!error.message().is_empty());
+            assert!(
+                error
+                    .message()
+                    .lines()
+                    .all(|line| line.contains(": ") || line.starts_with("the configuration"))
+            );
+        }
+    }
+}
+
+/// Good settings of a target, as the same value in both notations.
+fn good_target() -> impl Strategy<Value = Value> {
+    let time = prop_oneof![
+        (1u64..600).prop_map(Value::from),
+        (0.001..600.0).prop_map(Value::from),
+        (1u64..600_000).prop_map(|ms| json!(format!("{ms}ms"))),
+    ];
+    let keys = (
+        prop::option::of((1..=65_536u64).prop_map(Value::from)),
+        prop::option::of((0..=1_000_000u64).prop_map(Value::from)),
+        prop::option::of(prop_oneof![time.clone(), Just(json!("none")), Just(json!(false))]),
+        prop::option::of(prop_oneof![Just(json!("wait")), Just(json!("refuse"))]),
+        prop::option::of(time),
+        prop::option::of((0.001..1e6).prop_map(|weight| json!({"acme": {"weight": weight, "cap": 3}}))),
+    );
+    keys.prop_map(|(cap, queue, wait, on_full, idle, tenants)| {
+        let keys = [
+            ("cap", cap),
+            ("queue", queue),
+            ("wait", wait),
+            ("on_full", on_full),
+            ("idle", idle),
+            ("tenants", tenants),
+        ];
+        let given = keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        Value::Object(given.collect::<Map<_, _>>())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn any_json_is_a_configuration_or_an_error(tree in tree()) {
+        check(Config::from_json(tree));
+    }
+
+    #[test]
+    fn any_text_is_a_configuration_or_an_error(text in ".{0,200}") {
+        check(Config::from_toml(&text));
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_configuration_or_an_error(at in 0..FULL.len(), cut in 0usize..20, put in ".{0,8}") {
+        prop_assume!(FULL.is_char_boundary(at));
+        let rest = FULL.get(at + cut..).unwrap_or_default();
+        check(Config::from_toml(&format!("{}{put}{rest}", &FULL[..at])));
+    }
+
+    #[test]
+    fn any_string_is_a_duration_or_an_error(text in "[0-9a-z. µ-]{0,30}") {
+        check(Config::from_json(json!({"defaults": {"deadline": text}})));
+    }
+
+    #[test]
+    fn toml_and_json_mean_the_same(
+        defaults in good_target(),
+        targets in prop::collection::hash_map("[a-z]{1,8}", good_target(), 0..5),
+        tools in prop::collection::hash_map(".{0,2}[a-z]", 1u64..100, 0..4),
+    ) {
+        let targets: Map<String, Value> = targets
+            .into_iter()
+            .map(|(name, mut target)| {
+                target["url"] = json!(format!("http://{name}.example/v1"));
+                (name, target)
+            })
+            .collect();
+        let tree = json!({"defaults": defaults, "targets": targets, "tools": tools});
+        let text = toml::to_string(&tree).unwrap();
+        match (Config::from_toml(&text), Config::from_json(tree)) {
+            (Ok(toml), Ok(json)) => prop_assert_eq!(toml, json),
+            (Err(toml), Err(json)) => {
+                prop_assert_eq!(toml.message().lines().count(), json.message().lines().count());
+            }
+            (toml, json) => prop_assert!(false, "{:?}\n{:?}", toml, json),
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_wrong_place_is_never_repeated(
+        key in prop::sample::select(KEYS),
+        inner in prop::sample::select(KEYS),
+        secret in "sk-[A-Za-z0-9]{30,60}",
+        form in 0..5,
+    ) {
+        let value = match form {
+            0 => secret.clone(),
+            1 => format!("https://me:{secret}@host.example/v1"),
+            2 => format!("https://host.example/v1?key={secret}"),
+            3 => format!("me:{secret}@host.example"),
+            _ => format!("https:///{secret}@host"),
+        };
+        let trees = [
+            json!({key: value.as_str()}),
+            json!({key: {inner: value.as_str()}}),
+            json!({"targets": {"openai": {key: value.as_str()}}}),
+            json!({"targets": {"openai": {key: {inner: value.as_str()}}}}),
+        ];
+        for tree in trees {
+            let text = toml::to_string(&tree).unwrap();
+            for result in [Config::from_json(tree), Config::from_toml(&text), Config::from_toml(&text.replace('\'', ""))] {
+                if let Err(error) = result {
+                    prop_assert!(!format!("{error} {error:?}").contains(&secret), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bottomless_tree_is_an_error() {
+    let mut tree = json!(8);
+    for _ in 0..500 {
+        tree = json!({"targets": [tree]});
+    }
+    check(Config::from_json(tree.clone()));
+    assert!(Config::from_json(tree).is_err());
+    let depth = 100_000;
+    for text in [
+        format!("mode = {}", "[".repeat(depth)),
+        format!("mode = {}", "{a=".repeat(depth)),
+        format!("{}a = 1", "a.".repeat(depth)),
+        format!("[{}a]", "a.".repeat(depth)),
+        format!("[[{}a]]", "a.".repeat(depth)),
+    ] {
+        assert!(Config::from_toml(&text).is_err());
+    }
+}

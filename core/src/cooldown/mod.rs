@@ -1,0 +1,281 @@
+//! When a target may be sent anything at all: cool-downs, outages, and the way back.
+//!
+//! Why for the whole target, and not for one call: a provider that says "come back in 3 s" says it to everybody who shares the
+//! credential. A retry that only sleeps by itself leaves a hundred others to ask again and be refused again, which stock clients do.
+//!
+//! ```text
+//!            Retry-After, or an outage                 time is up
+//!   Open  ---------------------------->  Cooling  ---------------->  Probing (one attempt)
+//!    ^                                      ^                          |        |
+//!    |                                      |   the probe failed       |        | it succeeded, or has been
+//!    |  slots bind, or 10 s                 +--------------------------+        | under way for PATIENCE
+//!    +------------------------------------------  Ramping  <--------------------+
+//! ```
+//!
+//! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
+//! - An **outage** is three different calls failing one after the other, with no success between, at a target that has worked before. Then the
+//!   target is cooled by the gate's own, short, growing intervals. One that never worked (a mistyped URL) is not held: its callers hear at once.
+//! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
+//!   flow and not as a herd.
+//! - Each cool-down begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that the late failures of what
+//!   was in flight before do not prolong it (but a longer Retry-After among them does).
+
+mod throughput;
+
+use std::time::{Duration, Instant};
+
+use throughput::{Throughput, ramp_due};
+
+/// A probe that has not failed for this long is taken as accepted: refusals come fast, generations do not.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The ramp doubles its rate in this time.
+const DOUBLING: Duration = Duration::from_secs(2);
+/// A ramp ends after this long at the latest.
+const RAMP: Duration = Duration::from_secs(10);
+/// Different calls that fail in a row before a target counts as down.
+const OUTAGE: usize = 3;
+/// The gate's own intervals between probes of a target that is down.
+const FIRST_INTERVAL: Duration = Duration::from_millis(250);
+const LAST_INTERVAL: Duration = Duration::from_millis(1500);
+/// Where no rate is known yet, a ramp starts with this share of the limit a second.
+const COLD_SHARE: f64 = 0.25;
+
+/// Which cool-down an attempt was admitted after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Open,
+    Cooling { until: Instant },
+    Probing { sent: Option<Instant> },
+    Ramping { since: Instant, rate: f64, admitted: u32 },
+}
+
+/// The name of a phase, for snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum State {
+    Open,
+    Cooling,
+    Probing,
+    Ramping,
+}
+
+impl State {
+    /// The stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Open => "open",
+            State::Cooling => "cooling",
+            State::Probing => "probing",
+            State::Ramping => "ramping",
+        }
+    }
+}
+
+/// What a failure means for the call that met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The target is as open as before: the call backs off by itself.
+    No,
+    /// The target is cooling down at the provider's word: the call waits in the queue, without a backoff of its own.
+    CoolDown,
+    /// The target is down: as above, and the attempt does not count against the call.
+    Outage,
+}
+
+/// The state machine of one target. Knows no clock: each method is told `now`.
+#[derive(Debug)]
+pub struct Cooldown {
+    phase: Phase,
+    epoch: Epoch,
+    /// The rate to return to: what succeeded a second before the first failure.
+    steady: f64,
+    successes: Throughput,
+    worked: bool,
+    /// The calls whose failures came one after the other.
+    failing: Vec<u64>,
+    down: bool,
+    /// Intervals of the gate's own since the outage began.
+    intervals: u32,
+    /// Time spent cooling or probing, up to the last change, and since when if now.
+    closed: Duration,
+    closed_since: Option<Instant>,
+}
+
+impl Default for Cooldown {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Open,
+            epoch: Epoch(0),
+            steady: 0.0,
+            successes: Throughput::default(),
+            worked: false,
+            failing: Vec::with_capacity(OUTAGE),
+            down: false,
+            intervals: 0,
+            closed: Duration::ZERO,
+            closed_since: None,
+        }
+    }
+}
+
+impl Cooldown {
+    /// The epoch that an attempt admitted now belongs to.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The phase's name.
+    pub fn state(&self) -> State {
+        match self.phase {
+            Phase::Open => State::Open,
+            Phase::Cooling { .. } => State::Cooling,
+            Phase::Probing { .. } => State::Probing,
+            Phase::Ramping { .. } => State::Ramping,
+        }
+    }
+
+    /// The moment before which nothing is admitted, while cooling.
+    pub fn until(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Cooling { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// How long wait budgets have been stopped by cool-downs, in all.
+    pub fn closed(&self, now: Instant) -> Duration {
+        self.closed + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Whether wait budgets stand still now.
+    pub fn is_closed(&self) -> bool {
+        self.closed_since.is_some()
+    }
+
+    /// Whether an attempt may go now; if not, when to ask again (`None`: when the probe is answered).
+    pub fn ready(&mut self, now: Instant, limit: usize) -> Result<(), Option<Instant>> {
+        if let Phase::Open = self.phase {
+            return Ok(());
+        }
+        self.advance(now, limit);
+        match self.phase {
+            Phase::Open => Ok(()),
+            Phase::Cooling { until } => Err(Some(until)),
+            Phase::Probing { sent: None } => Ok(()),
+            Phase::Probing { sent: Some(sent) } => Err(Some(sent + PATIENCE)),
+            Phase::Ramping { since, rate, admitted } => {
+                let due = since + ramp_due(f64::from(admitted), rate, DOUBLING);
+                if due <= now { Ok(()) } else { Err(Some(due)) }
+            }
+        }
+    }
+
+    /// An attempt was admitted. `slots_bind`: it took the last slot, so that slots are what paces from here on.
+    pub fn admitted(&mut self, now: Instant, slots_bind: bool) {
+        match &mut self.phase {
+            Phase::Open | Phase::Cooling { .. } => {}
+            Phase::Probing { sent } => *sent = Some(now),
+            Phase::Ramping { .. } if slots_bind => self.phase = Phase::Open,
+            Phase::Ramping { admitted, .. } => *admitted = admitted.saturating_add(1),
+        }
+    }
+
+    /// An attempt of that epoch was accepted by the upstream.
+    pub fn succeeded(&mut self, now: Instant, epoch: Epoch, limit: usize) {
+        if epoch != self.epoch {
+            return;
+        }
+        self.worked = true;
+        self.down = false;
+        self.intervals = 0;
+        self.failing.clear();
+        if let Phase::Probing { .. } = self.phase {
+            self.ramp(now, limit);
+        }
+        self.successes.count(now);
+    }
+
+    /// An attempt of that epoch ended without an answer (cancelled): if it was the probe, the next one is.
+    pub fn inconclusive(&mut self, epoch: Epoch) {
+        if epoch == self.epoch
+            && let Phase::Probing { sent } = &mut self.phase
+        {
+            *sent = None;
+        }
+    }
+
+    /// An attempt of that epoch failed in a way that a retry may mend. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
+    pub fn failed(
+        &mut self,
+        now: Instant,
+        call: u64,
+        epoch: Epoch,
+        delay: Option<Duration>,
+        jitter: f64,
+    ) -> Hold {
+        let present = epoch == self.epoch;
+        if present && !self.failing.contains(&call) {
+            if self.failing.len() == OUTAGE {
+                self.failing.remove(0);
+            }
+            self.failing.push(call);
+        }
+        if present && self.worked && self.failing.len() >= OUTAGE {
+            self.down = true;
+        }
+        // What failed while coming back says that the target is not back: no second and third witness are needed.
+        let relapse = present && matches!(self.phase, Phase::Probing { .. } | Phase::Ramping { .. });
+        if let Some(delay) = delay {
+            let spread = (delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20);
+            self.cool(now, now.checked_add(delay + spread.mul_f64(jitter)).unwrap_or(now + FAR), present);
+        } else if present && (self.down || relapse) {
+            let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
+            self.intervals += 1;
+            self.cool(now, now + interval.mul_f64(2.0 / 3.0 + jitter / 3.0), true);
+        }
+        match self.phase {
+            _ if self.down => Hold::Outage,
+            Phase::Cooling { .. } => Hold::CoolDown,
+            _ => Hold::No,
+        }
+    }
+
+    fn cool(&mut self, now: Instant, until: Instant, new_epoch: bool) {
+        if let Phase::Open = self.phase {
+            self.steady = self.successes.rate(now);
+        }
+        let until = self.until().map_or(until, |present| present.max(until));
+        self.phase = Phase::Cooling { until };
+        self.closed_since.get_or_insert(now);
+        if new_epoch {
+            self.epoch.0 += 1;
+        }
+    }
+
+    fn ramp(&mut self, now: Instant, limit: usize) {
+        let cold = (limit as f64 * COLD_SHARE).max(1.0);
+        let rate = if self.steady > 0.0 { self.steady } else { cold };
+        self.phase = Phase::Ramping { since: now, rate, admitted: 0 };
+        if let Some(since) = self.closed_since.take() {
+            self.closed += now.saturating_duration_since(since);
+        }
+    }
+
+    fn advance(&mut self, now: Instant, limit: usize) {
+        match self.phase {
+            Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { sent: None },
+            Phase::Probing { sent: Some(sent) } if sent + PATIENCE <= now => self.ramp(now, limit),
+            Phase::Ramping { since, .. } if since + RAMP <= now => self.phase = Phase::Open,
+            _ => {}
+        }
+    }
+}
+
+/// As good as never, without overflowing a clock.
+const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+#[cfg(test)]
+mod tests;

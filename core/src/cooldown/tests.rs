@@ -1,0 +1,197 @@
+use super::*;
+use crate::testing::epoch;
+
+const LIMIT: usize = 64;
+
+fn secs(s: f64) -> Duration {
+    Duration::from_secs_f64(s)
+}
+
+/// Twenty successes a second for ten seconds.
+fn healthy(start: Instant) -> (Cooldown, Instant) {
+    let mut target = Cooldown::default();
+    for k in 0..200 {
+        target.succeeded(start + secs(f64::from(k) * 0.05), target.epoch(), LIMIT);
+    }
+    (target, start + secs(10.0))
+}
+
+/// Admits everything that the policy lets in over a time, as a pump would, and says when.
+fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration> {
+    let mut now = from;
+    let mut times = Vec::new();
+    while now < until {
+        match target.ready(now, LIMIT) {
+            Ok(()) => {
+                target.admitted(now, false);
+                times.push(now - from);
+                assert!(times.len() < 10_000);
+            }
+            Err(Some(at)) => now = at.max(now + Duration::from_nanos(1)),
+            Err(None) => break,
+        }
+    }
+    times
+}
+
+#[test]
+fn a_retry_after_is_a_floor_and_jitter_lies_above_it() {
+    for jitter in [0.0, 0.5, 0.999] {
+        let (mut target, now) = healthy(epoch());
+        let epoch = target.epoch();
+        assert_eq!(target.failed(now, 1, epoch, Some(secs(3.0)), jitter), Hold::CoolDown);
+        let until = target.until().expect("cooling");
+        assert!(until >= now + secs(3.0) && until <= now + secs(3.4));
+        assert_eq!(target.ready(until - secs(0.001), LIMIT), Err(Some(until)));
+        assert_eq!(target.ready(until, LIMIT), Ok(()));
+    }
+}
+
+#[test]
+fn a_shorter_retry_after_never_shortens_a_longer_one() {
+    let (mut target, now) = healthy(epoch());
+    let before = target.epoch();
+    target.failed(now, 1, before, Some(secs(30.0)), 0.0);
+    let until = target.until();
+    target.failed(now, 2, before, Some(secs(1.0)), 0.0);
+    assert_eq!(target.until(), until);
+    target.failed(now, 3, before, Some(secs(60.0)), 0.0);
+    assert!(target.until() > until);
+}
+
+#[test]
+fn one_probe_goes_first_and_its_failure_cools_again() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+    let after = now + secs(1.1);
+    assert_eq!(target.ready(after, LIMIT), Ok(()));
+    target.admitted(after, false);
+    assert!(target.ready(after, LIMIT).is_err(), "the second waits for the probe");
+    let probe = target.epoch();
+    assert_ne!(target.failed(after + secs(0.01), 2, probe, None, 0.0), Hold::No);
+    assert_eq!(target.state(), State::Cooling);
+    assert_ne!(target.epoch(), probe);
+}
+
+#[test]
+fn a_cancelled_probe_is_replaced() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+    let after = now + secs(1.1);
+    target.ready(after, LIMIT).expect("a probe");
+    target.admitted(after, false);
+    target.inconclusive(target.epoch());
+    assert_eq!(target.ready(after, LIMIT), Ok(()));
+}
+
+#[test]
+fn the_way_back_is_a_flow_at_the_old_rate() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, target.epoch(), Some(secs(3.0)), 0.0);
+    let after = now + secs(3.1);
+    target.ready(after, LIMIT).expect("a probe");
+    target.admitted(after, false);
+    target.succeeded(after, target.epoch(), LIMIT);
+    let times = let_in(&mut target, after, after + secs(2.0));
+    let first = times.iter().filter(|at| **at < secs(1.0)).count();
+    let second = times.len() - first;
+    assert!((20..=30).contains(&first), "{first} in the first second, steady is 20");
+    assert!(second > first, "and more in the second: {second}");
+}
+
+#[test]
+fn a_probe_that_hangs_is_taken_as_accepted() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+    let after = now + secs(1.1);
+    target.ready(after, LIMIT).expect("a probe");
+    target.admitted(after, false);
+    assert_eq!(target.ready(after + PATIENCE, LIMIT), Ok(()));
+    assert_eq!(target.state(), State::Ramping);
+}
+
+#[test]
+fn an_outage_needs_three_different_calls_and_an_earlier_success() {
+    let (mut target, now) = healthy(epoch());
+    let e = target.epoch();
+    for _ in 0..10 {
+        assert_eq!(target.failed(now, 1, e, None, 0.0), Hold::No, "one poisoned call is no outage");
+    }
+    assert_eq!(target.failed(now, 2, e, None, 0.0), Hold::No);
+    assert_eq!(target.failed(now, 3, e, None, 0.0), Hold::Outage);
+
+    let mut never = Cooldown::default();
+    for call in 0..10 {
+        assert_eq!(
+            never.failed(now, call, never.epoch(), None, 0.0),
+            Hold::No,
+            "a mistyped URL is no outage"
+        );
+    }
+}
+
+#[test]
+fn probes_of_an_outage_stay_within_a_second_and_a_half_of_each_other() {
+    let (mut target, mut now) = healthy(epoch());
+    let end = now + secs(60.0);
+    let e = target.epoch();
+    for call in 0..3 {
+        target.failed(now, call, e, None, 0.9);
+    }
+    let mut probes = 0;
+    while now < end {
+        match target.ready(now, LIMIT) {
+            Ok(()) => {
+                target.admitted(now, false);
+                assert_eq!(target.failed(now, 100 + probes, target.epoch(), None, 0.9), Hold::Outage);
+                probes += 1;
+            }
+            Err(at) => {
+                let at = at.expect("a time");
+                assert!(at - now <= LAST_INTERVAL);
+                now = at;
+            }
+        }
+    }
+    assert!((40..=65).contains(&probes), "{probes}");
+    target.ready(now, LIMIT).expect("a probe");
+    target.admitted(now, false);
+    target.succeeded(now, target.epoch(), LIMIT);
+    assert_eq!(
+        target.failed(now, 7, target.epoch(), None, 0.0),
+        Hold::CoolDown,
+        "a relapse is no outage yet"
+    );
+}
+
+#[test]
+fn late_failures_of_what_was_in_flight_do_not_prolong_an_outage() {
+    let (mut target, now) = healthy(epoch());
+    let before = target.epoch();
+    for call in 0..3 {
+        target.failed(now, call, before, None, 0.0);
+    }
+    let until = target.until();
+    for call in 3..50 {
+        assert_eq!(target.failed(now + secs(0.1), call, before, None, 0.9), Hold::Outage);
+    }
+    assert_eq!(target.until(), until);
+}
+
+#[test]
+fn wait_budgets_stand_still_while_closed() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, target.epoch(), Some(secs(3.0)), 0.0);
+    assert_eq!(target.closed(now + secs(2.0)), secs(2.0));
+    target.ready(now + secs(3.5), LIMIT).expect("a probe");
+    target.admitted(now + secs(3.5), false);
+    target.succeeded(now + secs(4.0), target.epoch(), LIMIT);
+    assert_eq!(target.closed(now + secs(9.0)), secs(4.0));
+}
+
+#[test]
+fn an_absurd_retry_after_does_not_overflow() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, target.epoch(), Some(Duration::from_secs(u64::MAX / 4)), 0.9);
+    assert!(target.until().expect("cooling") > now + Duration::from_secs(1_000_000));
+}

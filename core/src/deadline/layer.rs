@@ -1,0 +1,94 @@
+//! The tower layer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower::{Layer, Service};
+
+use super::body::Guarded;
+use super::watch::Watch;
+use crate::body::ResponseBody;
+use crate::call::Call;
+use crate::error::{Error, ErrorKind, Reason};
+
+/// Ends each call, its stream included, at its deadline; takes the slot back from a reader that stalls.
+///
+/// *Default*: 600 s, and 300 s for a reader. Wrong order: below retry, where each attempt would get the whole time again.
+/// *Cancellation safety*: dropping the future or the body ends the call.
+#[derive(Clone, Debug, Default)]
+pub struct DeadlineLayer {
+    watch: Arc<Watch>,
+}
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = DeadlineService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        DeadlineService { inner, watch: self.watch.clone() }
+    }
+}
+
+/// See [`DeadlineLayer`].
+#[derive(Clone, Debug)]
+pub struct DeadlineService<S> {
+    inner: S,
+    watch: Arc<Watch>,
+}
+
+impl<S, B> Service<Request<B>> for DeadlineService<S>
+where
+    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let call = request
+            .extensions()
+            .get::<Call>()
+            .filter(|call| call.is_enforced() && call.is_inference())
+            .cloned();
+        let response = self.inner.call(request);
+        let Some(call) = call else { return Box::pin(response) };
+        let watch = self.watch.clone();
+        Box::pin(async move {
+            let deadline = tokio::time::Instant::from_std(call.deadline());
+            match tokio::time::timeout_at(deadline, response).await {
+                Ok(response) => Ok(response?.map(|body| {
+                    let guarded = Guarded::new(call, body);
+                    watch.over(guarded.cell());
+                    ResponseBody::new(guarded)
+                })),
+                Err(_) => Err(overdue(&call)),
+            }
+        })
+    }
+}
+
+pub(super) fn overdue(call: &Call) -> Error {
+    let (kind, text) = if call.is_waiting() {
+        (
+            ErrorKind::Refused(Reason::Deadline),
+            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
+        )
+    } else {
+        (
+            ErrorKind::Deadline,
+            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
+        )
+    };
+    let error = Error::new(kind, text).at(call.target().name());
+    match call.last_failure() {
+        Some(last) => error.after(last),
+        None => error,
+    }
+}

@@ -1,0 +1,88 @@
+//! The targets of a gate: those configured, and one for each origin, credential and model that nobody configured.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Uri};
+use parking_lot::RwLock;
+
+use crate::clock;
+use crate::config::{Config, Matcher, TargetConfig};
+use crate::error::Error;
+use crate::observe::Metrics;
+use crate::target::Target;
+
+/// Unconfigured targets that get a door of their own. What comes after shares one, so that neither memory nor labels grow without bound.
+const MOST: usize = 1000;
+
+/// Where providers look for a credential. It is hashed under a key of this process, and never kept.
+const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
+
+pub(super) struct Registry {
+    matcher: Matcher,
+    configured: Vec<Arc<Target>>,
+    default: TargetConfig,
+    found: RwLock<HashMap<u64, Arc<Target>>>,
+    hasher: RandomState,
+    metrics: Arc<Metrics>,
+}
+
+impl Registry {
+    pub(super) fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
+        let now = clock::now();
+        let make = |target: &TargetConfig| Target::new(target.clone(), metrics.target(target), now);
+        Ok(Self {
+            matcher: Matcher::new(&config.targets)?,
+            configured: config.targets.iter().map(make).collect(),
+            default: config.default_target.clone(),
+            found: RwLock::default(),
+            hasher: RandomState::new(),
+            metrics,
+        })
+    }
+
+    /// The target of a request.
+    pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap, model: Option<&str>) -> Arc<Target> {
+        if let Some(target) = self.matcher.find(uri, model).and_then(|at| self.configured.get(at)) {
+            return target.clone();
+        }
+        let credential =
+            CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
+        let credential = credential.map(|value| value.as_bytes());
+        let key =
+            self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
+        if let Some(target) = self.found.read().get(&key) {
+            return target.clone();
+        }
+        let mut found = self.found.write();
+        let (key, name) =
+            if found.len() < MOST { (key, name(uri, model, &found)) } else { (0, "others".to_owned()) };
+        let make = || {
+            let config = TargetConfig { name: name.into(), ..self.default.clone() };
+            let metrics = self.metrics.target(&config);
+            Target::new(config, metrics, clock::now())
+        };
+        found.entry(key).or_insert_with(make).clone()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<Target>> {
+        self.configured.iter().chain(self.found.read().values()).cloned().collect()
+    }
+}
+
+/// `host/model`, numbered where several credentials share it. Both come from outside, so their length is bounded.
+fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Arc<Target>>) -> String {
+    let host = uri.authority().map_or("unknown", |authority| authority.host());
+    let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    let model: String = model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
+    let separator = if model.is_empty() { "" } else { "/" };
+    let base = format!("{host}{port}{separator}{model}");
+    let taken = |name: &str| found.values().any(|target| &**target.name() == name);
+    if !taken(&base) {
+        return base;
+    }
+    (2..).map(|n| format!("{base}#{n}")).find(|name| !taken(name)).unwrap_or(base)
+}

@@ -1,0 +1,100 @@
+//! The bounded log of calls: the last ones, with their stamps. Holds no prompt, no header and no URL.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::{Attempt, Outcome};
+use crate::call::Call;
+use crate::clock;
+
+/// How many calls are kept.
+const KEPT: usize = 1024;
+
+/// One ended call. Times are seconds since `queued_at`, which is seconds since the Unix epoch.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallRecord {
+    /// Tells calls of this process apart.
+    pub id: u64,
+    /// The target.
+    pub target: Arc<str>,
+    /// The tenant.
+    pub tenant: Arc<str>,
+    /// The lane.
+    pub lane: &'static str,
+    /// The model, where the request named one.
+    pub model: Option<Arc<str>>,
+    /// How it ended.
+    pub outcome: &'static str,
+    /// Seconds since the Unix epoch.
+    pub queued_at: f64,
+    /// End to end.
+    pub duration: f64,
+    /// Each try of it.
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// One attempt's stamps, in seconds since the call's `queued_at`.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct AttemptRecord {
+    pub queued_at: f64,
+    pub admitted_at: Option<f64>,
+    pub sent_at: Option<f64>,
+    pub first_token_at: Option<f64>,
+    pub released_at: Option<f64>,
+    pub status: Option<u16>,
+}
+
+/// The last calls that ended.
+#[derive(Debug, Default)]
+pub struct CallLog(Mutex<VecDeque<CallRecord>>);
+
+impl CallLog {
+    /// What is kept, oldest first.
+    pub fn records(&self) -> Vec<CallRecord> {
+        self.0.lock().iter().cloned().collect()
+    }
+
+    /// The same, one JSON object a line.
+    pub fn jsonl(&self) -> String {
+        let lines = self.records().into_iter().filter_map(|record| serde_json::to_string(&record).ok());
+        lines.map(|line| line + "\n").collect()
+    }
+
+    pub(super) fn push(&self, call: &Call, outcome: Outcome, attempts: &[Attempt], now: Instant) {
+        let start = call.queued_at();
+        let since = |at: Instant| at.saturating_duration_since(start).as_secs_f64();
+        let wall =
+            clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
+        let record = CallRecord {
+            id: call.id(),
+            target: call.target().name().clone(),
+            tenant: call.tenant().clone(),
+            lane: call.lane().as_str(),
+            model: call.facts().model.clone(),
+            outcome: outcome.as_str(),
+            queued_at: wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            duration: since(now),
+            attempts: attempts
+                .iter()
+                .map(|attempt| AttemptRecord {
+                    queued_at: since(attempt.queued_at),
+                    admitted_at: attempt.admitted_at.map(since),
+                    sent_at: attempt.sent_at.map(since),
+                    first_token_at: attempt.first_token_at.map(since),
+                    released_at: attempt.released_at.map(since),
+                    status: attempt.status,
+                })
+                .collect(),
+        };
+        let mut log = self.0.lock();
+        if log.len() == KEPT {
+            log.pop_front();
+        }
+        log.push_back(record);
+    }
+}

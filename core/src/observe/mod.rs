@@ -1,0 +1,15 @@
+//! What is seen of each call: the five stamps of every attempt, one outcome per call, histograms and counters.
+
+mod attempt;
+mod layer;
+mod log;
+mod metrics;
+mod quantiles;
+mod snapshot;
+
+pub use attempt::{Attempt, Outcome};
+pub use layer::{ObserveLayer, ObserveService};
+pub use log::{CallLog, CallRecord};
+pub(crate) use metrics::{Metrics, TargetMetrics, TenantMetrics};
+pub use quantiles::Quantiles;
+pub use snapshot::{Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot};

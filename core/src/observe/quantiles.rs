@@ -1,0 +1,67 @@
+//! Quantiles out of histograms, by interpolation inside a bucket: for snapshots, where a bucket's width is exact enough.
+
+use prometheus::Histogram;
+use prometheus::core::Metric;
+use serde::Serialize;
+
+/// What a histogram saw. Seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean: Option<f64>,
+    /// The median.
+    pub p50: Option<f64>,
+    /// The 99th percentile.
+    pub p99: Option<f64>,
+}
+
+impl Quantiles {
+    pub(crate) fn of(histograms: &[&Histogram]) -> Self {
+        let mut cumulative: Vec<(f64, u64)> = Vec::new();
+        let (mut count, mut sum) = (0, 0.0);
+        for metric in histograms.iter().map(|histogram| histogram.metric()) {
+            let seen = metric.get_histogram();
+            count += seen.get_sample_count();
+            sum += seen.get_sample_sum();
+            for (i, bucket) in seen.get_bucket().iter().enumerate() {
+                match cumulative.get_mut(i) {
+                    Some((_, total)) => *total += bucket.cumulative_count(),
+                    None => cumulative.push((bucket.upper_bound(), bucket.cumulative_count())),
+                }
+            }
+        }
+        if count == 0 {
+            return Self::default();
+        }
+        let at = |share: f64| Some(quantile(&cumulative, count, share));
+        Self { count, mean: Some(sum / count as f64), p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+fn quantile(cumulative: &[(f64, u64)], count: u64, share: f64) -> f64 {
+    let rank = share * count as f64;
+    let (mut lower, mut below) = (0.0, 0);
+    for &(upper, total) in cumulative {
+        if total as f64 >= rank && total > below {
+            return lower + (upper - lower) * (rank - below as f64) / (total - below) as f64;
+        }
+        (lower, below) = (upper, total);
+    }
+    // Beyond the last bound: all that is known.
+    lower
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpolates_inside_a_bucket() {
+        let buckets = [(1.0, 50), (2.0, 100)];
+        assert_eq!(quantile(&buckets, 100, 0.5), 1.0);
+        assert_eq!(quantile(&buckets, 100, 0.75), 1.5);
+        assert_eq!(quantile(&buckets, 200, 0.99), 2.0, "beyond the last bound");
+    }
+}

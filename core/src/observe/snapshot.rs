@@ -1,0 +1,165 @@
+//! What a person wants to know of a gate, now: plain data, the same in every language.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::Quantiles;
+use super::metrics::{Family, TenantSeen};
+use crate::schedule::View;
+use crate::target::Target;
+
+/// A gate's state. Times are seconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// `enforce`, `observe` or `off`.
+    pub mode: &'static str,
+    /// Whether new calls are refused because the gate drains.
+    pub draining: bool,
+    /// Calls under way, waiting ones included.
+    pub active: usize,
+    /// By name.
+    pub targets: BTreeMap<Arc<str>, TargetSnapshot>,
+    /// By name.
+    pub tools: BTreeMap<String, ToolSnapshot>,
+}
+
+/// One target's state.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct TargetSnapshot {
+    /// The limit in force.
+    pub limit: usize,
+    /// Slots held.
+    pub in_flight: usize,
+    /// The most slots ever held at once.
+    pub peak_in_flight: usize,
+    /// Calls waiting.
+    pub queue_depth: usize,
+    /// `open`, `cooling`, `probing` or `ramping`.
+    pub state: &'static str,
+    /// Until the cool-down ends.
+    pub cool_for: Option<f64>,
+    /// The share of time in which calls waited while slots were free.
+    pub gap_fraction: f64,
+    /// Retries that may be scheduled now.
+    pub retry_budget: f64,
+    /// Attempts sent.
+    pub attempts: u64,
+    pub retries: BTreeMap<String, u64>,
+    pub failed_attempts: BTreeMap<String, u64>,
+    pub gave_up: BTreeMap<String, u64>,
+    pub cool_downs: BTreeMap<String, u64>,
+    /// What observe mode would have done.
+    pub would: BTreeMap<String, u64>,
+    pub upstream_ttft: Quantiles,
+    pub tpot: Quantiles,
+    pub tenants: BTreeMap<String, TenantSnapshot>,
+}
+
+/// One tenant's part of a target.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct TenantSnapshot {
+    pub in_flight: usize,
+    pub peak_in_flight: usize,
+    pub queue_depth: usize,
+    pub admitted: u64,
+    /// Completed calls that met the TTFT objective.
+    pub objective_met: u64,
+    pub outcomes: BTreeMap<&'static str, u64>,
+    pub refused: BTreeMap<&'static str, u64>,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub queue_wait: Quantiles,
+    /// User TTFT.
+    pub ttft: Quantiles,
+    pub duration: Quantiles,
+}
+
+/// One tool's state.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct ToolSnapshot {
+    pub limit: usize,
+    pub in_flight: usize,
+    pub peak_in_flight: usize,
+    pub queue_depth: usize,
+}
+
+impl TargetSnapshot {
+    pub(crate) fn of(target: &Target, now: std::time::Instant) -> Self {
+        let view = target.admission().view();
+        let metrics = target.metrics();
+        let by = |family, label| metrics.by_label(family, label).into_iter().collect();
+        Self {
+            limit: view.limit,
+            in_flight: view.in_flight,
+            peak_in_flight: view.peak,
+            queue_depth: view.waiting,
+            state: view.state.as_str(),
+            cool_for: view.cool_for.map(|left| left.as_secs_f64()),
+            gap_fraction: view.gap.as_secs_f64() / view.up.as_secs_f64().max(f64::MIN_POSITIVE),
+            retry_budget: target.retries().lock().balance(now),
+            attempts: metrics.attempts_seen(),
+            retries: by(Family::Retries, "cause"),
+            failed_attempts: by(Family::Failures, "class"),
+            gave_up: by(Family::GaveUp, "why"),
+            cool_downs: by(Family::CoolDowns, "kind"),
+            would: by(Family::Would, "decision"),
+            upstream_ttft: metrics.upstream_ttft_seen(),
+            tpot: metrics.tpot_seen(),
+            tenants: tenants(metrics.all_tenants().map(|(name, tenant)| (name, tenant.seen())), &view),
+        }
+    }
+}
+
+/// What was counted, by label, joined with what the scheduler holds now, by name. Names without a label of their own are shown while they hold or await slots.
+fn tenants<'a>(
+    counted: impl Iterator<Item = (&'a str, TenantSeen)>,
+    view: &View,
+) -> BTreeMap<String, TenantSnapshot> {
+    let mut tenants: BTreeMap<String, TenantSnapshot> =
+        counted.map(|(name, seen)| (name.to_owned(), TenantSnapshot::from(seen))).collect();
+    for seen in &view.tenants {
+        let known = tenants.contains_key(&*seen.name);
+        if known || seen.in_flight + seen.waiting > 0 {
+            let tenant = tenants.entry(seen.name.to_string()).or_default();
+            tenant.in_flight = seen.in_flight;
+            tenant.peak_in_flight = seen.peak;
+            tenant.queue_depth = seen.waiting;
+        }
+    }
+    tenants
+}
+
+impl From<TenantSeen> for TenantSnapshot {
+    fn from(seen: TenantSeen) -> Self {
+        let some =
+            |pairs: &[(&'static str, u64)]| pairs.iter().copied().filter(|(_, count)| *count > 0).collect();
+        Self {
+            admitted: seen.admitted,
+            objective_met: seen.objective_met,
+            outcomes: some(&seen.outcomes),
+            refused: some(&seen.refused),
+            input_tokens: seen.input_tokens,
+            output_tokens: seen.output_tokens,
+            queue_wait: seen.queue_wait,
+            ttft: seen.ttft,
+            duration: seen.duration,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<View> for ToolSnapshot {
+    fn from(view: View) -> Self {
+        Self {
+            limit: view.limit,
+            in_flight: view.in_flight,
+            peak_in_flight: view.peak,
+            queue_depth: view.waiting,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The tower layer: attempts one after the other, never two at once.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{HeaderValue, Request, Response};
+use tower::{Layer, Service};
+
+use super::policy::{Failure, Next, Why, decide};
+use crate::body::{RequestBody, ResponseBody};
+use crate::budget::Credit;
+use crate::call::Call;
+use crate::clock;
+use crate::cooldown::Hold;
+use crate::error::{Error, ErrorKind};
+use crate::target::Target;
+use crate::wire::classify::Verdict;
+
+/// Says to SDKs above that we have tried already.
+const SHOULD_RETRY: &str = "x-should-retry";
+
+/// Drives the attempts of each call.
+///
+/// *Default*: 4 attempts, retries within 20 % of recent calls plus 10. Wrong order: above a timeout that starts anew with each attempt, or inside
+/// the permit, which would hold a slot through the backoff.
+/// *Cancellation safety*: dropping the future ends the attempt under way, and gives a scheduled retry's charge back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RetryLayer;
+
+impl<S> Layer<S> for RetryLayer {
+    type Service = RetryService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RetryService { inner }
+    }
+}
+
+/// See [`RetryLayer`].
+#[derive(Clone, Debug)]
+pub struct RetryService<S> {
+    inner: S,
+}
+
+impl<S> Service<Request<RequestBody>> for RetryService<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let clone = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, clone);
+        match request.extensions().get::<Call>().cloned() {
+            Some(call) => Box::pin(drive(call, request, inner)),
+            None => {
+                let mut inner = inner;
+                Box::pin(inner.call(request))
+            }
+        }
+    }
+}
+
+async fn drive<S>(
+    call: Call,
+    request: Request<RequestBody>,
+    mut inner: S,
+) -> Result<Response<ResponseBody>, Error>
+where
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
+{
+    call.target().retries().lock().earn(clock::now());
+    let (parts, mut body) = request.into_parts();
+    let mut attempts = 0;
+    let mut charge: Option<Charge> = None;
+    loop {
+        let spare = if call.is_enforced() { body.again() } else { None };
+        std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+        let result = inner.call(Request::from_parts(parts.clone(), body)).await;
+        if let Some(charge) = charge.take() {
+            charge.spent();
+        }
+        let hold = call.take_hold();
+        if hold != Hold::Outage {
+            attempts += 1;
+        }
+        let Some(mut failure) = failure_of(&call, &result) else { return result };
+        (failure.hold, failure.attempts) = (hold, attempts);
+        let Some(again) = spare else { return hand_up(&call, result, Why::Unsafe) };
+        let next = decide(
+            &call.target().config().retry,
+            failure,
+            || {
+                charge = Charge::withdraw(call.target());
+                charge.is_some()
+            },
+            fastrand::f64(),
+        );
+        if let Next::GiveUp(why) = next {
+            return hand_up(&call, result, why);
+        }
+        call.target().metrics().retried(call.last_failure().unwrap_or("unknown"));
+        // The failed response goes, and its slot with it, before any sleep.
+        drop(result);
+        if let Next::Backoff(sleep) = next {
+            tokio::time::sleep(sleep).await;
+        }
+        body = again;
+    }
+}
+
+/// What failed, if anything did.
+fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Option<Failure> {
+    let (retryable, never_executed, delay, class) = match result {
+        Ok(response) => {
+            let verdict = response.extensions().get::<Verdict>()?;
+            (verdict.retryable, verdict.never_executed, verdict.delay, verdict.class.as_str())
+        }
+        // What admission refuses, it has waited for as long as the call may.
+        Err(error) => {
+            let refused = matches!(error.kind(), ErrorKind::Refused(_));
+            (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str())
+        }
+    };
+    if !matches!(result, Err(error) if matches!(error.kind(), ErrorKind::Refused(_))) {
+        call.set_last_failure(class);
+        call.target().metrics().upstream_failed(class);
+    }
+    Some(Failure {
+        retryable,
+        never_executed,
+        repeatable: call.facts().repeatable,
+        delay,
+        hold: Hold::No,
+        attempts: 0,
+        left: call.deadline().saturating_duration_since(clock::now()),
+    })
+}
+
+/// The failure as the caller gets it: the provider's own answer, or our error, and nobody above need try again.
+fn hand_up(
+    call: &Call,
+    result: Result<Response<ResponseBody>, Error>,
+    why: Why,
+) -> Result<Response<ResponseBody>, Error> {
+    if call.is_enforced() {
+        call.target().metrics().gave_up(why);
+    }
+    match result {
+        Ok(mut response) => {
+            if call.is_enforced() {
+                response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+            Ok(response)
+        }
+        Err(error) => match (error.reason(), call.last_failure()) {
+            (Some(_), Some(last)) => Err(error.after(last)),
+            _ => Err(error),
+        },
+    }
+}
+
+/// A scheduled retry's charge; given back where the retry is not made.
+struct Charge {
+    target: Arc<Target>,
+    credit: Option<Credit>,
+}
+
+impl Charge {
+    fn withdraw(target: &Arc<Target>) -> Option<Self> {
+        let credit = target.retries().lock().withdraw(clock::now())?;
+        Some(Self { target: target.clone(), credit: Some(credit) })
+    }
+
+    fn spent(mut self) {
+        self.credit = None;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(credit) = self.credit.take() {
+            self.target.retries().lock().give_back(credit);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What to do after a failed attempt. Pure: told the failure, the budget's answer and the time left.
+
+use std::time::Duration;
+
+use crate::backoff;
+use crate::config::RetryConfig;
+use crate::cooldown::Hold;
+
+/// A failed attempt, as far as the next step depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    /// The answer may be different next time.
+    pub retryable: bool,
+    /// The request did not run: repeating it is safe whatever it is.
+    pub never_executed: bool,
+    /// The request is known to be safe to repeat.
+    pub repeatable: bool,
+    /// The provider's Retry-After.
+    pub delay: Option<Duration>,
+    /// What the target's cool-down makes of it.
+    pub hold: Hold,
+    /// Attempts made so far that count against the call, this one included.
+    pub attempts: u32,
+    /// Until the deadline.
+    pub left: Duration,
+}
+
+/// The next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Hand the failure up.
+    GiveUp(Why),
+    /// Queue again at once: the target is held, and the queue with it.
+    Requeue,
+    /// Sleep, without a slot, then queue again. Charged to the retry budget.
+    Backoff(Duration),
+}
+
+/// Why a failure is final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It would fail again.
+    Final,
+    /// It may have run, and is not known to be safe to repeat.
+    Unsafe,
+    /// The call has had all its attempts.
+    Attempts,
+    /// The recent calls have not earned another retry.
+    Budget,
+    /// The next attempt would come after the deadline.
+    Deadline,
+}
+
+impl Why {
+    /// The label in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Why::Final => "final",
+            Why::Unsafe => "unsafe",
+            Why::Attempts => "attempts",
+            Why::Budget => "budget",
+            Why::Deadline => "deadline",
+        }
+    }
+}
+
+/// Decides. `withdraw` is asked for a retry's charge only where one is due; `random` is uniform in [0, 1).
+pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() -> bool, random: f64) -> Next {
+    if !failure.retryable {
+        return Next::GiveUp(Why::Final);
+    }
+    if !failure.repeatable && !failure.never_executed {
+        return Next::GiveUp(Why::Unsafe);
+    }
+    if failure.delay.is_some_and(|delay| delay >= failure.left) || failure.left.is_zero() {
+        return Next::GiveUp(Why::Deadline);
+    }
+    // A target that is down fails whatever it is sent: the gate decides when to try, so the tries are the gate's and not the call's.
+    if failure.hold == Hold::Outage {
+        return Next::Requeue;
+    }
+    if failure.attempts >= config.attempts {
+        return Next::GiveUp(Why::Attempts);
+    }
+    // The cool-down paces everybody's return, and so needs no budget to stop a storm.
+    if failure.hold == Hold::CoolDown {
+        return Next::Requeue;
+    }
+    let bound = backoff::bound(config.base, config.max, failure.attempts);
+    let sleep = backoff::full_jitter(failure.delay.unwrap_or_default(), bound, random);
+    if sleep >= failure.left {
+        return Next::GiveUp(Why::Deadline);
+    }
+    if withdraw() { Next::Backoff(sleep) } else { Next::GiveUp(Why::Budget) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure() -> Failure {
+        Failure {
+            retryable: true,
+            never_executed: false,
+            repeatable: true,
+            delay: None,
+            hold: Hold::No,
+            attempts: 1,
+            left: Duration::from_secs(600),
+        }
+    }
+
+    fn next(failure: Failure) -> Next {
+        decide(&RetryConfig::default(), failure, || true, 0.5)
+    }
+
+    #[test]
+    fn backs_off_longer_with_each_failure() {
+        assert_eq!(next(failure()), Next::Backoff(Duration::from_millis(250)));
+        assert_eq!(next(Failure { attempts: 3, ..failure() }), Next::Backoff(Duration::from_secs(1)));
+        assert_eq!(next(Failure { attempts: 4, ..failure() }), Next::GiveUp(Why::Attempts));
+    }
+
+    #[test]
+    fn what_would_fail_again_or_run_twice_is_not_repeated() {
+        assert_eq!(next(Failure { retryable: false, ..failure() }), Next::GiveUp(Why::Final));
+        assert_eq!(next(Failure { repeatable: false, ..failure() }), Next::GiveUp(Why::Unsafe));
+        let never_ran = Failure { repeatable: false, never_executed: true, ..failure() };
+        assert!(matches!(next(never_ran), Next::Backoff(_)));
+    }
+
+    #[test]
+    fn a_delay_past_the_deadline_fails_now() {
+        let late = Failure { delay: Some(Duration::from_secs(700)), ..failure() };
+        assert_eq!(next(late), Next::GiveUp(Why::Deadline));
+        assert_eq!(
+            next(Failure { left: Duration::from_millis(100), ..failure() }),
+            Next::GiveUp(Why::Deadline)
+        );
+    }
+
+    #[test]
+    fn the_budget_is_asked_only_for_retries_that_back_off_by_themselves() {
+        let broke = |failure| decide(&RetryConfig::default(), failure, || false, 0.5);
+        assert_eq!(broke(failure()), Next::GiveUp(Why::Budget));
+        assert_eq!(broke(Failure { hold: Hold::CoolDown, ..failure() }), Next::Requeue);
+        assert_eq!(broke(Failure { hold: Hold::Outage, attempts: 99, ..failure() }), Next::Requeue);
+        assert_eq!(
+            broke(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }),
+            Next::GiveUp(Why::Attempts)
+        );
+    }
+}

@@ -1,0 +1,460 @@
+//! One scheduler per target (and per tool): who holds a slot, who waits, who is next, and who is told no.
+//!
+//! A call is admitted when the target has a slot (`in flight < limit`), its tenant has room under its own cap, and no cool-down is on. Next is:
+//! lane first, raised by age; inside a lane, tenants by start-time fair queueing; inside a tenant, the oldest call.
+//!
+//! Invariants, after every method that takes `now` followed by [`Scheduler::next`] until it says `None`:
+//! - *work-conserving*: no call waits that could be admitted;
+//! - `in flight <= limit` unless the limit was lowered (calls are never killed: slots retire as calls end) or calls were forced (observe mode);
+//! - each call that was queued leaves exactly once: dispatched, refused or withdrawn.
+//!
+//! Knows no clock and does no I/O: each method is told `now`, and [`Scheduler::next_wake`] says when to ask again. `W` is whatever the
+//! driver needs to answer a waiting call.
+//!
+//! Cost is in the tags from the start, and 1 for every call for now: fair queueing by calls.
+
+mod lanes;
+mod pace;
+mod tenants;
+mod view;
+mod waiters;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lanes::Lanes;
+use pace::{Gap, Pace};
+use tenants::{TenantId, Tenants};
+pub use view::{TenantView, View};
+pub use waiters::WaiterId;
+use waiters::Waiters;
+
+use crate::config::{OnFull, TargetConfig, TenantConfig, ToolConfig};
+use crate::context::Lane;
+use crate::cooldown::{Cooldown, Epoch, Hold, State};
+use crate::error::Reason;
+use crate::fairness::Tag;
+
+/// What a scheduler is set up with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most slots.
+    pub limit: usize,
+    /// The most calls that may wait, per tenant.
+    pub queue: usize,
+    /// Queue or refuse.
+    pub on_full: OnFull,
+    /// The time of waiting that raises a call by one lane; zero: never.
+    pub aging: Duration,
+    /// What a tenant that is not named gets.
+    pub default_tenant: TenantConfig,
+    /// Named tenants.
+    pub tenants: BTreeMap<Arc<str>, TenantConfig>,
+}
+
+impl From<&TargetConfig> for Settings {
+    fn from(target: &TargetConfig) -> Self {
+        Self {
+            limit: target.cap,
+            queue: target.queue,
+            on_full: target.on_full,
+            aging: target.aging,
+            default_tenant: target.default_tenant.clone(),
+            tenants: target.tenants.clone(),
+        }
+    }
+}
+
+impl From<&ToolConfig> for Settings {
+    fn from(tool: &ToolConfig) -> Self {
+        Self {
+            limit: tool.cap,
+            queue: tool.queue,
+            on_full: tool.on_full,
+            aging: TargetConfig::named("").aging,
+            default_tenant: TenantConfig::default(),
+            tenants: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a call says of itself at the door.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    /// The fairness key.
+    pub tenant: Arc<str>,
+    /// The priority class.
+    pub lane: Lane,
+    /// When the call was first queued: its age, which retries keep.
+    pub queued_at: Instant,
+    /// When it stops waiting, whatever the target does.
+    pub deadline: Instant,
+    /// The longest it waits while the target is open.
+    pub wait: Option<Duration>,
+    /// For a retry, the start tag of its first dispatch: it was charged then, and passes the queue bound now.
+    pub charged: Option<Tag>,
+}
+
+/// A slot, as the policy knows it. Goes back by [`Scheduler::release`], once.
+#[derive(Debug)]
+#[must_use = "a slot that is not released is lost"]
+pub struct Grant {
+    tenant: TenantId,
+    tag: Tag,
+    epoch: Epoch,
+}
+
+impl Grant {
+    /// What a retry of the call carries in [`Ticket::charged`].
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+}
+
+/// Why a call was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule.
+    pub reason: Reason,
+    /// How many calls of the tenant stood ahead.
+    pub position: usize,
+    /// When it is worth coming back.
+    pub retry_after: Option<Duration>,
+}
+
+/// What the rules would have said to a call that observe mode let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go.
+    Admitted,
+    /// Wait.
+    WouldWait,
+}
+
+/// The cost of every call, for now.
+const COST: f64 = 1.0;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Scheduler<W> {
+    limit: usize,
+    on_full: OnFull,
+    aging: Duration,
+    in_flight: usize,
+    peak: usize,
+    tenants: Tenants,
+    lanes: Lanes,
+    waiters: Waiters<W>,
+    cooldown: Cooldown,
+    began: Instant,
+    pace: Pace,
+    gap: Gap,
+    draining: bool,
+}
+
+impl<W> Scheduler<W> {
+    /// A scheduler with nothing in flight.
+    pub fn new(settings: &Settings, now: Instant) -> Self {
+        Self {
+            limit: settings.limit,
+            on_full: settings.on_full,
+            aging: settings.aging,
+            in_flight: 0,
+            peak: 0,
+            tenants: Tenants::new(settings.default_tenant.clone(), &settings.tenants, settings.queue),
+            lanes: Lanes::default(),
+            waiters: Waiters::new(),
+            cooldown: Cooldown::default(),
+            began: now,
+            pace: Pace::default(),
+            gap: Gap::default(),
+            draining: false,
+        }
+    }
+
+    /// Admits the call at once, if it may go now; `Ok(None)`: it would have to wait.
+    ///
+    /// # Errors
+    /// The refusal, where it may not even wait.
+    pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
+        let id = self.tenant(&ticket.tenant);
+        let Some(tenant) = self.tenants.get(id) else { return Ok(None) };
+        let (has_room, waiting, bound) = (tenant.in_flight < tenant.cap, tenant.waiting, tenant.queue);
+        if !self.draining && has_room && self.in_flight < self.limit && self.lanes.is_empty() {
+            match self.cooldown.ready(now, self.limit) {
+                Ok(()) => return Ok(Some(self.grant(now, id, ticket.lane, ticket.charged))),
+                Err(_) => self.gap.stop(now),
+            }
+        }
+        let refuse = |reason, retry_after| Err(Refusal { reason, position: waiting, retry_after });
+        if self.draining {
+            return refuse(Reason::Draining, None);
+        }
+        if ticket.deadline <= now {
+            return refuse(Reason::Deadline, Some(self.pace.expected(self.in_flight + waiting)));
+        }
+        if let Some(until) = self.cooldown.until().filter(|until| *until > ticket.deadline) {
+            return refuse(Reason::CoolDown, Some(until.saturating_duration_since(now)));
+        }
+        if ticket.charged.is_some() {
+            return Ok(None);
+        }
+        if self.on_full == OnFull::Refuse {
+            return match self.cooldown.until() {
+                Some(until) => refuse(Reason::CoolDown, Some(until.saturating_duration_since(now))),
+                None => refuse(Reason::NoSlot, Some(self.pace.expected(1))),
+            };
+        }
+        if waiting >= bound {
+            return refuse(Reason::QueueFull, Some(self.pace.expected(waiting + 1)));
+        }
+        Ok(None)
+    }
+
+    /// Queues a call that [`Scheduler::try_admit`] said would have to wait.
+    pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
+        let tenant = self.tenant(&ticket.tenant);
+        let (lane, queued_at, open) = (ticket.lane, ticket.queued_at, self.open(now));
+        let id = self.waiters.insert(who, tenant, ticket, open);
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.waiting += 1;
+            tenant.lines[lane as usize].calls.insert((queued_at, id));
+        }
+        self.place(tenant, lane);
+        id
+    }
+
+    /// Admits a call whatever the rules say, and tells what they would have said (observe mode).
+    pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<Verdict, Refusal>) {
+        let verdict = match self.try_admit(now, ticket) {
+            Ok(Some(grant)) => return (grant, Ok(Verdict::Admitted)),
+            Ok(None) => Ok(Verdict::WouldWait),
+            Err(refusal) => Err(refusal),
+        };
+        let id = self.tenant(&ticket.tenant);
+        (self.grant(now, id, ticket.lane, ticket.charged), verdict)
+    }
+
+    /// The next waiting call that goes now, with its slot. Ask until `None` after each event.
+    pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
+        let next = if self.in_flight < self.limit && !self.lanes.is_empty() {
+            match self.cooldown.ready(now, self.limit) {
+                Ok(()) => self.lanes.next(now, self.aging),
+                Err(_) => None,
+            }
+        } else {
+            None
+        };
+        let Some((lane, tenant)) = next else {
+            self.gap.stop(now);
+            return None;
+        };
+        let (_, id) = self.tenants.get(tenant)?.lines[lane as usize].calls.first().copied()?;
+        let waiter = self.take(id)?;
+        let grant = self.grant(now, tenant, lane, waiter.charged);
+        self.place_all(tenant);
+        Some((waiter.who, grant))
+    }
+
+    /// The next waiting call that has waited long enough. Ask until `None`.
+    pub fn expired(&mut self, now: Instant) -> Option<(W, Refusal)> {
+        let (id, reason) = self.overdue(now)?;
+        let position = self.position(id);
+        let waiter = self.take(id)?;
+        self.place(waiter.tenant, waiter.ticket.lane);
+        let after = match self.cooldown.until() {
+            Some(until) => until.saturating_duration_since(now),
+            None => self.pace.expected(position + 1),
+        };
+        Some((waiter.who, Refusal { reason, position, retry_after: Some(after) }))
+    }
+
+    fn overdue(&self, now: Instant) -> Option<(WaiterId, Reason)> {
+        if self.draining {
+            return self.waiters.first_deadline().map(|(_, id)| (id, Reason::Draining));
+        }
+        if let Some((deadline, id)) = self.waiters.first_deadline() {
+            if deadline <= now {
+                return Some((id, Reason::Deadline));
+            }
+            // It could only wait to be told no: tell it now, while it can still go elsewhere.
+            if self.cooldown.until().is_some_and(|until| until > deadline) {
+                return Some((id, Reason::CoolDown));
+            }
+        }
+        match self.waiters.first_budget() {
+            Some((ends, id)) if !self.cooldown.is_closed() && ends <= self.open(now) => {
+                Some((id, Reason::WaitBudget))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes back a slot.
+    pub fn release(&mut self, now: Instant, grant: Grant) {
+        self.in_flight -= 1;
+        self.pace.released(now);
+        if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
+            tenant.in_flight -= 1;
+        }
+        self.place_all(grant.tenant);
+        self.gap.watch(now, self.in_flight < self.limit && !self.lanes.is_empty());
+    }
+
+    /// Takes a call out of the queue (its caller has gone away). `false`: it had left already.
+    pub fn withdraw(&mut self, id: WaiterId) -> bool {
+        let Some(waiter) = self.take(id) else { return false };
+        self.place(waiter.tenant, waiter.ticket.lane);
+        true
+    }
+
+    /// The upstream accepted the attempt that holds this slot.
+    pub fn succeeded(&mut self, now: Instant, grant: &Grant) {
+        self.cooldown.succeeded(now, grant.epoch, self.limit);
+    }
+
+    /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1).
+    pub fn failed(
+        &mut self,
+        now: Instant,
+        grant: &Grant,
+        call: u64,
+        delay: Option<Duration>,
+        jitter: f64,
+    ) -> Hold {
+        self.cooldown.failed(now, call, grant.epoch, delay, jitter)
+    }
+
+    /// It ended without an answer.
+    pub fn inconclusive(&mut self, grant: &Grant) {
+        self.cooldown.inconclusive(grant.epoch);
+    }
+
+    /// Sets the number of slots in force. Lowering it kills nothing.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// From now on nothing is admitted, and what waits is refused.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// When to call [`Scheduler::expired`] and [`Scheduler::next`] again, if nothing else happens before.
+    pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
+        let (deadline, _) = self.waiters.first_deadline()?;
+        let mut wake = deadline;
+        if !self.cooldown.is_closed()
+            && let Some((ends, _)) = self.waiters.first_budget()
+        {
+            wake = wake.min(now + ends.saturating_sub(self.open(now)));
+        }
+        if let Err(Some(ready)) = self.cooldown.ready(now, self.limit) {
+            wake = wake.min(ready);
+        }
+        Some(wake)
+    }
+
+    /// What a person would want to know.
+    pub fn view(&self, now: Instant) -> View {
+        View {
+            limit: self.limit,
+            in_flight: self.in_flight,
+            peak: self.peak,
+            waiting: self.waiters.len(),
+            state: self.cooldown.state(),
+            cool_for: self.cooldown.until().map(|until| until.saturating_duration_since(now)),
+            gap: self.gap.total,
+            up: now.saturating_duration_since(self.began),
+            tenants: self
+                .tenants
+                .iter()
+                .map(|t| TenantView {
+                    name: t.name.clone(),
+                    in_flight: t.in_flight,
+                    peak: t.peak,
+                    waiting: t.waiting,
+                })
+                .collect(),
+        }
+    }
+
+    /// Whether any call waits.
+    pub fn has_waiting(&self) -> bool {
+        self.waiters.len() > 0
+    }
+
+    /// Whether neither a cool-down nor the way back from one is on.
+    pub fn is_open(&self) -> bool {
+        self.cooldown.state() == State::Open
+    }
+
+    fn tenant(&mut self, name: &Arc<str>) -> TenantId {
+        let lanes = &self.lanes;
+        self.tenants.find(name, |tenant| {
+            Lane::ALL.into_iter().all(|lane| lanes.time(lane).is_fresh(&tenant.lines[lane as usize].account))
+        })
+    }
+
+    fn grant(&mut self, now: Instant, id: TenantId, lane: Lane, charged: Option<Tag>) -> Grant {
+        self.in_flight += 1;
+        self.peak = self.peak.max(self.in_flight);
+        self.cooldown.admitted(now, self.in_flight >= self.limit);
+        let mut tag = charged.unwrap_or_default();
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.in_flight += 1;
+            tenant.peak = tenant.peak.max(tenant.in_flight);
+            if charged.is_none() {
+                let account = &mut tenant.lines[lane as usize].account;
+                let time = self.lanes.time_mut(lane);
+                tag = time.start(account);
+                time.dispatch(account, tag, COST, tenant.weight);
+            }
+        }
+        Grant { tenant: id, tag, epoch: self.cooldown.epoch() }
+    }
+
+    fn take(&mut self, id: WaiterId) -> Option<waiters::Waiter<W>> {
+        let waiter = self.waiters.remove(id)?;
+        if let Some(tenant) = self.tenants.get_mut(waiter.tenant) {
+            tenant.waiting -= 1;
+            tenant.lines[waiter.ticket.lane as usize].calls.remove(&(waiter.ticket.queued_at, id));
+        }
+        Some(waiter)
+    }
+
+    fn place_all(&mut self, id: TenantId) {
+        if self
+            .tenants
+            .get(id)
+            .is_some_and(|tenant| tenant.waiting > 0 || tenant.lines.iter().any(|l| l.standing.is_some()))
+        {
+            Lane::ALL.into_iter().for_each(|lane| self.place(id, lane));
+        }
+    }
+
+    /// Puts a tenant's line of one lane among the ready ones, or takes it out.
+    fn place(&mut self, id: TenantId, lane: Lane) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let may_go = tenant.in_flight < tenant.cap;
+        let line = &mut tenant.lines[lane as usize];
+        let head = line
+            .calls
+            .first()
+            .filter(|_| may_go)
+            .map(|(age, id)| (*age, self.waiters.get(*id).and_then(|w| w.charged)));
+        self.lanes.place(lane, id, line, head);
+    }
+
+    fn position(&self, id: WaiterId) -> usize {
+        let Some(waiter) = self.waiters.get(id) else { return 0 };
+        let Some(tenant) = self.tenants.get(waiter.tenant) else { return 0 };
+        tenant.lines[waiter.ticket.lane as usize].calls.range(..(waiter.ticket.queued_at, id)).count()
+    }
+
+    /// Time that the target has been open: wait budgets run on this clock.
+    fn open(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began).saturating_sub(self.cooldown.closed(now))
+    }
+}

@@ -1,0 +1,100 @@
+//! The calls that wait, and when each of them gives up.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::Ticket;
+use super::tenants::TenantId;
+use crate::fairness::Tag;
+
+/// A waiting call. Never used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId {
+    /// In order of arrival: breaks ties between calls of the same age.
+    number: u64,
+    place: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter<W> {
+    pub(super) who: W,
+    pub(super) tenant: TenantId,
+    pub(super) ticket: Ticket,
+    /// The start tag of a call that was dispatched, and charged, before.
+    pub(super) charged: Option<Tag>,
+    /// When its wait budget ends, on the clock that stands still during cool-downs.
+    budget_ends: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiters<W> {
+    table: Vec<Option<(u64, Waiter<W>)>>,
+    free: Vec<usize>,
+    next: u64,
+    by_deadline: BTreeSet<(Instant, WaiterId)>,
+    by_budget: BTreeSet<(Duration, WaiterId)>,
+}
+
+impl<W> Waiters<W> {
+    pub(super) fn new() -> Self {
+        Self {
+            table: Vec::new(),
+            free: Vec::new(),
+            next: 0,
+            by_deadline: BTreeSet::new(),
+            by_budget: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_deadline.len()
+    }
+
+    /// `open` is the time that the target has been open so far.
+    pub(super) fn insert(&mut self, who: W, tenant: TenantId, ticket: Ticket, open: Duration) -> WaiterId {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() - 1
+        });
+        let id = WaiterId { number: self.next, place };
+        self.next += 1;
+        let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
+        self.by_deadline.insert((ticket.deadline, id));
+        if let Some(ends) = budget_ends {
+            self.by_budget.insert((ends, id));
+        }
+        let charged = ticket.charged;
+        if let Some(slot) = self.table.get_mut(place) {
+            *slot = Some((id.number, Waiter { who, tenant, ticket, charged, budget_ends }));
+        }
+        id
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
+        match self.table.get(id.place)? {
+            Some((number, waiter)) if *number == id.number => Some(waiter),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        self.get(id)?;
+        let (_, waiter) = self.table.get_mut(id.place)?.take()?;
+        self.free.push(id.place);
+        self.by_deadline.remove(&(waiter.ticket.deadline, id));
+        if let Some(ends) = waiter.budget_ends {
+            self.by_budget.remove(&(ends, id));
+        }
+        Some(waiter)
+    }
+
+    /// The call whose deadline comes first.
+    pub(super) fn first_deadline(&self) -> Option<(Instant, WaiterId)> {
+        self.by_deadline.first().copied()
+    }
+
+    /// The call whose wait budget ends first, on the clock of open time.
+    pub(super) fn first_budget(&self) -> Option<(Duration, WaiterId)> {
+        self.by_budget.first().copied()
+    }
+}

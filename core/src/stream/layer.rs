@@ -1,0 +1,136 @@
+//! The tower layer: classifies failures, holds the head for the first event, and watches the body.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tower::{Layer, Service};
+
+use super::body::Watched;
+use super::replay::Replay;
+use crate::body::ResponseBody;
+use crate::call::Call;
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::wire::{Observer, classify};
+
+/// The most of an error's body that is read to classify it. The rest passes unread.
+const MOST_OF_AN_ERROR: usize = 64 * 1024;
+/// The most of a stream that is held back in search of its first event.
+const MOST_OF_A_HEAD: usize = 64 * 1024;
+
+/// Watches each attempt's response.
+///
+/// A failed attempt leaves here as a response whose extensions hold a [`crate::wire::Verdict`], or as an error.
+///
+/// *Default*: acts on requests that carry a [`Call`]; others pass.
+/// *Cancellation safety*: dropping the future or the body ends the exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamLayer;
+
+impl<S> Layer<S> for StreamLayer {
+    type Service = StreamService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        StreamService { inner }
+    }
+}
+
+/// See [`StreamLayer`].
+#[derive(Clone, Debug)]
+pub struct StreamService<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for StreamService<S>
+where
+    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let call = request.extensions().get::<Call>().cloned();
+        let response = self.inner.call(request);
+        match call {
+            Some(call) => Box::pin(watch(call, response)),
+            None => Box::pin(response),
+        }
+    }
+}
+
+async fn watch(
+    call: Call,
+    response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
+) -> Result<Response<ResponseBody>, Error> {
+    let sent_at = clock::now();
+    call.attempt(|attempt| attempt.sent_at = Some(sent_at));
+    call.target().metrics().attempted();
+    let limit = call.head_limit().filter(|_| call.is_enforced());
+    let head = within(limit, response).await.map_err(|error| error.at(call.target().name()))?;
+    let status = head.status();
+    call.attempt(|attempt| attempt.status = Some(status.as_u16()));
+    if status.is_client_error() || status.is_server_error() {
+        return failed(&call, head).await;
+    }
+    let (mut parts, body) = head.into_parts();
+    let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
+    let hold_head = observer.is_stream() && call.is_enforced();
+    let watched = Watched::new(call.clone(), body, observer, sent_at);
+    if !hold_head {
+        return Ok(Response::from_parts(parts, ResponseBody::new(watched)));
+    }
+    let mut replay = Replay::new(watched);
+    while replay.rest().is_some_and(|body| !body.has_begun()) && replay.len() < MOST_OF_A_HEAD {
+        if !replay.pull().await? {
+            break;
+        }
+    }
+    if let Some(verdict) = replay.rest().and_then(Watched::early_failure) {
+        parts.extensions.insert(verdict.clone());
+    }
+    Ok(Response::from_parts(parts, ResponseBody::new(replay)))
+}
+
+/// A failure by status: what its body says decides what it means. The body is played back whole.
+async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
+    let (mut parts, body) = head.into_parts();
+    let mut replay = Replay::new(body);
+    let limit = call.idle_limit();
+    while replay.len() < MOST_OF_AN_ERROR {
+        match within(limit, replay.pull()).await {
+            Ok(true) => {}
+            // The status stands even where its explanation breaks off.
+            Ok(false) | Err(_) => break,
+        }
+    }
+    let seen: Bytes = replay.seen(MOST_OF_AN_ERROR);
+    parts.extensions.insert(classify(parts.status, &parts.headers, &seen, clock::wall()));
+    Ok(Response::from_parts(parts, ResponseBody::new(replay)))
+}
+
+async fn within<T>(
+    limit: Option<Duration>,
+    what: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let Some(limit) = limit else { return what.await };
+    match tokio::time::timeout(limit, what).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::new(
+            ErrorKind::FirstTokenTimeout,
+            format!(
+                "no answer within {:.1} s of sending (the target's `first_token` limit, or the client's read timeout)",
+                limit.as_secs_f64()
+            ),
+        )),
+    }
+}

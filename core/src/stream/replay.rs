@@ -1,0 +1,89 @@
+//! Reads the beginning of a body, and plays it back before the rest.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::error::Error;
+
+/// Frames that were read already, then the rest of the body, if it has not ended.
+pub(super) struct Replay<B> {
+    read: VecDeque<Frame<Bytes>>,
+    rest: Option<B>,
+}
+
+impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { read: VecDeque::new(), rest: Some(body) }
+    }
+
+    pub(super) fn rest(&self) -> Option<&B> {
+        self.rest.as_ref()
+    }
+
+    /// Reads one more frame; `false`: the body has ended.
+    pub(super) async fn pull(&mut self) -> Result<bool, Error> {
+        let Some(rest) = &mut self.rest else { return Ok(false) };
+        match rest.frame().await {
+            Some(Ok(frame)) => {
+                self.read.push_back(frame);
+                Ok(true)
+            }
+            Some(Err(error)) => Err(error),
+            None => {
+                self.rest = None;
+                Ok(false)
+            }
+        }
+    }
+
+    /// The data that was read, at most `most` bytes of it.
+    pub(super) fn seen(&self, most: usize) -> Bytes {
+        let mut seen = BytesMut::new();
+        for data in self.read.iter().filter_map(Frame::data_ref) {
+            let room = most.saturating_sub(seen.len());
+            seen.extend_from_slice(data.get(..room).unwrap_or(data));
+        }
+        seen.freeze()
+    }
+
+    /// How much was read.
+    pub(super) fn len(&self) -> usize {
+        self.read.iter().filter_map(Frame::data_ref).map(Bytes::len).sum()
+    }
+}
+
+impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        if let Some(frame) = this.read.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match &mut this.rest {
+            Some(rest) => Pin::new(rest).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.rest.as_ref().is_none_or(B::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read = self.len() as u64;
+        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint);
+        let mut hint = SizeHint::new();
+        hint.set_lower(read + rest.lower());
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(read + upper);
+        }
+        hint
+    }
+}

@@ -1,0 +1,62 @@
+//! A target: its door, its retry budget and its figures.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::admission::Admission;
+use crate::budget::RetryBudget;
+use crate::config::TargetConfig;
+use crate::observe::TargetMetrics;
+use crate::schedule::Settings;
+
+/// Something with a capacity of its own that model calls go to.
+pub struct Target {
+    config: TargetConfig,
+    admission: Arc<Admission>,
+    retries: Mutex<RetryBudget>,
+    metrics: TargetMetrics,
+}
+
+impl Target {
+    pub(crate) fn new(config: TargetConfig, metrics: TargetMetrics, now: Instant) -> Arc<Self> {
+        let admission = Admission::new(
+            config.name.clone(),
+            &Settings::from(&config),
+            "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
+        );
+        let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
+        Arc::new(Self { config, admission, retries, metrics })
+    }
+
+    /// The name in metrics and errors.
+    pub fn name(&self) -> &Arc<str> {
+        &self.config.name
+    }
+
+    /// What it was configured with.
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// Its door.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    /// How many retries its recent calls have earned.
+    pub fn retries(&self) -> &Mutex<RetryBudget> {
+        &self.retries
+    }
+
+    pub(crate) fn metrics(&self) -> &TargetMetrics {
+        &self.metrics
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("name", self.name()).finish_non_exhaustive()
+    }
+}

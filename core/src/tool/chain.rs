@@ -1,0 +1,43 @@
+//! What one task holds, link by link.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The tool slots that a task holds, the last one first. Cheap to clone; each link names one slot.
+#[derive(Clone, Debug)]
+pub struct Chain(Arc<Link>);
+
+#[derive(Debug)]
+struct Link {
+    id: u64,
+    tool: Arc<str>,
+    outer: Option<Chain>,
+}
+
+impl Chain {
+    pub(super) fn link(outer: Option<Chain>, tool: Arc<str>) -> Self {
+        Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    pub(super) fn tool(&self) -> &Arc<str> {
+        &self.0.tool
+    }
+
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.links().map(|link| link.0.id).collect()
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.links().map(|link| link.0.tool.to_string()).collect()
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Chain> {
+        std::iter::successors(Some(self), |link| link.0.outer.as_ref())
+    }
+}

@@ -1,0 +1,80 @@
+//! Finds waits that would never end, by reducing the graph of who holds what and who waits for what.
+//!
+//! A slot goes back once nothing waits on behalf of its holder. So: a wait can end if some slot of its tool is free of waits, or all waits of that
+//! slot's holder can end. What is left when no more waits can be crossed out is a deadlock (Coffman, Elphick, Shoshani: System Deadlocks,
+//! 1971, with several units of each resource).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Who holds and who waits, among tasks that hold something.
+#[derive(Debug, Default)]
+pub(super) struct Holdings {
+    held: HashMap<Arc<str>, HashSet<u64>>,
+    waits: BTreeMap<u64, Waiting>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    tool: String,
+    holds: Vec<u64>,
+}
+
+impl Holdings {
+    pub(super) fn took(&mut self, tool: &Arc<str>, slot: u64) {
+        self.held.entry(tool.clone()).or_default().insert(slot);
+    }
+
+    pub(super) fn gave_back(&mut self, tool: &Arc<str>, slot: u64) {
+        if let Some(slots) = self.held.get_mut(tool) {
+            slots.remove(&slot);
+        }
+    }
+
+    /// A holder of these slots is about to wait for that tool.
+    ///
+    /// # Errors
+    /// The tools of the cycle, where the wait would never end.
+    pub(super) fn wait(&mut self, tool: &str, holds: Vec<u64>) -> Result<u64, Vec<String>> {
+        let id = self.next;
+        self.next += 1;
+        self.waits.insert(id, Waiting { tool: tool.to_owned(), holds });
+        let stuck = self.stuck();
+        if !stuck.contains(&id) {
+            return Ok(id);
+        }
+        self.waits.remove(&id);
+        let tools =
+            stuck.iter().filter_map(|other| self.waits.get(other)).map(|waiting| waiting.tool.clone());
+        let tools: std::collections::BTreeSet<_> = tools.chain([tool.to_owned()]).collect();
+        Err(tools.into_iter().collect())
+    }
+
+    pub(super) fn done(&mut self, id: u64) {
+        self.waits.remove(&id);
+    }
+
+    /// The waits that can never end.
+    fn stuck(&self) -> HashSet<u64> {
+        let mut stuck: HashSet<u64> = self.waits.keys().copied().collect();
+        loop {
+            let before = stuck.len();
+            let blocked: HashSet<u64> = self
+                .waits
+                .iter()
+                .filter(|(id, _)| stuck.contains(id))
+                .flat_map(|(_, waiting)| waiting.holds.iter().copied())
+                .collect();
+            stuck.retain(|id| {
+                let slots = self.waits.get(id).and_then(|waiting| self.held.get(waiting.tool.as_str()));
+                // A tool without holders is free, or is being handed over.
+                slots
+                    .is_some_and(|slots| !slots.is_empty() && slots.iter().all(|slot| blocked.contains(slot)))
+            });
+            if stuck.len() == before {
+                return stuck;
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Tools: named non-model resources, each with a cap of its own, so that a slow one never costs a model slot.
+//!
+//! A tool may call another through the same gate. Tasks that hold one and wait for the other, in both orders, would wait for ever: that cycle
+//! is found before the wait begins, and refused by name.
+
+mod chain;
+mod cycle;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use chain::Chain;
+use cycle::Holdings;
+use parking_lot::Mutex;
+
+use crate::admission::{Admission, Permit};
+use crate::clock;
+use crate::config::{Mode, ToolConfig};
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::observe::ToolSnapshot;
+use crate::schedule::{Settings, Ticket};
+
+/// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The tools of a gate.
+pub(crate) struct Tools {
+    tools: BTreeMap<String, Tool>,
+    holdings: Arc<Mutex<Holdings>>,
+}
+
+struct Tool {
+    admission: Arc<Admission>,
+    wait: Option<Duration>,
+}
+
+impl Tools {
+    pub(crate) fn new(config: &BTreeMap<String, ToolConfig>) -> Self {
+        let tools = config.iter().map(|(name, config)| {
+            let hint = "raise the tool's `cap` if it can take more, or its `wait`";
+            let admission = Admission::new(name.as_str().into(), &Settings::from(config), hint);
+            (name.clone(), Tool { admission, wait: config.wait })
+        });
+        Self { tools: tools.collect(), holdings: Arc::default() }
+    }
+
+    pub(crate) async fn acquire(
+        &self,
+        name: &str,
+        tenant: Arc<str>,
+        context: &Context,
+        mode: Mode,
+    ) -> Result<ToolPermit, Error> {
+        let tool = self.tools.get(name).ok_or_else(|| self.unknown(name))?;
+        let now = clock::now();
+        let ticket = Ticket {
+            tenant,
+            lane: context.lane,
+            queued_at: now,
+            deadline: context.deadline.map_or(now + LONGEST, tokio::time::Instant::into_std),
+            wait: tool.wait,
+            charged: None,
+        };
+        let permit = if mode == Mode::Enforce {
+            match tool.admission.try_acquire(&ticket)? {
+                Some(permit) => permit,
+                None => {
+                    let _waiting = self.wait(name, context.holds.as_ref())?;
+                    tool.admission.acquire(ticket).await?
+                }
+            }
+        } else {
+            tool.admission.force(&ticket).0
+        };
+        let chain = Chain::link(context.holds.clone(), tool.admission.name().clone());
+        self.holdings.lock().took(tool.admission.name(), chain.id());
+        Ok(ToolPermit { chain, holdings: self.holdings.clone(), _permit: permit })
+    }
+
+    /// Enters a wait in the books, unless it would never end.
+    fn wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<Wait>, Error> {
+        let Some(holds) = holds else { return Ok(None) };
+        let mut holdings = self.holdings.lock();
+        match holdings.wait(name, holds.ids()) {
+            Ok(id) => Ok(Some(Wait { id, holdings: self.holdings.clone() })),
+            Err(cycle) => {
+                let held = holds.names().join(", ");
+                Err(Error::new(
+                    ErrorKind::Refused(Reason::Deadlock),
+                    format!(
+                        "deadlock: this task holds {held} and wants {name}, and every holder of {name} waits in turn for {}. \
+                         Take tools in one order everywhere, raise a cap, or give {held} back before asking for {name}",
+                        cycle.join(", ")
+                    ),
+                )
+                .at(&name.into()))
+            }
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let shown: String = name.chars().take(100).collect();
+        let mut text = format!("no tool is called {shown:?}");
+        let near = self
+            .tools
+            .keys()
+            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
+        match near {
+            Some(near) if strsim::jaro_winkler(near, name) > 0.7 => {
+                text.push_str(&format!("; did you mean {near:?}?"))
+            }
+            Some(_) => {
+                let all: Vec<_> = self.tools.keys().map(String::as_str).collect();
+                text.push_str(&format!("; there are {}", all.join(", ")));
+            }
+            None => text.push_str("; name it with its cap: tools = { NAME = 8 }"),
+        }
+        Error::new(ErrorKind::Unknown, text)
+    }
+
+    pub(crate) fn snapshot(&self) -> BTreeMap<String, ToolSnapshot> {
+        self.tools.iter().map(|(name, tool)| (name.clone(), tool.admission.view().into())).collect()
+    }
+
+    pub(crate) fn drain(&self) {
+        self.tools.values().for_each(|tool| tool.admission.drain());
+    }
+}
+
+/// A tool's slot, held.
+#[must_use = "dropping the permit gives the slot back"]
+#[derive(Debug)]
+pub struct ToolPermit {
+    chain: Chain,
+    holdings: Arc<Mutex<Holdings>>,
+    _permit: Permit,
+}
+
+impl ToolPermit {
+    /// What the task holds with it: put it into the [`Context`] of whatever the task asks for next.
+    pub fn chain(&self) -> Chain {
+        self.chain.clone()
+    }
+}
+
+impl Drop for ToolPermit {
+    fn drop(&mut self) {
+        self.holdings.lock().gave_back(self.chain.tool(), self.chain.id());
+    }
+}
+
+/// An entry in the books of who waits, for as long as it waits.
+struct Wait {
+    id: u64,
+    holdings: Arc<Mutex<Holdings>>,
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.holdings.lock().done(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

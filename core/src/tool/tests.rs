@@ -1,0 +1,76 @@
+use super::*;
+use crate::config::Config;
+
+fn tools(caps: &[(&str, usize)]) -> Tools {
+    let mut config = Config::default();
+    for (name, cap) in caps {
+        config.tools.insert((*name).to_owned(), ToolConfig::capped(*cap));
+    }
+    Tools::new(&config.tools)
+}
+
+async fn take(tools: &Tools, name: &str, holds: Option<Chain>) -> Result<ToolPermit, Error> {
+    let context = Context { holds, ..Context::default() };
+    tools.acquire(name, "t".into(), &context, Mode::Enforce).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_wants_what_it_holds_is_refused_by_name() {
+    let tools = tools(&[("db", 1)]);
+    let db = take(&tools, "db", None).await.expect("free");
+    let error = take(&tools, "db", Some(db.chain())).await.expect_err("itself");
+    assert_eq!(error.reason(), Some(Reason::Deadlock));
+    assert!(error.message().contains("db"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cycle_of_two_is_refused_and_the_other_goes_on() {
+    let tools = Arc::new(tools(&[("db", 1), ("search", 1)]));
+    let db = take(&tools, "db", None).await.expect("free");
+    let search = take(&tools, "search", None).await.expect("free");
+    let first = {
+        let (tools, holds) = (tools.clone(), db.chain());
+        tokio::spawn(async move { take(&tools, "search", Some(holds)).await })
+    };
+    tokio::task::yield_now().await;
+    let error = take(&tools, "db", Some(search.chain())).await.expect_err("a cycle");
+    assert_eq!(error.reason(), Some(Reason::Deadlock));
+    drop(search);
+    let got = first.await.expect("no panic").expect("the other one gets its slot");
+    drop((got, db));
+    assert_eq!(tools.snapshot().values().map(|tool| tool.in_flight).sum::<usize>(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_tool_is_no_cycle() {
+    let tools = Arc::new(tools(&[("db", 1), ("search", 2)]));
+    let db = take(&tools, "db", None).await.expect("free");
+    let busy = [
+        take(&tools, "search", None).await.expect("free"),
+        take(&tools, "search", None).await.expect("free"),
+    ];
+    // One of the holders of `search` waits for us, the other will give back.
+    let waiting = {
+        let (tools, holds) = (tools.clone(), busy[0].chain());
+        tokio::spawn(async move { take(&tools, "db", Some(holds)).await })
+    };
+    tokio::task::yield_now().await;
+    let wanted = {
+        let (tools, holds) = (tools.clone(), db.chain());
+        tokio::spawn(async move { take(&tools, "search", Some(holds)).await })
+    };
+    tokio::task::yield_now().await;
+    let [first, second] = busy;
+    drop(second);
+    let search = wanted.await.expect("no panic").expect("waits and gets it");
+    drop((search, db));
+    waiting.await.expect("no panic").expect("waits and gets it");
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_tool_is_named_with_its_neighbour() {
+    let error = take(&tools(&[("search", 1)]), "serach", None).await.expect_err("unknown");
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!(error.message().contains("search"), "{error}");
+}

@@ -1,0 +1,159 @@
+//! What kind of failure this is, and whether the same call may succeed later.
+//!
+//! Judged by status, then corrected by what the body says, since the same 429 means "in a second" and "when you have paid". In
+//! order, the later overriding:
+//!
+//! 1. The status: 408, 409, 429 and everything from 500 on but 501 and 505 may be repeated.
+//! 2. `x-should-retry: true | false` of the upstream, which knows better.
+//! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, daily quotas, a limit of 0) is never retried,
+//!    whatever else was said.
+//!
+//! Bodies are untrusted: bounded by the caller, perhaps cut off, perhaps not JSON. Only a short identifier is ever kept of one.
+
+mod words;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use http::header::HeaderMap;
+
+use super::retry_after;
+use words::Words;
+
+/// The kinds of failure, as metrics and logs name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// Too many requests or tokens for now (429).
+    RateLimited,
+    /// The server has no room (503, 529).
+    Overloaded,
+    /// The server failed (500, 502 and the rest).
+    ServerError,
+    /// The server gave up waiting (408, 504, 522, 524).
+    Timeout,
+    /// A conflict with another request (409).
+    Conflict,
+    /// A quota, credit or spend limit that waiting a little does not refill.
+    QuotaExhausted,
+    /// The request is wrong (400, 422).
+    BadRequest,
+    /// Not allowed (401, 403).
+    Unauthorized,
+    /// The body is too large (413).
+    TooLarge,
+    /// No such model or path (404).
+    NotFound,
+    /// Anything else.
+    Other,
+}
+
+impl Class {
+    /// Every class, so that each metric series exists from the start.
+    pub const ALL: [Class; 11] = [
+        Class::RateLimited,
+        Class::Overloaded,
+        Class::ServerError,
+        Class::Timeout,
+        Class::Conflict,
+        Class::QuotaExhausted,
+        Class::BadRequest,
+        Class::Unauthorized,
+        Class::TooLarge,
+        Class::NotFound,
+        Class::Other,
+    ];
+
+    /// The stable name, as in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Class::RateLimited => "rate_limited",
+            Class::Overloaded => "overloaded",
+            Class::ServerError => "server_error",
+            Class::Timeout => "timeout",
+            Class::Conflict => "conflict",
+            Class::QuotaExhausted => "quota_exhausted",
+            Class::BadRequest => "bad_request",
+            Class::Unauthorized => "unauthorized",
+            Class::TooLarge => "too_large",
+            Class::NotFound => "not_found",
+            Class::Other => "other",
+        }
+    }
+
+    fn of(status: u16) -> Self {
+        match status {
+            400 | 422 => Class::BadRequest,
+            401 | 403 => Class::Unauthorized,
+            402 => Class::QuotaExhausted,
+            404 => Class::NotFound,
+            408 | 504 | 522 | 524 => Class::Timeout,
+            409 => Class::Conflict,
+            413 => Class::TooLarge,
+            429 => Class::RateLimited,
+            503 | 529 => Class::Overloaded,
+            500.. => Class::ServerError,
+            _ => Class::Other,
+        }
+    }
+}
+
+/// What to make of a failed attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The kind of failure.
+    pub class: Class,
+    /// The status; for an error event under 200, the one it would have had.
+    pub status: u16,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// How long the provider wants us to stay away. Also set on an exhausted quota, where it tells the caller when to return.
+    pub delay: Option<Duration>,
+    /// The provider's own identifier of the error, such as `rate_limit_exceeded`: at most 64 letters, digits and `_ - .`
+    pub code: Option<Arc<str>>,
+    /// Whether the upstream turned the request away before it did any work (429, 503, 529), so that sending it elsewhere cannot do it
+    /// twice. Of an error event this holds only as long as no token has been delivered, which the caller knows.
+    pub never_executed: bool,
+}
+
+/// Judges a response that is not a success. `body` is its body, or the first part of it; `wall` is the local wall clock.
+pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Verdict {
+    let words = Words::read(headers, body);
+    let told = headers.get("x-should-retry").and_then(|value| match value.as_bytes() {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
+    });
+    judge(status.as_u16(), &words, told, || retry_after::delay(headers, body, wall))
+}
+
+/// Judges an error that came as an event, or as a whole JSON body, under a status of success. `error` is that JSON, with or
+/// without the `{"error": ...}` around it.
+pub fn classify_event(error: &[u8]) -> Verdict {
+    let words = Words::read(&HeaderMap::new(), error);
+    // An error that does not say what it is, is the server's.
+    let status = words.status().unwrap_or(500);
+    judge(status, &words, None, || retry_after::in_body(error))
+}
+
+fn judge(
+    status: u16,
+    words: &Words,
+    told: Option<bool>,
+    delay: impl FnOnce() -> Option<Duration>,
+) -> Verdict {
+    let class = if words.quota_exhausted(status) { Class::QuotaExhausted } else { Class::of(status) };
+    let by_status = matches!(status, 408 | 409 | 429 | 500..) && !matches!(status, 501 | 505);
+    let quota = class == Class::QuotaExhausted;
+    let retryable = !quota && told.unwrap_or(by_status);
+    Verdict {
+        class,
+        status,
+        retryable,
+        // The texts of other errors may quote the prompt, which can say "retry in 5h" as well as anything.
+        delay: if retryable || quota { delay() } else { None },
+        code: words.code(),
+        never_executed: matches!(class, Class::RateLimited | Class::Overloaded),
+    }
+}

@@ -1,0 +1,184 @@
+//! The few words of an error body that decide anything.
+
+use std::sync::Arc;
+
+use http::header::HeaderMap;
+use memchr::memmem;
+use serde_json::Value;
+
+/// What the providers' bodies have in common, whatever their shape.
+#[derive(Default)]
+pub(super) struct Words {
+    /// `error.code` as text, Bedrock's exception, or Gemini's `status`.
+    code: Option<String>,
+    /// `error.type`.
+    kind: Option<String>,
+    /// `error.code` as a number.
+    number: Option<u16>,
+    /// `error.message`, or the whole body where it cannot be parsed; never leaves this module.
+    message: String,
+    /// A quota of Gemini's that is counted by the day.
+    daily: bool,
+}
+
+impl Words {
+    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Self {
+        let mut words = match serde_json::from_slice::<Value>(body) {
+            Ok(value) => Self::parsed(&value),
+            Err(_) => Self::searched(body),
+        };
+        // `ServiceQuotaExceededException:http://internal.amazon.com/...`
+        if let Some(exception) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
+            words.code = exception.split(':').next().map(str::to_owned);
+        }
+        words
+    }
+
+    fn parsed(value: &Value) -> Self {
+        // Gemini wraps its error in a list where the answer would have been one.
+        let value = value.get(0).unwrap_or(value);
+        let error = match value.get("error").or_else(|| value.get("response")?.get("error")) {
+            Some(error) if !error.is_null() => error,
+            _ => value,
+        };
+        let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+        let code = error.get("code");
+        let number = code.or_else(|| error.get("statusCode")).and_then(|code| {
+            code.as_u64().or_else(|| code.as_str()?.parse().ok()).and_then(|code| u16::try_from(code).ok())
+        });
+        let message =
+            text("message").or_else(|| error.as_str().map(str::to_owned)).or_else(|| text("detail"));
+        let details = error.get("details").map(Value::to_string).unwrap_or_default();
+        Self {
+            code: text("code").or_else(|| text("status")).or_else(|| text("__type")),
+            kind: text("type").or_else(|| value.get("error_type")?.as_str().map(str::to_owned)),
+            number,
+            message: message.unwrap_or_default(),
+            daily: details.contains("PerDay"),
+        }
+    }
+
+    /// A body that was cut off, or is no JSON: quotes inside its strings are escaped, so a bare `"code"` is a key.
+    fn searched(body: &[u8]) -> Self {
+        let code = value_of(body, b"\"code\"");
+        Self {
+            number: code.as_deref().and_then(|code| code.parse().ok()),
+            code: code.or_else(|| value_of(body, b"\"status\"")),
+            kind: value_of(body, b"\"type\""),
+            message: String::from_utf8_lossy(body).into_owned(),
+            daily: memmem::find(body, b"\"quotaId\"").is_some() && memmem::find(body, b"PerDay").is_some(),
+        }
+    }
+
+    /// The identifier to show: the most particular one that looks like an identifier.
+    pub(super) fn code(&self) -> Option<Arc<str>> {
+        let identifier = |text: &&str| {
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+            !text.is_empty()
+                && text.len() <= 64
+                && text.bytes().all(allowed)
+                && !text.bytes().all(|b| b.is_ascii_digit())
+        };
+        self.named().find(identifier).map(Arc::from)
+    }
+
+    fn named(&self) -> impl Iterator<Item = &str> {
+        self.code.as_deref().into_iter().chain(self.kind.as_deref())
+    }
+
+    /// The status that an error without one would have had.
+    pub(super) fn status(&self) -> Option<u16> {
+        let number = self.number.filter(|number| (400..600).contains(number));
+        number.or_else(|| self.named().find_map(status_of))
+    }
+
+    /// Whether this is about a quota that a short wait does not refill.
+    pub(super) fn quota_exhausted(&self, status: u16) -> bool {
+        let by_name = self.named().any(|name| {
+            matches!(
+                name,
+                "insufficient_quota"
+                    | "credit_balance_exhausted"
+                    | "organization_usage_limit_exceeded"
+                    | "billing_hard_limit_reached"
+                    | "billing_error"
+                    | "ServiceQuotaExceeded"
+                    | "ServiceQuotaExceededException"
+                    | "serviceQuotaExceededException"
+            ) || name.ends_with("spend_limit_exceeded")
+        });
+        let says = |text: &str| self.message.contains(text);
+        by_name
+            || match status {
+                // Anthropic names neither of these but in the text.
+                400 => says("credit balance is too low") || says("reached your specified API usage limits"),
+                // Azure API Management: the token quota, by the month or so.
+                403 => says("quota") || says("Quota"),
+                429 => self.daily || self.limit_of_zero() || says("spend limit"),
+                _ => false,
+            }
+    }
+
+    /// Gemini's `limit: 0` for a model that the plan does not include. `limit: 0.5` or `limit: 05` would be something else.
+    fn limit_of_zero(&self) -> bool {
+        self.message
+            .split("limit: 0")
+            .skip(1)
+            .any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+            || self.message.ends_with("limit: 0.")
+    }
+}
+
+/// The string or number that follows this key.
+fn value_of(body: &[u8], key: &[u8]) -> Option<String> {
+    let rest = body.get(memmem::find(body, key)? + key.len()..)?;
+    let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    let value = match rest.strip_prefix(b"\"") {
+        Some(text) => text.get(..text.iter().position(|b| *b == b'"')?)?,
+        None => rest.get(..rest.iter().take_while(|b| b.is_ascii_digit()).count())?,
+    };
+    std::str::from_utf8(value).ok().filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+fn status_of(name: &str) -> Option<u16> {
+    Some(match name {
+        "invalid_request_error"
+        | "invalid_prompt"
+        | "context_length_exceeded"
+        | "INVALID_ARGUMENT"
+        | "FAILED_PRECONDITION"
+        | "BadRequestError"
+        | "validationException"
+        | "ValidationException" => 400,
+        "authentication_error" | "invalid_api_key" | "UNAUTHENTICATED" => 401,
+        "billing_error" => 402,
+        "permission_error" | "PERMISSION_DENIED" | "AccessDeniedException" => 403,
+        "not_found_error" | "model_not_found" | "NOT_FOUND" | "NotFoundError" => 404,
+        "modelTimeoutException" | "ModelTimeoutException" => 408,
+        "request_too_large" => 413,
+        "modelStreamErrorException" | "ModelStreamErrorException" => 424,
+        "rate_limit_error"
+        | "rate_limit_exceeded"
+        | "insufficient_quota"
+        | "RESOURCE_EXHAUSTED"
+        | "requests"
+        | "tokens"
+        | "throttlingException"
+        | "ThrottlingException" => 429,
+        "api_error"
+        | "server_error"
+        | "internal_error"
+        | "INTERNAL"
+        | "InternalServerError"
+        | "internalServerException" => 500,
+        "slow_down"
+        | "service_unavailable"
+        | "UNAVAILABLE"
+        | "ServiceUnavailableError"
+        | "overloaded"
+        | "serviceUnavailableException" => 503,
+        "timeout_error" | "timeout" | "DEADLINE_EXCEEDED" => 504,
+        "overloaded_error" => 529,
+        _ => return None,
+    })
+}

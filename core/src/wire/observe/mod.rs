@@ -1,0 +1,278 @@
+//! What happens in a response: first token, usage, errors, and whether it ended as it should.
+//!
+//! Sees a copy of the bytes of a *successful* response (2xx) on their way and never holds them up. It answers three questions
+//! that the transport cannot: when did the first token come (the first content, reasoning or tool-call delta; never headers, a
+//! role, a ping or `message_start`), what did it cost, and is the end of the body the end of the answer. SDKs take a clean
+//! close in mid-answer for a success; we do not.
+//!
+//! What it cannot read (another content type, a compressed body, a dialect without a known terminal) it lets pass as complete.
+
+mod anthropic;
+mod openai;
+mod responses;
+mod usage;
+
+use std::borrow::Cow;
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use memchr::memmem;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::classify::{Verdict, classify_event};
+use super::json::{self, Any, Present};
+use super::request::Dialect;
+use super::sse::{Event, MAX_EVENT, Scanner};
+pub use usage::Usage;
+
+/// Something that happened in a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The first content, reasoning or tool-call delta. Once per stream; never for a response that does not stream.
+    FirstToken,
+    /// Tokens so far. May come more than once; each replaces the last.
+    Usage(Usage),
+    /// The provider's own end of a complete stream. Once; `[DONE]` after an error is none.
+    Terminal,
+    /// An error event, or an error object under a status of success. Before the first token it is a failed attempt.
+    Error(Verdict),
+}
+
+/// How a response ended. Known once the body has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As the provider meant it to, or in a way that cannot be judged.
+    Complete,
+    /// With an error that the provider told us of.
+    Failed,
+    /// Without a terminal and without an error: cut off.
+    Truncated,
+}
+
+/// Watches one response.
+#[derive(Debug)]
+pub struct Observer {
+    dialect: Dialect,
+    body: Body,
+    usage: Usage,
+    events: u64,
+    deltas: u64,
+    terminal: bool,
+    failed: bool,
+    /// Whether the end of the body without a terminal is a truncation: known events, none of which went by unread.
+    expects_terminal: bool,
+    choices: openai::Choices,
+}
+
+#[derive(Debug)]
+enum Body {
+    Events(Scanner),
+    Json(Vec<u8>),
+    /// Nothing to be seen.
+    Opaque,
+}
+
+impl Observer {
+    /// For the response to a request of this dialect, which asked for a `stream` or did not.
+    ///
+    /// Reads `content-type` and `content-encoding`. A stream of a known dialect is taken for events whatever its content type
+    /// says, unless that is JSON: SDKs do the same.
+    pub fn new(dialect: Dialect, headers: &HeaderMap, stream: bool) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+        let is =
+            |text: &[u8]| content_type.as_deref().is_some_and(|value| memmem::find(value, text).is_some());
+        let encoded = headers
+            .get(CONTENT_ENCODING)
+            .is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"));
+        let body = if encoded {
+            Body::Opaque
+        } else if is(b"text/event-stream") {
+            Body::Events(Scanner::new())
+        } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
+            Body::Json(Vec::new())
+        } else if dialect != Dialect::Other && stream {
+            Body::Events(Scanner::new())
+        } else if dialect != Dialect::Other && content_type.is_none() {
+            Body::Json(Vec::new())
+        } else {
+            Body::Opaque
+        };
+        Self {
+            dialect,
+            expects_terminal: dialect != Dialect::Other && matches!(body, Body::Events(_)),
+            body,
+            usage: Usage::default(),
+            events: 0,
+            deltas: 0,
+            terminal: false,
+            failed: false,
+            choices: openai::Choices::default(),
+        }
+    }
+
+    /// Takes the next bytes of the body and reports what they show.
+    pub fn push(&mut self, chunk: &[u8], mut on: impl FnMut(Signal)) {
+        match std::mem::replace(&mut self.body, Body::Opaque) {
+            Body::Events(mut scanner) => {
+                scanner.push(chunk, |event| self.event(&event, &mut on));
+                self.body = Body::Events(scanner);
+            }
+            Body::Json(mut body) if body.len() + chunk.len() <= MAX_EVENT => {
+                body.extend_from_slice(chunk);
+                self.body = Body::Json(body);
+            }
+            // Too long to keep: embeddings, mostly. From here on it is opaque.
+            Body::Json(_) | Body::Opaque => {}
+        }
+    }
+
+    /// Ends the body. Call it once, only where the body ended by itself; then ask [`Observer::end`].
+    pub fn finish(&mut self, mut on: impl FnMut(Signal)) {
+        match std::mem::replace(&mut self.body, Body::Opaque) {
+            Body::Events(mut scanner) => {
+                scanner.finish(|event| self.event(&event, &mut on));
+                self.body = Body::Events(scanner);
+            }
+            Body::Json(body) => self.json(&body, &mut on),
+            Body::Opaque => {}
+        }
+    }
+
+    /// Takes one event, for a caller that has a scanner of its own.
+    pub fn event(&mut self, event: &Event<'_>, mut on: impl FnMut(Signal)) {
+        self.events += 1;
+        match self.dialect {
+            Dialect::OpenAiChat | Dialect::OpenAiCompletions => openai::event(self, event, &mut on),
+            Dialect::OpenAiResponses => responses::event(self, event, &mut on),
+            Dialect::AnthropicMessages => anthropic::event(self, event, &mut on),
+            Dialect::Other => other(self, event, &mut on),
+        }
+    }
+
+    /// How the response ended, as far as its events tell. Meaningful after [`Observer::finish`].
+    pub fn end(&self) -> End {
+        if self.failed {
+            End::Failed
+        } else if self.terminal || !self.expects_terminal || self.choices.all_finished() {
+            End::Complete
+        } else {
+            End::Truncated
+        }
+    }
+
+    /// Whether nothing is missing that the provider did not say is missing: `end() == End::Complete`.
+    pub fn is_complete(&self) -> bool {
+        self.end() == End::Complete
+    }
+
+    /// Whether it watches events: a response that streams.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.body, Body::Events(_))
+    }
+
+    /// Events so far, comments not among them.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Output deltas so far, as a measure for TPOT: one delta is one token or a few.
+    pub fn deltas(&self) -> u64 {
+        self.deltas
+    }
+
+    /// Tokens so far, where the provider has said.
+    pub fn usage(&self) -> Option<Usage> {
+        (self.usage != Usage::default()).then_some(self.usage)
+    }
+
+    /// A whole JSON body.
+    fn json(&mut self, body: &[u8], on: &mut dyn FnMut(Signal)) {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Answer {
+            error: Any<Present>,
+            usage: Option<usage::Fields>,
+        }
+
+        match json::parse::<Answer>(body) {
+            Some(answer) if answer.error.0.0 => self.fail(body, on),
+            Some(answer) => {
+                self.count(answer.usage, on);
+                self.terminal = true;
+            }
+            // A list, or fields of other types: whole, if it is JSON at all. Half a document was cut off.
+            None if serde_json::from_slice::<IgnoredAny>(body).is_ok() => self.terminal = true,
+            None => self.expects_terminal = self.dialect != Dialect::Other,
+        }
+    }
+
+    /// One more output delta.
+    fn delta(&mut self, on: &mut dyn FnMut(Signal)) {
+        self.deltas += 1;
+        if self.deltas == 1 {
+            on(Signal::FirstToken);
+        }
+    }
+
+    fn count(&mut self, fields: Option<usage::Fields>, on: &mut dyn FnMut(Signal)) {
+        if let Some(fields) = fields
+            && self.usage.update(&fields)
+        {
+            on(Signal::Usage(self.usage));
+        }
+    }
+
+    fn end_well(&mut self, on: &mut dyn FnMut(Signal)) {
+        if !self.terminal && !self.failed {
+            self.terminal = true;
+            on(Signal::Terminal);
+        }
+    }
+
+    fn fail(&mut self, error: &[u8], on: &mut dyn FnMut(Signal)) {
+        if !self.failed {
+            self.failed = true;
+            on(Signal::Error(classify_event(error)));
+        }
+    }
+}
+
+/// A dialect that we do not know: every event with data counts as a delta, and only errors that look like errors are believed.
+fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
+    if is_error(event) {
+        observer.fail(event.data, on);
+    } else if event.name != b"ping" && event.data != b"[DONE]" {
+        observer.delta(on);
+    }
+}
+
+/// Whether an event is an error in the way of OpenAI's imitators: by name, or by an `error` at the top of its JSON.
+fn is_error(event: &Event<'_>) -> bool {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Top {
+        error: Any<Present>,
+    }
+
+    if event.name == b"error" {
+        return true;
+    }
+    // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
+    memmem::find(event.data, b"\"error\"").is_some()
+        && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
+}
+
+/// The kind of an event, in the dialects that name them: its `event` field, or where a gateway dropped that, its `type`.
+fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Top {
+        r#type: Any<Option<String>>,
+    }
+
+    if !event.name.is_empty() {
+        return Cow::Borrowed(event.name);
+    }
+    let kind = json::parse::<Top>(event.data).and_then(|top| top.r#type.0);
+    Cow::Owned(kind.unwrap_or_default().into_bytes())
+}

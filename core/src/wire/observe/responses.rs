@@ -1,0 +1,45 @@
+//! OpenAI's Responses. Told apart by name; only the last event is parsed.
+
+use serde::Deserialize;
+
+use super::usage::Fields;
+use super::{Observer, Signal};
+use crate::wire::json;
+use crate::wire::sse::Event;
+
+pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
+    let kind = super::kind(event);
+    match kind.as_ref() {
+        b"response.completed" | b"response.incomplete" => {
+            // The whole answer is in it, so it may be too long to keep: a terminal by its name alone, then.
+            let last = json::parse::<Last>(event.data).unwrap_or_default();
+            observer.count(last.response.usage, on);
+            observer.end_well(on);
+        }
+        b"response.failed" => {
+            let last = json::parse::<Last>(event.data).unwrap_or_default();
+            observer.count(last.response.usage, on);
+            observer.fail(event.data, on);
+        }
+        b"error" => observer.fail(event.data, on),
+        kind if kind.starts_with(b"response.") => {
+            if kind.ends_with(b".delta") || kind.ends_with(b".partial_image") {
+                observer.delta(on);
+            }
+        }
+        _ if event.data != b"[DONE]" && super::is_error(event) => observer.fail(event.data, on),
+        _ => {}
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Last {
+    response: Response,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Response {
+    usage: Option<Fields>,
+}

@@ -1,0 +1,233 @@
+//! Rate-limit headers: what is left of which budget, and when it is whole again.
+//!
+//! Every provider has its own spelling: `x-ratelimit-remaining-tokens`, `anthropic-ratelimit-tokens-remaining`,
+//! `x-ratelimit-limit-tokens-prompt`, `x-ratelimitbysize-remaining`. The words are the same and only their order differs, so a
+//! name is read as a set of words. Windows of an hour or a month are passed over: no provider we know puts one on a 429.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::{DATE, HeaderMap};
+
+use super::time;
+
+/// One budget as the provider sees it. What it did not say, or said as -1 (Azure), is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// The budget's size, in requests or tokens per window.
+    pub limit: Option<u64>,
+    /// What is left of it.
+    pub remaining: Option<u64>,
+    /// How long until it is whole again; zero where that moment has passed.
+    pub reset: Option<Duration>,
+}
+
+/// The budgets that one response spoke of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateHeaders {
+    /// Requests, per minute where nothing else was said. (Groq's are per day under this name.)
+    pub requests: Window,
+    /// Tokens, input and output together.
+    pub tokens: Window,
+    /// Input tokens, where they are counted apart.
+    pub input_tokens: Window,
+    /// Output tokens, where they are counted apart.
+    pub output_tokens: Window,
+    /// Requests in a day, where they are counted besides.
+    pub requests_per_day: Window,
+    /// Tokens in a day, where they are counted besides.
+    pub tokens_per_day: Window,
+}
+
+enum Field {
+    Limit,
+    Remaining,
+    Reset,
+}
+
+impl RateHeaders {
+    /// Reads them from a response. `wall` is the local wall clock, used only where the response has no `Date` of its own.
+    pub fn read(headers: &HeaderMap, wall: SystemTime) -> Self {
+        let mut rates = Self::default();
+        let mut now = None;
+        for (name, value) in headers {
+            let name = name.as_str();
+            let Some(words) = words(name) else { continue };
+            let Ok(value) = value.to_str() else { continue };
+            let Some((window, field)) = rates.place(name, words) else { continue };
+            match field {
+                Field::Limit => window.limit = count(value),
+                Field::Remaining => window.remaining = count(value),
+                Field::Reset => {
+                    let now = *now.get_or_insert_with(|| clock(headers, wall));
+                    window.reset = reset(value, now);
+                }
+            }
+        }
+        rates
+    }
+
+    /// How long until every budget with nothing left is whole again; `None` where none is known to be empty.
+    ///
+    /// Resets of budgets that are not empty say nothing about this failure and are not looked at. Of several the largest
+    /// counts, since all of them must have room.
+    pub fn exhausted(&self) -> Option<Duration> {
+        let windows = [
+            &self.requests,
+            &self.tokens,
+            &self.input_tokens,
+            &self.output_tokens,
+            &self.requests_per_day,
+            &self.tokens_per_day,
+        ];
+        windows
+            .into_iter()
+            .filter(|window| window.remaining == Some(0))
+            .filter_map(|window| window.reset)
+            .max()
+    }
+
+    fn place(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
+        let mut field = None;
+        let mut tokens = name.starts_with("x-ratelimitbysize") || name.starts_with("x-tokenlimit");
+        let (mut input, mut output, mut day) = (false, false, false);
+        for word in words.split('-') {
+            match word {
+                "limit" => field = Some(Field::Limit),
+                "remaining" => field = Some(Field::Remaining),
+                "reset" => field = Some(Field::Reset),
+                "requests" | "req" | "minute" => {}
+                "tokens" => tokens = true,
+                "input" | "prompt" => input = true,
+                "output" | "generated" => output = true,
+                "day" => day = true,
+                _ => return None,
+            }
+        }
+        let window = match (tokens, input, output, day) {
+            (false, false, false, false) => &mut self.requests,
+            (false, false, false, true) => &mut self.requests_per_day,
+            (true, false, false, false) => &mut self.tokens,
+            (true, false, false, true) => &mut self.tokens_per_day,
+            (true, true, false, false) => &mut self.input_tokens,
+            (true, false, true, false) => &mut self.output_tokens,
+            _ => return None,
+        };
+        Some((window, field?))
+    }
+}
+
+/// The part of a header's name that says which budget and what of it.
+fn words(name: &str) -> Option<&str> {
+    const PREFIXES: [&str; 5] =
+        ["x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "x-ratelimitbysize-", "x-tokenlimit-"];
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
+}
+
+/// The response's own clock where it shows one: a delay read against ours would be off by the skew between the two.
+pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
+    let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+    date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(wall)
+}
+
+/// A count; of `100, 100;w=60` the first.
+fn count(value: &str) -> Option<u64> {
+    let first = value.split([',', ';']).next()?;
+    let value = time::number(first)?;
+    // The cast saturates, so that "more than can be counted" stays just that.
+    (value >= 0.0).then_some(value as u64)
+}
+
+/// A reset: a duration, a moment in RFC 3339, or a bare number. A number of a billion or more is Unix time, in seconds or
+/// from 10^12 on in milliseconds: as a delay it would be thirty years.
+fn reset(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    let Some(number) = time::number(value) else {
+        return time::duration(value).or_else(|| time::rfc3339(value).map(|then| time::until(then, now)));
+    };
+    if number < 1e9 {
+        return time::seconds(number);
+    }
+    let since = if number < 1e12 { number } else { number / 1e3 };
+    let then = Duration::try_from_secs_f64(since).ok().and_then(time::unix);
+    Some(then.map_or(time::LONGEST, |then| time::until(then, now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn read(pairs: &[(&'static str, &'static str)]) -> RateHeaders {
+        let headers = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        RateHeaders::read(&headers, SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_714_880))
+    }
+
+    fn window(limit: u64, remaining: u64, reset: u64) -> Window {
+        Window { limit: Some(limit), remaining: Some(remaining), reset: Some(Duration::from_millis(reset)) }
+    }
+
+    #[test]
+    fn openai() {
+        let rates = read(&[
+            ("x-ratelimit-limit-requests", "5000"),
+            ("x-ratelimit-remaining-requests", "4999"),
+            ("x-ratelimit-reset-requests", "12ms"),
+            ("x-ratelimit-limit-tokens", "160000"),
+            ("x-ratelimit-remaining-tokens", "0"),
+            ("x-ratelimit-reset-tokens", "6m0s"),
+        ]);
+        assert_eq!(rates.requests, window(5000, 4999, 12));
+        assert_eq!(rates.tokens, window(160_000, 0, 360_000));
+        assert_eq!(rates.exhausted(), Some(Duration::from_secs(360)));
+    }
+
+    #[test]
+    fn anthropic() {
+        let rates = read(&[
+            ("date", "Fri, 21 Nov 2025 08:48:00 GMT"),
+            ("anthropic-ratelimit-input-tokens-limit", "40000"),
+            ("anthropic-ratelimit-input-tokens-remaining", "0"),
+            ("anthropic-ratelimit-input-tokens-reset", "2025-11-21T08:48:07Z"),
+            ("anthropic-ratelimit-output-tokens-limit", "8000"),
+            ("anthropic-ratelimit-output-tokens-remaining", "7000"),
+            ("anthropic-ratelimit-output-tokens-reset", "2025-11-21T08:47:00Z"),
+        ]);
+        assert_eq!(rates.input_tokens, window(40_000, 0, 7_000));
+        assert_eq!(rates.output_tokens, window(8_000, 7_000, 0));
+    }
+
+    #[test]
+    fn other_spellings() {
+        let rates = read(&[
+            ("x-ratelimit-limit", "20"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "1763714885000"),
+            ("x-ratelimitbysize-limit-minute", "500000"),
+            ("x-ratelimit-limit-tokens-prompt", "6000"),
+            ("x-ratelimit-limit-tokens-generated", "3000"),
+            ("x-ratelimit-limit-requests-day", "14400"),
+            ("x-ratelimit-limit-tokens-month", "1"),
+        ]);
+        assert_eq!(rates.requests, window(20, 0, 5_000));
+        assert_eq!(rates.tokens.limit, Some(500_000));
+        assert_eq!(rates.input_tokens.limit, Some(6_000));
+        assert_eq!(rates.output_tokens.limit, Some(3_000));
+        assert_eq!(rates.requests_per_day.limit, Some(14_400));
+    }
+
+    #[test]
+    fn azure_says_minus_one_when_it_does_not_know() {
+        let rates = read(&[
+            ("x-ratelimit-remaining-requests", "-1"),
+            ("x-ratelimit-reset-requests", "10"),
+            ("x-ratelimit-remaining-tokens", "NaN"),
+        ]);
+        assert_eq!(rates.requests.remaining, None);
+        assert_eq!(rates.tokens, Window::default());
+        assert_eq!(rates.exhausted(), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! The spellings of time: `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds`, `1.5`, RFC 3339, Unix time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest wait that is told apart: ten years. A floor is never shortened, and ten years is "never" to every deadline.
+pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Seconds as a duration: negative and NaN mean nothing, anything past [`LONGEST`] is [`LONGEST`].
+pub(super) fn seconds(value: f64) -> Option<Duration> {
+    if value.is_nan() || value < 0.0 {
+        return None;
+    }
+    Some(if value < LONGEST.as_secs_f64() { Duration::from_secs_f64(value) } else { LONGEST })
+}
+
+/// A decimal number and nothing else. `inf` and `NaN`, which Rust would parse, are not numbers here; `1e999` is a large one.
+pub(super) fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let decimal = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'+' | b'-' | b'e' | b'E');
+    if text.bytes().all(decimal) { text.parse().ok() } else { None }
+}
+
+/// A whole string that is a duration: a bare number of seconds, or numbers with units.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    if let Some(value) = number(text) {
+        return seconds(value);
+    }
+    let (found, used) = duration_prefix(text.as_bytes())?;
+    (used == text.len()).then_some(found)
+}
+
+/// The duration with units that a text begins with, and the bytes it takes: `10h17m5.7s. Then` gives 37,025.7 s and 10.
+pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
+    let mut total = 0.0;
+    let mut used = 0;
+    while let Some((part, length)) = duration_part(text.get(used..)?) {
+        total += part;
+        used += length;
+    }
+    if used == 0 { None } else { Some((seconds(total)?, used)) }
+}
+
+/// One number with its unit, in seconds.
+fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
+    let digits = text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+    let value: f64 = std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()?;
+    let rest = text.get(digits..)?;
+    let space = usize::from(rest.first() == Some(&b' '));
+    let rest = rest.get(space..)?;
+    let letters = rest.iter().take_while(|b| b.is_ascii_alphabetic() || **b >= 0x80).count();
+    let unit = match std::str::from_utf8(rest.get(..letters)?).ok()? {
+        "d" | "day" | "days" => 86_400.0,
+        "h" | "hour" | "hours" => 3_600.0,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60.0,
+        "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
+        "ms" | "millisecond" | "milliseconds" => 1e-3,
+        "us" | "µs" | "μs" => 1e-6,
+        "ns" => 1e-9,
+        _ => return None,
+    };
+    Some((value * unit, digits + space + letters))
+}
+
+/// How long until `then`; a moment that has passed is zero.
+pub(super) fn until(then: SystemTime, now: SystemTime) -> Duration {
+    then.duration_since(now).unwrap_or(Duration::ZERO).min(LONGEST)
+}
+
+/// A moment after 1970, so many seconds on.
+pub(super) fn unix(since: Duration) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(since)
+}
+
+/// RFC 3339, as `2026-11-21T08:48:00Z`, with an optional fraction and any offset. None for anything else or before 1970.
+pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
+    let text = text.trim();
+    let (date, rest) = text.split_once(['T', 't', ' '])?;
+    let zone = rest.find(['Z', 'z', '+', '-'])?;
+    let (clock, zone) = rest.split_at_checked(zone)?;
+
+    let mut date = date.split('-').map(whole);
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let mut clock = clock.split(':');
+    let (hour, minute) = (whole(clock.next()?)?, whole(clock.next()?)?);
+    let second: f64 = number(clock.next()?)?;
+    if date.next().is_some() || clock.next().is_some() {
+        return None;
+    }
+    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    if hour > 23 || minute > 59 || !(0.0..61.0).contains(&second) {
+        return None;
+    }
+    let whole_seconds =
+        days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 - offset(zone)?;
+    unix(Duration::from_secs(u64::try_from(whole_seconds).ok()?).checked_add(seconds(second)?)?)
+}
+
+/// The zone's offset in seconds east of Greenwich.
+fn offset(zone: &str) -> Option<i64> {
+    let sign = match zone.chars().next()? {
+        'Z' | 'z' => return (zone.len() == 1).then_some(0),
+        '-' => -1,
+        _ => 1,
+    };
+    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+    let (hours, minutes) = (whole(hours)?, whole(minutes)?);
+    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
+}
+
+fn whole(text: &str) -> Option<i64> {
+    if text.is_empty() || text.len() > 4 || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Days of the proleptic Gregorian calendar, counted in years that begin in March so that the leap day comes last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month_from_march = (month + 9) % 12;
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    // 719,468 days lie between 1 March of year 0 and 1 January 1970.
+    year * 365 + leap_days + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc3339_agrees_with_http_dates() {
+        for (rfc, http) in [
+            ("1970-01-01T00:00:00Z", "Thu, 01 Jan 1970 00:00:00 GMT"),
+            ("2000-02-29T23:59:59Z", "Tue, 29 Feb 2000 23:59:59 GMT"),
+            ("2026-11-21T10:48:00+02:00", "Sat, 21 Nov 2026 08:48:00 GMT"),
+            ("2100-03-01T00:00:00-00:30", "Mon, 01 Mar 2100 00:30:00 GMT"),
+        ] {
+            assert_eq!(rfc3339(rfc), httpdate::parse_http_date(http).ok(), "{rfc}");
+        }
+        for nonsense in
+            ["", "2026", "2026-13-01T00:00:00Z", "2026-11-21T08:48:00", "2026-11-21T08:48:00+2", "é-é-éTé"]
+        {
+            assert_eq!(rfc3339(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn every_day_follows_the_last() {
+        let mut expected = days_since_1970(1999, 12, 31);
+        for year in 2000..2008 {
+            for month in 1..=12 {
+                let leap = year % 4 == 0;
+                let length = match month {
+                    2 if leap => 29,
+                    2 => 28,
+                    4 | 6 | 9 | 11 => 30,
+                    _ => 31,
+                };
+                for day in 1..=length {
+                    expected += 1;
+                    assert_eq!(days_since_1970(year, month, day), expected);
+                }
+            }
+        }
+    }
+}
