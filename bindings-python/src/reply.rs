@@ -82,21 +82,22 @@ impl Reply {
     /// The next chunk: bytes, None at the end, or an error; or an asyncio future of one of these.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let ring = {
+            let stream: Arc<dyn Pull> = self.stream.clone();
             let mut ring = self.ring.lock();
-            let current = port.get().ring(ring.take());
+            let current = port.get().ring(ring.take(), &stream)?;
             ring.insert(current).clone()
         };
-        port.get().pull(py, ring, self.stream.clone())
+        port.get().pull(py, &ring)
     }
 
     /// The next chunk, waited for: bytes, None at the end, or an error.
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let stream = &self.stream;
-        let pulled = block_on(py, stream.next())?;
-        stream.to_python(py, pulled)
+        let pulled = block_on(py, self.stream.next())?;
+        Box::new(pulled).into_python(py)
     }
 
     /// Ends the exchange now and gives the slot back. Idempotent.
+    #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
         if let (Some(port), Some(ring)) = (port, self.ring.lock().take()) {
             port.get().forget(&ring);

@@ -42,7 +42,7 @@ def _attach(loop: asyncio.AbstractEventLoop) -> Port:
 
 def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
     """Let the loop watch a descriptor; it drops the callback when it is closed, which closes the port."""
-    port = _native.Port(loop.create_future, watched=True)
+    port = _native.Port(loop.create_future, loop.call_soon, watched=True)
     descriptor = port.fileno()
     if descriptor is None:
         return None
@@ -55,7 +55,7 @@ def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
 
 def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
     """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor)."""
-    port = _native.Port(loop.create_future, watched=False)
+    port = _native.Port(loop.create_future, loop.call_soon, watched=False)
     threading.Thread(target=_serve, args=(port, weakref.ref(loop)), name="tidegate-port", daemon=True).start()
     return port
 
