@@ -19,10 +19,18 @@ fn main() {
     for arrivals in [Arrivals::Paced, Arrivals::Poisson] {
         for run in [Run::Baseline, Run::CapsOff] {
             let reports: Vec<_> = seeds.clone().map(|s| noisy_neighbour(&c, run, arrivals, s)).collect();
-            println!("{arrivals:?} {run:?} preemptions {:?} kv {:.2}", reports[0].preemptions, reports[0].peak_kv);
+            println!(
+                "{arrivals:?} {run:?} preemptions {:?} kv {:.2}",
+                reports[0].preemptions, reports[0].peak_kv
+            );
             for (i, t) in run.tenants().iter().enumerate() {
                 let mut line = format!("  {}", t.name);
-                for (what, f) in [("med", (|s: &Summary| s.ttft_median_ms) as fn(&Summary) -> f64), ("p99", |s| s.ttft_p99_ms), ("dec", |s| s.decode_median_ms), ("peak", |s| s.peak_in_flight as f64)] {
+                for (what, f) in [
+                    ("med", (|s: &Summary| s.ttft_median_ms) as fn(&Summary) -> f64),
+                    ("p99", |s| s.ttft_p99_ms),
+                    ("dec", |s| s.decode_median_ms),
+                    ("peak", |s| s.peak_in_flight as f64),
+                ] {
                     let mut v: Vec<f64> = reports.iter().map(|r| f(&r.tenants[i].1)).collect();
                     let m = quantile(&mut v, 0.5);
                     line += &format!("  {what} {:.0} [{:.0}-{:.0}]", m, v[0], v[v.len() - 1]);

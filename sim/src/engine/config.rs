@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct EngineConfig {
     /// Tokens in a KV block. Default 16, as vLLM's.
     pub block_size: u32,
-    /// KV blocks. Default 7,125 (114,000 tokens).
+    /// KV blocks. Default 5,625 (90,000 tokens).
     pub num_blocks: u32,
     /// Most sequences in a batch. Default 256.
     pub max_num_seqs: u32,
@@ -41,7 +41,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             block_size: 16,
-            num_blocks: 7_125,
+            num_blocks: 5_625,
             max_num_seqs: 256,
             max_num_batched_tokens: 2_048,
             max_model_len: 8_192,
@@ -52,7 +52,7 @@ impl Default for EngineConfig {
 
 impl Default for StepCost {
     fn default() -> Self {
-        Self { base_ms: 47.0, per_prompt_token_ms: 0.25, per_sequence_ms: 0.2 }
+        Self { base_ms: 47.0, per_prompt_token_ms: 0.27, per_sequence_ms: 0.2 }
     }
 }
 

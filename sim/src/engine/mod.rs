@@ -145,6 +145,11 @@ impl Engine {
         }
     }
 
+    /// Appends what has happened but was not told yet: the admissions of a step that a submit began.
+    pub fn drain(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.pending);
+    }
+
     /// Multiplies the time of every step begun from now on (1 = as calibrated). Values below 0 or not finite count as 1.
     pub fn set_slowdown(&mut self, factor: f64) {
         self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };

@@ -93,14 +93,18 @@ impl Pool {
                 engine.advance(at, events);
             }
         }
-        // What a step's start found (admissions) is told without waiting for its end.
-        for engine in &mut self.engines {
-            engine.advance(now, events);
-        }
+        self.drain(events);
         for event in events.get(from..).unwrap_or_default() {
             if event.kind == EventKind::Finished {
                 self.owner.remove(&event.id);
             }
+        }
+    }
+
+    /// As [`Engine::drain`], over all engines.
+    pub fn drain(&mut self, events: &mut Vec<Event>) {
+        for engine in &mut self.engines {
+            engine.drain(events);
         }
     }
 

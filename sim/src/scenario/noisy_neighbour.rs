@@ -81,17 +81,15 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
     let mut records: Vec<Vec<Call>> = vec![Vec::new(); tenants.len()];
     let mut places: HashMap<SequenceId, (usize, usize)> = HashMap::new();
     let mut events = Vec::new();
-    let ingress = config.ingress();
     for (number, &(tenant, sent)) in calls.iter().enumerate() {
-        let arrived = sent + ingress;
-        pool.advance(arrived, &mut events);
+        pool.advance(sent, &mut events);
         settle(&mut events, &places, &mut records);
         let id = SequenceId(number as u64);
         let Some(rows) = records.get_mut(tenant) else { continue };
         places.insert(id, (tenant, rows.len()));
         rows.push(Call { sent, tokens: OUTPUT_TOKENS, ..Call::default() });
         // A preset too small for the post's calls shows as failures.
-        let _ = pool.submit(arrived, id, PROMPT_TOKENS, OUTPUT_TOKENS);
+        let _ = pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS);
     }
     while let Some(at) = pool.next_event() {
         pool.advance(at, &mut events);
