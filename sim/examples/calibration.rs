@@ -7,7 +7,7 @@ use tidegate_sim::scenario::{Arrivals, Run, calibration};
 
 fn main() {
     let config = SimConfig::post();
-    println!("constants chosen on seeds 1-10 with paced arrivals; below, seeds 11-30");
+    println!("constants chosen on seeds from 1-10 with paced arrivals; below, seeds 11-30");
     for arrivals in [Arrivals::Paced, Arrivals::Poisson] {
         for run in [Run::Baseline, Run::CapsOff] {
             println!("\n{run:?}, {arrivals:?}\n");

@@ -100,3 +100,39 @@ impl SimConfig {
 pub(crate) fn require(key: &'static str, problem: &str, holds: bool) -> Result<(), ConfigError> {
     if holds { Ok(()) } else { Err(ConfigError { key, problem: problem.to_owned() }) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preset_is_valid_and_survives_json() {
+        let preset = SimConfig::post();
+        assert_eq!(preset.validate(), Ok(()));
+        let json = serde_json::to_string(&preset).unwrap();
+        assert_eq!(serde_json::from_str::<SimConfig>(&json).unwrap(), preset);
+        assert_eq!(serde_json::from_str::<SimConfig>("{}").unwrap(), preset);
+        let unknown = serde_json::from_str::<SimConfig>(r#"{"engine": {"blok_size": 1}}"#).unwrap_err();
+        assert!(unknown.to_string().contains("blok_size"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let key = |change: fn(&mut SimConfig)| {
+            let mut config = SimConfig::post();
+            change(&mut config);
+            config.validate().unwrap_err().key
+        };
+        assert_eq!(key(|c| c.workers = 0), "workers");
+        assert_eq!(key(|c| c.engine.block_size = 0), "engine.block_size");
+        assert_eq!(key(|c| c.engine.num_blocks = 10), "engine.max_model_len");
+        assert_eq!(key(|c| c.engine.step.base_ms = f64::NAN), "engine.step.base_ms");
+        assert_eq!(
+            key(|c| c.engine.step =
+                crate::engine::StepCost { base_ms: 0.0, per_prompt_token_ms: 1.0, per_sequence_ms: 0.0 }),
+            "engine.step"
+        );
+        assert_eq!(key(|c| c.time_scale = 0.0), "time_scale");
+        assert_eq!(key(|c| c.faults.error_500 = 2.0), "faults.error_500");
+    }
+}

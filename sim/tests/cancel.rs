@@ -1,5 +1,7 @@
 //! Dropping what the simulator gave ends the sequence in the engine.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 mod support;
 
 use http_body_util::BodyExt;

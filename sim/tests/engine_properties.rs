@@ -1,5 +1,7 @@
 //! What must hold of an engine for any load, aborts included.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

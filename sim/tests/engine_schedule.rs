@@ -1,5 +1,7 @@
 //! Small loads whose schedule can be worked out by hand.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 use std::time::Duration;
 
 use tidegate_sim::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, StepCost};

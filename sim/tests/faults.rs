@@ -1,5 +1,7 @@
 //! Every fault, in virtual time.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 mod support;
 
 use http_body_util::BodyExt;

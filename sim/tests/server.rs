@@ -1,5 +1,7 @@
 //! The HTTP face over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 mod support;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! What callers read, in virtual time.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 mod support;
 
 use bytes::Bytes;

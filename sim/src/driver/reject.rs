@@ -92,3 +92,14 @@ fn go_duration(span: Duration) -> String {
         (minutes, ms) => format!("{minutes}m{}s", ms as f64 / 1e3),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_openai_writes_them() {
+        let written = [0, 12, 1_500, 360_000, 61_250].map(|ms| go_duration(Duration::from_millis(ms)));
+        assert_eq!(written, ["0ms", "12ms", "1.5s", "6m0s", "1m1.25s"]);
+    }
+}

@@ -214,3 +214,49 @@ fn shortened(key: &str) -> String {
         _ => key.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&'static str, &str)]) -> String {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, http::HeaderValue::from_str(value).unwrap());
+        }
+        tenant(&headers)
+    }
+
+    #[test]
+    fn tenants_and_no_readable_keys() {
+        assert_eq!(of(&[("authorization", "Bearer a"), ("x-tenant", "b")]), "b");
+        assert_eq!(of(&[("authorization", "Bearer a")]), "a");
+        assert_eq!(of(&[("x-api-key", "c")]), "c");
+        assert_eq!(of(&[]), "anonymous");
+        assert_eq!(of(&[("authorization", "Bearer sk-proj-0123456789abcdefghijklmnop")]), "sk-p...mnop");
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_sums_are_not() {
+        let mut record = Record::new(3);
+        for i in 0..10 {
+            let (number, tenant) = record.begin(Duration::from_secs(i), "t".to_owned(), "/");
+            if i < 8 {
+                record.end(Duration::from_secs(i), number, &tenant, Some(200), Outcome::Completed);
+            }
+        }
+        let stats = record.snapshot();
+        assert_eq!(stats.attempts.iter().map(|a| a.number).collect::<Vec<_>>(), [7, 8, 9]);
+        assert_eq!((stats.total_attempts, stats.in_flight, stats.tenants["t"].statuses[&200]), (10, 2, 8));
+    }
+
+    #[test]
+    fn tenants_are_bounded() {
+        let mut record = Record::new(10);
+        for i in 0..2_000 {
+            record.begin(Duration::ZERO, format!("t{i}"), "/");
+        }
+        let stats = record.snapshot();
+        assert_eq!((stats.tenants.len(), stats.tenants["other"].attempts), (MOST_TENANTS + 1, 1_000));
+    }
+}

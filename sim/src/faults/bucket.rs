@@ -66,3 +66,23 @@ impl Bucket {
 fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(Duration::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refills_up_to_its_burst_and_carries_debt() {
+        let at = Duration::from_secs;
+        let mut bucket = Bucket::new(600.0, 10.0, at(0));
+        assert_eq!(bucket.wait(at(0), 100.0), Duration::ZERO);
+        bucket.take(at(0), 150.0);
+        assert_eq!(bucket.headers(at(0), "tokens").remaining, 0);
+        assert_eq!(bucket.wait(at(1), 10.0), at(5));
+        assert_eq!(bucket.wait(at(6), 10.0), Duration::ZERO);
+        assert_eq!(bucket.headers(at(1_000), "tokens").remaining, 100);
+        // Time that runs back gives nothing.
+        bucket.take(at(1_000), 100.0);
+        assert_eq!(bucket.wait(at(500), 10.0), at(1));
+    }
+}

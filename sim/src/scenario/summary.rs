@@ -80,3 +80,32 @@ fn peak(calls: &[Call]) -> usize {
     }
     usize::try_from(most).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_as_numpy_interpolates() {
+        let mut values = [5.0, 1.0, 3.0, 2.0];
+        assert_eq!([0.0, 0.5, 0.75, 1.0].map(|q| quantile(&mut values, q)), [1.0, 2.5, 3.5, 5.0]);
+        assert_eq!(quantile(&mut [], 0.5), 0.0);
+    }
+
+    #[test]
+    fn figures_of_a_few_calls() {
+        let s = Duration::from_secs;
+        let call = |sent, first, end| Call {
+            sent: s(sent),
+            first_token: Some(s(first)),
+            finished: Some(s(end)),
+            tokens: 5,
+        };
+        let lost = Call { sent: s(3), tokens: 5, ..Call::default() };
+        let summary = summarise(&[call(0, 1, 5), call(2, 4, 12), call(5, 6, 10), lost]);
+        assert_eq!((summary.calls, summary.failures, summary.ttft_median_ms), (4, 1, 1_000.0));
+        assert_eq!(summary.decode_median_ms, 1_000.0);
+        // The first has ended when the third comes; the lost one never ends.
+        assert_eq!(summary.peak_in_flight, 3);
+    }
+}
