@@ -46,10 +46,14 @@ fn request(server: &Server, output: u32) -> Request<Full<Bytes>> {
     Request::post(url).header("authorization", "Bearer a").body(Full::from(body.to_string())).unwrap()
 }
 
+/// The limit only keeps a failure from hanging.
 async fn until(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        tokio::task::yield_now().await;
-    }
+    let poll = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), poll).await.unwrap();
 }
 
 async fn text(body: Incoming) -> String {

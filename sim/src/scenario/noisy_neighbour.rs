@@ -53,6 +53,19 @@ impl Run {
             }
         }
     }
+
+    /// Every call of the run in order of time: the tenant's place in [`Run::tenants`], and when it is sent. Run 3 of the post has the
+    /// calls of [`Run::CapsOff`].
+    pub fn calls(self, arrivals: Arrivals, seed: u64) -> Vec<(usize, Duration)> {
+        let mut rng = Rng::with_seed(seed);
+        let mut calls: Vec<(usize, Duration)> = Vec::new();
+        for (index, tenant) in self.tenants().iter().enumerate() {
+            let times = arrivals.draw(&mut rng, tenant.start, tenant.per_second, tenant.calls);
+            calls.extend(times.into_iter().map(|at| (index, at)));
+        }
+        calls.sort_by_key(|&(index, at)| (at, index));
+        calls
+    }
 }
 
 /// What a run gave.
@@ -69,14 +82,7 @@ pub struct Report {
 /// Plays one run in virtual time: event-driven, no runtime, the same for the same arguments.
 pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u64) -> Report {
     let tenants = run.tenants();
-    let mut rng = Rng::with_seed(seed);
-    let mut calls: Vec<(usize, Duration)> = Vec::new();
-    for (index, tenant) in tenants.iter().enumerate() {
-        let times = arrivals.draw(&mut rng, tenant.start, tenant.per_second, tenant.calls);
-        calls.extend(times.into_iter().map(|at| (index, at)));
-    }
-    calls.sort_by_key(|&(index, at)| (at, index));
-
+    let calls = run.calls(arrivals, seed);
     let mut pool = Pool::new(config.workers, &config.engine, config.routing);
     let mut records: Vec<Vec<Call>> = vec![Vec::new(); tenants.len()];
     let mut places: HashMap<SequenceId, (usize, usize)> = HashMap::new();
@@ -88,8 +94,10 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
         let Some(rows) = records.get_mut(tenant) else { continue };
         places.insert(id, (tenant, rows.len()));
         rows.push(Call { sent, tokens: OUTPUT_TOKENS, ..Call::default() });
-        // A preset too small for the post's calls shows as failures.
-        let _ = pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS);
+        // A cache too small for such a call refuses it: it never finishes, and so counts as a failure.
+        if pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS).is_err() {
+            places.remove(&id);
+        }
     }
     while let Some(at) = pool.next_event() {
         pool.advance(at, &mut events);
