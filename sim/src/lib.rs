@@ -1,1 +1,37 @@
-//! An engine model of vLLM.
+//! An iteration-level model of vLLM with two faces.
+//!
+//! - [`engine`] and [`pool`]: the model itself, pure: no clock, no I/O, no async.
+//! - [`Simulator`]: the model on tokio's clock, answering HTTP requests in process. Under the paused clock that is virtual time.
+//! - [`serve`]: the same over real sockets.
+//! - [`faults`]: what can be made to go wrong, in the configuration or at run time.
+//! - [`scenario`]: the calibration: which constant came from which figure, and what remains off.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use tidegate_sim::{SimConfig, Simulator};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let simulator = Simulator::new(SimConfig::post())?;
+//! let body = r#"{"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}"#;
+//! let request = http::Request::post("/v1/chat/completions").body(Bytes::from(body))?;
+//! let response = simulator.respond(request).await?;
+//! assert_eq!(response.status(), 200);
+//! # Ok(())
+//! # }
+//! ```
+
+mod api;
+pub mod config;
+mod driver;
+pub mod engine;
+pub mod faults;
+
+pub mod pool;
+pub mod scenario;
+mod server;
+
+pub use self::config::{ConfigError, SimConfig};
+pub use self::driver::{Attempt, BodyError, Outcome, Refused, SimBody, Simulator, Stats, TenantStats};
+pub use self::faults::Faults;
+pub use self::server::{serve, serve_until};

@@ -210,7 +210,8 @@ impl Gate {
             Some(name) if name.is_empty() => self.0.default_tenant.clone(),
             Some(name) if name.len() <= LONGEST_TENANT => name.clone(),
             Some(name) => {
-                name.get(..name.floor_char_boundary(LONGEST_TENANT)).unwrap_or(DEFAULT_TENANT).into()
+                let end = (0..=LONGEST_TENANT).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+                name.get(..end).unwrap_or(DEFAULT_TENANT).into()
             }
         }
     }

@@ -64,7 +64,7 @@ async fn a_busy_tool_is_no_cycle() {
     drop(second);
     let search = wanted.await.expect("no panic").expect("waits and gets it");
     drop((search, db));
-    waiting.await.expect("no panic").expect("waits and gets it");
+    drop(waiting.await.expect("no panic").expect("waits and gets it"));
     drop(first);
 }
 

@@ -12,10 +12,11 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     match kind.as_ref() {
         b"content_block_delta" => observer.delta(on),
         b"content_block_start" if event.oversized => observer.delta(on),
-        b"content_block_start" => {
-            if json::parse::<BlockStart>(event.data).is_some_and(|start| start.content_block.has_output()) {
-                observer.delta(on);
-            }
+        b"content_block_start"
+            if json::parse::<BlockStart>(event.data)
+                .is_some_and(|start| start.content_block.has_output()) =>
+        {
+            observer.delta(on);
         }
         b"message_start" => {
             let start = json::parse::<MessageStart>(event.data).unwrap_or_default();

@@ -22,10 +22,10 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
             observer.fail(event.data, on);
         }
         b"error" => observer.fail(event.data, on),
-        kind if kind.starts_with(b"response.") => {
-            if kind.ends_with(b".delta") || kind.ends_with(b".partial_image") {
-                observer.delta(on);
-            }
+        kind if kind.starts_with(b"response.")
+            && (kind.ends_with(b".delta") || kind.ends_with(b".partial_image")) =>
+        {
+            observer.delta(on);
         }
         _ if event.data != b"[DONE]" && super::is_error(event) => observer.fail(event.data, on),
         _ => {}

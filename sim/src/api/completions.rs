@@ -1,0 +1,44 @@
+//! `POST /v1/completions`.
+
+use serde_json::{Value, json};
+
+use super::{Encoder, chat, sse, text, token_text};
+
+fn answer(e: &Encoder, choices: Value) -> Value {
+    json!({
+        "id": format!("cmpl-{}", e.id),
+        "object": "text_completion",
+        "created": e.created,
+        "model": e.job.model,
+        "choices": choices,
+    })
+}
+
+fn choice(text: &str, finish: Option<&str>) -> Value {
+    json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": finish, "stop_reason": null}])
+}
+
+fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
+    let mut value = answer(e, choices);
+    if let Value::Object(fields) = &mut value {
+        fields.insert("usage".to_owned(), chat::usage(e, tokens));
+    }
+    value
+}
+
+/// The last token's chunk carries the finish reason, so there is none after it.
+pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
+    let finish = (index + 1 == e.job.output_tokens).then(|| e.job.finish.as_str());
+    sse::data(out, &answer(e, choice(token_text(index), finish)));
+}
+
+pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
+    if e.job.include_usage {
+        sse::data(out, &with_usage(e, json!([]), tokens));
+    }
+    out.push_str(sse::DONE);
+}
+
+pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
+    with_usage(e, choice(&text(tokens), Some(e.job.finish.as_str())), tokens)
+}

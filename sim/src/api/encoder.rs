@@ -1,0 +1,80 @@
+//! One answer, in the shape of its protocol.
+
+use bytes::Bytes;
+
+use super::{ApiError, Job, Protocol, chat, completions, messages, responses, sse};
+
+/// Writes one answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Encoder {
+    pub(super) job: Job,
+    /// Unique, from the sequence's number.
+    pub(super) id: String,
+    /// Seconds since 1970, of the simulated clock.
+    pub(super) created: u64,
+    /// Events sent so far (Responses number them).
+    pub(super) sent: u64,
+}
+
+impl Encoder {
+    pub(crate) fn new(job: Job, number: u64, created: u64) -> Self {
+        Self { job, id: format!("{number:024x}"), created, sent: 0 }
+    }
+
+    /// What comes right behind the headers, before any token. Only Responses has such; the others send nothing until the first token.
+    pub(crate) fn open(&mut self) -> Option<Bytes> {
+        let mut out = String::new();
+        if self.job.protocol == Protocol::Responses {
+            responses::open(self, &mut out);
+        }
+        (!out.is_empty()).then(|| out.into())
+    }
+
+    /// The events of the token at `index`, with the role (or `message_start`) before the first one.
+    pub(crate) fn token(&mut self, index: u32) -> Bytes {
+        let mut out = String::new();
+        match self.job.protocol {
+            Protocol::Chat => chat::token(self, index, &mut out),
+            Protocol::Completions => completions::token(self, index, &mut out),
+            Protocol::Responses => responses::token(self, index, &mut out),
+            Protocol::Messages => messages::token(self, index, &mut out),
+        }
+        out.into()
+    }
+
+    /// The end of a stream of `tokens`.
+    pub(crate) fn close(&mut self, tokens: u32) -> Bytes {
+        let mut out = String::new();
+        match self.job.protocol {
+            Protocol::Chat => chat::close(self, tokens, &mut out),
+            Protocol::Completions => completions::close(self, tokens, &mut out),
+            Protocol::Responses => responses::close(self, tokens, &mut out),
+            Protocol::Messages => messages::close(self, tokens, &mut out),
+        }
+        out.into()
+    }
+
+    /// The whole answer of a call that does not stream.
+    pub(crate) fn full(&self, tokens: u32) -> Bytes {
+        let value = match self.job.protocol {
+            Protocol::Chat => chat::full(self, tokens),
+            Protocol::Completions => completions::full(self, tokens),
+            Protocol::Responses => responses::full(self, tokens),
+            Protocol::Messages => messages::full(self, tokens),
+        };
+        value.to_string().into()
+    }
+}
+
+/// A stream which is nothing but an error, under status 200.
+pub(crate) fn error_stream(protocol: Protocol, error: &ApiError) -> Bytes {
+    let mut out = String::new();
+    let body = error.body(Some(protocol));
+    if protocol == Protocol::Messages {
+        sse::event(&mut out, &body);
+    } else {
+        sse::data(&mut out, &body);
+        out.push_str(sse::DONE);
+    }
+    out.into()
+}

@@ -1,0 +1,173 @@
+//! From a body to a [`Job`].
+
+use http::HeaderMap;
+use serde_json::{Map, Value};
+
+use super::{ApiError, Finish, Protocol, prompt};
+
+/// A generation request, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Job {
+    pub(crate) protocol: Protocol,
+    pub(crate) model: String,
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) prompt_tokens: u32,
+    /// What will be generated.
+    pub(crate) output_tokens: u32,
+    /// What the caller allowed: what a provider reserves.
+    pub(crate) max_tokens: u32,
+    pub(crate) finish: Finish,
+}
+
+/// What the server allows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits<'a> {
+    /// Empty: any.
+    pub(crate) models: &'a [String],
+    pub(crate) max_model_len: u32,
+    pub(crate) default_output_tokens: u32,
+}
+
+/// Reads a request. Header names and body keys `sim_prompt_tokens` (header `x-sim-prompt-tokens`) and `sim_output_tokens`
+/// (`x-sim-output-tokens`) override what text and `max_tokens` say.
+pub(crate) fn read(
+    protocol: Protocol,
+    headers: &HeaderMap,
+    body: &[u8],
+    limits: Limits<'_>,
+) -> Result<Job, ApiError> {
+    let value: Value = serde_json::from_slice(body).map_err(|e| {
+        ApiError::bad_request(format!("[{{'type': 'json_invalid', 'msg': 'JSON decode error: {e}'}}]"))
+    })?;
+    let Value::Object(body) = value else {
+        return Err(ApiError::bad_request("the body must be a JSON object"));
+    };
+    let model = read_model(&body, limits.models)?;
+    require_prompt(protocol, &body)?;
+    let stream = boolean(&body, "stream")?;
+    if integer(&body, "n")?.is_some_and(|n| n != 1) {
+        return Err(ApiError::bad_request("this server generates one choice (n = 1)").param("n"));
+    }
+    let options = body.get("stream_options").and_then(Value::as_object);
+    let include_usage = options.and_then(|o| o.get("include_usage")?.as_bool()).unwrap_or(false);
+
+    let length = u64::from(limits.max_model_len);
+    let prompt_override = overridden(headers, "x-sim-prompt-tokens", &body, "sim_prompt_tokens")?;
+    let prompt = prompt_override.unwrap_or_else(|| prompt::tokens(&body)).max(1);
+    // vLLM leaves at least one token to generate, and cuts a longer wish silently.
+    if prompt >= length {
+        return Err(ApiError::bad_request(format!(
+            "This model's maximum context length is {length} tokens. However, your request has {prompt} input tokens. \
+             Please reduce the length of the input messages."
+        ))
+        .param("input_tokens"));
+    }
+    let room = length - prompt;
+    let asked = max_tokens(protocol, &body)?;
+    let most = asked.unwrap_or(room).min(room);
+    let wanted = overridden(headers, "x-sim-output-tokens", &body, "sim_output_tokens")?;
+    let natural = wanted.or(asked).unwrap_or_else(|| u64::from(limits.default_output_tokens)).max(1);
+    let output = natural.min(most);
+    // An answer that ends by itself under its maximum stops; one cut by it has reached its length.
+    let stops = output < most;
+    Ok(Job {
+        protocol,
+        model,
+        stream,
+        include_usage,
+        prompt_tokens: small(prompt),
+        output_tokens: small(output),
+        max_tokens: small(asked.unwrap_or(output).min(room)),
+        finish: if stops { Finish::Stop } else { Finish::Length },
+    })
+}
+
+fn small(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+fn read_model(body: &Map<String, Value>, served: &[String]) -> Result<String, ApiError> {
+    let model = match body.get("model") {
+        Some(Value::String(model)) => model.clone(),
+        // As vLLM: no model means the one it serves.
+        None | Some(Value::Null) => served.first().map_or_else(|| "sim".to_owned(), String::clone),
+        Some(_) => return Err(ApiError::bad_request("model must be a string").param("model")),
+    };
+    if served.is_empty() || served.contains(&model) {
+        return Ok(model);
+    }
+    let message = format!("The model `{model}` does not exist.");
+    Err(ApiError::new(404, "NotFoundError", message).param("model"))
+}
+
+fn require_prompt(protocol: Protocol, body: &Map<String, Value>) -> Result<(), ApiError> {
+    let key = match protocol {
+        Protocol::Chat | Protocol::Messages => "messages",
+        Protocol::Completions => "prompt",
+        Protocol::Responses => "input",
+    };
+    let good = match (protocol, body.get(key)) {
+        (Protocol::Chat | Protocol::Messages, Some(Value::Array(messages))) => !messages.is_empty(),
+        (Protocol::Completions, Some(Value::Array(prompt))) => {
+            prompt.len() == 1 || prompt.iter().all(Value::is_number)
+        }
+        (Protocol::Completions, Some(Value::String(_))) => true,
+        (Protocol::Responses, Some(Value::String(_) | Value::Array(_))) => true,
+        _ => false,
+    };
+    if good {
+        Ok(())
+    } else {
+        Err(ApiError::bad_request(format!("{key} is missing or of the wrong kind")).param(key))
+    }
+}
+
+fn max_tokens(protocol: Protocol, body: &Map<String, Value>) -> Result<Option<u64>, ApiError> {
+    let keys: &[&'static str] = match protocol {
+        Protocol::Chat => &["max_completion_tokens", "max_tokens"],
+        Protocol::Completions | Protocol::Messages => &["max_tokens"],
+        Protocol::Responses => &["max_output_tokens"],
+    };
+    for &key in keys {
+        match integer(body, key)? {
+            Some(0) => {
+                return Err(ApiError::bad_request(format!("{key} must be at least 1, got 0.")).param(key));
+            }
+            Some(most) => return Ok(Some(most)),
+            None => {}
+        }
+    }
+    Ok(None)
+}
+
+fn integer(body: &Map<String, Value>, key: &'static str) -> Result<Option<u64>, ApiError> {
+    match body.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(n) => Ok(Some(n)),
+            None => Err(ApiError::bad_request(format!("{key} must be a whole number from 0 on")).param(key)),
+        },
+    }
+}
+
+fn boolean(body: &Map<String, Value>, key: &'static str) -> Result<bool, ApiError> {
+    match body.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(_) => Err(ApiError::bad_request(format!("{key} must be true or false")).param(key)),
+    }
+}
+
+fn overridden(
+    headers: &HeaderMap,
+    header: &'static str,
+    body: &Map<String, Value>,
+    key: &'static str,
+) -> Result<Option<u64>, ApiError> {
+    let Some(value) = headers.get(header) else { return integer(body, key) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    number
+        .map(Some)
+        .ok_or_else(|| ApiError::bad_request(format!("{header} must be a whole number from 0 on")))
+}

@@ -1,0 +1,22 @@
+//! Server-sent events.
+
+use serde_json::Value;
+
+/// Appends `data: ...`.
+pub(super) fn data(out: &mut String, value: &Value) {
+    out.push_str("data: ");
+    out.push_str(&value.to_string());
+    out.push_str("\n\n");
+}
+
+/// Appends `event: <its type>` and `data: ...`.
+pub(super) fn event(out: &mut String, value: &Value) {
+    if let Some(kind) = value.get("type").and_then(Value::as_str) {
+        out.push_str("event: ");
+        out.push_str(kind);
+        out.push('\n');
+    }
+    data(out, value);
+}
+
+pub(super) const DONE: &str = "data: [DONE]\n\n";

@@ -1,0 +1,138 @@
+//! What a simulator is made of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::EngineConfig;
+use crate::faults::Faults;
+use crate::pool::Routing;
+
+/// A simulated deployment. [`Default`] is [`SimConfig::post`].
+///
+/// In JSON or TOML every key may be left out; an unknown one is an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SimConfig {
+    /// Engines behind the router, 1 to 1,024. Default 2.
+    pub workers: usize,
+    /// How the router picks one. Default round robin.
+    pub routing: Routing,
+    /// Size and speed of each engine.
+    pub engine: EngineConfig,
+    /// Models served; a request for another gets a 404, as from vLLM. Empty: every name is served. Default `["sim"]`.
+    pub models: Vec<String>,
+    /// Tokens of an answer whose request names no maximum. Default 128.
+    pub default_output_tokens: u32,
+    /// Simulated seconds in one second of tokio's clock, which is real time unless paused. Above 0. Default 1.
+    pub time_scale: f64,
+    /// Attempts remembered one by one in [`crate::Stats`]; older ones stay in the sums. Default 100,000.
+    pub attempt_log: usize,
+    /// Faults from the start on; see [`crate::Simulator::set_faults`].
+    pub faults: Faults,
+}
+
+/// A configuration that cannot work; the text names the key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct ConfigError {
+    /// The key, with dots.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self::post()
+    }
+}
+
+impl SimConfig {
+    /// The cluster of the post on per-tenant caps: two workers, constants calibrated as told in [`crate::scenario`].
+    pub fn post() -> Self {
+        Self {
+            workers: 2,
+            routing: Routing::RoundRobin,
+            engine: EngineConfig::default(),
+            models: vec!["sim".to_owned()],
+            default_output_tokens: 128,
+            time_scale: 1.0,
+            attempt_log: 100_000,
+            faults: Faults::default(),
+        }
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    ///
+    /// The first key whose value cannot work.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let engine = &self.engine;
+        require("workers", "must be 1 to 1024", (1..=1024).contains(&self.workers))?;
+        require("engine.block_size", "must be above 0", engine.block_size > 0)?;
+        require("engine.num_blocks", "must be above 0", engine.num_blocks > 0)?;
+        require("engine.max_num_seqs", "must be above 0", engine.max_num_seqs > 0)?;
+        require("engine.max_num_batched_tokens", "must be above 0", engine.max_num_batched_tokens > 0)?;
+        require("engine.max_model_len", "must be above 1", engine.max_model_len > 1)?;
+        let cache = u64::from(engine.num_blocks) * u64::from(engine.block_size);
+        require(
+            "engine.max_model_len",
+            "must fit the KV cache (num_blocks * block_size)",
+            u64::from(engine.max_model_len) <= cache,
+        )?;
+        let step = &engine.step;
+        for (key, ms) in [
+            ("engine.step.base_ms", step.base_ms),
+            ("engine.step.per_prompt_token_ms", step.per_prompt_token_ms),
+            ("engine.step.per_sequence_ms", step.per_sequence_ms),
+        ] {
+            require(key, "must be 0 to 60000", (0.0..=60_000.0).contains(&ms))?;
+        }
+        // A step that takes no time would let the engine run ahead of the clock for ever.
+        let some_time = !step.time(1, 0).is_zero();
+        require("engine.step", "must take some time for one sequence", some_time)?;
+        require("default_output_tokens", "must be above 0", self.default_output_tokens > 0)?;
+        require("time_scale", "must be 0.001 to 100000", (0.001..=100_000.0).contains(&self.time_scale))?;
+        self.faults.validate()
+    }
+}
+
+pub(crate) fn require(key: &'static str, problem: &str, holds: bool) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError { key, problem: problem.to_owned() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preset_is_valid_and_survives_json() {
+        let preset = SimConfig::post();
+        assert_eq!(preset.validate(), Ok(()));
+        let json = serde_json::to_string(&preset).unwrap();
+        assert_eq!(serde_json::from_str::<SimConfig>(&json).unwrap(), preset);
+        assert_eq!(serde_json::from_str::<SimConfig>("{}").unwrap(), preset);
+        let unknown = serde_json::from_str::<SimConfig>(r#"{"engine": {"blok_size": 1}}"#).unwrap_err();
+        assert!(unknown.to_string().contains("blok_size"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let key = |change: fn(&mut SimConfig)| {
+            let mut config = SimConfig::post();
+            change(&mut config);
+            config.validate().unwrap_err().key
+        };
+        assert_eq!(key(|c| c.workers = 0), "workers");
+        assert_eq!(key(|c| c.engine.block_size = 0), "engine.block_size");
+        assert_eq!(key(|c| c.engine.num_blocks = 10), "engine.max_model_len");
+        assert_eq!(key(|c| c.engine.step.base_ms = f64::NAN), "engine.step.base_ms");
+        assert_eq!(
+            key(|c| c.engine.step =
+                crate::engine::StepCost { base_ms: 0.0, per_prompt_token_ms: 1.0, per_sequence_ms: 0.0 }),
+            "engine.step"
+        );
+        assert_eq!(key(|c| c.time_scale = 0.0), "time_scale");
+        assert_eq!(key(|c| c.faults.error_500 = 2.0), "faults.error_500");
+    }
+}

@@ -1,0 +1,141 @@
+//! The body of an answer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+
+use super::clock::SimClock;
+use super::core::Signal;
+use super::stats::Outcome;
+use super::ticket::Ticket;
+use crate::api::Encoder;
+use crate::faults::StreamPlan;
+
+/// A body: whole, or a stream of server-sent events as the engine generates.
+///
+/// # Cancellation safety
+///
+/// Dropping it aborts the sequence in its engine at once, queued or running.
+pub struct SimBody(Kind);
+
+enum Kind {
+    Whole(Option<Bytes>),
+    Stream(Box<StreamBody>),
+}
+
+/// A body that breaks off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// The fault `reset_mid_stream`; over HTTP the connection is broken.
+    #[error("connection reset by the simulator")]
+    Reset,
+}
+
+struct StreamBody {
+    ticket: Ticket,
+    encoder: Encoder,
+    plan: StreamPlan,
+    /// `None` within: for ever.
+    pause: Option<Option<Pin<Box<Sleep>>>>,
+    clock: SimClock,
+    opened: bool,
+    done: bool,
+}
+
+impl SimBody {
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self(Kind::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())))
+    }
+
+    pub(super) fn stream(ticket: Ticket, encoder: Encoder, plan: StreamPlan, clock: SimClock) -> Self {
+        let (pause, opened, done) = (None, false, false);
+        Self(Kind::Stream(Box::new(StreamBody { ticket, encoder, plan, pause, clock, opened, done })))
+    }
+}
+
+impl Body for SimBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let next = match &mut self.0 {
+            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
+            Kind::Stream(stream) => stream.poll_next(cx),
+        };
+        next.map(|item| item.map(|result| result.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Whole(bytes) => bytes.is_none(),
+            Kind::Stream(stream) => stream.done,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Kind::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl StreamBody {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        if !std::mem::replace(&mut self.opened, true)
+            && let Some(bytes) = self.encoder.open()
+        {
+            return Poll::Ready(Some(Ok(bytes)));
+        }
+        ready!(self.poll_pause(cx));
+        let sent = self.ticket.attempt.sent();
+        if self.plan.reset_after == Some(sent) {
+            return self.end(Outcome::Reset, Some(Err(BodyError::Reset)));
+        }
+        if self.plan.truncate_after == Some(sent) {
+            return self.end(Outcome::Truncated, None);
+        }
+        match ready!(self.ticket.poll_signal(cx)) {
+            Some(Signal::Token(index)) => {
+                self.ticket.attempt.token_sent();
+                Poll::Ready(Some(Ok(self.encoder.token(index))))
+            }
+            Some(Signal::Finished) => {
+                let last = self.encoder.close(sent);
+                self.end(Outcome::Completed, Some(Ok(last)))
+            }
+            None => self.end(Outcome::Reset, Some(Err(BodyError::Reset))),
+        }
+    }
+
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let sent = self.ticket.attempt.sent();
+        if let Some((_, pause)) = self.plan.stall.take_if(|(after, _)| *after == sent) {
+            self.pause = Some(pause.map(|p| Box::pin(tokio::time::sleep(self.clock.client(p)))));
+        }
+        match &mut self.pause {
+            None => Poll::Ready(()),
+            Some(None) => Poll::Pending,
+            Some(Some(sleep)) => {
+                ready!(sleep.as_mut().poll(cx));
+                self.pause = None;
+                Poll::Ready(())
+            }
+        }
+    }
+
+    fn end<T>(&mut self, outcome: Outcome, last: T) -> Poll<T> {
+        self.done = true;
+        self.ticket.attempt.end(outcome);
+        Poll::Ready(last)
+    }
+}

@@ -1,0 +1,80 @@
+//! What is no generation: models, health, metrics, and the simulator's own `/sim/...`.
+
+use std::sync::Arc;
+
+use http::{Method, Response};
+use serde_json::{Value, json};
+
+use super::answer::{error, json as json_response, with_type};
+use super::body::SimBody;
+use super::{Refused, Shared, Simulator};
+use crate::api::ApiError;
+use crate::faults::{Faults, OutageMode};
+
+pub(super) fn control(
+    shared: &Arc<Shared>,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Result<Response<SimBody>, Refused> {
+    let simulator = Simulator { shared: Arc::clone(shared) };
+    // The simulator's own face stays reachable in an outage: it is how one ends it.
+    if let Some(command) = path.strip_prefix("/sim/") {
+        return Ok(own(&simulator, method, command, body));
+    }
+    let outage = shared.core.lock().gate.outage(shared.clock.now());
+    match outage {
+        Some(OutageMode::Refuse) => return Err(Refused),
+        Some(OutageMode::Unavailable) => return Ok(error(None, &ApiError::unavailable())),
+        None => {}
+    }
+    Ok(match (method, path) {
+        (&Method::GET, "/v1/models") => json_response(200, &models(shared)),
+        (&Method::GET, "/health" | "/ping") => with_type(200, "text/plain", ""),
+        (&Method::GET, "/metrics") => {
+            with_type(200, "text/plain; version=0.0.4; charset=utf-8", simulator.metrics())
+        }
+        (_, "/v1/models" | "/health" | "/metrics") => {
+            error(None, &ApiError::new(405, "Method Not Allowed", "Method Not Allowed"))
+        }
+        _ => error(None, &ApiError::new(404, "Not Found", "Not Found")),
+    })
+}
+
+fn own(simulator: &Simulator, method: &Method, command: &str, body: &[u8]) -> Response<SimBody> {
+    match (method, command) {
+        (&Method::GET, "stats") => as_json(&simulator.stats()),
+        (&Method::GET, "faults") => as_json(&simulator.faults()),
+        (&Method::POST, "reset") => {
+            simulator.reset_stats();
+            json_response(200, &json!({"reset": true}))
+        }
+        (&Method::POST, "faults") => {
+            let read = serde_json::from_slice::<Faults>(body).map_err(|e| e.to_string());
+            match read.and_then(|faults| simulator.set_faults(faults).map_err(|e| e.to_string())) {
+                Ok(()) => as_json(&simulator.faults()),
+                Err(problem) => error(None, &ApiError::bad_request(problem)),
+            }
+        }
+        _ => error(None, &ApiError::new(404, "Not Found", "Not Found")),
+    }
+}
+
+fn as_json<T: serde::Serialize>(value: &T) -> Response<SimBody> {
+    match serde_json::to_vec(value) {
+        Ok(body) => with_type(200, "application/json", body),
+        Err(e) => error(None, &ApiError::new(500, "InternalServerError", e.to_string())),
+    }
+}
+
+fn models(shared: &Shared) -> Value {
+    let served = &shared.config.models;
+    let fallback = [String::from("sim")];
+    let names = if served.is_empty() { fallback.as_slice() } else { served.as_slice() };
+    let length = shared.config.engine.max_model_len;
+    let cards: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"id": name, "object": "model", "created": 1_750_000_000, "owned_by": "vllm", "root": name, "parent": null, "max_model_len": length}))
+        .collect();
+    json!({"object": "list", "data": cards})
+}

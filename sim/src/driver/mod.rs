@@ -1,0 +1,166 @@
+//! The engines on a clock: one [`Simulator`] behind both faces.
+//!
+//! In process, [`Simulator::respond`] is the whole server: under tokio's paused clock a run is virtual time and repeats itself. The HTTP
+//! face ([`crate::serve`]) hands every request to the same function. A background task, started by the first call, plays the
+//! engines from step to step and ends with the last handle.
+
+mod answer;
+mod body;
+mod clock;
+mod control;
+mod core;
+mod metrics;
+mod pump;
+mod reject;
+mod stats;
+mod ticket;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use self::body::{BodyError, SimBody};
+use self::clock::SimClock;
+use self::core::Core;
+use self::metrics::Metrics;
+use self::stats::Record;
+pub use self::stats::{Attempt, Outcome, Stats, TenantStats};
+use crate::config::{ConfigError, SimConfig};
+use crate::faults::{FaultGate, Faults};
+use crate::pool::Pool;
+
+/// A simulated vLLM deployment. Clones share it.
+#[derive(Clone)]
+pub struct Simulator {
+    shared: Arc<Shared>,
+}
+
+/// The simulator does not take connections: fault `outages` with mode `refuse`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("connection refused by the simulator")]
+pub struct Refused;
+
+pub(super) struct Shared {
+    config: SimConfig,
+    clock: SimClock,
+    core: Mutex<Core>,
+    wake: Arc<Notify>,
+    pumping: AtomicBool,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Lets an idle pump see that it is alone.
+        self.wake.notify_one();
+    }
+}
+
+impl Simulator {
+    /// A simulator whose time starts now. Make it inside the runtime that will use it, so that it reads that runtime's clock.
+    ///
+    /// # Errors
+    ///
+    /// A configuration that cannot work.
+    pub fn new(config: SimConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let clock = SimClock::new(config.time_scale);
+        let pool = Pool::new(config.workers, &config.engine, config.routing);
+        let model = config.models.first().map_or("sim", String::as_str);
+        let metrics =
+            Metrics::new(model, &pool).map_err(|e| ConfigError { key: "models", problem: e.to_string() })?;
+        let gate = FaultGate::new(config.faults.clone(), clock.now());
+        let core = Core::new(pool, gate, Record::new(config.attempt_log), metrics);
+        let (wake, pumping) = (Arc::new(Notify::new()), AtomicBool::new(false));
+        Ok(Self { shared: Arc::new(Shared { config, clock, core: Mutex::new(core), wake, pumping }) })
+    }
+
+    /// Answers one request as vLLM's server would.
+    ///
+    /// Streams get their head at once and their events as the engine generates; other calls wait for their whole answer. Any
+    /// request gets some answer, whatever its bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] during an outage of that kind.
+    ///
+    /// # Cancellation safety
+    ///
+    /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and counts as an abort.
+    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, Refused> {
+        answer::answer(&self.shared, request).await
+    }
+
+    /// Replaces all faults; their times count from now, their draws from their seed. Streams already begun keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot work; the faults before stay.
+    pub fn set_faults(&self, faults: Faults) -> Result<(), ConfigError> {
+        faults.validate()?;
+        let now = self.shared.clock.now();
+        let mut core = self.shared.core.lock();
+        core.advance(now);
+        core.gate = FaultGate::new(faults, now);
+        Ok(())
+    }
+
+    /// The faults in force.
+    pub fn faults(&self) -> Faults {
+        self.shared.core.lock().gate.faults().clone()
+    }
+
+    /// What was seen since the start or the last reset.
+    pub fn stats(&self) -> Stats {
+        let now = self.shared.clock.now();
+        let mut core = self.shared.core.lock();
+        let now = core.advance(now);
+        let mut stats = core.record.snapshot();
+        stats.now_s = now.as_secs_f64();
+        stats.waiting = core.pool.waiting();
+        stats.running = core.pool.running();
+        stats.preemptions = core.pool.engines().iter().map(|e| e.totals().preemptions).sum();
+        stats
+    }
+
+    /// Forgets attempts and sums; what is in flight stays counted as such.
+    pub fn reset_stats(&self) {
+        self.shared.core.lock().record.reset();
+    }
+
+    /// The `vllm:` series as Prometheus text.
+    pub fn metrics(&self) -> String {
+        let now = self.shared.clock.now();
+        let mut core = self.shared.core.lock();
+        core.advance(now);
+        core.metrics.render(&core.pool)
+    }
+
+    /// Simulated time since the start.
+    pub fn now(&self) -> std::time::Duration {
+        self.shared.clock.now()
+    }
+
+    /// What it was made of.
+    pub fn config(&self) -> &SimConfig {
+        &self.shared.config
+    }
+}
+
+impl std::fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulator").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Starts the pump with the first call: only then is there surely a runtime.
+    fn ensure_pump(self: &Arc<Self>) {
+        if !self.pumping.swap(true, Ordering::AcqRel) {
+            tokio::spawn(pump::pump(Arc::downgrade(self), Arc::clone(&self.wake)));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Refusals as providers word them.
+
+use std::time::Duration;
+
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, Response};
+
+use super::Shared;
+use super::answer::error;
+use super::body::SimBody;
+use crate::api::{ApiError, Protocol};
+use crate::faults::{RateHeaders, Rejection, RetryAfter};
+
+/// The answer of a fault that refuses before the engine, with the rate headers as they stand.
+pub(super) fn response(
+    shared: &Shared,
+    protocol: Protocol,
+    no: Rejection,
+    rate: &[RateHeaders],
+) -> Response<SimBody> {
+    let mut extra = rate_headers(shared, rate);
+    let api = describe(shared, no, &mut extra);
+    let mut response = error(Some(protocol), &api);
+    response.headers_mut().extend(extra);
+    response
+}
+
+fn describe(shared: &Shared, no: Rejection, extra: &mut HeaderMap) -> ApiError {
+    let mut retry_after = |text: String| {
+        if let Ok(value) = HeaderValue::try_from(text) {
+            extra.insert(RETRY_AFTER, value);
+        }
+    };
+    match no {
+        Rejection::Connection | Rejection::Unavailable => ApiError::unavailable(),
+        Rejection::Internal => ApiError::new(500, "InternalServerError", "an internal error, injected"),
+        Rejection::Window { retry_after: when } => {
+            match when {
+                RetryAfter::None => {}
+                RetryAfter::In(span) => retry_after(ceil_seconds(shared.clock.client(span)).to_string()),
+                RetryAfter::Text(text) => retry_after(text),
+            }
+            ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded")
+        }
+        Rejection::Concurrency { limit } => {
+            let message = format!("Too many concurrent requests: the limit is {limit}.");
+            ApiError::new(429, "concurrency_limit_exceeded", message).code("concurrency_limit_exceeded")
+        }
+        Rejection::Rate { resource, wait } => {
+            let wait = shared.clock.client(wait);
+            retry_after(ceil_seconds(wait).to_string());
+            let ms = wait.as_nanos().div_ceil(1_000_000).to_string();
+            if let Ok(value) = HeaderValue::try_from(ms) {
+                extra.insert(HeaderName::from_static("retry-after-ms"), value);
+            }
+            let message = format!("Rate limit reached for {resource} per minute.");
+            ApiError::new(429, resource, message).code("rate_limit_exceeded")
+        }
+    }
+}
+
+fn ceil_seconds(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
+/// OpenAI's headers, times in the client's seconds.
+pub(super) fn rate_headers(shared: &Shared, rate: &[RateHeaders]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for r in rate {
+        let reset = shared.clock.client(r.reset);
+        let values = [
+            ("limit", r.limit.to_string()),
+            ("remaining", r.remaining.to_string()),
+            ("reset", go_duration(reset)),
+        ];
+        for (what, value) in values {
+            let name = HeaderName::try_from(format!("x-ratelimit-{what}-{}", r.resource));
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+                map.insert(name, value);
+            }
+        }
+    }
+    map
+}
+
+/// As OpenAI writes durations: `12ms`, `1.5s`, `6m0s`.
+fn go_duration(span: Duration) -> String {
+    let ms = span.as_millis();
+    match (ms / 60_000, ms % 60_000) {
+        (0, ms) if ms < 1_000 => format!("{ms}ms"),
+        (0, ms) => format!("{}s", ms as f64 / 1e3),
+        (minutes, ms) => format!("{minutes}m{}s", ms as f64 / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_openai_writes_them() {
+        let written = [0, 12, 1_500, 360_000, 61_250].map(|ms| go_duration(Duration::from_millis(ms)));
+        assert_eq!(written, ["0ms", "12ms", "1.5s", "6m0s", "1m1.25s"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! What the simulator saw of its callers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use http::HeaderMap;
+use serde::Serialize;
+
+/// A snapshot, also as JSON at `GET /sim/stats`. Times are simulated seconds since the simulator was made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// When this was taken.
+    pub now_s: f64,
+    /// Attempts arrived and not ended, over all tenants.
+    pub in_flight: usize,
+    /// The most of them at once.
+    pub peak_in_flight: usize,
+    /// Sequences in the engines' queues.
+    pub waiting: usize,
+    /// Sequences in the engines' batches.
+    pub running: usize,
+    /// Preemptions since the start.
+    pub preemptions: u64,
+    /// Attempts arrived since the last reset.
+    pub total_attempts: u64,
+    /// By tenant: the header `x-tenant`, else the bearer token or `x-api-key` (long ones shortened), else `anonymous`.
+    pub tenants: BTreeMap<String, TenantStats>,
+    /// The latest attempts, in order of arrival; at most [`crate::SimConfig::attempt_log`].
+    pub attempts: VecDeque<Attempt>,
+}
+
+/// Sums of one tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TenantStats {
+    /// Attempts arrived.
+    pub attempts: u64,
+    /// Arrived and not ended.
+    pub in_flight: usize,
+    /// The most of them at once.
+    pub peak_in_flight: usize,
+    /// Ended, by [`Outcome`].
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Answered, by HTTP status.
+    pub statuses: BTreeMap<u16, u64>,
+}
+
+/// One attempt as the server saw it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Attempt {
+    /// Counts from 0.
+    pub number: u64,
+    /// Who.
+    pub tenant: String,
+    /// The request's path.
+    pub path: String,
+    /// When it arrived.
+    pub arrived_s: f64,
+    /// When its first token was generated.
+    pub first_token_s: Option<f64>,
+    /// When it ended; for an aborted one, when the server noticed.
+    pub ended_s: Option<f64>,
+    /// HTTP status, once answered.
+    pub status: Option<u16>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Prompt tokens, where the body was understood.
+    pub prompt_tokens: u32,
+    /// Tokens sent to the caller.
+    pub output_tokens: u32,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It has not.
+    InFlight,
+    /// Whole answer sent.
+    Completed,
+    /// Answered with an error (429, 4xx, 5xx, or an error event under 200).
+    Rejected,
+    /// Refused without an answer.
+    Refused,
+    /// The caller went away.
+    Aborted,
+    /// Broken off by a fault: connection reset.
+    Reset,
+    /// Broken off by a fault: clean end without terminal.
+    Truncated,
+}
+
+/// Past this many tenants, new ones share `other`.
+const MOST_TENANTS: usize = 1_000;
+
+/// The books behind [`Stats`].
+#[derive(Debug)]
+pub(super) struct Record {
+    stats: Stats,
+    most_attempts: usize,
+    next: u64,
+    /// Attempts before this number were counted before a reset.
+    since: u64,
+}
+
+impl Record {
+    pub(super) fn new(most_attempts: usize) -> Self {
+        Self { stats: Stats::default(), most_attempts, next: 0, since: 0 }
+    }
+
+    pub(super) fn begin(&mut self, now: Duration, tenant: String, path: &str) -> (u64, String) {
+        let known = self.stats.tenants.contains_key(&tenant);
+        let tenant =
+            if known || self.stats.tenants.len() < MOST_TENANTS { tenant } else { "other".to_owned() };
+        let number = self.next;
+        self.next += 1;
+        self.stats.total_attempts += 1;
+        self.stats.in_flight += 1;
+        self.stats.peak_in_flight = self.stats.peak_in_flight.max(self.stats.in_flight);
+        let sums = self.stats.tenants.entry(tenant.clone()).or_default();
+        sums.attempts += 1;
+        sums.in_flight += 1;
+        sums.peak_in_flight = sums.peak_in_flight.max(sums.in_flight);
+        self.stats.attempts.push_back(Attempt {
+            number,
+            tenant: tenant.clone(),
+            path: path.chars().take(64).collect(),
+            arrived_s: now.as_secs_f64(),
+            first_token_s: None,
+            ended_s: None,
+            status: None,
+            outcome: Outcome::InFlight,
+            prompt_tokens: 0,
+            output_tokens: 0,
+        });
+        while self.stats.attempts.len() > self.most_attempts {
+            self.stats.attempts.pop_front();
+        }
+        (number, tenant)
+    }
+
+    /// The attempt, where it is still remembered.
+    pub(super) fn attempt(&mut self, number: u64) -> Option<&mut Attempt> {
+        let first = self.stats.attempts.front()?.number;
+        let at = usize::try_from(number.checked_sub(first)?).ok()?;
+        self.stats.attempts.get_mut(at)
+    }
+
+    pub(super) fn end(
+        &mut self,
+        now: Duration,
+        number: u64,
+        tenant: &str,
+        status: Option<u16>,
+        outcome: Outcome,
+    ) {
+        self.stats.in_flight = self.stats.in_flight.saturating_sub(1);
+        let sums = self.stats.tenants.entry(tenant.to_owned()).or_default();
+        sums.in_flight = sums.in_flight.saturating_sub(1);
+        // What arrived before a reset is not counted after it, but must not stay in flight.
+        if number >= self.since {
+            *sums.outcomes.entry(outcome).or_default() += 1;
+            if let Some(status) = status {
+                *sums.statuses.entry(status).or_default() += 1;
+            }
+        }
+        if let Some(attempt) = self.attempt(number) {
+            attempt.ended_s = Some(now.as_secs_f64());
+            attempt.status = status;
+            attempt.outcome = outcome;
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.stats.in_flight
+    }
+
+    pub(super) fn snapshot(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Forgets all but what is in flight.
+    pub(super) fn reset(&mut self) {
+        self.since = self.next;
+        let in_flight = self.stats.in_flight;
+        let busy = std::mem::take(&mut self.stats.tenants).into_iter().filter(|(_, t)| t.in_flight > 0);
+        let kept = |t: TenantStats| TenantStats {
+            in_flight: t.in_flight,
+            peak_in_flight: t.in_flight,
+            ..TenantStats::default()
+        };
+        let tenants = busy.map(|(name, sums)| (name, kept(sums))).collect();
+        self.stats = Stats { in_flight, peak_in_flight: in_flight, tenants, ..Stats::default() };
+    }
+}
+
+/// Who sent a request.
+pub(super) fn tenant(headers: &HeaderMap) -> String {
+    let text =
+        |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim).filter(|t| !t.is_empty());
+    if let Some(name) = text("x-tenant") {
+        return name.chars().take(64).collect();
+    }
+    let bearer = text("authorization").map(|t| t.strip_prefix("Bearer ").unwrap_or(t).trim());
+    bearer.or_else(|| text("x-api-key")).map_or_else(|| "anonymous".to_owned(), shortened)
+}
+
+/// A real key must not be readable in the stats.
+fn shortened(key: &str) -> String {
+    let chars: Vec<char> = key.chars().collect();
+    match (chars.get(..4), chars.len().checked_sub(4).and_then(|at| chars.get(at..))) {
+        (Some(head), Some(tail)) if chars.len() > 24 => {
+            head.iter().chain(&['.', '.', '.']).chain(tail).collect()
+        }
+        _ => key.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&'static str, &str)]) -> String {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, http::HeaderValue::from_str(value).unwrap());
+        }
+        tenant(&headers)
+    }
+
+    #[test]
+    fn tenants_and_no_readable_keys() {
+        assert_eq!(of(&[("authorization", "Bearer a"), ("x-tenant", "b")]), "b");
+        assert_eq!(of(&[("authorization", "Bearer a")]), "a");
+        assert_eq!(of(&[("x-api-key", "c")]), "c");
+        assert_eq!(of(&[]), "anonymous");
+        assert_eq!(of(&[("authorization", "Bearer sk-proj-0123456789abcdefghijklmnop")]), "sk-p...mnop");
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_sums_are_not() {
+        let mut record = Record::new(3);
+        for i in 0..10 {
+            let (number, tenant) = record.begin(Duration::from_secs(i), "t".to_owned(), "/");
+            if i < 8 {
+                record.end(Duration::from_secs(i), number, &tenant, Some(200), Outcome::Completed);
+            }
+        }
+        let stats = record.snapshot();
+        assert_eq!(stats.attempts.iter().map(|a| a.number).collect::<Vec<_>>(), [7, 8, 9]);
+        assert_eq!((stats.total_attempts, stats.in_flight, stats.tenants["t"].statuses[&200]), (10, 2, 8));
+    }
+
+    #[test]
+    fn tenants_are_bounded() {
+        let mut record = Record::new(10);
+        for i in 0..2_000 {
+            record.begin(Duration::ZERO, format!("t{i}"), "/");
+        }
+        let stats = record.snapshot();
+        assert_eq!((stats.tenants.len(), stats.tenants["other"].attempts), (MOST_TENANTS + 1, 1_000));
+    }
+}

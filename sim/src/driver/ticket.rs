@@ -1,0 +1,107 @@
+//! Guards that keep the books right whatever happens to a call.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::mpsc;
+
+use super::Shared;
+use super::core::Signal;
+use super::stats::Outcome;
+use crate::engine::SequenceId;
+
+/// An attempt in flight. Dropped before [`AttemptGuard::end`], it ends as aborted.
+pub(super) struct AttemptGuard {
+    shared: Arc<Shared>,
+    number: u64,
+    tenant: String,
+    status: Option<u16>,
+    sent: u32,
+    ended: bool,
+}
+
+impl AttemptGuard {
+    pub(super) fn new(shared: Arc<Shared>, number: u64, tenant: String) -> Self {
+        Self { shared, number, tenant, status: None, sent: 0, ended: false }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The status of the answer's head.
+    pub(super) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// One more token given to the caller.
+    pub(super) fn token_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    pub(super) fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let now = self.shared.clock.now();
+        let mut core = self.shared.core.lock();
+        core.gate.settle(now, self.sent);
+        if let Some(attempt) = core.record.attempt(self.number) {
+            attempt.output_tokens = self.sent;
+        }
+        core.record.end(now, self.number, &self.tenant, self.status, outcome);
+    }
+}
+
+impl Drop for AttemptGuard {
+    fn drop(&mut self) {
+        self.end(Outcome::Aborted);
+    }
+}
+
+/// A sequence in an engine: dropped, it is aborted there at once.
+pub(super) struct Ticket {
+    // Before the attempt, so that the engine is free when the attempt has ended.
+    sequence: SequenceGuard,
+    pub(super) attempt: AttemptGuard,
+}
+
+struct SequenceGuard {
+    shared: Arc<Shared>,
+    id: SequenceId,
+    signals: mpsc::UnboundedReceiver<Signal>,
+}
+
+impl Ticket {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        id: SequenceId,
+        signals: mpsc::UnboundedReceiver<Signal>,
+        attempt: AttemptGuard,
+    ) -> Self {
+        Self { sequence: SequenceGuard { shared, id, signals }, attempt }
+    }
+
+    /// `None` only if the simulator lost the sequence.
+    pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
+        self.sequence.signals.poll_recv(cx)
+    }
+
+    pub(super) async fn signal(&mut self) -> Option<Signal> {
+        self.sequence.signals.recv().await
+    }
+}
+
+impl Drop for SequenceGuard {
+    fn drop(&mut self) {
+        let now = self.shared.clock.now();
+        let mut core = self.shared.core.lock();
+        // Steps that have ended by now come first: what was generated was generated.
+        core.advance(now);
+        core.abort(self.id);
+    }
+}

@@ -1,0 +1,67 @@
+//! An engine's constants.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Size and speed of one engine. [`Default`] is calibrated: see [`crate::scenario`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Tokens in a KV block. Default 16, as vLLM's.
+    pub block_size: u32,
+    /// KV blocks. Default 5,625 (90,000 tokens).
+    pub num_blocks: u32,
+    /// Most sequences in a batch. Default 256.
+    pub max_num_seqs: u32,
+    /// Tokens a step, prompt and decode together. Default 2,048.
+    pub max_num_batched_tokens: u32,
+    /// Longest sequence, prompt and output together. Default 8,192; at most the whole cache.
+    pub max_model_len: u32,
+    /// What a step costs.
+    pub step: StepCost,
+}
+
+/// The time that a step takes: `base + per_prompt_token * prompt tokens + per_sequence * sequences`, in milliseconds.
+///
+/// The cost of reading the KV cache grows with the context of each sequence; the texts that this was calibrated on hold the
+/// context constant, so that it cannot be told apart from the cost per sequence, and is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StepCost {
+    /// One pass over the weights, whatever the batch.
+    pub base_ms: f64,
+    /// Each prompt token computed or recomputed.
+    pub per_prompt_token_ms: f64,
+    /// Each sequence in the batch.
+    pub per_sequence_ms: f64,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            block_size: 16,
+            num_blocks: 5_625,
+            max_num_seqs: 256,
+            max_num_batched_tokens: 2_048,
+            max_model_len: 8_192,
+            step: StepCost::default(),
+        }
+    }
+}
+
+impl Default for StepCost {
+    fn default() -> Self {
+        Self { base_ms: 47.0, per_prompt_token_ms: 0.27, per_sequence_ms: 0.2 }
+    }
+}
+
+impl StepCost {
+    /// The time of a step over `sequences` which computes `prompt_tokens` of prompt.
+    pub fn time(&self, sequences: u32, prompt_tokens: u32) -> Duration {
+        let ms = self.base_ms
+            + self.per_prompt_token_ms * f64::from(prompt_tokens)
+            + self.per_sequence_ms * f64::from(sequences);
+        Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::ZERO)
+    }
+}

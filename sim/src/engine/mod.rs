@@ -1,0 +1,182 @@
+//! One vLLM engine: pure, without clock or I/O.
+//!
+//! The unit of time is the *step* (one forward pass). At the start of a step the scheduler picks tokens to compute
+//! as vLLM V1 does: sequences already running first, in the order in which they were admitted; then the waiting queue,
+//! first come first served, both inside one token budget (a long prompt is *chunked* over steps). Each token needs room in a
+//! paged KV cache; when a running sequence finds none, the last-admitted one is *preempted*: it loses its blocks,
+//! goes to the front of the queue and is recomputed, prompt and generated tokens alike. At the end of the step each sequence
+//! whose last known token was computed gains one token.
+//!
+//! # Invariants
+//!
+//! - Blocks held never exceed the pool, and are all free when no sequence is left.
+//! - Every submitted sequence ends exactly once: [`EventKind::Finished`], or [`Engine::abort`] returning true.
+//! - An abort frees the sequence's place and blocks at once, also in the middle of a step or while it is queued. (vLLM takes
+//!   aborts between two steps.)
+//! - No clock: time is the `Duration` since any fixed start, given by the caller, never going back. The same calls give the same
+//!   events.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
+//!
+//! let mut engine = Engine::new(EngineConfig::default());
+//! engine.submit(Duration::ZERO, SequenceId(1), 512, 2)?;
+//! let mut events = Vec::new();
+//! while let Some(at) = engine.next_event() {
+//!     engine.advance(at, &mut events);
+//! }
+//! assert_eq!(events.last().map(|e| e.kind), Some(EventKind::Finished));
+//! # Ok::<(), tidegate_sim::engine::TooLong>(())
+//! ```
+
+mod blocks;
+mod config;
+mod event;
+mod schedule;
+mod sequence;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub use self::blocks::BlockPool;
+pub use self::config::{EngineConfig, StepCost};
+pub use self::event::{Event, EventKind, SequenceId, TooLong};
+use self::sequence::Sequence;
+
+/// One engine (a worker, in vLLM's words an engine core): see the [module](self).
+#[derive(Debug, Clone)]
+pub struct Engine {
+    config: EngineConfig,
+    blocks: BlockPool,
+    /// First come first served; preempted sequences go back to the front.
+    waiting: VecDeque<Sequence>,
+    /// In order of admission; the last is the first victim.
+    running: Vec<Sequence>,
+    /// End of the step in progress.
+    step_ends: Option<Duration>,
+    /// What every step's time is multiplied by: 1 but for a slow start.
+    slowdown: f64,
+    /// Preemptions and the like found at the start of a step, told with the next [`Engine::advance`].
+    pending: Vec<Event>,
+    totals: Totals,
+}
+
+/// What an engine has done since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Steps begun.
+    pub steps: u64,
+    /// Prompt tokens computed, recomputed ones included.
+    pub prefill_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Sequences that lost their blocks to an older one.
+    pub preemptions: u64,
+    /// Most KV blocks ever held.
+    pub peak_blocks: u32,
+}
+
+impl Engine {
+    /// An idle engine.
+    pub fn new(config: EngineConfig) -> Self {
+        Self {
+            blocks: BlockPool::new(config.num_blocks, config.block_size),
+            config,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            step_ends: None,
+            slowdown: 1.0,
+            pending: Vec::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Queues a sequence of `prompt_tokens` that will generate `output_tokens` (0 counts as 1 for both). An idle engine starts
+    /// a step with it at once. `id` must be unused.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`] when prompt and output together exceed [`EngineConfig::max_model_len`] or the whole KV cache: such a
+    /// sequence could never end.
+    pub fn submit(
+        &mut self,
+        now: Duration,
+        id: SequenceId,
+        prompt_tokens: u32,
+        output_tokens: u32,
+    ) -> Result<(), TooLong> {
+        let sequence = Sequence::new(id, prompt_tokens.max(1), output_tokens.max(1));
+        let longest = u64::from(self.config.max_model_len).min(self.blocks.capacity_tokens());
+        if sequence.final_tokens() > longest {
+            return Err(TooLong { tokens: sequence.final_tokens(), longest });
+        }
+        self.waiting.push_back(sequence);
+        if self.step_ends.is_none() {
+            self.begin_step(now);
+        }
+        Ok(())
+    }
+
+    /// Ends a sequence wherever it is; its place and its blocks are free at once. False if there is none of this id (it has
+    /// finished, or was aborted before). A step in progress still takes the time it was going to take.
+    pub fn abort(&mut self, id: SequenceId) -> bool {
+        if let Some(at) = self.waiting.iter().position(|s| s.id == id) {
+            return self.waiting.remove(at).is_some();
+        }
+        let Some(at) = self.running.iter().position(|s| s.id == id) else { return false };
+        let gone = self.running.remove(at);
+        self.blocks.free(gone.blocks);
+        true
+    }
+
+    /// When the step in progress ends; `None` while idle.
+    pub fn next_event(&self) -> Option<Duration> {
+        self.step_ends
+    }
+
+    /// Ends every step that ends by `now`, appends what happened to `events` in order, and begins the next ones back to back.
+    pub fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+        events.append(&mut self.pending);
+        while let Some(end) = self.step_ends.filter(|&end| end <= now) {
+            self.end_step(end, events);
+            self.begin_step(end);
+            events.append(&mut self.pending);
+        }
+    }
+
+    /// Appends what has happened but was not told yet: the admissions of a step that a submit began.
+    pub fn drain(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.pending);
+    }
+
+    /// Multiplies the time of every step begun from now on (1 = as calibrated). Values below 0 or not finite count as 1.
+    pub fn set_slowdown(&mut self, factor: f64) {
+        self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };
+    }
+
+    /// The constants this engine runs on.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// Sequences that wait for their first or (preempted) next admission.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Sequences that hold a place in the batch.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// The paged KV cache.
+    pub fn blocks(&self) -> &BlockPool {
+        &self.blocks
+    }
+
+    /// Counters since the start.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+}

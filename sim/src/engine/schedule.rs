@@ -1,0 +1,109 @@
+//! The scheduler: what a step computes, what it costs, and what it yields.
+
+use std::time::Duration;
+
+use super::{Engine, Event, EventKind};
+
+/// What one step computes.
+#[derive(Debug, Default)]
+struct Plan {
+    sequences: u32,
+    prefill_tokens: u32,
+}
+
+impl Engine {
+    /// Plans a step at `now`; stays idle when nothing is left to do.
+    pub(super) fn begin_step(&mut self, now: Duration) {
+        let mut plan = Plan::default();
+        let mut budget = self.config.max_num_batched_tokens;
+        let preempted = self.schedule_running(now, &mut plan, &mut budget);
+        // As in vLLM: who was just evicted must not be let in again by the room that it left.
+        if !preempted {
+            self.schedule_waiting(now, &mut plan, &mut budget);
+        }
+        if plan.sequences == 0 {
+            self.step_ends = None;
+            return;
+        }
+        self.totals.steps += 1;
+        self.totals.prefill_tokens += u64::from(plan.prefill_tokens);
+        self.totals.peak_blocks = self.totals.peak_blocks.max(self.blocks.used());
+        let took = self.config.step.time(plan.sequences, plan.prefill_tokens);
+        self.step_ends = Some(now.saturating_add(took.mul_f64(self.slowdown.min(1e6))));
+    }
+
+    /// True when a sequence was preempted.
+    fn schedule_running(&mut self, now: Duration, plan: &mut Plan, budget: &mut u32) -> bool {
+        let mut preempted = false;
+        let mut at = 0;
+        while *budget > 0 {
+            let Some(sequence) = self.running.get_mut(at) else { break };
+            let new = sequence.uncomputed().min(*budget);
+            match self.blocks.grow(sequence.blocks, sequence.tokens_after(new)) {
+                Some(blocks) => {
+                    sequence.blocks = blocks;
+                    plan.add(sequence.decoding(), new);
+                    sequence.schedule(new);
+                    *budget -= new;
+                    at += 1;
+                }
+                // The last-admitted pays. It may be this one, and then the loop finds no sequence here and ends.
+                None => {
+                    preempted = true;
+                    self.preempt_last(now);
+                }
+            }
+        }
+        preempted
+    }
+
+    fn schedule_waiting(&mut self, now: Duration, plan: &mut Plan, budget: &mut u32) {
+        while *budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
+            let Some(first) = self.waiting.front() else { break };
+            let new = first.uncomputed().min(*budget);
+            // No overtaking: a head that does not fit holds the queue.
+            let Some(blocks) = self.blocks.grow(first.blocks, first.tokens_after(new)) else { break };
+            let Some(mut sequence) = self.waiting.pop_front() else { break };
+            sequence.blocks = blocks;
+            plan.add(sequence.decoding(), new);
+            sequence.schedule(new);
+            *budget -= new;
+            if !std::mem::replace(&mut sequence.admitted, true) {
+                self.pending.push(Event { at: now, id: sequence.id, kind: EventKind::Admitted });
+            }
+            self.running.push(sequence);
+        }
+    }
+
+    fn preempt_last(&mut self, now: Duration) {
+        let Some(mut victim) = self.running.pop() else { return };
+        self.blocks.free(victim.reset());
+        self.totals.preemptions += 1;
+        self.pending.push(Event { at: now, id: victim.id, kind: EventKind::Preempted });
+        self.waiting.push_front(victim);
+    }
+
+    pub(super) fn end_step(&mut self, at: Duration, events: &mut Vec<Event>) {
+        let Self { running, blocks, totals, .. } = self;
+        running.retain_mut(|sequence| {
+            let Some(index) = sequence.commit() else { return true };
+            totals.generated_tokens += 1;
+            events.push(Event { at, id: sequence.id, kind: EventKind::Token { index } });
+            if !sequence.finished() {
+                return true;
+            }
+            blocks.free(sequence.blocks);
+            events.push(Event { at, id: sequence.id, kind: EventKind::Finished });
+            false
+        });
+    }
+}
+
+impl Plan {
+    fn add(&mut self, decoding: bool, tokens: u32) {
+        self.sequences += 1;
+        if !decoding {
+            self.prefill_tokens += tokens;
+        }
+    }
+}

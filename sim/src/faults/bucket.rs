@@ -1,0 +1,88 @@
+//! A budget over time.
+
+use std::time::Duration;
+
+/// A continuously refilled bucket.
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    per_second: f64,
+    most: f64,
+    level: f64,
+    at: Duration,
+}
+
+/// What the `x-ratelimit-*` headers of one resource say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RateHeaders {
+    /// `tokens` or `requests`.
+    pub(crate) resource: &'static str,
+    /// A minute's worth.
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// Simulated time until the bucket is full.
+    pub(crate) reset: Duration,
+}
+
+impl Bucket {
+    pub(super) fn new(per_minute: f64, burst_s: f64, now: Duration) -> Self {
+        let per_second = per_minute / 60.0;
+        let most = per_second * burst_s;
+        Self { per_second, most, level: most, at: now }
+    }
+
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        self.level = (self.level + passed * self.per_second).min(self.most);
+        self.at = self.at.max(now);
+    }
+
+    /// How long until `cost` fits (zero: it does). More than the bucket holds never fits: told as the time to fill it.
+    pub(super) fn wait(&mut self, now: Duration, cost: f64) -> Duration {
+        self.refill(now);
+        // A millionth of slack: a client that waits exactly as told must not be refused for a rounding.
+        if cost <= self.level + 1e-6 * self.most {
+            return Duration::ZERO;
+        }
+        seconds((cost - self.level) / self.per_second)
+    }
+
+    /// Takes, into debt if need be.
+    pub(super) fn take(&mut self, now: Duration, cost: f64) {
+        self.refill(now);
+        self.level -= cost;
+    }
+
+    pub(super) fn headers(&mut self, now: Duration, resource: &'static str) -> RateHeaders {
+        self.refill(now);
+        RateHeaders {
+            resource,
+            limit: (self.per_second * 60.0).round() as u64,
+            remaining: self.level.max(0.0) as u64,
+            reset: seconds((self.most - self.level) / self.per_second),
+        }
+    }
+}
+
+fn seconds(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refills_up_to_its_burst_and_carries_debt() {
+        let at = Duration::from_secs;
+        let mut bucket = Bucket::new(600.0, 10.0, at(0));
+        assert_eq!(bucket.wait(at(0), 100.0), Duration::ZERO);
+        bucket.take(at(0), 150.0);
+        assert_eq!(bucket.headers(at(0), "tokens").remaining, 0);
+        assert_eq!(bucket.wait(at(1), 10.0), at(5));
+        assert_eq!(bucket.wait(at(6), 10.0), Duration::ZERO);
+        assert_eq!(bucket.headers(at(1_000), "tokens").remaining, 100);
+        // Time that runs back gives nothing.
+        bucket.take(at(1_000), 100.0);
+        assert_eq!(bucket.wait(at(500), 10.0), at(1));
+    }
+}

@@ -1,0 +1,175 @@
+//! Which fault hits which call.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::bucket::{Bucket, RateHeaders};
+use super::{Counted, Faults, OutageMode};
+
+/// A refusal before the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Rejection {
+    /// No answer at all.
+    Connection,
+    /// 503: the whole deployment is away.
+    Unavailable,
+    /// 500, drawn.
+    Internal,
+    /// 429 from a window; the `Retry-After` text.
+    Window { retry_after: RetryAfter },
+    /// 429: too many in flight.
+    Concurrency { limit: usize },
+    /// 429: a budget is spent for `wait` (simulated).
+    Rate { resource: &'static str, wait: Duration },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RetryAfter {
+    None,
+    /// Simulated time.
+    In(Duration),
+    Text(String),
+}
+
+/// What will happen to an admitted call.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct StreamPlan {
+    /// `Some(None)`: for ever.
+    pub(crate) before_headers: Option<Option<Duration>>,
+    pub(crate) stall: Option<(u32, Option<Duration>)>,
+    pub(crate) reset_after: Option<u32>,
+    pub(crate) truncate_after: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FaultGate {
+    faults: Faults,
+    since: Duration,
+    rng: Rng,
+    tokens: Option<Bucket>,
+    requests: Option<Bucket>,
+}
+
+impl FaultGate {
+    pub(crate) fn new(faults: Faults, now: Duration) -> Self {
+        let bucket = |per_minute, burst_s| Bucket::new(per_minute, burst_s, now);
+        let rate = faults.token_rate;
+        Self {
+            since: now,
+            rng: Rng::with_seed(faults.seed),
+            tokens: rate.map(|r| bucket(r.tokens_per_minute, r.burst_s)),
+            requests: rate.and_then(|r| Some(bucket(r.requests_per_minute?, r.burst_s))),
+            faults,
+        }
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    fn seconds(&self, now: Duration) -> f64 {
+        now.saturating_sub(self.since).as_secs_f64()
+    }
+
+    pub(crate) fn outage(&self, now: Duration) -> Option<OutageMode> {
+        let at = self.seconds(now);
+        self.faults.outages.iter().find(|o| (o.from_s..o.until_s).contains(&at)).map(|o| o.mode)
+    }
+
+    /// What an arriving call meets before its body is read; `in_flight` without itself.
+    pub(crate) fn arrive(&mut self, now: Duration, in_flight: usize) -> Result<(), Rejection> {
+        match self.outage(now) {
+            Some(OutageMode::Refuse) => return Err(Rejection::Connection),
+            Some(OutageMode::Unavailable) => return Err(Rejection::Unavailable),
+            None => {}
+        }
+        if self.hits(self.faults.error_500) {
+            return Err(Rejection::Internal);
+        }
+        let at = self.seconds(now);
+        if let Some(w) = self.faults.rate_limit_windows.iter().find(|w| (w.from_s..w.until_s).contains(&at)) {
+            let retry_after = match w.retry_after.as_deref() {
+                None => RetryAfter::In(Duration::try_from_secs_f64(w.until_s - at).unwrap_or_default()),
+                Some("none") => RetryAfter::None,
+                Some(text) => RetryAfter::Text(text.to_owned()),
+            };
+            return Err(Rejection::Window { retry_after });
+        }
+        match self.faults.concurrency_limit {
+            Some(limit) if in_flight >= limit => Err(Rejection::Concurrency { limit }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Charges the budgets; on success what the rate headers say.
+    pub(crate) fn charge(
+        &mut self,
+        now: Duration,
+        prompt_tokens: u32,
+        max_output: u32,
+    ) -> Result<Vec<RateHeaders>, Rejection> {
+        let reserved = match self.faults.token_rate.map(|r| r.counts) {
+            Some(Counted::Actual) => 0,
+            _ => max_output,
+        };
+        let cost = f64::from(prompt_tokens) + f64::from(reserved);
+        let parts = [(&mut self.requests, "requests", 1.0), (&mut self.tokens, "tokens", cost)];
+        // Both are asked before either pays: a refused call costs nothing.
+        let mut buckets: Vec<_> =
+            parts.into_iter().filter_map(|(b, name, cost)| Some((b.as_mut()?, name, cost))).collect();
+        for (bucket, resource, cost) in &mut buckets {
+            let wait = bucket.wait(now, *cost);
+            if !wait.is_zero() {
+                return Err(Rejection::Rate { resource, wait });
+            }
+        }
+        let pay = |(bucket, resource, cost): (&mut Bucket, &'static str, f64)| {
+            bucket.take(now, cost);
+            bucket.headers(now, resource)
+        };
+        Ok(buckets.into_iter().map(pay).collect())
+    }
+
+    /// What the rate headers say now.
+    pub(crate) fn headers(&mut self, now: Duration) -> Vec<RateHeaders> {
+        let parts = [(&mut self.requests, "requests"), (&mut self.tokens, "tokens")];
+        parts.into_iter().filter_map(|(b, name)| Some(b.as_mut()?.headers(now, name))).collect()
+    }
+
+    /// Charges what was generated, where the budget counts that.
+    pub(crate) fn settle(&mut self, now: Duration, generated: u32) {
+        let counted = self.faults.token_rate.is_some_and(|r| r.counts == Counted::Actual);
+        if let Some(bucket) = self.tokens.as_mut().filter(|_| counted) {
+            bucket.take(now, f64::from(generated));
+        }
+    }
+
+    pub(crate) fn queue_full(&self, waiting: usize) -> bool {
+        self.faults.max_num_queued_reqs.is_some_and(|most| waiting >= most)
+    }
+
+    /// Draws what will happen to an admitted call.
+    pub(crate) fn plan(&mut self) -> StreamPlan {
+        let pause = |s: Option<f64>| s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
+        let (before, mid) = (self.faults.stall_before_headers, self.faults.stall_mid_stream);
+        let (reset, truncate) = (self.faults.reset_mid_stream, self.faults.truncate_stream);
+        StreamPlan {
+            before_headers: before.filter(|s| self.hits(s.probability)).map(|s| pause(s.seconds)),
+            stall: mid.filter(|s| self.hits(s.probability)).map(|s| (s.after_tokens, pause(s.seconds))),
+            reset_after: reset.filter(|c| self.hits(c.probability)).map(|c| c.after_tokens),
+            truncate_after: truncate.filter(|c| self.hits(c.probability)).map(|c| c.after_tokens),
+        }
+    }
+
+    /// What a step begun now is slowed by.
+    pub(crate) fn slowdown(&self, now: Duration) -> f64 {
+        let Some(slow) = self.faults.slow_start else { return 1.0 };
+        let left = 1.0 - self.seconds(now) / slow.over_s;
+        if left > 0.0 { 1.0 + (slow.factor - 1.0) * left } else { 1.0 }
+    }
+
+    fn hits(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.rng.f64() < probability
+    }
+}

@@ -1,0 +1,137 @@
+//! Several engines behind one router, as a "production stack" of vLLM workers.
+//!
+//! Pure, like [`crate::engine`]: the router picks an engine when a sequence is submitted, and the sequence stays there. Events of
+//! all engines come in order of time, ties by the engine's number.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, TooLong};
+
+/// How the router picks an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Routing {
+    /// One after the other: the default of vLLM's production stack.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest sequences, waiting or running; ties by number.
+    LeastLoaded,
+}
+
+/// Engines and their router.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    engines: Vec<Engine>,
+    routing: Routing,
+    next: usize,
+    /// Only asked, never iterated, so that its order cannot matter.
+    owner: HashMap<SequenceId, usize>,
+}
+
+impl Pool {
+    /// `workers` idle engines of one kind (at least one).
+    pub fn new(workers: usize, config: &EngineConfig, routing: Routing) -> Self {
+        let engines = (0..workers.max(1)).map(|_| Engine::new(config.clone())).collect();
+        Self { engines, routing, next: 0, owner: HashMap::new() }
+    }
+
+    /// Routes and queues a sequence; returns the engine's number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::submit`].
+    pub fn submit(
+        &mut self,
+        now: Duration,
+        id: SequenceId,
+        prompt_tokens: u32,
+        output_tokens: u32,
+    ) -> Result<usize, TooLong> {
+        let worker = self.route();
+        if let Some(engine) = self.engines.get_mut(worker) {
+            engine.submit(now, id, prompt_tokens, output_tokens)?;
+            self.owner.insert(id, worker);
+        }
+        Ok(worker)
+    }
+
+    fn route(&mut self) -> usize {
+        match self.routing {
+            Routing::RoundRobin => {
+                let worker = self.next;
+                self.next = (self.next + 1) % self.engines.len();
+                worker
+            }
+            Routing::LeastLoaded => {
+                let loads = self.engines.iter().enumerate().map(|(i, e)| (e.waiting() + e.running(), i));
+                loads.min().map_or(0, |(_, worker)| worker)
+            }
+        }
+    }
+
+    /// As [`Engine::abort`].
+    pub fn abort(&mut self, id: SequenceId) -> bool {
+        let Some(engine) = self.owner.remove(&id).and_then(|worker| self.engines.get_mut(worker)) else {
+            return false;
+        };
+        engine.abort(id)
+    }
+
+    /// When the next step of any engine ends; `None` while all are idle.
+    pub fn next_event(&self) -> Option<Duration> {
+        self.engines.iter().filter_map(Engine::next_event).min()
+    }
+
+    /// As [`Engine::advance`], over all engines, events in order of time.
+    pub fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+        let from = events.len();
+        while let Some(at) = self.next_event().filter(|&at| at <= now) {
+            for engine in self.engines.iter_mut().filter(|e| e.next_event() == Some(at)) {
+                engine.advance(at, events);
+            }
+        }
+        self.drain(events);
+        for event in events.get(from..).unwrap_or_default() {
+            if event.kind == EventKind::Finished {
+                self.owner.remove(&event.id);
+            }
+        }
+    }
+
+    /// As [`Engine::drain`], over all engines.
+    pub fn drain(&mut self, events: &mut Vec<Event>) {
+        for engine in &mut self.engines {
+            engine.drain(events);
+        }
+    }
+
+    /// Slows every engine's coming steps: [`Engine::set_slowdown`].
+    pub fn set_slowdown(&mut self, factor: f64) {
+        for engine in &mut self.engines {
+            engine.set_slowdown(factor);
+        }
+    }
+
+    /// The engines, in order of their number.
+    pub fn engines(&self) -> &[Engine] {
+        &self.engines
+    }
+
+    /// The engine that has a sequence which has not ended.
+    pub fn owner(&self, id: SequenceId) -> Option<usize> {
+        self.owner.get(&id).copied()
+    }
+
+    /// Sequences that wait, over all engines.
+    pub fn waiting(&self) -> usize {
+        self.engines.iter().map(Engine::waiting).sum()
+    }
+
+    /// Sequences that run, over all engines.
+    pub fn running(&self) -> usize {
+        self.engines.iter().map(Engine::running).sum()
+    }
+}

@@ -1,0 +1,131 @@
+//! The post's three tenants, without caps: runs 1 and 2.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::{Arrivals, Call, Summary, summarise};
+use crate::config::SimConfig;
+use crate::engine::{EventKind, SequenceId};
+use crate::pool::Pool;
+
+/// One of the post's two runs without caps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// Run 1: A and C alone for 60 s.
+    Baseline,
+    /// Run 2: A and C for 120 s, B bursts.
+    CapsOff,
+}
+
+/// A tenant's traffic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tenant {
+    /// Its name in the post.
+    pub name: &'static str,
+    /// Calls a second.
+    pub per_second: f64,
+    /// Calls in all.
+    pub calls: usize,
+    /// When the first may come.
+    pub start: Duration,
+}
+
+/// Tokens of every prompt in the post.
+pub const PROMPT_TOKENS: u32 = 512;
+/// Tokens of every answer in the post.
+pub const OUTPUT_TOKENS: u32 = 128;
+
+impl Run {
+    /// The traffic. The post says 30 calls a second for about 30 s but counts 450 of B's: 15 s of them, here from 30 s on.
+    pub fn tenants(self) -> Vec<Tenant> {
+        let tenant = |name, per_second, calls, start| Tenant {
+            name,
+            per_second,
+            calls,
+            start: Duration::from_secs(start),
+        };
+        match self {
+            Self::Baseline => vec![tenant("A", 2.0, 120, 0), tenant("C", 1.0, 60, 0)],
+            Self::CapsOff => {
+                vec![tenant("A", 2.0, 240, 0), tenant("B", 30.0, 450, 30), tenant("C", 1.0, 120, 0)]
+            }
+        }
+    }
+
+    /// Every call of the run in order of time: the tenant's place in [`Run::tenants`], and when it is sent. Run 3 of the post has the
+    /// calls of [`Run::CapsOff`].
+    pub fn calls(self, arrivals: Arrivals, seed: u64) -> Vec<(usize, Duration)> {
+        let mut rng = Rng::with_seed(seed);
+        let mut calls: Vec<(usize, Duration)> = Vec::new();
+        for (index, tenant) in self.tenants().iter().enumerate() {
+            let times = arrivals.draw(&mut rng, tenant.start, tenant.per_second, tenant.calls);
+            calls.extend(times.into_iter().map(|at| (index, at)));
+        }
+        calls.sort_by_key(|&(index, at)| (at, index));
+        calls
+    }
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// By tenant, in the order of [`Run::tenants`].
+    pub tenants: Vec<(&'static str, Summary)>,
+    /// Preemptions over all engines.
+    pub preemptions: u64,
+    /// Largest share of any engine's KV cache held, 0 to 1.
+    pub peak_kv: f64,
+}
+
+/// Plays one run in virtual time: event-driven, no runtime, the same for the same arguments.
+pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u64) -> Report {
+    let tenants = run.tenants();
+    let calls = run.calls(arrivals, seed);
+    let mut pool = Pool::new(config.workers, &config.engine, config.routing);
+    let mut records: Vec<Vec<Call>> = vec![Vec::new(); tenants.len()];
+    let mut places: HashMap<SequenceId, (usize, usize)> = HashMap::new();
+    let mut events = Vec::new();
+    for (number, &(tenant, sent)) in calls.iter().enumerate() {
+        pool.advance(sent, &mut events);
+        settle(&mut events, &places, &mut records);
+        let id = SequenceId(number as u64);
+        let Some(rows) = records.get_mut(tenant) else { continue };
+        places.insert(id, (tenant, rows.len()));
+        rows.push(Call { sent, tokens: OUTPUT_TOKENS, ..Call::default() });
+        // A cache too small for such a call refuses it: it never finishes, and so counts as a failure.
+        if pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS).is_err() {
+            places.remove(&id);
+        }
+    }
+    while let Some(at) = pool.next_event() {
+        pool.advance(at, &mut events);
+        settle(&mut events, &places, &mut records);
+    }
+    Report {
+        tenants: tenants.iter().map(|t| t.name).zip(records.iter().map(|r| summarise(r))).collect(),
+        preemptions: pool.engines().iter().map(|e| e.totals().preemptions).sum(),
+        peak_kv: pool
+            .engines()
+            .iter()
+            .map(|e| f64::from(e.totals().peak_blocks) / f64::from(e.blocks().total().max(1)))
+            .fold(0.0, f64::max),
+    }
+}
+
+fn settle(
+    events: &mut Vec<crate::engine::Event>,
+    places: &HashMap<SequenceId, (usize, usize)>,
+    records: &mut [Vec<Call>],
+) {
+    for event in events.drain(..) {
+        let call = places.get(&event.id).and_then(|&(tenant, row)| records.get_mut(tenant)?.get_mut(row));
+        let Some(call) = call else { continue };
+        match event.kind {
+            EventKind::Token { index: 0 } => call.first_token = Some(event.at),
+            EventKind::Finished => call.finished = Some(event.at),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The HTTP face: every request goes to [`Simulator::respond`].
+//!
+//! HTTP/1.1 and HTTP/2 (with prior knowledge) on one port. A client that disconnects drops its answer's future or body, which aborts
+//! the sequence.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::driver::{Refused, SimBody, Simulator};
+
+/// Longest request body read: more gets a 413.
+const LONGEST_BODY: usize = 64 << 20;
+
+/// Serves until the future is dropped. Connections already open go on in their own tasks.
+///
+/// # Errors
+///
+/// None but what makes the listener unusable.
+pub async fn serve(listener: TcpListener, simulator: Simulator) -> io::Result<()> {
+    serve_until(listener, simulator, std::future::pending()).await
+}
+
+/// Serves until `end` is ready, then takes no more connections, lets calls in flight end, and returns.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub async fn serve_until(
+    listener: TcpListener,
+    simulator: Simulator,
+    end: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let graceful = GracefulShutdown::new();
+    let builder = Builder::new(TokioExecutor::new());
+    let mut end = std::pin::pin!(end);
+    loop {
+        let stream = tokio::select! {
+            accepted = accept(&listener) => accepted?,
+            () = &mut end => break,
+        };
+        // Small SSE writes must not wait for acknowledgements.
+        if stream.set_nodelay(true).is_err() {
+            // It is gone already.
+            continue;
+        }
+        let simulator = simulator.clone();
+        let service = service_fn(move |request| handle(simulator.clone(), request));
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let watched = graceful.watch(connection);
+        // An error here is a connection that broke, which is the client's doing or a fault that was asked for.
+        tokio::spawn(async move { drop(watched.await) });
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    Ok(())
+}
+
+async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return Ok(stream),
+            // A client that was gone before we took it up.
+            Err(e) if is_connection(&e) => {}
+            // Out of file handles: let some close.
+            Err(e) if e.raw_os_error().is_some_and(|code| code == 23 || code == 24) => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn is_connection(e: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// [`Refused`] makes hyper close the connection (or reset the stream) without an answer.
+async fn handle(simulator: Simulator, request: Request<Incoming>) -> Result<Response<SimBody>, Refused> {
+    let (parts, body) = request.into_parts();
+    match read(body).await {
+        Ok(bytes) => simulator.respond(Request::from_parts(parts, bytes)).await,
+        Err(response) => Ok(response),
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Response<SimBody>> {
+    match Limited::new(body, LONGEST_BODY).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => Err(SimBody::status(413, "the body is too long")),
+        Err(_) => Err(SimBody::status(400, "the body broke off")),
+    }
+}

@@ -1,0 +1,148 @@
+//! Small loads whose schedule can be worked out by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::time::Duration;
+
+use tidegate_sim::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, StepCost};
+use tidegate_sim::pool::{Pool, Routing};
+
+/// 10 ms a step, 1 ms a prompt token, 2 ms a sequence.
+fn config() -> EngineConfig {
+    EngineConfig {
+        block_size: 4,
+        num_blocks: 10,
+        max_num_seqs: 8,
+        max_num_batched_tokens: 100,
+        max_model_len: 40,
+        step: StepCost { base_ms: 10.0, per_prompt_token_ms: 1.0, per_sequence_ms: 2.0 },
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn run(engine: &mut Engine) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some(at) = engine.next_event() {
+        engine.advance(at, &mut events);
+    }
+    events
+}
+
+fn token_times(events: &[Event], id: u64) -> Vec<Duration> {
+    let own = events.iter().filter(|e| e.id == SequenceId(id) && matches!(e.kind, EventKind::Token { .. }));
+    own.map(|e| e.at).collect()
+}
+
+#[test]
+fn one_sequence_alone() {
+    let mut engine = Engine::new(config());
+    engine.submit(ms(5), SequenceId(0), 8, 3).unwrap();
+    // 10 + 8 + 2, then 12 a token.
+    assert_eq!(token_times(&run(&mut engine), 0), [ms(25), ms(37), ms(49)]);
+}
+
+#[test]
+fn an_arrival_waits_for_the_step_in_progress_and_slows_the_next() {
+    let mut engine = Engine::new(config());
+    engine.submit(ms(0), SequenceId(0), 8, 3).unwrap();
+    engine.submit(ms(1), SequenceId(1), 4, 1).unwrap();
+    let events = run(&mut engine);
+    // The second step decodes one and prefills four: 10 + 4 + 2 * 2.
+    assert_eq!(token_times(&events, 0), [ms(20), ms(38), ms(50)]);
+    assert_eq!(token_times(&events, 1), [ms(38)]);
+}
+
+#[test]
+fn a_long_prompt_is_chunked_behind_running_sequences() {
+    let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 5, ..config() });
+    engine.submit(ms(0), SequenceId(0), 4, 3).unwrap();
+    engine.submit(ms(0), SequenceId(1), 8, 1).unwrap();
+    let events = run(&mut engine);
+    // Step 1: 4 prompt tokens of the first (the second was not there yet). Step 2: its decode and 4 of the second's 8. Step 3 the same.
+    assert_eq!(token_times(&events, 0), [ms(16), ms(34), ms(52)]);
+    assert_eq!(token_times(&events, 1), [ms(52)]);
+}
+
+#[test]
+fn the_last_admitted_is_preempted_and_recomputed_first() {
+    // 10 blocks of 4. Two sequences of 16 tokens hold 4 blocks each and need one more at token 17, the first a sixth at 21.
+    // The third, of 6 blocks, fits beside neither.
+    let mut engine = Engine::new(config());
+    engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
+    engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
+    engine.submit(ms(0), SequenceId(2), 24, 1).unwrap();
+    let events = run(&mut engine);
+    let order: Vec<_> = events
+        .iter()
+        .filter(|e| matches!(e.kind, EventKind::Admitted | EventKind::Preempted | EventKind::Finished))
+        .map(|e| (e.id.0, e.kind))
+        .collect();
+    use EventKind::{Admitted, Finished, Preempted};
+    assert_eq!(
+        order,
+        [
+            (0, Admitted),
+            (1, Admitted),
+            (1, Preempted),
+            (0, Finished),
+            (1, Finished),
+            (2, Admitted),
+            (2, Finished)
+        ],
+        "the victim goes ahead of one that waited longer behind it"
+    );
+    assert_eq!(engine.totals().preemptions, 1);
+    // Three prompts, and the victim's 16 + 4 generated once more.
+    assert_eq!(engine.totals().prefill_tokens, 16 + 16 + 24 + 20);
+}
+
+#[test]
+fn an_abort_in_the_middle_of_a_step_frees_at_once() {
+    let mut engine = Engine::new(config());
+    engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
+    assert_eq!(engine.blocks().used(), 4);
+    assert!(engine.abort(SequenceId(0)));
+    assert_eq!((engine.blocks().used(), engine.running()), (0, 0));
+    assert!(!engine.abort(SequenceId(0)));
+    assert!(run(&mut engine).iter().all(|e| e.kind == EventKind::Admitted));
+}
+
+#[test]
+fn what_can_never_fit_is_refused() {
+    let mut engine = Engine::new(config());
+    let refused = engine.submit(ms(0), SequenceId(0), 40, 1).unwrap_err();
+    assert_eq!((refused.tokens, refused.longest), (41, 40));
+    assert!(engine.submit(ms(0), SequenceId(1), u32::MAX, u32::MAX).is_err());
+    assert_eq!(engine.next_event(), None);
+}
+
+#[test]
+fn a_slowdown_stretches_coming_steps() {
+    let mut engine = Engine::new(config());
+    engine.set_slowdown(3.0);
+    engine.submit(ms(0), SequenceId(0), 8, 2).unwrap();
+    engine.set_slowdown(1.0);
+    assert_eq!(token_times(&run(&mut engine), 0), [ms(60), ms(72)]);
+    engine.set_slowdown(f64::NAN);
+    engine.submit(ms(100), SequenceId(1), 8, 1).unwrap();
+    assert_eq!(token_times(&run(&mut engine), 1), [ms(120)]);
+}
+
+#[test]
+fn routing() {
+    let owners = |routing| {
+        let mut pool = Pool::new(3, &config(), routing);
+        let lengths = [(30, 8), (4, 1), (4, 1), (4, 1), (4, 1)];
+        let submit = |(i, (prompt, output)): (usize, &(u32, u32))| {
+            let now = ms(40 * i as u64);
+            pool.advance(now, &mut Vec::new());
+            pool.submit(now, SequenceId(i as u64), *prompt, *output).unwrap()
+        };
+        lengths.iter().enumerate().map(submit).collect::<Vec<_>>()
+    };
+    assert_eq!(owners(Routing::RoundRobin), [0, 1, 2, 0, 1]);
+    assert_eq!(owners(Routing::LeastLoaded), [0, 1, 1, 1, 0]);
+}

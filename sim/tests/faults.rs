@@ -1,0 +1,251 @@
+//! Every fault, in virtual time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+mod support;
+
+use http_body_util::BodyExt;
+use serde_json::json;
+use support::{chat, events, get, post, simulator, text, value};
+use tidegate_sim::faults::{Counted, Cut, Outage, OutageMode, RateLimitWindow, SlowStart, Stall, TokenRate};
+use tidegate_sim::{BodyError, Faults, Outcome, Refused, Simulator};
+use tokio::time::{Duration, Instant, advance, sleep};
+
+fn with(faults: Faults) -> Simulator {
+    simulator(|c| c.faults = faults)
+}
+
+async fn status(sim: &Simulator) -> u16 {
+    sim.respond(chat(1)).await.unwrap().status().as_u16()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rate_limit_window() {
+    let window = |retry_after: Option<&str>| RateLimitWindow {
+        from_s: 1.0,
+        until_s: 4.0,
+        retry_after: retry_after.map(str::to_owned),
+    };
+    let sim = with(Faults { rate_limit_windows: vec![window(None)], ..Faults::default() });
+    assert_eq!(status(&sim).await, 200);
+    advance(Duration::from_millis(1_500)).await;
+    let refused = sim.respond(chat(1)).await.unwrap();
+    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().unwrap()), (429, "3"));
+    assert_eq!(value(refused).await["error"]["code"], "rate_limit_exceeded");
+    advance(Duration::from_millis(2_500)).await;
+    assert_eq!(status(&sim).await, 200);
+    // Times count from when the faults were set.
+    for (given, seen) in [(Some("-1"), Some("-1")), (Some("none"), None), (Some("soon"), Some("soon"))] {
+        sim.set_faults(Faults { rate_limit_windows: vec![window(given)], ..Faults::default() }).unwrap();
+        advance(Duration::from_secs(2)).await;
+        let refused = sim.respond(chat(1)).await.unwrap();
+        assert_eq!(refused.headers().get("retry-after").map(|v| v.to_str().unwrap()), seen);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrency_limit() {
+    let sim = with(Faults { concurrency_limit: Some(2), ..Faults::default() });
+    let (first, second) = (sim.respond(chat(5)).await.unwrap(), sim.respond(chat(5)).await.unwrap());
+    assert_eq!(status(&sim).await, 429);
+    drop(first);
+    assert_eq!(status(&sim).await, 200);
+    drop(second);
+    assert_eq!(sim.stats().peak_in_flight, 3, "a refused attempt is in flight while it is refused");
+    assert_eq!(sim.stats().tenants["t"].statuses[&429], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_limit_as_status_and_as_event() {
+    let sim = simulator(|c| {
+        c.engine.max_num_seqs = 1;
+        c.faults.max_num_queued_reqs = Some(1);
+    });
+    let held = [sim.respond(chat(5)).await.unwrap(), sim.respond(chat(5)).await.unwrap()];
+    let streamed = sim.respond(chat(5)).await.unwrap();
+    assert_eq!(streamed.status(), 200);
+    let events = events(&text(streamed).await);
+    assert_eq!((&events[0]["error"]["code"], &events[1]), (&json!(503), &json!("[DONE]")));
+    let body = json!({"model": "sim", "messages": [{"role": "user", "content": "hi"}]});
+    let whole = sim.respond(post("/v1/chat/completions", &body)).await.unwrap();
+    assert_eq!((whole.status().as_u16(), whole.headers().get("retry-after")), (503, None));
+    drop(held);
+    assert_eq!(sim.stats().tenants["t"].outcomes[&Outcome::Rejected], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalls() {
+    let pause = Some(Stall { seconds: Some(30.0), after_tokens: 2, probability: 1.0 });
+    let whole = text(with(Faults::default()).respond(chat(4)).await.unwrap()).await;
+    let sim = with(Faults { stall_before_headers: pause, ..Faults::default() });
+    let start = Instant::now();
+    let response = sim.respond(chat(4)).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(30));
+    assert_eq!(events(&text(response).await).len(), events(&whole).len());
+
+    let sim = with(Faults { stall_mid_stream: pause, ..Faults::default() });
+    let mut body = sim.respond(chat(4)).await.unwrap().into_body();
+    let mut gaps = Vec::new();
+    let mut last = Instant::now();
+    while let Some(frame) = body.frame().await {
+        frame.unwrap();
+        gaps.push(last.elapsed().as_secs());
+        last = Instant::now();
+    }
+    assert_eq!(gaps, [0, 0, 30, 0, 0], "the engine goes on meanwhile");
+
+    let forever = Some(Stall { seconds: None, after_tokens: 1, probability: 1.0 });
+    let sim = with(Faults { stall_mid_stream: forever, ..Faults::default() });
+    let call = async { text(sim.respond(chat(4)).await.unwrap()).await };
+    assert!(tokio::time::timeout(Duration::from_secs(86_400), call).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn resets_and_truncated_streams() {
+    let cut = Some(Cut { after_tokens: 2, probability: 1.0 });
+    let sim = with(Faults { reset_mid_stream: cut, ..Faults::default() });
+    let mut body = sim.respond(chat(9)).await.unwrap().into_body();
+    assert!(body.frame().await.unwrap().is_ok() && body.frame().await.unwrap().is_ok());
+    assert_eq!(body.frame().await.unwrap().unwrap_err(), BodyError::Reset);
+    assert!(body.frame().await.is_none());
+
+    sim.set_faults(Faults { truncate_stream: cut, ..Faults::default() }).unwrap();
+    let sse = text(sim.respond(chat(9)).await.unwrap()).await;
+    assert!(events(&sse).len() == 3 && !sse.contains("[DONE]") && !sse.contains("finish_reason\":\"length"));
+    let shorter = text(sim.respond(chat(1)).await.unwrap()).await;
+    assert!(shorter.contains("[DONE]"));
+    drop(body);
+    let outcomes = &sim.stats().tenants["t"].outcomes;
+    assert_eq!([Outcome::Reset, Outcome::Truncated, Outcome::Completed].map(|o| outcomes[&o]), [1, 1, 1]);
+    assert_eq!(sim.stats().running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_start() {
+    let sim =
+        with(Faults { slow_start: Some(SlowStart { over_s: 100.0, factor: 11.0 }), ..Faults::default() });
+    let first_token = async || {
+        let start = Instant::now();
+        let mut body = sim.respond(chat(2)).await.unwrap().into_body();
+        body.frame().await.unwrap().unwrap();
+        start.elapsed().as_secs_f64()
+    };
+    let step = sim.config().engine.step.time(1, 2).as_secs_f64();
+    assert!((first_token().await / step - 11.0).abs() < 0.2);
+    sleep(Duration::from_secs(50)).await;
+    assert!((first_token().await / step - 6.0).abs() < 0.2);
+    sleep(Duration::from_secs(50)).await;
+    assert!((first_token().await / step - 1.0).abs() < 0.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_rate_reserved() {
+    let rate = TokenRate {
+        tokens_per_minute: 600.0,
+        requests_per_minute: Some(60.0),
+        burst_s: 60.0,
+        counts: Counted::Reserved,
+    };
+    let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
+    let call = |tokens: u32| {
+        let mut request = chat(tokens);
+        request.headers_mut().insert("x-sim-prompt-tokens", "100".parse().unwrap());
+        request
+    };
+    let first = sim.respond(call(400)).await.unwrap();
+    let header = |r: &http::Response<_>, name: &str| r.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(header(&first, "x-ratelimit-limit-tokens"), "600");
+    assert_eq!(header(&first, "x-ratelimit-remaining-tokens"), "100");
+    assert_eq!(header(&first, "x-ratelimit-reset-tokens"), "50s");
+    assert_eq!(header(&first, "x-ratelimit-remaining-requests"), "59");
+    drop(first);
+    let refused = sim.respond(call(100)).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    assert_eq!(
+        (header(&refused, "retry-after"), header(&refused, "retry-after-ms")),
+        ("10".into(), "10000".into())
+    );
+    assert_eq!(header(&refused, "x-ratelimit-remaining-requests"), "59", "a refused call costs nothing");
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(sim.respond(call(100)).await.unwrap().status(), 200, "who waits as told gets in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_rate_actual() {
+    let rate = TokenRate {
+        tokens_per_minute: 600.0,
+        requests_per_minute: None,
+        burst_s: 1.0,
+        counts: Counted::Actual,
+    };
+    let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
+    let body = json!({"model": "sim", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50});
+    // 1 for the prompt now, 50 at the end: 40 in debt.
+    assert_eq!(sim.respond(post("/v1/chat/completions", &body)).await.unwrap().status(), 200);
+    let refused = sim.respond(post("/v1/chat/completions", &body)).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let wait: u64 = refused.headers()["retry-after-ms"].to_str().unwrap().parse().unwrap();
+    assert!((4_000..4_200).contains(&wait), "{wait}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn outages() {
+    let outage = |mode| vec![Outage { from_s: 0.0, until_s: 60.0, mode }];
+    let sim = with(Faults { outages: outage(OutageMode::Refuse), ..Faults::default() });
+    assert_eq!(sim.respond(chat(1)).await.err(), Some(Refused));
+    assert_eq!(sim.respond(get("/health")).await.err(), Some(Refused));
+    assert_eq!(sim.respond(get("/sim/stats")).await.unwrap().status(), 200);
+    assert_eq!(sim.stats().tenants["t"].outcomes[&Outcome::Refused], 1);
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(status(&sim).await, 200);
+    sim.set_faults(Faults { outages: outage(OutageMode::Unavailable), ..Faults::default() }).unwrap();
+    assert_eq!(status(&sim).await, 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_of_500s_by_seed() {
+    let draw = async |seed| {
+        let sim = with(Faults { seed, error_500: 0.3, ..Faults::default() });
+        let mut seen = Vec::new();
+        for _ in 0..400 {
+            seen.push(status(&sim).await);
+        }
+        seen
+    };
+    let first = draw(1).await;
+    let share = first.iter().filter(|s| **s == 500).count();
+    // 120 expected, sigma 9.
+    assert!((80..160).contains(&share), "{share}");
+    assert_eq!(first, draw(1).await);
+    assert_ne!(first, draw(2).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn control_over_http() {
+    let sim = simulator(|_| ());
+    let set = |body| post("/sim/faults", &body);
+    assert_eq!(sim.respond(set(json!({"error_500": 1.0}))).await.unwrap().status(), 200);
+    assert_eq!(status(&sim).await, 500);
+    for bad in [
+        json!({"eror_500": 1.0}),
+        json!({"error_500": 1.5}),
+        json!({"slow_start": {"over_s": -1, "factor": 2}}),
+    ] {
+        let response = sim.respond(set(bad.clone())).await.unwrap();
+        assert_eq!(response.status(), 400, "{bad}");
+        let key = if bad.get("slow_start").is_some() { "slow_start.over_s" } else { "or_500" };
+        assert!(text(response).await.contains(key));
+    }
+    assert_eq!(status(&sim).await, 500, "bad faults change nothing");
+    assert_eq!(value(sim.respond(get("/sim/faults")).await.unwrap()).await["error_500"], 1.0);
+    let stats = value(sim.respond(get("/sim/stats")).await.unwrap()).await;
+    assert_eq!(stats["tenants"]["t"]["outcomes"], json!({"rejected": 2}));
+    assert_eq!(stats["tenants"]["t"]["statuses"], json!({"500": 2}));
+    assert_eq!(stats["attempts"][0]["status"], 500);
+    sim.set_faults(Faults::default()).unwrap();
+    let held = sim.respond(chat(3)).await.unwrap();
+    sim.respond(post("/sim/reset", &json!({}))).await.unwrap();
+    drop(held);
+    let stats = sim.stats();
+    assert_eq!((stats.total_attempts, stats.in_flight, stats.attempts.len()), (0, 0, 0));
+}

@@ -1,0 +1,265 @@
+//! What callers read, in virtual time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+mod support;
+
+use bytes::Bytes;
+use http::Request;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use support::{chat, events, get, post, simulator, text, value};
+use tokio::time::{Duration, Instant};
+
+#[tokio::test(start_paused = true)]
+async fn chat_stream() {
+    let sim = simulator(|_| ());
+    let body = json!({
+        "model": "sim", "stream": true, "stream_options": {"include_usage": true}, "max_completion_tokens": 3,
+        "messages": [{"role": "user", "content": "x".repeat(40)}],
+    });
+    let response = sim.respond(post("/v1/chat/completions", &body)).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
+    let events = events(&text(response).await);
+    let delta = |i: usize| &events[i]["choices"][0]["delta"];
+    assert_eq!(delta(0), &json!({"role": "assistant", "content": ""}));
+    assert_eq!(
+        [delta(1), delta(2), delta(3)].map(|d| d["content"].as_str().unwrap()),
+        ["The", " tide", " comes"]
+    );
+    assert_eq!(events[4]["choices"][0]["finish_reason"], "length");
+    assert_eq!(events[5]["choices"], json!([]));
+    assert_eq!(events[5]["usage"], json!({"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}));
+    assert_eq!(events[6], "[DONE]");
+    assert_eq!(events.len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_only_where_asked_and_stop_under_the_maximum() {
+    let sim = simulator(|_| ());
+    let body = json!({
+        "model": "sim", "stream": true, "max_tokens": 10, "sim_output_tokens": 2,
+        "messages": [{"role": "user", "content": "hi"}],
+    });
+    let events = events(&text(sim.respond(post("/v1/chat/completions", &body)).await.unwrap()).await);
+    assert!(events.iter().all(|e| e.get("usage").is_none()));
+    assert_eq!(events[3]["choices"][0]["finish_reason"], "stop");
+    assert_eq!(events.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn completions_stream() {
+    let sim = simulator(|_| ());
+    let body = json!({"model": "sim", "stream": true, "max_tokens": 2, "prompt": "hi"});
+    let events = events(&text(sim.respond(post("/v1/completions", &body)).await.unwrap()).await);
+    assert_eq!(events[0]["choices"][0]["text"], "The");
+    assert_eq!(events[0]["choices"][0]["finish_reason"], Value::Null);
+    assert_eq!(events[1]["choices"][0]["finish_reason"], "length");
+    assert_eq!(events[2], "[DONE]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_stream() {
+    let sim = simulator(|_| ());
+    let body = json!({"model": "sim", "stream": true, "max_output_tokens": 2, "input": "hi"});
+    let sse = text(sim.respond(post("/v1/responses", &body)).await.unwrap()).await;
+    let events = events(&sse);
+    let kinds: Vec<_> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
+    let part = [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ];
+    assert_eq!(kinds[..4], part);
+    assert_eq!(kinds[4..6], ["response.output_text.delta"; 2]);
+    assert_eq!(kinds.last(), Some(&"response.completed"));
+    let numbers: Vec<_> = events.iter().map(|e| e["sequence_number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
+    let last = &events.last().unwrap()["response"];
+    assert_eq!(last["output"][0]["content"][0]["text"], "The tide");
+    assert_eq!(last["usage"]["output_tokens"], 2);
+    assert!(sse.starts_with("event: response.created\ndata: ") && !sse.contains("[DONE]"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_stream() {
+    let sim = simulator(|_| ());
+    let body = json!({"model": "sim", "stream": true, "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]});
+    let sse = text(sim.respond(post("/v1/messages", &body)).await.unwrap()).await;
+    let kinds: Vec<_> = sse.lines().filter_map(|l| l.strip_prefix("event: ")).collect();
+    let all = [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ];
+    assert_eq!(kinds, all);
+    let events = events(&sse);
+    assert_eq!(events[0]["message"]["usage"], json!({"input_tokens": 1, "output_tokens": 0}));
+    assert_eq!(events[5]["delta"]["stop_reason"], "max_tokens");
+    assert_eq!(events[5]["usage"]["output_tokens"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_answers() {
+    let sim = simulator(|_| ());
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let chat = json!({"model": "sim", "max_tokens": 2, "messages": messages});
+    let answer = value(sim.respond(post("/v1/chat/completions", &chat)).await.unwrap()).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], "The tide");
+    assert_eq!(answer["usage"]["completion_tokens"], 2);
+    let anthropic = value(sim.respond(post("/v1/messages", &chat)).await.unwrap()).await;
+    assert_eq!(anthropic["content"][0]["text"], "The tide");
+    let completion = json!({"model": "sim", "max_tokens": 2, "prompt": [1, 2, 3]});
+    let completion = value(sim.respond(post("/v1/completions", &completion)).await.unwrap()).await;
+    assert_eq!(
+        (&completion["choices"][0]["text"], &completion["usage"]["prompt_tokens"]),
+        (&json!("The tide"), &json!(3))
+    );
+    let response =
+        json!({"model": "sim", "max_output_tokens": 2, "input": [{"role": "user", "content": "hi"}]});
+    let response = value(sim.respond(post("/v1/responses", &response)).await.unwrap()).await;
+    assert_eq!(response["status"], "completed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn overrides_by_header_and_time_as_the_engine_says() {
+    let sim = simulator(|c| c.default_output_tokens = 3);
+    let (start, mut request) = (Instant::now(), chat(200));
+    request.headers_mut().insert("x-sim-prompt-tokens", "100".parse().unwrap());
+    request.headers_mut().insert("x-sim-output-tokens", "2".parse().unwrap());
+    text(sim.respond(request).await.unwrap()).await;
+    let step = &sim.config().engine.step;
+    let expected = step.time(1, 100) + step.time(1, 0);
+    let took = start.elapsed();
+    // The timer counts in milliseconds.
+    assert!(took >= expected && took < expected + Duration::from_millis(2), "{took:?}, not {expected:?}");
+    let attempt = &sim.stats().attempts[0];
+    assert_eq!((attempt.prompt_tokens, attempt.output_tokens), (100, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_scale_makes_it_faster() {
+    let sim = simulator(|c| c.time_scale = 10.0);
+    let start = Instant::now();
+    text(sim.respond(chat(20)).await.unwrap()).await;
+    let step = &sim.config().engine.step;
+    let simulated = step.time(1, 2) + step.time(1, 0) * 19;
+    let took = start.elapsed();
+    // Rounding to the timer's milliseconds must not add up over the steps.
+    assert!(
+        took >= simulated / 10 && took < simulated / 10 + Duration::from_millis(2),
+        "{took:?} for {simulated:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_as_vllm_words_them() {
+    let sim = simulator(|c| c.engine.max_model_len = 100);
+    let message = |text: &str| json!([{"role": "user", "content": text}]);
+    let cases = [
+        (json!({"model": "gone", "messages": message("x")}), 404, "model"),
+        (json!({"model": "sim", "messages": message(&"x".repeat(400))}), 400, "input_tokens"),
+        (json!({"model": "sim"}), 400, "messages"),
+        (json!({"model": "sim", "messages": message("x"), "max_tokens": 0}), 400, "max_tokens"),
+        (json!({"model": "sim", "messages": message("x"), "max_tokens": -1}), 400, "max_tokens"),
+        (json!({"model": "sim", "messages": message("x"), "stream": "yes"}), 400, "stream"),
+        (json!({"model": "sim", "messages": message("x"), "n": 2}), 400, "n"),
+    ];
+    for (body, status, param) in cases {
+        let response = sim.respond(post("/v1/chat/completions", &body)).await.unwrap();
+        assert_eq!(response.status(), status, "{body}");
+        let error = value(response).await;
+        assert_eq!(
+            (&error["error"]["param"], &error["error"]["code"]),
+            (&json!(param), &json!(status)),
+            "{body}"
+        );
+    }
+    let anthropic = json!({"model": "gone", "max_tokens": 1, "messages": message("x")});
+    let error = value(sim.respond(post("/v1/messages", &anthropic)).await.unwrap()).await;
+    assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!("not_found_error")));
+    // Prompt and wish together over the length: cut silently.
+    let long = json!({"model": "sim", "messages": message(&"x".repeat(360)), "max_tokens": 50});
+    let cut = value(sim.respond(post("/v1/chat/completions", &long)).await.unwrap()).await;
+    assert_eq!(
+        (&cut["usage"]["total_tokens"], &cut["choices"][0]["finish_reason"]),
+        (&json!(100), &json!("length"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_health_and_what_is_not_there() {
+    let sim = simulator(|_| ());
+    let models = value(sim.respond(get("/v1/models")).await.unwrap()).await;
+    assert_eq!(
+        (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
+        (&json!("sim"), &json!(8192))
+    );
+    assert_eq!(sim.respond(get("/health")).await.unwrap().status(), 200);
+    assert_eq!(sim.respond(get("/v1/nothing")).await.unwrap().status(), 404);
+    assert_eq!(sim.respond(get("/v1/chat/completions")).await.unwrap().status(), 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_are_there_from_the_start_and_count() {
+    let sim = simulator(|c| c.workers = 2);
+    let read = |text: &str, series: &str| {
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix(series))
+            .unwrap_or_else(|| panic!("no {series} in\n{text}"));
+        line.trim().parse::<f64>().unwrap()
+    };
+    let label = |name: &str, engine: u8| format!(r#"vllm:{name}{{engine="{engine}",model_name="sim"}}"#);
+    let before = sim.metrics();
+    for name in
+        ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total"]
+    {
+        assert_eq!(read(&before, &label(name, 0)) + read(&before, &label(name, 1)), 0.0);
+    }
+    assert!(
+        before.contains(r#"block_size="16",engine="0",kv_cache_size_tokens="90000",num_gpu_blocks="5625""#),
+        "{before}"
+    );
+    let streams = [sim.respond(chat(5)).await.unwrap(), sim.respond(chat(5)).await.unwrap()];
+    assert_eq!(read(&sim.metrics(), &label("num_requests_running", 1)), 1.0);
+    for stream in streams {
+        text(stream).await;
+    }
+    let after = sim.metrics();
+    assert_eq!(read(&after, &label("generation_tokens_total", 0)), 5.0);
+    assert_eq!(read(&after, &label("time_to_first_token_seconds_count", 0)), 1.0);
+    assert_eq!(read(&after, &label("inter_token_latency_seconds_count", 1)), 4.0);
+    assert_eq!(read(&after, &label("request_queue_time_seconds_count", 1)), 1.0);
+    assert_eq!(read(&after, &label("num_requests_running", 0)), 0.0);
+    let text_of = text(sim.respond(get("/metrics")).await.unwrap()).await;
+    assert_eq!(text_of, after);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any bytes, on any path, get an answer.
+    #[test]
+    fn no_input_panics(path in 0usize..6, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
+        let paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/sim/faults", "/x"];
+        let shaped = json!({"model": "sim", "messages": [{"role": token, "content": [token, n]}], "prompt": [n, n],
+            "input": token, "max_tokens": n, "max_output_tokens": n, "sim_prompt_tokens": n, "stream": n % 2 == 0});
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let sim = simulator(|c| c.engine.max_model_len = 64);
+            for body in [Bytes::from(garbage), Bytes::from(shaped.to_string())] {
+                let request = Request::post(paths[path]).body(body).unwrap();
+                let response = sim.respond(request).await.unwrap();
+                assert!([200, 400, 404].contains(&response.status().as_u16()));
+                text(response).await;
+            }
+            assert_eq!(sim.stats().in_flight, 0);
+        });
+    }
+}
