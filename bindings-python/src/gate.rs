@@ -57,7 +57,8 @@ impl Gate {
     ) -> PyResult<impl Future<Output = Result<Answer, Error>> + Send + use<>> {
         let request = parts.build()?.map_err(|e| raised(py, &e))?;
         let client = self.with(py, |open| open.client.clone())?;
-        Ok(exchange(client, request))
+        let manner = parts.manner(&request);
+        Ok(exchange(client, request, manner))
     }
 }
 
@@ -106,7 +107,8 @@ impl Gate {
         self.with(py, |open| open.gate.prometheus())
     }
 
-    /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by.
+    /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by. With `raises`, only refusals
+    /// are replies; else, under an SDK that retries, every failure is.
     #[allow(clippy::too_many_arguments)]
     fn send(
         &self,
@@ -118,8 +120,9 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
+        raises: bool,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let call = self.call(port.py(), &Parts { method, url, headers, body, read, pool, context })?;
+        let call = self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, raises })?;
         Port::submit(port, call)
     }
 
@@ -135,8 +138,9 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
+        raises: bool,
     ) -> PyResult<Py<PyAny>> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context })?;
+        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, raises })?;
         Box::new(block_on(py, call)?).into_python(py)
     }
 
@@ -152,8 +156,9 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
+        raises: bool,
     ) -> PyResult<Call> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context })?;
+        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, raises })?;
         Call::start(call)
     }
 

@@ -7,10 +7,11 @@ use http::{HeaderMap, Request, Version};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use tidegate::{Client, Error, RequestBody};
+use tidegate::{Client, Error, ErrorKind, RequestBody};
 
 use crate::bridge::{Outcome, Port, Pull, Ring, block_on};
 use crate::errors;
+use crate::request::Manner;
 use crate::stream::Stream;
 
 /// What a call came to, as a worker hands it over.
@@ -22,12 +23,23 @@ pub(crate) struct Answer {
 }
 
 /// Makes the call and takes what comes with the head.
-pub(crate) async fn exchange(client: Client, request: Request<RequestBody>) -> Result<Answer, Error> {
-    let (head, body) = client.call(request).await?.into_parts();
-    let events =
-        head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+pub(crate) async fn exchange(
+    client: Client,
+    request: Request<RequestBody>,
+    manner: Manner,
+) -> Result<Answer, Error> {
+    let response = match client.call(request).await {
+        Err(error) if manner == Manner::AnswerAll || refusal(&error) => error.response(),
+        response => response?,
+    };
+    let (head, body) = response.into_parts();
+    let events = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let stream = Stream::begin(body, events).await;
     Ok(Answer { status: head.status.as_u16(), version: head.version, headers: head.headers, stream })
+}
+
+fn refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
 }
 
 impl Outcome for Result<Answer, Error> {

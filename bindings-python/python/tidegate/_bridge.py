@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate import _native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegate._native import Port
 
 # The port lives as long as its loop, on the loop: no table, no leak, no second look-up.
@@ -79,6 +81,17 @@ def abandon(port: Port, future: asyncio.Future[Any], number: int) -> None:
     if future.done() and not future.cancelled():
         with contextlib.suppress(Exception):
             future.result().close()
+
+
+async def run(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
+    """Start native work on the running loop and wait for it; cancelling drops it at once."""
+    port = current_port()
+    future, number = start(port)
+    try:
+        return await future
+    except BaseException:
+        abandon(port, future, number)
+        raise
 
 
 atexit.register(_native.stop)
