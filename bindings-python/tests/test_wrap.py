@@ -65,7 +65,10 @@ def test_an_http_client_of_ones_own(name: str, upstream: Upstream, gate: tidegat
     httpx = module(name)
     seen: list[str] = []
     http = httpx.Client(
-        event_hooks={"request": [lambda r: seen.append(r.method)], "response": [lambda r: seen.append(r.status_code)]},
+        event_hooks={
+            "request": [lambda r: seen.append(r.method)],
+            "response": [lambda r: seen.append(r.status_code)],
+        },
         headers={"x-mine": "1"},
         cookies={"c": "v"},
         params={"p": "q"},
