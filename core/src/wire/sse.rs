@@ -276,3 +276,6 @@ fn reuse(mut buffer: Vec<u8>) -> Vec<u8> {
     buffer.clear();
     buffer
 }
+
+#[cfg(test)]
+mod tests;
