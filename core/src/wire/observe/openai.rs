@@ -61,7 +61,11 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     if super::is_error(event) {
         return observer.fail(event.data, on);
     }
-    let Some(chunk) = json::parse::<Chunk>(event.data) else { return };
+    let Some(chunk) = json::parse::<Chunk>(event.data) else {
+        // Whole, but of a shape we do not know: it may have held the finish_reason. Half a chunk did not.
+        observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
+        return;
+    };
     for choice in chunk.choices.iter().flatten() {
         let index = choice.index.0.unwrap_or(0);
         if choice.delta.as_ref().is_some_and(|delta| delta.0) || choice.text.0.0 {
