@@ -14,9 +14,10 @@ mod usage;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::LazyLock;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -235,6 +236,9 @@ impl Observer {
     }
 }
 
+/// Words to look for in every chunk: building the search costs more than the search.
+type Words = LazyLock<Finder<'static>>;
+
 /// A dialect that we do not know: every event with data counts as a delta, and only errors that look like errors are believed.
 fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     if is_error(event) {
@@ -252,12 +256,13 @@ fn is_error(event: &Event<'_>) -> bool {
         error: Any<Present>,
     }
 
+    static ERROR: Words = Words::new(|| Finder::new(b"\"error\""));
+
     if event.name == b"error" {
         return true;
     }
     // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
-    memmem::find(event.data, b"\"error\"").is_some()
-        && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
+    ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
 }
 
 /// The kind of an event, in the dialects that name them: its `event` field, or where a gateway dropped that, its `type`.
