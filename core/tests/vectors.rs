@@ -177,9 +177,9 @@ fn dialect(name: &str) -> Dialect {
     .unwrap_or_else(|| panic!("no dialect {name}"))
 }
 
-/// Every way to cut a body once, and one byte at a time.
+/// Every way to cut a body once, with an empty chunk in the cut, and one byte at a time.
 fn splits(body: &[u8]) -> Vec<Vec<&[u8]>> {
-    let mut all: Vec<Vec<&[u8]>> = (0..=body.len()).map(|at| vec![&body[..at], &body[at..]]).collect();
+    let mut all: Vec<Vec<&[u8]>> = (0..=body.len()).map(|at| vec![&body[..at], &[], &body[at..]]).collect();
     all.push(body.chunks(1).collect());
     all
 }

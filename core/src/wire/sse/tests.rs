@@ -111,6 +111,8 @@ proptest! {
         let expected = oracle(&body, limit);
         prop_assert_eq!(&scan(pieces, limit), &expected);
         prop_assert_eq!(&scan(body.chunks(1), limit), &expected);
+        // Empty chunks between all others.
+        prop_assert_eq!(&scan(body.chunks(1).flat_map(|piece| [piece, b""]), limit), &expected);
     }
 
     #[test]
