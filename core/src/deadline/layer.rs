@@ -62,12 +62,14 @@ where
         let watch = self.watch.clone();
         Box::pin(async move {
             let deadline = tokio::time::Instant::from_std(call.deadline());
-            match tokio::time::timeout_at(deadline, response).await {
+            let mut response = std::pin::pin!(response);
+            match tokio::time::timeout_at(deadline, &mut response).await {
                 Ok(response) => Ok(response?.map(|body| {
                     let guarded = Guarded::new(call, body);
                     watch.over(guarded.cell());
                     ResponseBody::new(guarded)
                 })),
+                // The attempt is still there, and says whether it waited or was in flight; it goes with this future.
                 Err(_) => Err(overdue(&call)),
             }
         })
