@@ -100,6 +100,17 @@ fn the_last_admitted_is_preempted_and_recomputed_first() {
 }
 
 #[test]
+fn nobody_is_admitted_in_a_step_that_preempted() {
+    let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 17, ..config() });
+    engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
+    engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
+    let times = token_times(&run(&mut engine), 0);
+    // The sixth step evicts the other and is of one sequence (12 ms), though a chunk of it would fit; the seventh computes that chunk
+    // (30 ms); the eighth evicts it again.
+    assert_eq!(times, [28, 58, 72, 86, 100, 112, 142, 154].map(ms));
+}
+
+#[test]
 fn an_abort_in_the_middle_of_a_step_frees_at_once() {
     let mut engine = Engine::new(config());
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The post ("Per-Tenant Concurrency Caps", third of a series on vLLM on EKS) has two workers, prompts of 512 tokens, answers of 128, and
 //! three runs. The constants of [`SimConfig::post`](crate::SimConfig::post) were chosen on runs 1 (A and C alone) and 2 (B bursts, no caps). **Run 3, with caps,
-//! was not looked at**: it is a prediction, and is made elsewhere, through the real client.
+//! took no part in the choice**: it is a prediction, made elsewhere, through the real client.
 //!
 //! # Which constant came from which figure
 //!
