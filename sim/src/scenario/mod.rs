@@ -54,7 +54,7 @@
 //! - **A's p99 in run 1** (236 for 263): 120 calls, so that it is the second worst; some jitter of gateway
 //!   and network is not modelled.
 //! - The post reads its slow decode as preemption. In the model the cache is as full as there, with some 80
-//!   dozen preemptions; most of the slowness is prompts of the burst computed in the same steps (chunked
+//!   preemptions; most of the slowness is prompts of the burst computed in the same steps (chunked
 //!   prefill), 550 ms for a full step.
 
 mod arrivals;
