@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::body::Guarded;
+use super::body::{Guarded, overdue};
 use super::watch::Watch;
 use crate::body::ResponseBody;
 use crate::call::Call;
-use crate::error::{Error, ErrorKind, Reason};
+use crate::error::Error;
 
 /// Ends each call, its stream included, at its deadline; takes the slot back from a reader that stalls.
 ///
@@ -73,24 +73,5 @@ where
                 Err(_) => Err(overdue(&call)),
             }
         })
-    }
-}
-
-pub(super) fn overdue(call: &Call) -> Error {
-    let (kind, text) = if call.is_waiting() {
-        (
-            ErrorKind::Refused(Reason::Deadline),
-            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
-        )
-    } else {
-        (
-            ErrorKind::Deadline,
-            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
-        )
-    };
-    let error = Error::new(kind, text).at(call.target().name());
-    match call.last_failure() {
-        Some(last) => error.after(last),
-        None => error,
     }
 }
