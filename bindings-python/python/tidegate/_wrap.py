@@ -1,0 +1,34 @@
+"""`gate.wrap(client)`: the client a user has, with its HTTP going through the gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidegate._transport import family_of, regated
+
+if TYPE_CHECKING:
+    from tidegate import _native
+
+Client = TypeVar("Client")
+
+_SAY = (
+    "gate.wrap takes the clients of openai and anthropic; whatever else takes an http client, takes "
+    "gate.httpx_client() or gate.httpx_async_client()"
+)
+
+
+def wrap(gate: _native.Gate, client: Client) -> Client:
+    """Return a copy of the SDK's client whose http client has our transport.
+
+    `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
+    """
+    sdk: Any = client
+    http = getattr(sdk, "_client", None)
+    family = family_of(http)
+    if family is None or not hasattr(sdk, "with_options"):
+        raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SAY}")
+    ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"))
+    # Who retries must be one: two loops, one above the other, multiply.
+    retries = {"max_retries": 0} if gate.mode == "enforce" else {}
+    wrapped: Client = sdk.with_options(http_client=ours, **retries)
+    return wrapped
