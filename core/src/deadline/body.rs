@@ -11,11 +11,10 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
-use super::layer::overdue;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Reason};
 
 /// The body, where both its reader and the watch can reach it.
 pub(super) struct Cell {
@@ -97,10 +96,12 @@ impl Body for Guarded {
             return Poll::Ready(Some(Err(error)));
         }
         let Some(body) = &mut state.body else { return Poll::Ready(None) };
-        match Pin::new(body).poll_frame(cx) {
+        match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => {
+                // Once all has been read, there is nothing left to be late or to be left lying.
+                let goes_on = matches!(frame, Some(Ok(_))) && !body.is_end_stream();
                 state.unread_since = Some(clock::now());
-                let ended = if matches!(frame, Some(Ok(_))) { None } else { state.body.take() };
+                let ended = if goes_on { None } else { state.body.take() };
                 drop(state);
                 drop(ended);
                 Poll::Ready(frame)
@@ -127,5 +128,25 @@ impl Body for Guarded {
     fn size_hint(&self) -> SizeHint {
         let state = self.cell.state.lock();
         state.body.as_ref().map_or_else(SizeHint::default, ResponseBody::size_hint)
+    }
+}
+
+/// What the deadline says, to a call that waits and to one in flight.
+pub(super) fn overdue(call: &Call) -> Error {
+    let (kind, text) = if call.is_waiting() {
+        (
+            ErrorKind::Refused(Reason::Deadline),
+            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
+        )
+    } else {
+        (
+            ErrorKind::Deadline,
+            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
+        )
+    };
+    let error = Error::new(kind, text).at(call.target().name());
+    match call.last_failure() {
+        Some(last) => error.after(last),
+        None => error,
     }
 }
