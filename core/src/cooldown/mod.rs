@@ -137,6 +137,15 @@ impl Cooldown {
         }
     }
 
+    /// The phase's name for somebody who looks: a cool-down or a ramp that is over is not shown as one, though nothing has asked since.
+    pub fn shown(&self, now: Instant) -> State {
+        match self.phase {
+            Phase::Cooling { until } if until <= now => State::Probing,
+            Phase::Ramping { since, .. } if since + RAMP <= now => State::Open,
+            _ => self.state(),
+        }
+    }
+
     /// The moment before which nothing is admitted, while cooling.
     pub fn until(&self) -> Option<Instant> {
         match self.phase {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::tenants::{Line, TenantId};
+use super::ids::TenantId;
+use super::tenants::Line;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
 

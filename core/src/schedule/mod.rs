@@ -14,6 +14,7 @@
 //!
 //! Cost is in the tags from the start, and 1 for every call for now: fair queueing by calls.
 
+mod ids;
 mod lanes;
 mod pace;
 mod settings;
@@ -26,13 +27,14 @@ mod waiters;
 
 use std::time::{Duration, Instant};
 
+use ids::TenantId;
+pub use ids::WaiterId;
 use lanes::Lanes;
 use pace::{Gap, Pace};
 pub use settings::Settings;
-use tenants::{TenantId, Tenants};
+use tenants::Tenants;
 pub use ticket::{Grant, Refusal, Ticket, Verdict};
 pub use view::{TenantView, View};
-pub use waiters::WaiterId;
 use waiters::Waiters;
 
 use crate::config::OnFull;
@@ -286,7 +288,7 @@ impl<W> Scheduler<W> {
             in_flight: self.in_flight,
             peak: self.peak,
             waiting: self.waiters.len(),
-            state: self.cooldown.state(),
+            state: self.cooldown.shown(now),
             cool_for: self.cooldown.until().map(|until| until.saturating_duration_since(now)),
             gap: self.gap.total,
             up: now.saturating_duration_since(self.began),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::waiters::WaiterId;
+use super::ids::{TenantId, WaiterId};
 use crate::config::TenantConfig;
 use crate::fairness::{Account, Tag};
 
@@ -13,10 +13,6 @@ const REMEMBERED: usize = 1024;
 /// How many places are looked at for idle tenants each time a new one comes. More than one, so that forgetting keeps ahead of coming; a few,
 /// so that no call pays for the rest.
 const LOOKS: usize = 4;
-
-/// A tenant's place in the table. Valid while the tenant holds or awaits a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct TenantId(usize);
 
 /// A tenant's queue in one lane, oldest call first.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::tenants::TenantId;
+use super::ids::TenantId;
 use crate::context::Lane;
 use crate::cooldown::Epoch;
 use crate::error::Reason;
