@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import openai
 import pytest
+
 import tidegate
 from families import NAMES
 from upstream import WAIT, Exchange, Upstream, answer
