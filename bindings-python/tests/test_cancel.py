@@ -89,6 +89,24 @@ async def test_closed_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
     assert in_flight(gate) == 0
 
 
+async def test_closed_by_another_task_than_the_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    stream = await ask(client(upstream, gate), stream=True)
+    first = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in stream.response.aiter_raw():
+            first.set()
+
+    task = asyncio.create_task(read())
+    await first.wait()
+    await asyncio.sleep(0)
+    await stream.response.stream.aclose()
+    with pytest.raises(Exception, match="closed"):
+        await asyncio.wait_for(task, WAIT)
+    await closed(upstream.exchanges[0])
+
+
 async def test_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate) -> None:
     """The SDK never disconnects by itself; our finalizer does."""
     upstream.handler = stall_after(CHAT_STREAM[0])
