@@ -26,7 +26,7 @@ class Error(Exception):
     queue_position: int | None
     retryable: bool
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument an attribute
         self,
         message: str,
         *,
@@ -101,7 +101,7 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
-def from_native(  # noqa: PLR0913 - one argument a field, called by the native half only
+def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the native half only
     kind: str,
     message: str,
     reason: str | None,

@@ -35,7 +35,8 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) ->
     """Copy a client, with our transport in place of its own.
 
     A shallow copy keeps whatever the user configured, known to us or not: hooks, auth, headers, cookies (the same
-    jar), parameters, redirects, timeouts, and the class. Only what lives in the transport is ours now, and must have been the default.
+    jar), parameters, redirects, timeouts, and the class. Only what lives in the transport is ours now, and must have
+    been the default.
     """
     if client.is_closed:
         raise ValueError("this client is closed")
