@@ -1,0 +1,29 @@
+"""Tidegate: as many calls to each language model as it can take right now."""
+
+from tidegate._context import context
+from tidegate._errors import (
+    ConfigError,
+    ConnectionFailed,
+    Deadline,
+    Error,
+    Refused,
+    RequestError,
+    Timeout,
+    Truncated,
+    UnknownNameError,
+)
+from tidegate._gate import Gate
+
+__all__ = [
+    "ConfigError",
+    "ConnectionFailed",
+    "Deadline",
+    "Error",
+    "Gate",
+    "Refused",
+    "RequestError",
+    "Timeout",
+    "Truncated",
+    "UnknownNameError",
+    "context",
+]

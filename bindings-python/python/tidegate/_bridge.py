@@ -1,0 +1,86 @@
+"""The Python side of the bridge: one port per event loop, fork, exit."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tidegate import _native
+
+if TYPE_CHECKING:
+    from tidegate._native import Port
+
+# The port lives as long as its loop, on the loop: no table, no leak, no second look-up.
+_ATTRIBUTE = "_tidegate_port"
+
+
+def current_port() -> Port:
+    """Return the running loop's port, made at first use."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "Tidegate's asynchronous calls run on asyncio (anyio on asyncio and uvloop included); there is no asyncio "
+            "loop here. Under trio, use the synchronous client in a thread: trio.to_thread.run_sync(...)"
+        ) from None
+    port: Port | None = getattr(loop, _ATTRIBUTE, None)
+    if port is None or not port.usable():
+        port = _attach(loop)
+    return port
+
+
+def _attach(loop: asyncio.AbstractEventLoop) -> Port:
+    port = _watched(loop) or _awaited(loop)
+    setattr(loop, _ATTRIBUTE, port)
+    return port
+
+
+def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
+    """Let the loop watch a descriptor; it drops the callback when it is closed, which closes the port."""
+    port = _native.Port(loop.create_future, watched=True)
+    descriptor = port.fileno()
+    if descriptor is None:
+        return None
+    try:
+        loop.add_reader(descriptor, _native.Drain(port))
+    except NotImplementedError:
+        return None
+    return port
+
+
+def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
+    """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor)."""
+    port = _native.Port(loop.create_future, watched=False)
+    threading.Thread(target=_serve, args=(port, weakref.ref(loop)), name="tidegate-port", daemon=True).start()
+    return port
+
+
+def _serve(port: Port, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+    while port.wait():
+        loop = of()
+        try:
+            if loop is None:
+                break
+            loop.call_soon_threadsafe(port.drain)
+        except RuntimeError:  # The loop is closed.
+            break
+        del loop
+    port.close()
+
+
+def abandon(port: Port, future: asyncio.Future[Any], number: int) -> None:
+    """Give up a call whose coroutine was cancelled, wherever it stands: under way, or answered a moment ago."""
+    port.cancel(number)
+    if future.done() and not future.cancelled():
+        with contextlib.suppress(Exception):
+            future.result().close()
+
+
+atexit.register(_native.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_native.after_fork_in_child)

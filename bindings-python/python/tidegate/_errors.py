@@ -1,0 +1,130 @@
+"""One small family of errors. What went wrong is in the attributes; the text is for people."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What the gate itself hands up. A provider's own error response is not one of these.
+
+    Attributes:
+        kind: the stable name of what went wrong (`refused`, `deadline`, `connect`, ...).
+        reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`,
+            `draining`, `deadlock`); None unless `kind` is `refused`.
+        target: the target or tool it happened at, where one is known.
+        status: the HTTP status that says the same.
+        retry_after: seconds until it is worth coming back; None where nobody knows.
+        queue_position: how many calls stood ahead of this one; None where it did not queue.
+        retryable: whether the same call may succeed later, unchanged.
+
+    """
+
+    kind: str
+    reason: str | None
+    target: str | None
+    status: int
+    retry_after: float | None
+    queue_position: int | None
+    retryable: bool
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        reason: str | None = None,
+        target: str | None = None,
+        status: int = 500,
+        retry_after: float | None = None,
+        queue_position: int | None = None,
+        retryable: bool = False,
+    ) -> None:
+        """Keep every part as an attribute."""
+        super().__init__(message)
+        self.kind = kind
+        self.reason = reason
+        self.target = target
+        self.status = status
+        self.retry_after = retry_after
+        self.queue_position = queue_position
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes whole."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+class ConfigError(Error, ValueError):
+    """The configuration is malformed or impossible; the message names the key and the nearest valid one."""
+
+
+class UnknownNameError(Error, LookupError):
+    """A tool or target of that name is not configured."""
+
+
+class Refused(Error):  # noqa: N818 - the word users and metrics have for it
+    """Admission said no: see `reason`, `queue_position` and `retry_after`."""
+
+
+class Deadline(Error, TimeoutError):  # noqa: N818
+    """The whole call's deadline passed after it was admitted."""
+
+
+class Timeout(Error, TimeoutError):  # noqa: N818
+    """No first token, or silence between chunks, for longer than allowed; or no connection in time."""
+
+
+class ConnectionFailed(Error, ConnectionError):  # noqa: N818
+    """No connection could be made, or it broke."""
+
+
+class Truncated(ConnectionFailed):
+    """The response ended without the provider's terminal event, or shorter than it said."""
+
+
+class RequestError(Error, ValueError):
+    """The request cannot be sent as it is: a malformed URL, an unsupported scheme."""
+
+
+_CLASSES: dict[str, type[Error]] = {
+    "config": ConfigError,
+    "unknown": UnknownNameError,
+    "refused": Refused,
+    "deadline": Deadline,
+    "first_token_timeout": Timeout,
+    "idle_timeout": Timeout,
+    "connect_timeout": Timeout,
+    "reader_stalled": ConnectionFailed,
+    "connect": ConnectionFailed,
+    "transport": ConnectionFailed,
+    "truncated": Truncated,
+    "request": RequestError,
+}
+
+
+def from_native(  # noqa: PLR0913 - one argument a field, called by the native half only
+    kind: str,
+    message: str,
+    reason: str | None,
+    target: str | None,
+    status: int,
+    retry_after: float | None,
+    queue_position: int | None,
+    retryable: bool,
+) -> Error:
+    """Make the exception of that kind."""
+    return _CLASSES.get(kind, Error)(
+        message,
+        kind=kind,
+        reason=reason,
+        target=target,
+        status=status,
+        retry_after=retry_after,
+        queue_position=queue_position,
+        retryable=retryable,
+    )
+
+
+def _again(cls: type[Error], args: tuple[str], state: dict[str, object]) -> Error:
+    error = cls(args[0], kind="")
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,104 @@
+"""The asynchronous transport. Everything here is on the hot path: one crossing a call, one a chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate._bridge import abandon, current_port
+from tidegate._context import current
+from tidegate._errors import Error
+from tidegate._native import Reply
+
+if TYPE_CHECKING:
+    from tidegate import _native
+    from tidegate._transport.family import Family
+
+_NO_LIMITS: dict[str, float | None] = {}
+
+
+class AsyncGateTransport:
+    """An `AsyncBaseTransport` whose calls go through a gate. Usable from any number of event loops and threads."""
+
+    def __init__(self, gate: _native.Gate, family: Family, under_sdk: bool) -> None:
+        """Build on the family's base class (see `Family`)."""
+        self._gate = gate
+        self._family = family
+        self._under_sdk = under_sdk
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send one request; return when the head is known."""
+        family = self._family
+        try:
+            body = request.content
+        except family.not_read:
+            return await self._upload(request)
+        return await self._exchange(request, body)
+
+    async def _exchange(self, request: Any, body: Any) -> Any:
+        port = current_port()
+        limits = request.extensions.get("timeout", _NO_LIMITS)
+        future, number = self._gate.send(
+            port,
+            request.method,
+            str(request.url),
+            request.headers.raw,
+            body,
+            limits.get("read"),
+            limits.get("pool"),
+            current.get(),
+        )
+        try:
+            reply = await future
+        except BaseException:
+            abandon(port, future, number)
+            raise
+        family = self._family
+        if type(reply) is not Reply:
+            raise family.exception(reply, request)
+        return family.response(
+            status_code=reply.status,
+            headers=reply.headers(),
+            stream=family.async_byte_stream(reply, port, request, family),
+            extensions={"http_version": reply.http_version},
+        )
+
+    async def aclose(self) -> None:
+        """Do nothing: connections are the gate's, and outlive any one client."""
+
+
+class AsyncByteStream:
+    """A response's body: raw bytes, one chunk a pull. Closing it, or losing it, ends the exchange at once."""
+
+    def __init__(self, reply: Reply, port: _native.Port, request: Any, family: Family) -> None:
+        """Own the reply: when this goes, the reply goes."""
+        self._reply = reply
+        self._port = port
+        self._request = request
+        self._family = family
+
+    def __aiter__(self) -> AsyncByteStream:
+        """Return itself: a response is read once."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next chunk."""
+        pulled = self._reply.pull(self._port)
+        if type(pulled) is bytes:
+            return pulled
+        if pulled is None:
+            raise StopAsyncIteration
+        if not isinstance(pulled, Error):
+            try:
+                pulled = await pulled
+            except BaseException:
+                self._reply.close(self._port)
+                raise
+            if type(pulled) is bytes:
+                return pulled
+            if pulled is None:
+                raise StopAsyncIteration
+        raise self._family.exception(pulled, self._request)
+
+    async def aclose(self) -> None:
+        """End the exchange now."""
+        self._reply.close(self._port)

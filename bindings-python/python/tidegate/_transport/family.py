@@ -1,0 +1,91 @@
+"""`httpx` and `httpx2` are two packages with one shape. Neither is needed until a client of it shows up."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate._transport.asynchronous import AsyncByteStream, AsyncGateTransport
+from tidegate._transport.synchronous import ByteStream, GateTransport
+
+if TYPE_CHECKING:
+    from tidegate import _native
+    from tidegate._errors import Error
+
+Name = Literal["httpx", "httpx2"]
+
+# What an httpx client raises for each kind of failure of ours. What is not here is raised as it is.
+_RAISED = {
+    "refused": "PoolTimeout",
+    "deadline": "ReadTimeout",
+    "first_token_timeout": "ReadTimeout",
+    "idle_timeout": "ReadTimeout",
+    "reader_stalled": "ReadError",
+    "connect": "ConnectError",
+    "connect_timeout": "ConnectTimeout",
+    "transport": "ReadError",
+    "truncated": "RemoteProtocolError",
+    "request": "LocalProtocolError",
+}
+
+
+class Family:
+    """One of the two packages, with our transports built on its base classes."""
+
+    def __init__(self, name: str) -> None:
+        """Import the package and build the classes."""
+        self.name = name
+        self.module: Any = importlib.import_module(name)
+        self.response: Any = self.module.Response
+        self.not_read: type[Exception] = self.module.RequestNotRead
+        self.byte_stream: Any = _on(ByteStream, self.module.SyncByteStream)
+        self.async_byte_stream: Any = _on(AsyncByteStream, self.module.AsyncByteStream)
+        self._transport: Any = _on(GateTransport, self.module.BaseTransport)
+        self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
+
+    def transport(self, gate: _native.Gate, *, under_sdk: bool) -> Any:
+        """Make a synchronous transport over the gate."""
+        return self._transport(gate, self, under_sdk)
+
+    def async_transport(self, gate: _native.Gate, *, under_sdk: bool) -> Any:
+        """Make an asynchronous transport over the gate."""
+        return self._async_transport(gate, self, under_sdk)
+
+    def exception(self, error: Error, request: Any) -> Exception:
+        """Return what this family's users expect for that failure, with ours as its cause."""
+        name = _RAISED.get(error.kind)
+        if name is None:
+            return error
+        raised: Exception = getattr(self.module, name)(str(error), request=request)
+        raised.__cause__ = error
+        return raised
+
+
+def _on(ours: type, base: type) -> type:
+    """Put our class on a family's base class, which is known only now."""
+    return type(ours.__name__, (ours, base), {"__module__": ours.__module__, "__doc__": ours.__doc__})
+
+
+@functools.cache
+def family_named(name: str) -> Family:
+    """Return the family of that name; ImportError where it is not installed."""
+    return Family(name)
+
+
+def family_of(client: object) -> Family | None:
+    """Return the family an httpx client belongs to, or None for any other object."""
+    for cls in type(client).__mro__:
+        name = cls.__module__.partition(".")[0]
+        if name in ("httpx", "httpx2"):
+            return family_named(name)
+    return None
+
+
+def preferred_family() -> Family:
+    """Return `httpx2` where it is installed, else `httpx`."""
+    for name in ("httpx2", "httpx"):
+        if importlib.util.find_spec(name) is not None:
+            return family_named(name)
+    raise ImportError("this needs httpx2 or httpx: pip install httpx2")

@@ -1,0 +1,81 @@
+"""The synchronous transport: the calling thread waits without the GIL, and hears signals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate._context import current
+from tidegate._native import Reply
+
+if TYPE_CHECKING:
+    from tidegate import _native
+    from tidegate._transport.family import Family
+
+_NO_LIMITS: dict[str, float | None] = {}
+
+
+class GateTransport:
+    """A `BaseTransport` whose calls go through a gate. Usable from any number of threads."""
+
+    def __init__(self, gate: _native.Gate, family: Family, under_sdk: bool) -> None:
+        """Build on the family's base class (see `Family`)."""
+        self._gate = gate
+        self._family = family
+        self._under_sdk = under_sdk
+
+    def handle_request(self, request: Any) -> Any:
+        """Send one request; return when the head is known."""
+        family = self._family
+        body = request.content
+        limits = request.extensions.get("timeout", _NO_LIMITS)
+        reply = self._gate.send_blocking(
+            request.method,
+            str(request.url),
+            request.headers.raw,
+            body,
+            limits.get("read"),
+            limits.get("pool"),
+            current.get(),
+        )
+        if type(reply) is not Reply:
+            raise family.exception(reply, request)
+        return family.response(
+            status_code=reply.status,
+            headers=reply.headers(),
+            stream=family.byte_stream(reply, request, family),
+            extensions={"http_version": reply.http_version},
+        )
+
+    def close(self) -> None:
+        """Do nothing: connections are the gate's, and outlive any one client."""
+
+
+class ByteStream:
+    """A response's body: raw bytes, one chunk a pull. Closing it, or losing it, ends the exchange at once."""
+
+    def __init__(self, reply: Reply, request: Any, family: Family) -> None:
+        """Own the reply: when this goes, the reply goes."""
+        self._reply = reply
+        self._request = request
+        self._family = family
+
+    def __iter__(self) -> ByteStream:
+        """Return itself: a response is read once."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next chunk."""
+        try:
+            pulled = self._reply.pull_blocking()
+        except BaseException:
+            self._reply.close(None)
+            raise
+        if type(pulled) is bytes:
+            return pulled
+        if pulled is None:
+            raise StopIteration
+        raise self._family.exception(pulled, self._request)
+
+    def close(self) -> None:
+        """End the exchange now."""
+        self._reply.close(None)

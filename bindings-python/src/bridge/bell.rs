@@ -1,0 +1,148 @@
+//! What wakes an event loop: a descriptor it watches, or, where it cannot watch one, a thread that waits.
+
+use std::io;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Rung by workers, heard by one event loop.
+pub(super) enum Bell {
+    /// The loop watches the descriptor (`add_reader`).
+    #[cfg(unix)]
+    Watched(Descriptor),
+    /// A helper thread waits and calls `call_soon_threadsafe`: for loops without `add_reader` (Windows' proactor).
+    Awaited { rung: Mutex<bool>, heard: Condvar },
+}
+
+impl Bell {
+    /// A bell that a loop can watch, where the platform has one.
+    #[cfg(unix)]
+    pub(super) fn watched() -> io::Result<Self> {
+        Descriptor::open().map(Self::Watched)
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn watched() -> io::Result<Self> {
+        Ok(Self::awaited())
+    }
+
+    pub(super) fn awaited() -> Self {
+        Self::Awaited { rung: Mutex::new(false), heard: Condvar::new() }
+    }
+
+    /// The descriptor to watch, if it is that kind.
+    pub(super) fn fileno(&self) -> Option<i32> {
+        match self {
+            #[cfg(unix)]
+            Self::Watched(descriptor) => Some(descriptor.fileno()),
+            Self::Awaited { .. } => None,
+        }
+    }
+
+    /// Never blocks: a bell that was rung and not yet heard stays rung.
+    pub(super) fn ring(&self) {
+        match self {
+            #[cfg(unix)]
+            Self::Watched(descriptor) => descriptor.ring(),
+            Self::Awaited { rung, heard } => {
+                *rung.lock() = true;
+                heard.notify_one();
+            }
+        }
+    }
+
+    /// Silences the descriptor. Never blocks.
+    pub(super) fn silence(&self) {
+        match self {
+            #[cfg(unix)]
+            Self::Watched(descriptor) => descriptor.silence(),
+            Self::Awaited { .. } => {}
+        }
+    }
+
+    /// Blocks until rung. A watched bell does not wait: its loop does.
+    pub(super) fn wait(&self) {
+        match self {
+            #[cfg(unix)]
+            Self::Watched(_) => {}
+            Self::Awaited { rung, heard } => {
+                let mut rung = rung.lock();
+                while !*rung {
+                    heard.wait(&mut rung);
+                }
+                *rung = false;
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+pub(super) use self::descriptor::Descriptor;
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+mod descriptor {
+    use std::io;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    /// An eventfd: one descriptor, one counter.
+    pub(in super::super) struct Descriptor(OwnedFd);
+
+    impl Descriptor {
+        pub(super) fn open() -> io::Result<Self> {
+            Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        }
+
+        pub(super) fn fileno(&self) -> i32 {
+            self.0.as_raw_fd()
+        }
+
+        pub(super) fn ring(&self) {
+            // Full means rung already; the descriptor is ours, so nothing else can go wrong.
+            let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        }
+
+        pub(super) fn silence(&self) {
+            let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        }
+    }
+}
+
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android", target_os = "freebsd"))))]
+mod descriptor {
+    use std::io;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use rustix::fs::{OFlags, fcntl_setfl};
+    use rustix::io::{FdFlags, fcntl_setfd};
+
+    /// A pipe, where there is no eventfd.
+    pub(in super::super) struct Descriptor {
+        reader: OwnedFd,
+        writer: OwnedFd,
+    }
+
+    impl Descriptor {
+        pub(super) fn open() -> io::Result<Self> {
+            let (reader, writer) = rustix::pipe::pipe()?;
+            for end in [&reader, &writer] {
+                fcntl_setfd(end, FdFlags::CLOEXEC)?;
+                fcntl_setfl(end, OFlags::NONBLOCK)?;
+            }
+            Ok(Self { reader, writer })
+        }
+
+        pub(super) fn fileno(&self) -> i32 {
+            self.reader.as_raw_fd()
+        }
+
+        pub(super) fn ring(&self) {
+            // Full means rung already.
+            let _ = rustix::io::write(&self.writer, &[1]);
+        }
+
+        pub(super) fn silence(&self) {
+            let _ = rustix::io::read(&self.reader, &mut [0u8; 64]);
+        }
+    }
+}

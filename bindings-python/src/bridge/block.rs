@@ -1,0 +1,43 @@
+//! Waiting without the GIL, for synchronous callers.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use super::runtime::{self, Blocked};
+
+/// How often a blocked thread looks up for signals and for the end of the process.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Runs the future on this thread, detached from the interpreter.
+///
+/// A signal handler that raises (Ctrl-C) ends it: the future is dropped and the exception comes out.
+pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let runtime = runtime::handle()?;
+    let _blocked = Blocked::enter();
+    // Declared before the future, so that it is dropped inside the runtime.
+    let _context = runtime.enter();
+    let mut future = pin!(future);
+    loop {
+        let waited = {
+            let (runtime, future) = (&runtime, &mut future);
+            py.detach(move || {
+                runtime.block_on(async move { tokio::time::timeout(TICK, future.as_mut()).await })
+            })
+        };
+        if let Ok(output) = waited {
+            return Ok(output);
+        }
+        py.check_signals()?;
+        if runtime::stopped() {
+            return Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting"));
+        }
+    }
+}

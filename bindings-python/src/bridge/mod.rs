@@ -1,0 +1,19 @@
+//! The bridge between tokio's workers and Python's event loops.
+//!
+//! Promises: workers never take the GIL and never touch a Python object; what they finish goes into a queue per event loop and the loop is
+//! woken once for a batch; cancelling the Python side drops the Rust side at once, and a result that arrives later is dropped where it
+//! arrives; a forked child gets a runtime of its own and leaves its parent's alone; the process can exit at any moment.
+
+mod bell;
+mod block;
+mod held;
+mod port;
+mod queue;
+mod ring;
+pub(crate) mod runtime;
+
+pub(crate) use block::block_on;
+pub(crate) use held::Held;
+pub(crate) use port::{Drain, Port};
+pub(crate) use queue::Outcome;
+pub(crate) use ring::{Pull, Pulled, Ring};

@@ -1,0 +1,73 @@
+//! `tidegate.context(...)`, resolved: who calls, how urgently, until when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tidegate::Lane;
+use tokio::time::Instant;
+
+/// An immutable context; a nested one inherits what it does not set, and the earlier deadline holds.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct Context(pub(crate) tidegate::Context);
+
+#[pymethods]
+impl Context {
+    #[new]
+    #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None))]
+    fn new(
+        outer: Option<&Bound<'_, Self>>,
+        tenant: Option<&str>,
+        lane: Option<&str>,
+        deadline: Option<f64>,
+    ) -> PyResult<Self> {
+        let mut context = outer.map(|outer| outer.get().0.clone()).unwrap_or_default();
+        if let Some(tenant) = tenant {
+            context.tenant = Some(Arc::from(tenant));
+        }
+        if let Some(lane) = lane {
+            context.lane = Lane::parse(lane).ok_or_else(|| unknown_lane(lane))?;
+        }
+        if let Some(seconds) = deadline {
+            let at = moment(seconds)?;
+            context.deadline = Some(context.deadline.map_or(at, |outer| outer.min(at)));
+        }
+        Ok(Self(context))
+    }
+
+    #[getter]
+    fn tenant(&self) -> Option<&str> {
+        self.0.tenant.as_deref()
+    }
+
+    #[getter]
+    fn lane(&self) -> &'static str {
+        self.0.lane.as_str()
+    }
+
+    /// Seconds until the deadline, 0 once it has passed; None without one.
+    #[getter]
+    fn remaining(&self) -> Option<f64> {
+        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
+    }
+}
+
+/// The caller's context, or the default one.
+pub(crate) fn resolve(context: Option<&Bound<'_, Context>>) -> tidegate::Context {
+    context.map(|context| context.get().0.clone()).unwrap_or_default()
+}
+
+fn moment(seconds: f64) -> PyResult<Instant> {
+    let wait = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
+    wait.and_then(|wait| Instant::now().checked_add(wait)).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "deadline: {seconds} is no number of seconds from now; give one above 0"
+        ))
+    })
+}
+
+fn unknown_lane(lane: &str) -> PyErr {
+    let known: Vec<_> = Lane::ALL.iter().map(|lane| lane.as_str()).collect();
+    PyValueError::new_err(format!("lane: {lane:?} is none of {}", known.join(", ")))
+}

@@ -1,0 +1,38 @@
+//! The gate's errors as Python exceptions. Python maps the kind, never the text.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tidegate::{Error, ErrorKind};
+
+/// The exception that says the same, as an object: `tidegate.Error` or the subclass of its kind.
+pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
+    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let make = MAKE.import(py, "tidegate._errors", "from_native")?;
+    let made = make.call1((
+        error.kind().as_str(),
+        error.to_string(),
+        error.reason().map(|reason| reason.as_str()),
+        error.target(),
+        error.status().as_u16(),
+        error.come_back().map(|after| after.as_secs_f64()),
+        error.position(),
+        error.retryable(),
+    ))?;
+    Ok(made.unbind())
+}
+
+/// The same, to be raised.
+pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    match instance(py, error) {
+        Ok(exception) => PyErr::from_value(exception.into_bound(py)),
+        Err(failed) => failed,
+    }
+}
+
+/// What is left of a response in the child of a fork.
+pub(crate) fn forked() -> Error {
+    Error::new(
+        ErrorKind::Transport,
+        "this response belongs to the parent process: it cannot be read after a fork",
+    )
+}

@@ -1,0 +1,31 @@
+//! The native half of the Python package: a bridge between asyncio and tokio, and the core behind it.
+//!
+//! What is Python's and what is native: Python knows httpx, the SDKs and their exceptions; native code knows bytes, headers and the core.
+//! They meet in one crossing a call and one a chunk.
+
+mod bridge;
+mod context;
+mod errors;
+mod gate;
+mod reply;
+mod request;
+mod stream;
+mod upload;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::bridge::runtime::{after_fork_in_child, stop};
+    #[pymodule_export]
+    use crate::bridge::{Drain, Port};
+    #[pymodule_export]
+    use crate::context::Context;
+    #[pymodule_export]
+    use crate::gate::Gate;
+    #[pymodule_export]
+    use crate::reply::Reply;
+    #[pymodule_export]
+    use crate::upload::Upload;
+}

@@ -1,0 +1,106 @@
+//! A response: its head in one crossing, its body pulled.
+
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, Version};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use tidegate::{Client, Error, RequestBody};
+
+use crate::bridge::{Outcome, Port, Pull, Ring, block_on};
+use crate::errors;
+use crate::stream::Stream;
+
+/// What a call came to, as a worker hands it over.
+pub(crate) struct Answer {
+    status: u16,
+    version: Version,
+    headers: HeaderMap,
+    stream: Stream,
+}
+
+/// Makes the call and takes what comes with the head.
+pub(crate) async fn exchange(client: Client, request: Request<RequestBody>) -> Result<Answer, Error> {
+    let (head, body) = client.call(request).await?.into_parts();
+    let events =
+        head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    let stream = Stream::begin(body, events).await;
+    Ok(Answer { status: head.status.as_u16(), version: head.version, headers: head.headers, stream })
+}
+
+impl Outcome for Result<Answer, Error> {
+    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match *self {
+            Ok(answer) => Ok(Py::new(py, Reply::new(answer))?.into_any()),
+            Err(error) => errors::instance(py, &error),
+        }
+    }
+}
+
+/// A response. Dropping it, wherever that happens, ends the exchange: the finalizer of streams that nobody closed.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct Reply {
+    #[pyo3(get)]
+    status: u16,
+    version: Version,
+    headers: HeaderMap,
+    stream: Arc<Stream>,
+    ring: Mutex<Option<Arc<Ring>>>,
+}
+
+impl Reply {
+    fn new(answer: Answer) -> Self {
+        let Answer { status, version, headers, stream } = answer;
+        Self { status, version, headers, stream: Arc::new(stream), ring: Mutex::default() }
+    }
+}
+
+#[pymethods]
+impl Reply {
+    /// The headers in order, names in lower case: `[(name, value), ...]`, as bytes.
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for (name, value) in &self.headers {
+            let pair = [PyBytes::new(py, name.as_str().as_bytes()), PyBytes::new(py, value.as_bytes())];
+            list.append(PyTuple::new(py, pair)?)?;
+        }
+        Ok(list)
+    }
+
+    /// As httpx says it in `extensions["http_version"]`.
+    #[getter]
+    fn http_version(&self) -> &'static [u8] {
+        match self.version {
+            Version::HTTP_2 => b"HTTP/2",
+            Version::HTTP_10 => b"HTTP/1.0",
+            _ => b"HTTP/1.1",
+        }
+    }
+
+    /// The next chunk: bytes, None at the end, or an error; or an asyncio future of one of these.
+    fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
+        let ring = {
+            let mut ring = self.ring.lock();
+            let current = port.get().ring(ring.take());
+            ring.insert(current).clone()
+        };
+        port.get().pull(py, ring, self.stream.clone())
+    }
+
+    /// The next chunk, waited for: bytes, None at the end, or an error.
+    fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let stream = &self.stream;
+        let pulled = block_on(py, stream.next())?;
+        stream.to_python(py, pulled)
+    }
+
+    /// Ends the exchange now and gives the slot back. Idempotent.
+    fn close(&self, port: Option<&Bound<'_, Port>>) {
+        if let (Some(port), Some(ring)) = (port, self.ring.lock().take()) {
+            port.get().forget(&ring);
+        }
+        self.stream.close();
+    }
+}

@@ -1,0 +1,103 @@
+//! From the parts that an httpx transport has to the request that the core takes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Uri};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use tidegate::{Error, ErrorKind, RequestBody, Timeouts};
+
+use crate::context::{Context, resolve};
+use crate::upload::Upload;
+
+/// One call's arguments, as Python hands them over.
+pub(crate) struct Parts<'a, 'py> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a str,
+    pub(crate) headers: &'a Bound<'py, PyList>,
+    pub(crate) body: &'a Bound<'py, PyAny>,
+    pub(crate) read: Option<f64>,
+    pub(crate) pool: Option<f64>,
+    pub(crate) context: Option<&'a Bound<'py, Context>>,
+}
+
+impl Parts<'_, '_> {
+    /// The request; or why it cannot be sent as it is.
+    pub(crate) fn build(&self) -> PyResult<Result<Request<RequestBody>, Error>> {
+        let body = body(self.body)?;
+        let headers = match headers(self.headers)? {
+            Ok(headers) => headers,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(self.assemble(headers, body))
+    }
+
+    fn assemble(&self, mut headers: HeaderMap, body: RequestBody) -> Result<Request<RequestBody>, Error> {
+        let uri: Uri = self.url.parse().map_err(|e| malformed("URL", &e))?;
+        let method = Method::from_bytes(self.method.as_bytes()).map_err(|e| malformed("method", &e))?;
+        // HTTP/2 has no Host header; where it only repeats the URL, the URL says it. A different one is the caller's wish.
+        if let (Some(host), Some(authority)) = (headers.get(HOST), uri.authority())
+            && host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+        {
+            headers.remove(HOST);
+        }
+        // Of this hop: the transport below has its own.
+        headers.remove(CONNECTION);
+        headers.remove(TRANSFER_ENCODING);
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        request.extensions_mut().insert(Timeouts { read: seconds(self.read), pool: seconds(self.pool) });
+        request.extensions_mut().insert(resolve(self.context));
+        Ok(request)
+    }
+}
+
+fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
+    let mut headers = HeaderMap::with_capacity(list.len());
+    for pair in list.iter() {
+        let pair = pair.cast::<PyTuple>()?;
+        let (name, value) = (pair.get_borrowed_item(0)?, pair.get_borrowed_item(1)?);
+        let name = HeaderName::from_bytes(name.cast::<PyBytes>()?.as_bytes());
+        let value = HeaderValue::from_bytes(value.cast::<PyBytes>()?.as_bytes());
+        match (name, value) {
+            (Ok(name), Ok(value)) => {
+                headers.append(name, value);
+            }
+            (Err(e), _) => return Ok(Err(malformed("header name", &e))),
+            // Without the value: it may be a credential.
+            (Ok(name), Err(_)) => {
+                return Ok(Err(Error::new(
+                    ErrorKind::Request,
+                    format!("the value of header {name} is malformed"),
+                )));
+            }
+        }
+    }
+    Ok(Ok(headers))
+}
+
+fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
+    if let Ok(upload) = body.cast::<Upload>() {
+        return upload.get().body();
+    }
+    let bytes = body.cast::<PyBytes>()?.as_bytes();
+    Ok(Bytes::copy_from_slice(bytes).into())
+}
+
+fn malformed(what: &str, why: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Request, format!("the {what} is malformed: {why}"))
+}
+
+/// httpx's `None` and infinity mean no limit.
+fn seconds(seconds: Option<f64>) -> Option<Duration> {
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok())
+}
+
+/// Whether an SDK that retries by itself made the request (openai, anthropic and their kin say so in their headers).
+pub(crate) fn from_sdk(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-stainless-retry-count") || headers.contains_key("x-stainless-lang")
+}

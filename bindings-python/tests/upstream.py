@@ -1,0 +1,204 @@
+"""A scripted HTTP/1.1 server on loopback, in a thread of its own: what tests put upstream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+WAIT = 30.0  # The longest a test waits for an event before it fails; nothing depends on its length.
+
+
+@dataclass
+class Exchange:
+    """One request, and what became of its connection."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    writer: asyncio.StreamWriter
+    reader: asyncio.StreamReader
+    body: bytes = b""
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def json(self) -> Any:
+        """Return the request's body."""
+        return json.loads(self.body)
+
+    async def head(self, status: int = 200, **headers: str) -> None:
+        """Send the response's head."""
+        lines = [f"HTTP/1.1 {status} Scripted"] + [f"{k.replace('_', '-')}: {v}" for k, v in headers.items()]
+        self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        await self.writer.drain()
+
+    async def chunk(self, data: bytes) -> None:
+        """Send one chunk of a chunked body; an empty one ends it."""
+        self.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+        await self.writer.drain()
+
+    async def gone(self) -> None:
+        """Wait until the client closes the connection."""
+        try:
+            while await self.reader.read(65536):
+                pass
+        except ConnectionError:
+            pass
+        self.closed.set()
+
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+
+class Upstream:
+    """The server. Set `handler`; look at `exchanges`."""
+
+    def __init__(self) -> None:
+        self.handler: Handler = answer({})
+        self.exchanges: list[Exchange] = []
+        self._seen = threading.Condition()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
+
+    def __enter__(self) -> Upstream:
+        self._thread.start()
+        assert self._ready.wait(WAIT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """The address, without a trailing slash."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def wait_for(self, count: int) -> Exchange:
+        """Wait until so many requests came in; return the last of them."""
+        with self._seen:
+            assert self._seen.wait_for(lambda: len(self.exchanges) >= count, WAIT)
+            return self.exchanges[count - 1]
+
+    def event(self) -> asyncio.Event:
+        """Return an event of the server's loop."""
+        return asyncio.Event()
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Run a function on the server's loop."""
+        self._loop.call_soon_threadsafe(function, *args)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
+            try:
+                await self._connection(reader, writer)
+            except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                pass
+            finally:
+                tasks.discard(task)
+                writer.close()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=2048)
+        self._port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+            method, path, _ = first.split(" ")
+            headers = dict(line.split(": ", 1) for line in lines)
+            exchange = Exchange(method, path, {k.lower(): v for k, v in headers.items()}, writer, reader)
+            if exchange.headers.get("transfer-encoding") == "chunked":
+                while size := int(await reader.readuntil(b"\r\n"), 16):
+                    exchange.body += (await reader.readexactly(size + 2))[:-2]
+                await reader.readexactly(2)
+            else:
+                exchange.body = await reader.readexactly(int(exchange.headers.get("content-length", 0)))
+            with self._seen:
+                self.exchanges.append(exchange)
+                self._seen.notify_all()
+            await self.handler(exchange)
+            if exchange.closed.is_set() or writer.is_closing():
+                return
+
+
+def answer(body: Any, status: int = 200, **headers: str) -> Handler:
+    """Answer with JSON."""
+
+    async def handler(exchange: Exchange) -> None:
+        data = json.dumps(body).encode()
+        await exchange.head(status, content_type="application/json", content_length=str(len(data)), **headers)
+        exchange.writer.write(data)
+
+    return handler
+
+
+def events(*lines: Any, **headers: str) -> Handler:
+    """Answer with server-sent events, each a chunk of its own, and end properly."""
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(content_type="text/event-stream", transfer_encoding="chunked", **headers)
+        for line in lines:
+            await exchange.chunk(event(line))
+        await exchange.chunk(b"")
+
+    return handler
+
+
+def event(line: Any) -> bytes:
+    """Return one event: a string as it is, a pair as (event, data), anything else as JSON data."""
+    if isinstance(line, tuple):
+        name, data = line
+        return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+    return f"data: {line if isinstance(line, str) else json.dumps(line)}\n\n".encode()
+
+
+async def never(exchange: Exchange) -> None:
+    """Say nothing until the client goes away."""
+    await exchange.gone()
+
+
+def stall_after(*lines: Any) -> Handler:
+    """Send these events, then say nothing until the client goes away."""
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
+        for line in lines:
+            await exchange.chunk(event(line))
+        await exchange.gone()
+
+    return handler
+
+
+async def hang_up(exchange: Exchange) -> None:
+    """Close without an answer."""
+    exchange.writer.close()
+
+
+def truncate(body: bytes, announced: int) -> Handler:
+    """Announce more bytes than are sent, then close."""
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(content_type="application/json", content_length=str(announced))
+        exchange.writer.write(body)
+        await exchange.writer.drain()
+        exchange.writer.close()
+
+    return handler
