@@ -31,23 +31,24 @@ fn told(config: &Config) -> String {
         Mode::Off => "off",
     };
     let mut text = format!("mode {mode}\n");
-    for target in config.targets.iter().chain([&config.default_target]) {
-        text += &told_target(target, std::ptr::eq(target, &config.default_target));
+    for target in &config.targets {
+        text += &told_target(&heading(target), target);
     }
+    text += &told_target("any other target (one for each origin, credential and model)", &config.default_target);
     for (name, tool) in &config.tools {
         text += &told_tool(name, tool);
     }
     text
 }
 
-fn told_target(target: &TargetConfig, default: bool) -> String {
-    let mut text = if default {
-        "any other target (one for each origin, credential and model)\n".to_owned()
-    } else {
-        let of = |words: &[String], all: &str| if words.is_empty() { all.to_owned() } else { words.join(", ") };
-        let (urls, models) = (&target.matches.urls, &target.matches.models);
-        format!("target {}: {} at {}\n", target.name, of(models, "every model"), of(urls, "every URL"))
-    };
+fn heading(target: &TargetConfig) -> String {
+    let of = |words: &[String], all: &str| if words.is_empty() { all.to_owned() } else { words.join(", ") };
+    let (urls, models) = (&target.matches.urls, &target.matches.models);
+    format!("target {}: {} at {}", target.name, of(models, "every model"), of(urls, "every URL"))
+}
+
+fn told_target(heading: &str, target: &TargetConfig) -> String {
+    let mut text = format!("{heading}\n");
     let waiting = waiting(target.on_full, target.queue, target.wait);
     let _ = writeln!(text, "  cap {}; {waiting}; deadline {}", target.cap, time(target.deadline));
     let retry = &target.retry;
