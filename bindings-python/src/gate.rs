@@ -1,15 +1,22 @@
 //! The gate as Python holds it.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tidegate::{Client, Config};
+use tidegate::config::Mode;
+use tidegate::{Client, Config, Error};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
-use crate::context::Context;
-use crate::errors::raised;
-use crate::reply::exchange;
+use crate::context::{Context, resolve};
+use crate::errors::{forked, raised};
+use crate::reply::{Answer, exchange};
 use crate::request::Parts;
+use crate::tool::Permit;
+use crate::upload::Call;
 
 /// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -24,7 +31,8 @@ struct Open {
 }
 
 impl Gate {
-    fn over(py: Python<'_>, config: Config) -> PyResult<Self> {
+    fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
+        let config = config.map_err(|e| raised(py, &e))?;
         let current = Mutex::new(open(py, &config)?);
         Ok(Self { config, current })
     }
@@ -34,11 +42,23 @@ impl Gate {
         if !current.usable() {
             *current = open(py, &self.config)?;
         }
-        current.get().map(f).ok_or_else(|| raised(py, &crate::errors::forked()))
+        current.get().map(f).ok_or_else(|| raised(py, &forked()))
     }
 
-    fn client(&self, py: Python<'_>) -> PyResult<Client> {
-        self.with(py, |open| open.client.clone())
+    fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
+        self.with(py, |open| open.gate.clone())
+    }
+
+    /// The call, ready to be run.
+    fn call(
+        &self,
+        py: Python<'_>,
+        parts: &Parts<'_, '_>,
+    ) -> PyResult<impl Future<Output = Result<Answer, Error>> + Send + use<>> {
+        let request = parts.build()?.map_err(|e| raised(py, &e))?;
+        let client = self.with(py, |open| open.client.clone())?;
+        let manner = parts.manner(&request);
+        Ok(exchange(client, request, manner))
     }
 }
 
@@ -52,16 +72,46 @@ fn open(py: Python<'_>, config: &Config) -> PyResult<Held<Open>> {
 
 #[pymethods]
 impl Gate {
+    /// A gate of this configuration, given as JSON with the keys of the file.
     #[new]
-    fn new(py: Python<'_>) -> PyResult<Self> {
-        Self::over(py, Config::default())
+    fn new(py: Python<'_>, json: &str) -> PyResult<Self> {
+        let value =
+            serde_json::from_str(json).map_err(|e| PyValueError::new_err(format!("not JSON: {e}")))?;
+        Self::over(py, Config::from_json(value))
     }
 
-    /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by.
+    /// A gate configured by a TOML file.
+    #[staticmethod]
+    fn from_file(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        Self::over(py, Config::from_file(path))
+    }
+
+    /// `enforce`, `observe` or `off`.
+    #[getter]
+    fn mode(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.with(py, |open| match open.gate.mode() {
+            Mode::Enforce => "enforce",
+            Mode::Observe => "observe",
+            Mode::Off => "off",
+        })
+    }
+
+    /// The state of everything, as JSON.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
+        let snapshot = self.with(py, |open| open.gate.snapshot())?;
+        serde_json::to_string(&snapshot).map_err(|e| PyValueError::new_err(e.to_string()))
+    }
+
+    /// Every series, in Prometheus' text format.
+    fn prometheus(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |open| open.gate.prometheus())
+    }
+
+    /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by. With `raises`, only refusals
+    /// are replies; else, under an SDK that retries, every failure is.
     #[allow(clippy::too_many_arguments)]
     fn send(
         &self,
-        py: Python<'_>,
         port: &Bound<'_, Port>,
         method: &str,
         url: &str,
@@ -70,10 +120,10 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
+        raises: bool,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let request = Parts { method, url, headers, body, read, pool, context }.build()?;
-        let request = request.map_err(|e| raised(py, &e))?;
-        port.get().submit(py, exchange(self.client(py)?, request))
+        let call = self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, raises })?;
+        Port::submit(port, call)
     }
 
     /// Makes a call and waits for its reply, or error.
@@ -88,10 +138,74 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
+        raises: bool,
     ) -> PyResult<Py<PyAny>> {
-        let request = Parts { method, url, headers, body, read, pool, context }.build()?;
-        let request = request.map_err(|e| raised(py, &e))?;
-        let answer = block_on(py, exchange(self.client(py)?, request))?;
-        Box::new(answer).into_python(py)
+        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, raises })?;
+        Box::new(block_on(py, call)?).into_python(py)
+    }
+
+    /// Starts a call that the caller feeds with its body from the same thread.
+    #[allow(clippy::too_many_arguments)]
+    fn start(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        url: &str,
+        headers: &Bound<'_, PyList>,
+        body: &Bound<'_, PyAny>,
+        read: Option<f64>,
+        pool: Option<f64>,
+        context: Option<&Bound<'_, Context>>,
+        raises: bool,
+    ) -> PyResult<Call> {
+        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, raises })?;
+        Call::start(call)
+    }
+
+    /// Waits for a tool's slot. Returns the asyncio future of its permit (or error), and the number to cancel it by.
+    fn acquire(
+        &self,
+        port: &Bound<'_, Port>,
+        tool: String,
+        context: Option<&Bound<'_, Context>>,
+    ) -> PyResult<(Py<PyAny>, u64)> {
+        let (gate, context) = (self.gate(port.py())?, resolve(context));
+        Port::submit(port, Permit::acquire(gate, tool, context))
+    }
+
+    /// Waits for a tool's slot; its permit, or error.
+    fn acquire_blocking(
+        &self,
+        py: Python<'_>,
+        tool: String,
+        context: Option<&Bound<'_, Context>>,
+    ) -> PyResult<Py<PyAny>> {
+        let (gate, context) = (self.gate(py)?, resolve(context));
+        Box::new(block_on(py, Permit::acquire(gate, tool, context))?).into_python(py)
+    }
+
+    /// Takes no new calls and waits for those under way. The asyncio future is of how many are left.
+    fn drain(&self, port: &Bound<'_, Port>, patience: f64) -> PyResult<(Py<PyAny>, u64)> {
+        let (gate, patience) = (self.gate(port.py())?, patience_of(patience)?);
+        Port::submit(port, async move { Left(gate.drain(patience).await) })
+    }
+
+    /// The same, waited for.
+    fn drain_blocking(&self, py: Python<'_>, patience: f64) -> PyResult<usize> {
+        let (gate, patience) = (self.gate(py)?, patience_of(patience)?);
+        block_on(py, async move { gate.drain(patience).await })
+    }
+}
+
+fn patience_of(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+}
+
+struct Left(usize);
+
+impl Outcome for Left {
+    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.0.into_pyobject(py)?.into_any().unbind())
     }
 }

@@ -10,6 +10,7 @@ mod gate;
 mod reply;
 mod request;
 mod stream;
+mod tool;
 mod upload;
 
 use pyo3::prelude::*;
@@ -27,5 +28,7 @@ mod _native {
     #[pymodule_export]
     use crate::reply::Reply;
     #[pymodule_export]
-    use crate::upload::Upload;
+    use crate::tool::Permit;
+    #[pymodule_export]
+    use crate::upload::{Call, Upload};
 }

@@ -7,10 +7,11 @@ use http::{HeaderMap, Request, Version};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use tidegate::{Client, Error, RequestBody};
+use tidegate::{Client, Error, ErrorKind, RequestBody};
 
 use crate::bridge::{Outcome, Port, Pull, Ring, block_on};
 use crate::errors;
+use crate::request::Manner;
 use crate::stream::Stream;
 
 /// What a call came to, as a worker hands it over.
@@ -22,12 +23,23 @@ pub(crate) struct Answer {
 }
 
 /// Makes the call and takes what comes with the head.
-pub(crate) async fn exchange(client: Client, request: Request<RequestBody>) -> Result<Answer, Error> {
-    let (head, body) = client.call(request).await?.into_parts();
-    let events =
-        head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+pub(crate) async fn exchange(
+    client: Client,
+    request: Request<RequestBody>,
+    manner: Manner,
+) -> Result<Answer, Error> {
+    let response = match client.call(request).await {
+        Err(error) if manner == Manner::AnswerAll || refusal(&error) => error.response(),
+        response => response?,
+    };
+    let (head, body) = response.into_parts();
+    let events = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let stream = Stream::begin(body, events).await;
     Ok(Answer { status: head.status.as_u16(), version: head.version, headers: head.headers, stream })
+}
+
+fn refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
 }
 
 impl Outcome for Result<Answer, Error> {
@@ -82,21 +94,22 @@ impl Reply {
     /// The next chunk: bytes, None at the end, or an error; or an asyncio future of one of these.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let ring = {
+            let stream: Arc<dyn Pull> = self.stream.clone();
             let mut ring = self.ring.lock();
-            let current = port.get().ring(ring.take());
+            let current = port.get().ring(ring.take(), &stream)?;
             ring.insert(current).clone()
         };
-        port.get().pull(py, ring, self.stream.clone())
+        port.get().pull(py, &ring)
     }
 
     /// The next chunk, waited for: bytes, None at the end, or an error.
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let stream = &self.stream;
-        let pulled = block_on(py, stream.next())?;
-        stream.to_python(py, pulled)
+        let pulled = block_on(py, self.stream.next())?;
+        Box::new(pulled).into_python(py)
     }
 
     /// Ends the exchange now and gives the slot back. Idempotent.
+    #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
         if let (Some(port), Some(ring)) = (port, self.ring.lock().take()) {
             port.get().forget(&ring);

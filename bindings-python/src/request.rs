@@ -12,6 +12,15 @@ use tidegate::{Error, ErrorKind, RequestBody, Timeouts};
 use crate::context::{Context, resolve};
 use crate::upload::Upload;
 
+/// Which failures come back as the response that says them, marked `x-should-retry: false`; the others are raised.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Refusals and deadlines: they have a status, a reason and a time to come back.
+    AnswerRefusals,
+    /// All: an SDK that nobody told not to retry would repeat what it sees raised.
+    AnswerAll,
+}
+
 /// One call's arguments, as Python hands them over.
 pub(crate) struct Parts<'a, 'py> {
     pub(crate) method: &'a str,
@@ -21,9 +30,15 @@ pub(crate) struct Parts<'a, 'py> {
     pub(crate) read: Option<f64>,
     pub(crate) pool: Option<f64>,
     pub(crate) context: Option<&'a Bound<'py, Context>>,
+    pub(crate) raises: bool,
 }
 
 impl Parts<'_, '_> {
+    /// Which failures come back as responses.
+    pub(crate) fn manner(&self, request: &Request<RequestBody>) -> Manner {
+        if !self.raises && from_sdk(request.headers()) { Manner::AnswerAll } else { Manner::AnswerRefusals }
+    }
+
     /// The request; or why it cannot be sent as it is.
     pub(crate) fn build(&self) -> PyResult<Result<Request<RequestBody>, Error>> {
         let body = body(self.body)?;
@@ -98,6 +113,6 @@ fn seconds(seconds: Option<f64>) -> Option<Duration> {
 }
 
 /// Whether an SDK that retries by itself made the request (openai, anthropic and their kin say so in their headers).
-pub(crate) fn from_sdk(headers: &HeaderMap) -> bool {
+fn from_sdk(headers: &HeaderMap) -> bool {
     headers.contains_key("x-stainless-retry-count") || headers.contains_key("x-stainless-lang")
 }

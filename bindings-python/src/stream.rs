@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use tidegate::ResponseBody;
 use tokio::runtime::Handle;
 
-use crate::bridge::{Held, Pull, Pulled};
+use crate::bridge::{Held, Outcome, Pull, Pulled};
 use crate::errors;
 
 /// The most that is handed over with the head.
@@ -117,9 +117,11 @@ impl Pull for Stream {
         }
         Poll::Ready(pulled)
     }
+}
 
-    fn to_python(&self, py: Python<'_>, pulled: Pulled) -> PyResult<Py<PyAny>> {
-        match pulled {
+impl Outcome for Pulled {
+    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match *self {
             Some(Ok(chunk)) => Ok(PyBytes::new(py, &chunk).into_any().unbind()),
             Some(Err(error)) => errors::instance(py, &error),
             None => Ok(py.None()),

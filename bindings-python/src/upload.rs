@@ -12,8 +12,11 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::{Error, ErrorKind, RequestBody};
 use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
-use crate::bridge::{Outcome, Port};
+use crate::bridge::{Held, Outcome, Port, block_on, runtime};
+use crate::reply::Answer;
 
 /// One chunk is on its way at most: a slow upstream slows the producer.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -48,9 +51,9 @@ impl Upload {
     }
 
     /// An asyncio future that is done once there is room, or nobody reads any more; and its number.
-    fn room(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
+    fn room(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let sender = self.sender()?;
-        port.get().submit(py, async move {
+        Port::submit(port, async move {
             drop(sender.reserve().await);
             Room
         })
@@ -73,6 +76,80 @@ impl Upload {
     pub(crate) fn sender(&self) -> PyResult<mpsc::Sender<Bytes>> {
         self.sender.lock().clone().ok_or_else(|| PyRuntimeError::new_err("this upload is finished"))
     }
+}
+
+/// A call under way whose body its own thread feeds.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct Call {
+    state: Mutex<State>,
+    abort: Held<AbortHandle>,
+}
+
+enum State {
+    Running(oneshot::Receiver<Result<Answer, Error>>),
+    Answered(Result<Answer, Error>),
+    Over,
+}
+
+impl Call {
+    pub(crate) fn start<F>(call: F) -> PyResult<Self>
+    where
+        F: Future<Output = Result<Answer, Error>> + Send + 'static,
+    {
+        let runtime = runtime::handle()?;
+        let (done, answer) = oneshot::channel();
+        let task = runtime.spawn(async move {
+            // Nobody waits any more: the answer, and its slot, is dropped.
+            let _ = done.send(call.await);
+        });
+        Ok(Self { state: Mutex::new(State::Running(answer)), abort: Held::new(task.abort_handle(), runtime) })
+    }
+
+    fn take(&self) -> State {
+        std::mem::replace(&mut *self.state.lock(), State::Over)
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Gives the upload its next chunk, waiting for room. False: the answer is there, or nobody reads the upload any more.
+    fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
+        let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
+        let State::Running(mut answer) = self.take() else { return Ok(false) };
+        let (state, fed) = block_on(py, async move {
+            tokio::select! {
+                biased;
+                answered = &mut answer => (State::Answered(answered.unwrap_or_else(|_| Err(lost()))), false),
+                sent = sender.send(chunk) => (State::Running(answer), sent.is_ok()),
+            }
+        })?;
+        *self.state.lock() = state;
+        Ok(fed)
+    }
+
+    /// Waits for the reply, or error.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let answer = match self.take() {
+            State::Running(answer) => {
+                block_on(py, async move { answer.await.unwrap_or_else(|_| Err(lost())) })?
+            }
+            State::Answered(answer) => answer,
+            State::Over => return Err(PyRuntimeError::new_err("this call is over")),
+        };
+        Box::new(answer).into_python(py)
+    }
+
+    /// Drops the call at once.
+    fn cancel(&self) {
+        if let Some(abort) = self.abort.get() {
+            abort.abort();
+        }
+        drop(self.take());
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Transport, "the call was given up")
 }
 
 struct Room;

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate import _native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegate._native import Port
 
 # The port lives as long as its loop, on the loop: no table, no leak, no second look-up.
@@ -42,7 +44,7 @@ def _attach(loop: asyncio.AbstractEventLoop) -> Port:
 
 def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
     """Let the loop watch a descriptor; it drops the callback when it is closed, which closes the port."""
-    port = _native.Port(loop.create_future, watched=True)
+    port = _native.Port(loop.create_future, loop.call_soon, watched=True)
     descriptor = port.fileno()
     if descriptor is None:
         return None
@@ -55,7 +57,7 @@ def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
 
 def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
     """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor)."""
-    port = _native.Port(loop.create_future, watched=False)
+    port = _native.Port(loop.create_future, loop.call_soon, watched=False)
     threading.Thread(target=_serve, args=(port, weakref.ref(loop)), name="tidegate-port", daemon=True).start()
     return port
 
@@ -79,6 +81,17 @@ def abandon(port: Port, future: asyncio.Future[Any], number: int) -> None:
     if future.done() and not future.cancelled():
         with contextlib.suppress(Exception):
             future.result().close()
+
+
+async def run(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
+    """Start native work on the running loop and wait for it; cancelling drops it at once."""
+    port = current_port()
+    future, number = start(port)
+    try:
+        return await future
+    except BaseException:
+        abandon(port, future, number)
+        raise
 
 
 atexit.register(_native.stop)

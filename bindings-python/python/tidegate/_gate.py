@@ -2,21 +2,180 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tidegate import _native
+from tidegate._bridge import run
+from tidegate._tool import Tool
+from tidegate._transport import FamilyName, gated, named_or_preferred
 from tidegate._wrap import wrap
 
+if TYPE_CHECKING:
+    import os
+
+    from tidegate._context import Lane
+
 Client = TypeVar("Client")
+Mode = Literal["enforce", "observe", "off"]
 
 
 class Gate:
-    """Lets through as many calls to each model as it can take right now."""
+    """Lets through as many calls to each model as it can take right now: no fewer, no more.
 
-    def __init__(self) -> None:
-        """Open the gate."""
-        self._native = _native.Gate()
+    Share one per process; it is safe to use from any number of threads and event loops. In a forked child it
+    starts anew from its configuration, with no call in flight.
+
+    The keys are those of the configuration file. Durations are seconds, `timedelta`, or text with units
+    (`"500ms"`, `"2m"`). With nothing configured every target has a cap of its own and a queue, and calls wait.
+
+    Args:
+        targets: the targets by name, first match first: a cap, or a dict of settings
+            (`{"openai": {"cap": 64, "ttft": 2}}`).
+        tools: the tools by name: a cap, or a dict of settings (`{"db": 8}`).
+        tenants: the tenants by name, at every target (`{"acme": {"weight": 2}}`).
+        mode: `enforce` (the default), `observe` (measures, changes nothing) or `off`; the environment's
+            `TIDEGATE` overrides it.
+        **settings: any other top-level key of the file: `defaults`, `transport`.
+
+    Raises:
+        ConfigError: naming every key that is unknown or impossible, and the nearest valid one.
+
+    """
+
+    def __init__(
+        self,
+        targets: Mapping[str, Any] | None = None,
+        tools: Mapping[str, Any] | None = None,
+        tenants: Mapping[str, Any] | None = None,
+        mode: Mode | None = None,
+        **settings: Any,
+    ) -> None:
+        """Check the configuration and open the gate."""
+        given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, **settings}
+        config = {key: value for key, value in given.items() if value is not None}
+        self._native = _native.Gate(json.dumps(config, default=_plain, allow_nan=False))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Gate:
+        """Open a gate configured by a TOML file.
+
+        Raises:
+            ConfigError: naming the file, the line and every key that is wrong; also where it cannot be read.
+
+        """
+        gate = cls.__new__(cls)
+        gate._native = _native.Gate.from_file(path)  # noqa: SLF001 - the other constructor
+        return gate
+
+    @property
+    def mode(self) -> str:
+        """Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`)."""
+        return self._native.mode
 
     def wrap(self, client: Client) -> Client:
-        """Return the client, going through this gate."""
+        """Return the client you have, going through this gate.
+
+        Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
+        other flavours included. What you configured stays: keys, base URL, headers, timeouts, and, of an
+        `http_client` of your own, its event hooks, auth, headers, cookies, parameters and redirects. The
+        original is left as it was. Retries become the gate's: `max_retries` is 0, except in the modes
+        `observe` and `off`, which keep yours. Proxies are those of the environment.
+
+        Raises:
+            TypeError: for any other object, and for what cannot be kept: a transport, proxy, mounts, TLS
+                settings of your own; the message says which.
+
+        """
         return wrap(self._native, client)
+
+    def httpx_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
+        """Return an `httpx2.Client`, or `httpx.Client`, that goes through this gate.
+
+        For everything that takes an http client. Refusals and deadlines come as responses (429, 503, 504) whose JSON
+        says why; under an SDK that retries by itself (openai, anthropic and their kin) so does every other
+        failure, marked `x-should-retry: false`, since an exception would be retried.
+
+        Args:
+            family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
+            **kwargs: what the client itself takes, but `transport`, `mounts`, `proxy`, `verify` and `cert`.
+
+        Raises:
+            ImportError: where neither is installed.
+            TypeError: for arguments that belong to a transport of its own.
+
+        """
+        return gated(self._native, named_or_preferred(family), kwargs, asynchronous=False)
+
+    def httpx_async_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
+        """Return an `httpx2.AsyncClient`, or `httpx.AsyncClient`: as `httpx_client`, on asyncio."""
+        return gated(self._native, named_or_preferred(family), kwargs, asynchronous=True)
+
+    def tool(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        lane: Lane | None = None,
+        deadline: float | None = None,
+    ) -> Tool:
+        """Hold a slot of a tool: `with`, `async with`, or a decorator for functions and coroutine functions.
+
+        One object may be entered any number of times, also at once. What is called inside inherits the
+        context, and knows which tools are held: a cycle of tools is refused instead of waited for.
+
+        Args:
+            name: a configured tool.
+            tenant: as in `tidegate.context`.
+            lane: as in `tidegate.context`.
+            deadline: seconds from entering, for the wait and for every call inside.
+
+        Raises:
+            UnknownNameError: on entering, for a tool that is not configured; the message names the nearest.
+            Refused: on entering, when the queue is full, the wait is over, or waiting would never end.
+
+        """
+        return Tool(self._native, name, tenant, lane, deadline)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state of every target and tool now: limits, slots, queues, counts, quantiles in seconds."""
+        snapshot: dict[str, Any] = json.loads(self._native.snapshot())
+        return snapshot
+
+    def prometheus(self) -> str:
+        """Return every series in Prometheus' text format."""
+        return self._native.prometheus()
+
+    def drain(self, patience: float = 30.0) -> int:
+        """Take no new calls and wait for those under way; return how many are left.
+
+        Args:
+            patience: the most seconds to wait. Then what still waits is refused; what is in flight goes on.
+
+        """
+        return self._native.drain_blocking(patience)
+
+    async def adrain(self, patience: float = 30.0) -> int:
+        """Drain as `drain` does, without blocking the loop. Cancelling it stops the waiting only."""
+        left: int = await run(lambda port: self._native.drain(port, patience))
+        return left
+
+    def __repr__(self) -> str:
+        """Show the mode; what is configured may name customers."""
+        return f"<tidegate.Gate mode={self.mode}>"
+
+
+def _plain(value: object) -> Any:
+    """Say in JSON what Python has a type of its own for."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"a configuration holds text, numbers, lists and dicts, not {type(value).__name__}")

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate import _native
-from tidegate._transport import family_of
+from tidegate._transport import family_of, regated
+
+if TYPE_CHECKING:
+    from tidegate import _native
 
 Client = TypeVar("Client")
 
+_SAY = (
+    "gate.wrap takes the clients of openai and anthropic; whatever else takes an http client, takes "
+    "gate.httpx_client() or gate.httpx_async_client()"
+)
+
 
 def wrap(gate: _native.Gate, client: Client) -> Client:
-    """Return a copy of the SDK client whose http client has our transport."""
+    """Return a copy of the SDK's client whose http client has our transport.
+
+    `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
+    """
     sdk: Any = client
-    http = sdk._client
+    http = getattr(sdk, "_client", None)
     family = family_of(http)
-    if family is None:
-        raise TypeError(f"cannot wrap {type(client).__name__}")
-    ours = copy.copy(http)
-    asynchronous = isinstance(http, family.module.AsyncClient)
-    make = family.async_transport if asynchronous else family.transport
-    ours._transport = make(gate, under_sdk=False)
-    ours._mounts = {}
-    wrapped: Client = sdk.with_options(http_client=ours, max_retries=0)
+    if family is None or not hasattr(sdk, "with_options"):
+        raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SAY}")
+    ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"))
+    # Who retries must be one: two loops, one above the other, multiply.
+    retries = {"max_retries": 0} if gate.mode == "enforce" else {}
+    wrapped: Client = sdk.with_options(http_client=ours, **retries)
     return wrapped

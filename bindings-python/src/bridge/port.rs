@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
+use futures_util::future::{AbortHandle, abortable};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use tokio::task::AbortHandle;
 
 use super::bell::Bell;
 use super::queue::{Done, Outcome, Queue};
@@ -24,25 +25,30 @@ pub(crate) struct Port {
     queue: Arc<Queue>,
     generation: u64,
     create_future: Py<PyAny>,
+    call_soon: Py<PyAny>,
     waiting: Mutex<HashMap<u64, Waiting>>,
+    outbox: Mutex<Vec<Started>>,
     next: AtomicU64,
 }
 
 struct Waiting {
     future: Py<PyAny>,
-    work: Work,
+    /// What drops the work; a pull has none: closing its stream does.
+    abort: Option<AbortHandle>,
 }
 
-enum Work {
-    Task(AbortHandle),
-    Pull(Arc<Ring>, Arc<dyn Pull>),
-}
+/// A call that waits to be handed to the workers with others of its kind.
+type Started = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How many calls are handed over at once, at most: each hand-over wakes a sleeping worker, which costs as much as all the rest of the
+/// crossing. Fewer wait no longer than until the loop has run what is ready now.
+const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// `create_future` is the loop's. With `watched`, the loop watches `fileno()`; else a thread loops over `wait()`.
+    /// `create_future` and `call_soon` are the loop's. With `watched`, the loop watches `fileno()`; else a thread loops over `wait()`.
     #[new]
-    fn new(create_future: Py<PyAny>, watched: bool) -> PyResult<Self> {
+    fn new(create_future: Py<PyAny>, call_soon: Py<PyAny>, watched: bool) -> PyResult<Self> {
         let bell = if watched { Bell::watched() } else { Ok(Bell::awaited()) };
         let bell = bell.map_err(|e| {
             PyOSError::new_err(format!("cannot make a descriptor to wake the event loop: {e}"))
@@ -51,7 +57,9 @@ impl Port {
             queue: Queue::new(bell),
             generation: runtime::generation(),
             create_future,
+            call_soon,
             waiting: Mutex::default(),
+            outbox: Mutex::default(),
             next: AtomicU64::new(0),
         })
     }
@@ -80,6 +88,19 @@ impl Port {
         }
     }
 
+    /// Hands the calls that wait for it to the workers.
+    fn flush(&self) -> PyResult<()> {
+        let batch = std::mem::take(&mut *self.outbox.lock());
+        if self.usable() && !batch.is_empty() {
+            runtime::handle()?.spawn(async move {
+                for started in batch {
+                    tokio::spawn(started);
+                }
+            });
+        }
+        Ok(())
+    }
+
     /// Hands over everything that is finished.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         for done in self.queue.take() {
@@ -91,7 +112,6 @@ impl Port {
                         settle(&waiting.future, py, outcome.into_python(py))?;
                     }
                 }
-                Done::Ready(number) => self.pull_again(py, number)?,
                 Done::Lost(number) => {
                     let waiting = self.waiting.lock().remove(&number);
                     if let Some(waiting) = waiting {
@@ -109,6 +129,8 @@ impl Port {
     /// Gives up everything. Called when the loop is closed.
     fn close(&self) {
         self.queue.close();
+        let unsent = std::mem::take(&mut *self.outbox.lock());
+        drop(unsent);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for waiting in waiting.values() {
             self.give_up(waiting);
@@ -117,6 +139,7 @@ impl Port {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.create_future)?;
+        visit.call(&self.call_soon)?;
         if let Some(waiting) = self.waiting.try_lock() {
             for waiting in waiting.values() {
                 visit.call(&waiting.future)?;
@@ -131,47 +154,59 @@ impl Port {
 }
 
 impl Port {
-    /// Runs the future on the workers. Returns the asyncio future to await, and the number to cancel it by.
-    pub(crate) fn submit<F, O>(&self, py: Python<'_>, work: F) -> PyResult<(Py<PyAny>, u64)>
+    /// Runs the work on the workers. Returns the asyncio future to await, and the number to cancel it by.
+    pub(crate) fn submit<F, O>(slf: &Bound<'_, Self>, work: F) -> PyResult<(Py<PyAny>, u64)>
     where
         F: Future<Output = O> + Send + 'static,
         O: Outcome + 'static,
     {
-        self.check()?;
-        let runtime = runtime::handle()?;
-        let future = self.create_future.call0(py)?;
-        let number = self.number();
-        let queue = self.queue.clone();
-        let task = runtime.spawn(async move {
+        let (py, this) = (slf.py(), slf.get());
+        this.check()?;
+        let future = this.create_future.call0(py)?;
+        let number = this.number();
+        let queue = this.queue.clone();
+        let (work, abort) = abortable(async move {
             let lost = Lost { queue: &queue, number };
             let outcome = work.await;
             lost.queue.push(Done::Outcome(number, Box::new(outcome)));
         });
-        let waiting = Waiting { future: future.clone_ref(py), work: Work::Task(task.abort_handle()) };
-        // A worker may be done already; only this thread drains, so the entry is in time.
-        self.waiting.lock().insert(number, waiting);
+        let waiting = Waiting { future: future.clone_ref(py), abort: Some(abort) };
+        this.waiting.lock().insert(number, waiting);
+        let waits = {
+            let mut outbox = this.outbox.lock();
+            outbox.push(Box::pin(async move {
+                let _ = work.await;
+            }));
+            outbox.len()
+        };
+        if waits == 1 {
+            this.call_soon.call1(py, (slf.getattr(intern!(py, "flush"))?,))?;
+        } else if waits >= BATCH {
+            this.flush()?;
+        }
         Ok((future, number))
     }
 
     /// A ring for a stream that is read on this loop: the one it has, or a new one.
-    pub(crate) fn ring(&self, current: Option<Arc<Ring>>) -> Arc<Ring> {
-        current
-            .filter(|ring| ring.of(&self.queue))
-            .unwrap_or_else(|| Ring::new(self.queue.clone(), self.number()))
+    pub(crate) fn ring(&self, current: Option<Arc<Ring>>, stream: &Arc<dyn Pull>) -> PyResult<Arc<Ring>> {
+        match current {
+            Some(ring) if ring.of(&self.queue) => Ok(ring),
+            _ => Ok(Ring::new(self.queue.clone(), self.number(), runtime::handle()?, Arc::downgrade(stream))),
+        }
     }
 
     /// Pulls once: the value if it is there, else an asyncio future that brings it.
-    pub(crate) fn pull(&self, py: Python<'_>, ring: Arc<Ring>, stream: Arc<dyn Pull>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn pull(&self, py: Python<'_>, ring: &Arc<Ring>) -> PyResult<Py<PyAny>> {
         self.check()?;
         if self.waiting.lock().contains_key(&ring.number()) {
             return Err(PyRuntimeError::new_err("this response is being read already"));
         }
-        if let Poll::Ready(pulled) = ring.poll(&*stream) {
-            return stream.to_python(py, pulled);
+        if let Poll::Ready(pulled) = ring.pull() {
+            return Box::new(pulled).into_python(py);
         }
         // Python may run the garbage collector, and with it code that cancels: never under the lock.
         let future = self.create_future.call0(py)?;
-        let waiting = Waiting { future: future.clone_ref(py), work: Work::Pull(ring.clone(), stream) };
+        let waiting = Waiting { future: future.clone_ref(py), abort: None };
         self.waiting.lock().insert(ring.number(), waiting);
         Ok(future)
     }
@@ -180,24 +215,6 @@ impl Port {
     pub(crate) fn forget(&self, ring: &Ring) {
         let waiting = self.waiting.lock().remove(&ring.number());
         drop(waiting);
-    }
-
-    fn pull_again(&self, py: Python<'_>, number: u64) -> PyResult<()> {
-        let pulled = {
-            let waiting = self.waiting.lock();
-            let Some(Waiting { work: Work::Pull(ring, stream), .. }) = waiting.get(&number) else {
-                return Ok(());
-            };
-            match ring.poll(&**stream) {
-                Poll::Ready(pulled) => pulled,
-                Poll::Pending => return Ok(()),
-            }
-        };
-        let waiting = self.waiting.lock().remove(&number);
-        if let Some(Waiting { future, work: Work::Pull(_, stream) }) = waiting {
-            settle(&future, py, stream.to_python(py, pulled))?;
-        }
-        Ok(())
     }
 
     fn number(&self) -> u64 {
@@ -214,10 +231,10 @@ impl Port {
 
     fn give_up(&self, waiting: &Waiting) {
         // In a forked child the task belongs to a runtime without threads: leave it.
-        if let Work::Task(task) = &waiting.work
+        if let Some(abort) = &waiting.abort
             && self.generation == runtime::generation()
         {
-            task.abort();
+            abort.abort();
         }
     }
 }

@@ -16,8 +16,6 @@ pub(crate) trait Outcome: Send {
 pub(super) enum Done {
     /// The work of that number ended so.
     Outcome(u64, Box<dyn Outcome>),
-    /// The stream whose pull has that number can be polled again.
-    Ready(u64),
     /// The work of that number panicked.
     Lost(u64),
 }

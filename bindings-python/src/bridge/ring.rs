@@ -1,16 +1,17 @@
-//! Pulling from a stream on the loop's own thread.
+//! Pulling from a stream.
 //!
-//! A pull that finds a chunk returns it at once. One that finds none leaves a waker; the worker that brings the next bytes only puts the pull's
-//! number into the queue, and the loop polls again. No task, no read-ahead: nothing is asked of the upstream that the reader did not ask for.
+//! A pull that finds a chunk returns it at once, on the loop's own thread. One that finds none is finished by the worker that brings the next
+//! bytes: it takes that one chunk and queues it. Nothing is asked of the upstream that the reader did not ask for, and a chunk wakes
+//! the loop once and the workers not at all (taking it on the loop's thread would wake the connection across threads).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use pyo3::prelude::*;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
-use super::queue::{Done, Queue};
+use super::queue::{Done, Outcome, Queue};
 
 /// What a pull brought: a chunk, the end (`None`), or the error that ended it.
 pub(crate) type Pulled = Option<Result<Bytes, tidegate::Error>>;
@@ -18,22 +19,22 @@ pub(crate) type Pulled = Option<Result<Bytes, tidegate::Error>>;
 /// Something that can be pulled from.
 pub(crate) trait Pull: Send + Sync {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Pulled>;
-
-    /// Becomes the value for the reader: bytes, None or an error.
-    fn to_python(&self, py: Python<'_>, pulled: Pulled) -> PyResult<Py<PyAny>>;
 }
 
-/// The waker of one stream on one loop.
+/// One stream on one loop; the waker that the stream's body holds.
 pub(crate) struct Ring {
     queue: Arc<Queue>,
     number: u64,
-    // A wake that nobody waits for stays silent.
-    waiting: AtomicBool,
+    runtime: Handle,
+    // Weak: the body inside the stream holds the ring.
+    stream: Weak<dyn Pull>,
+    // Whether a pull waits. Held while polling, so that no chunk is taken that no pull asked for.
+    waiting: Mutex<bool>,
 }
 
 impl Ring {
-    pub(super) fn new(queue: Arc<Queue>, number: u64) -> Arc<Self> {
-        Arc::new(Self { queue, number, waiting: AtomicBool::new(false) })
+    pub(super) fn new(queue: Arc<Queue>, number: u64, runtime: Handle, stream: Weak<dyn Pull>) -> Arc<Self> {
+        Arc::new(Self { queue, number, runtime, stream, waiting: Mutex::new(false) })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -44,26 +45,32 @@ impl Ring {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// Polls once; pending means that the loop will hear of it.
-    pub(super) fn poll(self: &Arc<Self>, stream: &dyn Pull) -> Poll<Pulled> {
-        self.waiting.store(true, Ordering::Release);
+    /// A pull: pending means that its outcome will be queued.
+    pub(super) fn pull(self: &Arc<Self>) -> Poll<Pulled> {
+        self.poll(&mut self.waiting.lock())
+    }
+
+    fn poll(self: &Arc<Self>, waiting: &mut bool) -> Poll<Pulled> {
+        let Some(stream) = self.stream.upgrade() else { return Poll::Ready(None) };
         let waker = Waker::from(self.clone());
         let polled = stream.poll(&mut Context::from_waker(&waker));
-        if polled.is_ready() {
-            self.waiting.store(false, Ordering::Release);
-        }
+        *waiting = polled.is_pending();
         polled
+    }
+
+    fn advance(self: &Arc<Self>) {
+        let mut waiting = self.waiting.lock();
+        if *waiting && let Poll::Ready(pulled) = self.poll(&mut waiting) {
+            let outcome: Box<dyn Outcome> = Box::new(pulled);
+            self.queue.push(Done::Outcome(self.number, outcome));
+        }
     }
 }
 
 impl Wake for Ring {
+    // A task of its own, since a waker may be called under locks that polling takes.
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.waiting.swap(false, Ordering::AcqRel) {
-            self.queue.push(Done::Ready(self.number));
-        }
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move { self.advance() });
     }
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tidegate._bridge import abandon, current_port
 from tidegate._context import current
 from tidegate._errors import Error
-from tidegate._native import Reply
+from tidegate._native import Reply, Upload
+from tidegate._transport.uploads import answered, feed
 
 if TYPE_CHECKING:
     from tidegate import _native
@@ -19,46 +21,47 @@ _NO_LIMITS: dict[str, float | None] = {}
 class AsyncGateTransport:
     """An `AsyncBaseTransport` whose calls go through a gate. Usable from any number of event loops and threads."""
 
-    def __init__(self, gate: _native.Gate, family: Family, under_sdk: bool) -> None:
+    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool) -> None:
         """Build on the family's base class (see `Family`)."""
         self._gate = gate
         self._family = family
-        self._under_sdk = under_sdk
+        self._wrapped = wrapped
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
         family = self._family
-        try:
-            body = request.content
-        except family.not_read:
-            return await self._upload(request)
-        return await self._exchange(request, body)
-
-    async def _exchange(self, request: Any, body: Any) -> Any:
         port = current_port()
-        limits = request.extensions.get("timeout", _NO_LIMITS)
-        future, number = self._gate.send(
-            port,
-            request.method,
-            str(request.url),
-            request.headers.raw,
-            body,
-            limits.get("read"),
-            limits.get("pool"),
-            current.get(),
-        )
         try:
-            reply = await future
+            body, feeding = request.content, None
+        except family.not_read:
+            body = Upload()
+            feeding = asyncio.ensure_future(feed(body, request.stream))
+        limits = request.extensions.get("timeout", _NO_LIMITS)
+        try:
+            future, number = self._gate.send(
+                port,
+                request.method,
+                str(request.url),
+                request.headers.raw,
+                body,
+                limits.get("read"),
+                limits.get("pool"),
+                current.get(),
+                self._wrapped,
+            )
+        except Error as error:
+            raise family.exception(error, request) from error
+        try:
+            reply = await future if feeding is None else await answered(future, feeding)
         except BaseException:
             abandon(port, future, number)
             raise
-        family = self._family
         if type(reply) is not Reply:
             raise family.exception(reply, request)
         return family.response(
             status_code=reply.status,
             headers=reply.headers(),
-            stream=family.async_byte_stream(reply, port, request, family),
+            stream=family.async_byte_stream(reply, port, request, family, feeding),
             extensions={"http_version": reply.http_version},
         )
 
@@ -69,8 +72,16 @@ class AsyncGateTransport:
 class AsyncByteStream:
     """A response's body: raw bytes, one chunk a pull. Closing it, or losing it, ends the exchange at once."""
 
-    def __init__(self, reply: Reply, port: _native.Port, request: Any, family: Family) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        port: _native.Port,
+        request: Any,
+        family: Family,
+        feeding: asyncio.Future[None] | None,
+    ) -> None:
         """Own the reply: when this goes, the reply goes."""
+        self._feeding = feeding
         self._reply = reply
         self._port = port
         self._request = request
@@ -82,7 +93,7 @@ class AsyncByteStream:
 
     async def __anext__(self) -> bytes:
         """Return the next chunk."""
-        pulled = self._reply.pull(self._port)
+        pulled: Any = self._reply.pull(self._port)
         if type(pulled) is bytes:
             return pulled
         if pulled is None:
@@ -102,3 +113,5 @@ class AsyncByteStream:
     async def aclose(self) -> None:
         """End the exchange now."""
         self._reply.close(self._port)
+        if self._feeding is not None:
+            self._feeding.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import ssl
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate._transport.asynchronous import AsyncByteStream, AsyncGateTransport
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._errors import Error
 
-Name = Literal["httpx", "httpx2"]
+FamilyName = Literal["httpx", "httpx2"]
 
 # What an httpx client raises for each kind of failure of ours. What is not here is raised as it is.
 _RAISED = {
@@ -45,13 +46,31 @@ class Family:
         self._transport: Any = _on(GateTransport, self.module.BaseTransport)
         self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
 
-    def transport(self, gate: _native.Gate, *, under_sdk: bool) -> Any:
+    def transport(self, gate: _native.Gate, *, wrapped: bool) -> Any:
         """Make a synchronous transport over the gate."""
-        return self._transport(gate, self, under_sdk)
+        return self._transport(gate, self, wrapped)
 
-    def async_transport(self, gate: _native.Gate, *, under_sdk: bool) -> Any:
+    def async_transport(self, gate: _native.Gate, *, wrapped: bool) -> Any:
         """Make an asynchronous transport over the gate."""
-        return self._async_transport(gate, self, under_sdk)
+        return self._async_transport(gate, self, wrapped)
+
+    def patterns_of_environment(self) -> set[Any]:
+        """Return the patterns under which this family mounts the environment's proxies."""
+        utils = importlib.import_module(f"{self.name}._utils")
+        return {utils.URLPattern(pattern) for pattern in utils.get_environment_proxies()}
+
+    def has_own_tls(self, context: Any) -> bool:
+        """Whether a TLS context differs from the family's default one, as far as a context can be asked."""
+        if context is None:
+            return False
+        default = self.module.create_ssl_context()
+        if context is default:
+            return False
+        if type(context) is not type(default) or context.verify_mode != default.verify_mode:
+            return True
+        if type(context) is not ssl.SSLContext:
+            return False
+        return set(context.get_ca_certs(binary_form=True)) != set(default.get_ca_certs(binary_form=True))
 
     def exception(self, error: Error, request: Any) -> Exception:
         """Return what this family's users expect for that failure, with ours as its cause."""
@@ -83,9 +102,11 @@ def family_of(client: object) -> Family | None:
     return None
 
 
-def preferred_family() -> Family:
-    """Return `httpx2` where it is installed, else `httpx`."""
-    for name in ("httpx2", "httpx"):
-        if importlib.util.find_spec(name) is not None:
-            return family_named(name)
+def named_or_preferred(name: FamilyName | None) -> Family:
+    """Return the family of that name; without one `httpx2` where it is installed, else `httpx`."""
+    if name is not None:
+        return family_named(name)
+    for installed in ("httpx2", "httpx"):
+        if importlib.util.find_spec(installed) is not None:
+            return family_named(installed)
     raise ImportError("this needs httpx2 or httpx: pip install httpx2")

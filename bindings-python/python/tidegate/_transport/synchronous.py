@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate._context import current
-from tidegate._native import Reply
+from tidegate._errors import Error
+from tidegate._native import Reply, Upload
+from tidegate._transport.uploads import fed
 
 if TYPE_CHECKING:
     from tidegate import _native
@@ -17,32 +19,42 @@ _NO_LIMITS: dict[str, float | None] = {}
 class GateTransport:
     """A `BaseTransport` whose calls go through a gate. Usable from any number of threads."""
 
-    def __init__(self, gate: _native.Gate, family: Family, under_sdk: bool) -> None:
+    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool) -> None:
         """Build on the family's base class (see `Family`)."""
         self._gate = gate
         self._family = family
-        self._under_sdk = under_sdk
+        self._wrapped = wrapped
 
     def handle_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
         family = self._family
-        body = request.content
+        try:
+            body, feeding = request.content, False
+        except family.not_read:
+            body, feeding = Upload(), True
         limits = request.extensions.get("timeout", _NO_LIMITS)
-        reply = self._gate.send_blocking(
-            request.method,
-            str(request.url),
-            request.headers.raw,
-            body,
-            limits.get("read"),
-            limits.get("pool"),
-            current.get(),
-        )
+        make = self._gate.start if feeding else self._gate.send_blocking
+        try:
+            reply: Any = make(
+                request.method,
+                str(request.url),
+                request.headers.raw,
+                body,
+                limits.get("read"),
+                limits.get("pool"),
+                current.get(),
+                self._wrapped,
+            )
+        except Error as error:
+            raise family.exception(error, request) from error
+        if feeding:
+            reply = fed(reply, body, request.stream)
         if type(reply) is not Reply:
             raise family.exception(reply, request)
         return family.response(
             status_code=reply.status,
             headers=reply.headers(),
-            stream=family.byte_stream(reply, request, family),
+            stream=family.byte_stream(reply, request, family, body if feeding else None),
             extensions={"http_version": reply.http_version},
         )
 
@@ -53,8 +65,9 @@ class GateTransport:
 class ByteStream:
     """A response's body: raw bytes, one chunk a pull. Closing it, or losing it, ends the exchange at once."""
 
-    def __init__(self, reply: Reply, request: Any, family: Family) -> None:
-        """Own the reply: when this goes, the reply goes."""
+    def __init__(self, reply: Reply, request: Any, family: Family, upload: Upload | None) -> None:
+        """Own the reply: when this goes, the reply goes. An upload that was answered early lives as long."""
+        self._upload = upload
         self._reply = reply
         self._request = request
         self._family = family
@@ -66,9 +79,9 @@ class ByteStream:
     def __next__(self) -> bytes:
         """Return the next chunk."""
         try:
-            pulled = self._reply.pull_blocking()
+            pulled: Any = self._reply.pull_blocking()
         except BaseException:
-            self._reply.close(None)
+            self._reply.close()
             raise
         if type(pulled) is bytes:
             return pulled
@@ -78,4 +91,4 @@ class ByteStream:
 
     def close(self) -> None:
         """End the exchange now."""
-        self._reply.close(None)
+        self._reply.close()

@@ -1,0 +1,50 @@
+"""Request bodies that are produced piece by piece: files, multipart forms, generators."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tidegate._bridge import run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Iterable
+
+    from tidegate._native import Call, Upload
+
+
+async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
+    """Hand the chunks over as there is room, until the last, or until nobody reads them any more."""
+    async for chunk in chunks:
+        while (taken := upload.offer(chunk)) is False:
+            await run(upload.room)
+        if taken is None:
+            return
+    upload.finish()
+
+
+async def answered(future: asyncio.Future[Any], feeding: asyncio.Future[None]) -> Any:
+    """Wait for the answer while the body is fed. A server may answer before it has read everything."""
+    try:
+        await asyncio.wait((future, feeding), return_when=asyncio.FIRST_COMPLETED)
+        if not future.done():
+            # The body's own failure is the caller's to see.
+            feeding.result()
+        return await future
+    except BaseException:
+        feeding.cancel()
+        raise
+
+
+def fed(call: Call, upload: Upload, chunks: Iterable[bytes]) -> Any:
+    """Feed the body from this thread, then wait for the answer."""
+    try:
+        for chunk in chunks:
+            if not call.feed(upload, chunk):
+                break
+        else:
+            upload.finish()
+        return call.result()
+    except BaseException:
+        call.cancel()
+        raise
