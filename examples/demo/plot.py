@@ -1,0 +1,81 @@
+"""Time to first token over time, one panel a tenant, as SVG."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plan import Plan
+    from traffic import Call, Phase
+
+WIDTH, PANEL, GAP = 1000, 176, 40
+LEFT, RIGHT, TOP, BOTTOM = 62, 8, 26, 40
+#: The scale of the ordinate, in seconds.
+LOW, HIGH = 0.1, 100.0
+GRID = ((0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s"))
+
+
+def svg(plan: Plan, off: Phase, on: Phase) -> str:
+    """Return the plot."""
+    last = max(call.sent for phase in (off, on) for call in phase.calls)
+    step = next(step for step in (5, 10, 20, 50, 100) if last / step < 10)  # noqa: PLR2004 - few enough labels
+    span = step * math.ceil(last / step)
+    height = TOP + len(plan.tenants) * (PANEL + GAP) - GAP + BOTTOM
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Time to first token of every call, by the time it '
+        'was sent, one panel a tenant, off and on">'
+    ]
+    for index, tenant in enumerate(plan.tenants):
+        top = TOP + index * (PANEL + GAP)
+        parts += panel(plan, top, span, f"Tenant {tenant.name}", f"{tenant.per_second:g} calls/s, cap {tenant.cap}")
+        for phase in (off, on):
+            calls = [call for call in phase.calls if call.tenant == tenant.name]
+            parts += series(phase.name, calls, lambda s: across(s, span), lambda s, top=top: down(s, top))  # type: ignore[misc]
+    foot = height - BOTTOM
+    for second in range(0, span + 1, step):
+        anchor = "end" if second == span else "middle"
+        unit = " s" if second == span else ""
+        parts.append(f'<text class="tick" x="{across(second, span):.1f}" y="{foot + 18}" text-anchor="{anchor}">'
+                     f"{second}{unit}</text>")  # fmt: skip
+    parts.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{foot + 36}" text-anchor="middle">'
+                 "when the call was sent</text>")  # fmt: skip
+    parts.append("</svg>")
+    return "\n".join(parts)
+
+
+def across(second: float, span: float) -> float:
+    """Return the abscissa of a time."""
+    return LEFT + (WIDTH - LEFT - RIGHT) * second / span
+
+
+def down(seconds: float, top: float) -> float:
+    """Return the ordinate of a time to first token, on a logarithmic scale."""
+    share = math.log(min(max(seconds, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
+    return top + PANEL * (1 - share)
+
+
+def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[str]:
+    """Return a panel's frame: title, burst, grid."""
+    start, end = (across(at, span) for at in plan.burst)
+    parts = [
+        f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
+        f'<text class="burst-label" x="{(start + end) / 2:.1f}" y="{top + PANEL - 8:.0f}" text-anchor="middle">'
+        "B bursts</text>",
+        f'<text class="panel" x="{LEFT}" y="{top - 9:.0f}">{title} <tspan class="note" dx="6">{note}</tspan></text>',
+    ]
+    for seconds, label in GRID:
+        y = down(seconds, top)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick" x="{LEFT - 9}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    return parts
+
+
+def series(name: str, calls: list[Call], x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
+    """Return a dot for each first token, and a cross for each failure, where it came."""
+    dots = "".join(f"M{x(c.sent):.1f} {y(c.ttft):.1f}h0" for c in calls if c.ttft is not None and not c.failure)
+    failed = [(x(c.sent), y(c.ended - c.sent)) for c in calls if c.failure and c.ended is not None]
+    crosses = "".join(f"M{a - 2.5:.1f} {b - 2.5:.1f}l5 5m0 -5l-5 5" for a, b in failed)
+    return [f'<path class="dots {name}" d="{dots}"/>', f'<path class="crosses {name}" d="{crosses}"/>']
