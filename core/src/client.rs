@@ -14,14 +14,14 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::config::Mode;
 use crate::deadline::DeadlineLayer;
 use crate::error::Error;
-use crate::gate::Gate;
+use crate::identify::Identify;
 use crate::observe::{CallLog, ObserveLayer};
 use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
 
 /// The stack, outermost layer first.
-pub(crate) fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
+fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
     let stack = ServiceBuilder::new()
         // Outermost, so that every call is counted once, whatever becomes of it below.
         .layer(ObserveLayer::new(log, active))
@@ -39,12 +39,21 @@ pub(crate) fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Activ
 }
 
 /// Sends calls through a gate. Cheap to clone; also a `tower::Service`.
-#[derive(Clone, Debug)]
-pub struct Client(Gate);
+#[derive(Clone)]
+pub struct Client {
+    identify: Arc<Identify>,
+    stack: Transport,
+    transport: Transport,
+}
 
 impl Client {
-    pub(crate) fn new(gate: Gate) -> Self {
-        Self(gate)
+    pub(crate) fn new(
+        identify: Arc<Identify>,
+        transport: Transport,
+        log: Arc<CallLog>,
+        active: Arc<Active>,
+    ) -> Self {
+        Self { identify, stack: compose(transport.clone(), log, active), transport }
     }
 
     /// One call: queued, admitted, sent, retried as its target allows. Resolves when the response's first event is seen, or its head where it has
@@ -58,11 +67,11 @@ impl Client {
     /// # Errors
     /// `Refused` at the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
-        if self.0.mode() == Mode::Off {
-            return self.0.transport().clone().oneshot(request).await;
+        if self.identify.mode() == Mode::Off {
+            return self.transport.clone().oneshot(request).await;
         }
-        self.0.identify(&mut request)?;
-        self.0.stack().clone().oneshot(request).await
+        self.identify.identify(&mut request)?;
+        self.stack.clone().oneshot(request).await
     }
 }
 
@@ -78,5 +87,11 @@ impl Service<Request<RequestBody>> for Client {
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let client = self.clone();
         Box::pin(async move { Client::call(&client, request).await })
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("mode", &self.identify.mode()).finish_non_exhaustive()
     }
 }

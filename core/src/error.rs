@@ -4,10 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
-
-use crate::body::ResponseBody;
+use http::StatusCode;
 
 /// Why a call was not admitted. The text of each is also its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -212,33 +209,6 @@ impl Error {
             self.0.kind,
             ErrorKind::Refused(_) | ErrorKind::Connect | ErrorKind::ConnectTimeout | ErrorKind::Request
         )
-    }
-
-    /// The HTTP response that says the same, for a client that expects one: a JSON body in the shape that OpenAI's and Anthropic's SDKs
-    /// read, `retry-after` in whole seconds rounded up, and `x-should-retry: false`, so that no SDK above tries again.
-    pub fn response(&self) -> Response<ResponseBody> {
-        let inner = &self.0;
-        let body = serde_json::json!({
-            "type": "error",
-            "error": {
-                "message": self.to_string(),
-                "type": format!("tidegate_{}", inner.kind.as_str()),
-                "param": null,
-                "code": self.reason().map_or(inner.kind.as_str(), Reason::as_str),
-                "target": inner.target.as_deref(),
-                "retry_after": inner.retry_after.map(|after| after.as_secs_f64()),
-                "queue_position": inner.queue_position,
-            }
-        });
-        let mut response = Response::new(ResponseBody::full(body.to_string()));
-        *response.status_mut() = self.status();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        if let Some(after) = inner.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs_f64().ceil() as u64));
-        }
-        response
     }
 
     /// The HTTP status that says the same.

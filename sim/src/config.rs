@@ -18,11 +18,13 @@ pub struct SimConfig {
     pub routing: Routing,
     /// Size and speed of each engine.
     pub engine: EngineConfig,
-    /// Models served; a request for another gets a 404, as from vLLM. Empty: every name is served. Default `["sim"]`.
+    /// Models served; a request for another gets a 404, as from vLLM. Empty: every name is served. Default
+    /// `["sim"]`.
     pub models: Vec<String>,
     /// Tokens of an answer whose request names no maximum. Default 128.
     pub default_output_tokens: u32,
-    /// Simulated seconds in one second of tokio's clock, which is real time unless paused. Above 0. Default 1.
+    /// Simulated seconds in one second of tokio's clock, which is real time unless paused. Above 0. Default
+    /// 1.
     pub time_scale: f64,
     /// Attempts remembered one by one in [`crate::Stats`]; older ones stay in the sums. Default 100,000.
     pub attempt_log: usize,
@@ -47,7 +49,8 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The cluster of the post on per-tenant caps: two workers, constants calibrated as told in [`crate::scenario`].
+    /// The cluster of the post on per-tenant caps: two workers, constants calibrated as told in
+    /// [`crate::scenario`].
     pub fn post() -> Self {
         Self {
             workers: 2,

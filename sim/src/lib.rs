@@ -1,7 +1,8 @@
 //! An iteration-level model of vLLM with two faces.
 //!
 //! - [`engine`] and [`pool`]: the model itself, pure: no clock, no I/O, no async.
-//! - [`Simulator`]: the model on tokio's clock, answering HTTP requests in process. Under the paused clock that is virtual time.
+//! - [`Simulator`]: the model on tokio's clock, answering HTTP requests in process. Under the paused clock
+//!   that is virtual time.
 //! - [`serve`]: the same over real sockets.
 //! - [`faults`]: what can be made to go wrong, in the configuration or at run time.
 //! - [`scenario`]: the calibration: which constant came from which figure, and what remains off.
@@ -26,7 +27,6 @@ pub mod config;
 mod driver;
 pub mod engine;
 pub mod faults;
-
 pub mod pool;
 pub mod scenario;
 mod server;

@@ -1,7 +1,7 @@
 //! The HTTP face: every request goes to [`Simulator::respond`].
 //!
-//! HTTP/1.1 and HTTP/2 (with prior knowledge) on one port. A client that disconnects drops its answer's future or body, which aborts
-//! the sequence.
+//! HTTP/1.1 and HTTP/2 (with prior knowledge, hyper's default of 200 streams a connection) on one port. A
+//! client that disconnects drops its answer's future or body, which aborts the sequence.
 
 use std::io;
 use std::time::Duration;
@@ -57,7 +57,8 @@ pub async fn serve_until(
         let service = service_fn(move |request| handle(simulator.clone(), request));
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let watched = graceful.watch(connection);
-        // An error here is a connection that broke, which is the client's doing or a fault that was asked for.
+        // An error here is a connection that broke, which is the client's doing or a fault that was asked
+        // for.
         tokio::spawn(async move { drop(watched.await) });
     }
     drop(listener);

@@ -61,15 +61,16 @@ fn a_long_prompt_is_chunked_behind_running_sequences() {
     engine.submit(ms(0), SequenceId(0), 4, 3).unwrap();
     engine.submit(ms(0), SequenceId(1), 8, 1).unwrap();
     let events = run(&mut engine);
-    // Step 1: 4 prompt tokens of the first (the second was not there yet). Step 2: its decode and 4 of the second's 8. Step 3 the same.
+    // Step 1: 4 prompt tokens of the first (the second was not there yet). Step 2: its decode and 4 of the
+    // second's 8. Step 3 the same.
     assert_eq!(token_times(&events, 0), [ms(16), ms(34), ms(52)]);
     assert_eq!(token_times(&events, 1), [ms(52)]);
 }
 
 #[test]
 fn the_last_admitted_is_preempted_and_recomputed_first() {
-    // 10 blocks of 4. Two sequences of 16 tokens hold 4 blocks each and need one more at token 17, the first a sixth at 21.
-    // The third, of 6 blocks, fits beside neither.
+    // 10 blocks of 4. Two sequences of 16 tokens hold 4 blocks each and need one more at token 17, the first
+    // a sixth at 21. The third, of 6 blocks, fits beside neither.
     let mut engine = Engine::new(config());
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
@@ -97,6 +98,17 @@ fn the_last_admitted_is_preempted_and_recomputed_first() {
     assert_eq!(engine.totals().preemptions, 1);
     // Three prompts, and the victim's 16 + 4 generated once more.
     assert_eq!(engine.totals().prefill_tokens, 16 + 16 + 24 + 20);
+}
+
+#[test]
+fn nobody_is_admitted_in_a_step_that_preempted() {
+    let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 17, ..config() });
+    engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
+    engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
+    let times = token_times(&run(&mut engine), 0);
+    // The sixth step evicts the other and is of one sequence (12 ms), though a chunk of it would fit; the
+    // seventh computes that chunk (30 ms); the eighth evicts it again.
+    assert_eq!(times, [28, 58, 72, 86, 100, 112, 142, 154].map(ms));
 }
 
 #[test]

@@ -248,4 +248,5 @@ async fn control_over_http() {
     drop(held);
     let stats = sim.stats();
     assert_eq!((stats.total_attempts, stats.in_flight, stats.attempts.len()), (0, 0, 0));
+    assert!(stats.tenants["t"].outcomes.is_empty(), "what arrived before the reset is not counted after it");
 }

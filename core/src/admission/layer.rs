@@ -104,6 +104,7 @@ fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Resp
     let hold = permit.failed(call.id(), delay);
     if hold != Hold::No {
         call.target().metrics().cooled(hold);
+        tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");
     }
     hold
 }

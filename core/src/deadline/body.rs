@@ -11,11 +11,10 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
-use super::layer::overdue;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Reason};
 
 /// The body, where both its reader and the watch can reach it.
 pub(super) struct Cell {
@@ -127,5 +126,25 @@ impl Body for Guarded {
     fn size_hint(&self) -> SizeHint {
         let state = self.cell.state.lock();
         state.body.as_ref().map_or_else(SizeHint::default, ResponseBody::size_hint)
+    }
+}
+
+/// What the deadline says, to a call that waits and to one in flight.
+pub(super) fn overdue(call: &Call) -> Error {
+    let (kind, text) = if call.is_waiting() {
+        (
+            ErrorKind::Refused(Reason::Deadline),
+            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
+        )
+    } else {
+        (
+            ErrorKind::Deadline,
+            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
+        )
+    };
+    let error = Error::new(kind, text).at(call.target().name());
+    match call.last_failure() {
+        Some(last) => error.after(last),
+        None => error,
     }
 }

@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::body::Guarded;
+use super::body::{Guarded, overdue};
 use super::watch::Watch;
 use crate::body::ResponseBody;
 use crate::call::Call;
-use crate::error::{Error, ErrorKind, Reason};
+use crate::error::Error;
 
 /// Ends each call, its stream included, at its deadline; takes the slot back from a reader that stalls.
 ///
@@ -62,33 +62,16 @@ where
         let watch = self.watch.clone();
         Box::pin(async move {
             let deadline = tokio::time::Instant::from_std(call.deadline());
-            match tokio::time::timeout_at(deadline, response).await {
+            let mut response = std::pin::pin!(response);
+            match tokio::time::timeout_at(deadline, &mut response).await {
                 Ok(response) => Ok(response?.map(|body| {
                     let guarded = Guarded::new(call, body);
                     watch.over(guarded.cell());
                     ResponseBody::new(guarded)
                 })),
+                // The attempt is still there, and says whether it waited or was in flight; it goes with this future.
                 Err(_) => Err(overdue(&call)),
             }
         })
-    }
-}
-
-pub(super) fn overdue(call: &Call) -> Error {
-    let (kind, text) = if call.is_waiting() {
-        (
-            ErrorKind::Refused(Reason::Deadline),
-            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
-        )
-    } else {
-        (
-            ErrorKind::Deadline,
-            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
-        )
-    };
-    let error = Error::new(kind, text).at(call.target().name());
-    match call.last_failure() {
-        Some(last) => error.after(last),
-        None => error,
     }
 }

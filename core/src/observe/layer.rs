@@ -66,15 +66,12 @@ where
         let call = request.extensions().get::<Call>().cloned();
         let response = self.inner.call(request);
         let Some(call) = call else { return Box::pin(response) };
-        let mut tally = Tally { call, log: self.log.clone(), outcome: None };
-        let active = self.active.enter();
+        let mut tally = Tally { call, log: self.log.clone(), outcome: None, _active: self.active.enter() };
         Box::pin(async move {
             match response.await {
                 Ok(response) => {
                     let failed = response.status().is_client_error() || response.status().is_server_error();
-                    Ok(response.map(|body| {
-                        ResponseBody::new(Counted { body, failed, tally: Some(tally), _active: active })
-                    }))
+                    Ok(response.map(|body| ResponseBody::new(Counted { body, failed, tally: Some(tally) })))
                 }
                 Err(error) => {
                     tally.outcome = Some(outcome_of(&error));
@@ -93,6 +90,7 @@ struct Tally {
     call: Call,
     log: Arc<CallLog>,
     outcome: Option<Outcome>,
+    _active: Entered,
 }
 
 impl Drop for Tally {
@@ -159,7 +157,6 @@ struct Counted {
     body: ResponseBody,
     failed: bool,
     tally: Option<Tally>,
-    _active: Entered,
 }
 
 impl Counted {

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
 use super::body::Watched;
@@ -58,8 +59,12 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let call = request.extensions().get::<Call>().cloned();
+        if call.as_ref().is_some_and(|call| call.facts().stream && call.is_enforced()) {
+            // A compressed stream could not be watched, and compression would hold tokens back.
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         let response = self.inner.call(request);
         match call {
             Some(call) => Box::pin(watch(call, response)),

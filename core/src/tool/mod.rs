@@ -3,21 +3,19 @@
 //! A tool may call another through the same gate. Tasks that hold one and wait for the other, in both orders, would wait for ever: that cycle
 //! is found before the wait begins, and refused by name.
 
-mod chain;
 mod cycle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use chain::Chain;
 use cycle::Holdings;
 use parking_lot::Mutex;
 
 use crate::admission::{Admission, Permit};
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
-use crate::context::Context;
+use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::observe::ToolSnapshot;
 use crate::schedule::{Settings, Ticket};

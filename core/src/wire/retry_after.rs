@@ -56,7 +56,7 @@ pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
         let quote = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
         time::duration_prefix(rest.get(quote..)?.strip_prefix(b"\"")?)
     });
-    const SENTENCES: [&[u8]; 3] = [b"etry in ", b"try again in ", b"etry after "];
+    const SENTENCES: [&[u8]; 3] = [b"etry in ", b"ry again in ", b"etry after "];
     let sentence = SENTENCES.iter().filter_map(|words| time::duration_prefix(after(body, words)?)).max();
     field.max(sentence).map(|(delay, _)| delay)
 }

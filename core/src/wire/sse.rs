@@ -8,7 +8,7 @@
 //!
 //! An event that lies whole inside one chunk is not copied.
 
-use std::mem;
+use std::{fmt, mem};
 
 use memchr::{memchr, memchr2};
 
@@ -21,8 +21,8 @@ const KEEP: usize = 64 << 10;
 /// What a line is shows within its first bytes, a BOM included; no limit is lower.
 const NAME: usize = 16;
 
-/// One event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One event. Its `Debug` shows sizes, not content: answers do not belong in logs.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The `event` field; empty where there was none, which means "message".
     pub name: &'a [u8],
@@ -33,7 +33,6 @@ pub struct Event<'a> {
 }
 
 /// The incremental parser. Holds at most one line and one event, each bounded by the limit.
-#[derive(Debug)]
 pub struct Scanner {
     limit: usize,
     /// The beginning of a line whose end has not come.
@@ -48,7 +47,7 @@ pub struct Scanner {
 }
 
 /// The event being gathered.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Pending {
     name: Vec<u8>,
     data: Vec<u8>,
@@ -61,6 +60,25 @@ struct Pending {
 struct Held<'a> {
     name: Option<&'a [u8]>,
     data: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("name", &String::from_utf8_lossy(self.name))
+            .field("bytes", &self.data.len())
+            .field("oversized", &self.oversized)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Scanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scanner")
+            .field("limit", &self.limit)
+            .field("held", &(self.line.len() + self.event.data.len()))
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Scanner {
@@ -276,3 +294,6 @@ fn reuse(mut buffer: Vec<u8>) -> Vec<u8> {
     buffer.clear();
     buffer
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,8 @@ impl Encoder {
         Self { job, id: format!("{number:024x}"), created, sent: 0 }
     }
 
-    /// What comes right behind the headers, before any token. Only Responses has such; the others send nothing until the first token.
+    /// What comes right behind the headers, before any token. Only Responses has such; the others send
+    /// nothing until the first token.
     pub(crate) fn open(&mut self) -> Option<Bytes> {
         let mut out = String::new();
         if self.job.protocol == Protocol::Responses {

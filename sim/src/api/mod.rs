@@ -1,7 +1,7 @@
 //! The wire: what vLLM's server reads and writes, without any I/O.
 //!
-//! [`request`] turns a body into a [`Job`] or an [`ApiError`]; [`Encoder`] turns generated tokens into server-sent events or one JSON
-//! answer. One file for each of the four shapes.
+//! [`request`] turns a body into a [`Job`] or an [`ApiError`]; [`Encoder`] turns generated tokens into
+//! server-sent events or one JSON answer. One file for each of the four shapes.
 
 mod chat;
 mod completions;

@@ -29,8 +29,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) default_output_tokens: u32,
 }
 
-/// Reads a request. Header names and body keys `sim_prompt_tokens` (header `x-sim-prompt-tokens`) and `sim_output_tokens`
-/// (`x-sim-output-tokens`) override what text and `max_tokens` say.
+/// Reads a request. Header names and body keys `sim_prompt_tokens` (header `x-sim-prompt-tokens`) and
+/// `sim_output_tokens` (`x-sim-output-tokens`) override what text and `max_tokens` say.
 pub(crate) fn read(
     protocol: Protocol,
     headers: &HeaderMap,

@@ -16,8 +16,9 @@ use crate::api::request::{Limits, read};
 use crate::api::{ApiError, Encoder, Job, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
 
-/// Where simulated dates begin, in seconds since 1970: dates are of the simulation, so that runs repeat themselves.
-const EPOCH: u64 = 1_750_000_000;
+/// Where simulated dates begin, in seconds since 1970: dates are of the simulation, so that runs repeat
+/// themselves.
+pub(super) const EPOCH: u64 = 1_750_000_000;
 
 pub(super) async fn answer(
     shared: &Arc<Shared>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::answer::{error, json as json_response, with_type};
+use super::answer::{EPOCH, error, json as json_response, with_type};
 use super::body::SimBody;
 use super::{Refused, Shared, Simulator};
 use crate::api::ApiError;
@@ -74,7 +74,12 @@ fn models(shared: &Shared) -> Value {
     let length = shared.config.engine.max_model_len;
     let cards: Vec<Value> = names
         .iter()
-        .map(|name| json!({"id": name, "object": "model", "created": 1_750_000_000, "owned_by": "vllm", "root": name, "parent": null, "max_model_len": length}))
+        .map(|name| {
+            json!({
+                "id": name, "object": "model", "created": EPOCH, "owned_by": "vllm",
+                "root": name, "parent": null, "max_model_len": length,
+            })
+        })
         .collect();
     json!({"object": "list", "data": cards})
 }

@@ -61,12 +61,9 @@ impl Core {
     /// Plays the engines up to `now` and tells the answers what happened. Returns the time reached.
     pub(super) fn advance(&mut self, now: Duration) -> Duration {
         self.last = self.last.max(now);
-        // One step at a time, so that a slow start's factor is that of each step's own begin.
-        while let Some(at) = self.pool.next_event().filter(|&at| at <= self.last) {
-            self.pool.set_slowdown(self.gate.slowdown(at));
-            self.pool.advance(at, &mut self.events);
-        }
+        // The pump comes at every step's end, so that the next one begins about now.
         self.pool.set_slowdown(self.gate.slowdown(self.last));
+        self.pool.advance(self.last, &mut self.events);
         self.tell();
         self.last
     }

@@ -1,8 +1,9 @@
 //! The engines on a clock: one [`Simulator`] behind both faces.
 //!
-//! In process, [`Simulator::respond`] is the whole server: under tokio's paused clock a run is virtual time and repeats itself. The HTTP
-//! face ([`crate::serve`]) hands every request to the same function. A background task, started by the first call, plays the
-//! engines from step to step and ends with the last handle.
+//! In process, [`Simulator::respond`] is the whole server: under tokio's paused clock a run is virtual time
+//! and repeats itself. The HTTP face ([`crate::serve`]) hands every request to the same function. A
+//! background task, started by the first call, plays the engines from step to step and ends with the last
+//! handle.
 
 mod answer;
 mod body;
@@ -60,7 +61,8 @@ impl Drop for Shared {
 }
 
 impl Simulator {
-    /// A simulator whose time starts now. Make it inside the runtime that will use it, so that it reads that runtime's clock.
+    /// A simulator whose time starts now. Make it inside the runtime that will use it, so that it reads that
+    /// runtime's clock.
     ///
     /// # Errors
     ///
@@ -80,8 +82,8 @@ impl Simulator {
 
     /// Answers one request as vLLM's server would.
     ///
-    /// Streams get their head at once and their events as the engine generates; other calls wait for their whole answer. Any
-    /// request gets some answer, whatever its bytes.
+    /// Streams get their head at once and their events as the engine generates; other calls wait for their
+    /// whole answer. Any request gets some answer, whatever its bytes.
     ///
     /// # Errors
     ///
@@ -89,12 +91,14 @@ impl Simulator {
     ///
     /// # Cancellation safety
     ///
-    /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and counts as an abort.
+    /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and counts as
+    /// an abort.
     pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, Refused> {
         answer::answer(&self.shared, request).await
     }
 
-    /// Replaces all faults; their times count from now, their draws from their seed. Streams already begun keep theirs.
+    /// Replaces all faults; their times count from now, their draws from their seed. Streams already begun
+    /// keep theirs.
     ///
     /// # Errors
     ///

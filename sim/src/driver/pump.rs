@@ -7,8 +7,8 @@ use tokio::time::sleep_until;
 
 use super::Shared;
 
-/// Sleeps from step to step, or while idle until `wake`; ends when the last handle and answer are gone. It holds no strong reference
-/// while it sleeps.
+/// Sleeps from step to step, or while idle until `wake`; ends when the last handle and answer are gone. It
+/// holds no strong reference while it sleeps.
 pub(super) async fn pump(shared: Weak<Shared>, wake: Arc<Notify>) {
     let mut reached = std::time::Duration::ZERO;
     loop {
@@ -21,7 +21,8 @@ pub(super) async fn pump(shared: Weak<Shared>, wake: Arc<Notify>) {
         match next {
             Some((at, instant)) => tokio::select! {
                 biased;
-                // The timer may fire a rounding early on the simulated clock; the step has ended all the same.
+                // The timer may fire a rounding early on the simulated clock; the step has ended all the
+                // same.
                 () = sleep_until(instant) => reached = at,
                 () = wake.notified() => {}
             },

@@ -23,7 +23,8 @@ pub struct Stats {
     pub preemptions: u64,
     /// Attempts arrived since the last reset.
     pub total_attempts: u64,
-    /// By tenant: the header `x-tenant`, else the bearer token or `x-api-key` (long ones shortened), else `anonymous`.
+    /// By tenant: the header `x-tenant`, else the bearer token or `x-api-key` (long ones shortened), else
+    /// `anonymous`.
     pub tenants: BTreeMap<String, TenantStats>,
     /// The latest attempts, in order of arrival; at most [`crate::SimConfig::attempt_log`].
     pub attempts: VecDeque<Attempt>,

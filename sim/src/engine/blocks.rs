@@ -1,6 +1,7 @@
 //! The paged KV cache, counted in blocks.
 
-/// A pool of equal KV blocks. Which block holds what does not change a step's time, so only their number is kept.
+/// A pool of equal KV blocks. Which block holds what does not change a step's time, so only their number is
+/// kept.
 #[derive(Debug, Clone)]
 pub struct BlockPool {
     total: u32,
@@ -13,7 +14,8 @@ impl BlockPool {
         Self { total, free: total, block_size: block_size.max(1) }
     }
 
-    /// Raises a holding from `held` blocks to what `tokens` need; `None`, taking nothing, when too few are free.
+    /// Raises a holding from `held` blocks to what `tokens` need; `None`, taking nothing, when too few are
+    /// free.
     pub(super) fn grow(&mut self, held: u32, tokens: u32) -> Option<u32> {
         let need = tokens.div_ceil(self.block_size).max(held);
         self.free = self.free.checked_sub(need - held)?;

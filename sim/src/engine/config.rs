@@ -22,10 +22,12 @@ pub struct EngineConfig {
     pub step: StepCost,
 }
 
-/// The time that a step takes: `base + per_prompt_token * prompt tokens + per_sequence * sequences`, in milliseconds.
+/// The time that a step takes: `base + per_prompt_token * prompt tokens + per_sequence * sequences`, in
+/// milliseconds.
 ///
-/// The cost of reading the KV cache grows with the context of each sequence; the texts that this was calibrated on hold the
-/// context constant, so that it cannot be told apart from the cost per sequence, and is in it.
+/// The cost of reading the KV cache grows with the context of each sequence; the texts that this was
+/// calibrated on hold the context constant, so that it cannot be told apart from the cost per sequence, and
+/// is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepCost {

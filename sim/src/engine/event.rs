@@ -22,7 +22,8 @@ pub struct Event {
 pub enum EventKind {
     /// Left the waiting queue for the first time: its prompt is being computed.
     Admitted,
-    /// A token was generated; `index` counts from 0, so 0 is the first token. A recomputed sequence does not repeat tokens.
+    /// A token was generated; `index` counts from 0, so 0 is the first token. A recomputed sequence does not
+    /// repeat tokens.
     Token {
         /// Place among the generated tokens.
         index: u32,

@@ -1,20 +1,22 @@
 //! One vLLM engine: pure, without clock or I/O.
 //!
-//! The unit of time is the *step* (one forward pass). At the start of a step the scheduler picks tokens to compute
-//! as vLLM V1 does: sequences already running first, in the order in which they were admitted; then the waiting queue,
-//! first come first served, both inside one token budget (a long prompt is *chunked* over steps). Each token needs room in a
-//! paged KV cache; when a running sequence finds none, the last-admitted one is *preempted*: it loses its blocks,
-//! goes to the front of the queue and is recomputed, prompt and generated tokens alike. At the end of the step each sequence
-//! whose last known token was computed gains one token.
+//! The unit of time is the *step* (one forward pass). At the start of a step the scheduler picks tokens to
+//! compute as vLLM V1 does: sequences already running first, in the order in which they were admitted; then
+//! the waiting queue, first come first served, both inside one token budget (a long prompt is *chunked* over
+//! steps). Each token needs room in a paged KV cache; when a running sequence finds none, the last-admitted
+//! one is *preempted*: it loses its blocks, goes to the front of the queue and is recomputed, prompt and
+//! generated tokens alike. At the end of the step each sequence whose last known token was computed gains one
+//! token.
 //!
 //! # Invariants
 //!
 //! - Blocks held never exceed the pool, and are all free when no sequence is left.
-//! - Every submitted sequence ends exactly once: [`EventKind::Finished`], or [`Engine::abort`] returning true.
-//! - An abort frees the sequence's place and blocks at once, also in the middle of a step or while it is queued. (vLLM takes
-//!   aborts between two steps.)
-//! - No clock: time is the `Duration` since any fixed start, given by the caller, never going back. The same calls give the same
-//!   events.
+//! - Every submitted sequence ends exactly once: [`EventKind::Finished`], or [`Engine::abort`] returning
+//!   true.
+//! - An abort frees the sequence's place and blocks at once, also in the middle of a step or while it is
+//!   queued. (vLLM takes aborts between two steps.)
+//! - No clock: time is the `Duration` since any fixed start, given by the caller, never going back. The same
+//!   calls give the same events.
 //!
 //! ```
 //! use std::time::Duration;
@@ -92,13 +94,13 @@ impl Engine {
         }
     }
 
-    /// Queues a sequence of `prompt_tokens` that will generate `output_tokens` (0 counts as 1 for both). An idle engine starts
-    /// a step with it at once. `id` must be unused.
+    /// Queues a sequence of `prompt_tokens` that will generate `output_tokens` (0 counts as 1 for both). An
+    /// idle engine starts a step with it at once. `id` must be unused.
     ///
     /// # Errors
     ///
-    /// [`TooLong`] when prompt and output together exceed [`EngineConfig::max_model_len`] or the whole KV cache: such a
-    /// sequence could never end.
+    /// [`TooLong`] when prompt and output together exceed [`EngineConfig::max_model_len`] or the whole KV
+    /// cache: such a sequence could never end.
     pub fn submit(
         &mut self,
         now: Duration,
@@ -118,8 +120,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a sequence wherever it is; its place and its blocks are free at once. False if there is none of this id (it has
-    /// finished, or was aborted before). A step in progress still takes the time it was going to take.
+    /// Ends a sequence wherever it is; its place and its blocks are free at once. False if there is none of
+    /// this id (it has finished, or was aborted before). A step in progress still takes the time it was going
+    /// to take.
     pub fn abort(&mut self, id: SequenceId) -> bool {
         if let Some(at) = self.waiting.iter().position(|s| s.id == id) {
             return self.waiting.remove(at).is_some();
@@ -135,7 +138,8 @@ impl Engine {
         self.step_ends
     }
 
-    /// Ends every step that ends by `now`, appends what happened to `events` in order, and begins the next ones back to back.
+    /// Ends every step that ends by `now`, appends what happened to `events` in order, and begins the next
+    /// ones back to back.
     pub fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
         events.append(&mut self.pending);
         while let Some(end) = self.step_ends.filter(|&end| end <= now) {
@@ -150,7 +154,8 @@ impl Engine {
         events.append(&mut self.pending);
     }
 
-    /// Multiplies the time of every step begun from now on (1 = as calibrated). Values below 0 or not finite count as 1.
+    /// Multiplies the time of every step begun from now on (1 = as calibrated). Values below 0 or not finite
+    /// count as 1.
     pub fn set_slowdown(&mut self, factor: f64) {
         self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };
     }

@@ -47,7 +47,8 @@ impl Engine {
                     *budget -= new;
                     at += 1;
                 }
-                // The last-admitted pays. It may be this one, and then the loop finds no sequence here and ends.
+                // The last-admitted pays. It may be this one, and then the loop finds no sequence here and
+                // ends.
                 None => {
                     preempted = true;
                     self.preempt_last(now);

@@ -28,7 +28,8 @@ impl Sequence {
         u64::from(self.prompt) + u64::from(self.output)
     }
 
-    /// Tokens known but not yet computed: the prompt at first, then one a step; all of them again after a preemption.
+    /// Tokens known but not yet computed: the prompt at first, then one a step; all of them again after a
+    /// preemption.
     pub(super) fn uncomputed(&self) -> u32 {
         self.prompt + self.generated - self.computed
     }
@@ -51,7 +52,8 @@ impl Sequence {
     pub(super) fn commit(&mut self) -> Option<u32> {
         let ran = std::mem::take(&mut self.scheduled);
         self.computed += ran;
-        // A chunk of a prompt yields no token, and a sequence left out of the step (budget spent) none either.
+        // A chunk of a prompt yields no token, and a sequence left out of the step (budget spent) none
+        // either.
         if ran == 0 || self.uncomputed() > 0 {
             return None;
         }

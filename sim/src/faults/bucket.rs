@@ -36,7 +36,8 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// How long until `cost` fits (zero: it does). More than the bucket holds never fits: told as the time to fill it.
+    /// How long until `cost` fits (zero: it does). More than the bucket holds never fits: told as the time to
+    /// fill it.
     pub(super) fn wait(&mut self, now: Duration, cost: f64) -> Duration {
         self.refill(now);
         // A millionth of slack: a client that waits exactly as told must not be refused for a rounding.

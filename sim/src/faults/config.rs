@@ -6,8 +6,8 @@ use crate::config::{ConfigError, require};
 
 /// Every fault is off by default.
 ///
-/// Times are simulated seconds from the moment when these faults were set. The same keys in JSON for `POST /sim/faults`; an unknown
-/// key is an error. Setting faults replaces all those before.
+/// Times are simulated seconds from the moment when these faults were set. The same keys in JSON for `POST
+/// /sim/faults`; an unknown key is an error. Setting faults replaces all those before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
@@ -17,8 +17,8 @@ pub struct Faults {
     pub rate_limit_windows: Vec<RateLimitWindow>,
     /// 429 (without Retry-After) for a call that finds this many in flight.
     pub concurrency_limit: Option<usize>,
-    /// vLLM's `--max-num-queued-reqs`: a call that finds this many waiting, over all engines, gets a 503 without
-    /// Retry-After, or, if it streams, a 200 with that error as its only event.
+    /// vLLM's `--max-num-queued-reqs`: a call that finds this many waiting, over all engines, gets a 503
+    /// without Retry-After, or, if it streams, a 200 with that error as its only event.
     pub max_num_queued_reqs: Option<usize>,
     /// Calls that get no headers for a while, or never.
     pub stall_before_headers: Option<Stall>,
@@ -84,8 +84,9 @@ pub struct SlowStart {
     pub factor: f64,
 }
 
-/// A budget over time, refilled continuously. Answers carry `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`; a call that does not fit
-/// gets a 429 with `Retry-After` and `retry-after-ms`, in the client's seconds.
+/// A budget over time, refilled continuously. Answers carry
+/// `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`; a call that does not fit gets a 429 with
+/// `Retry-After` and `retry-after-ms`, in the client's seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRate {
@@ -113,7 +114,8 @@ pub enum Counted {
     /// The prompt and the most that may be generated, at arrival, as OpenAI counts.
     #[default]
     Reserved,
-    /// The prompt at arrival, the generated tokens at the end, as Anthropic counts; the bucket may go below zero.
+    /// The prompt at arrival, the generated tokens at the end, as Anthropic counts; the bucket may go below
+    /// zero.
     Actual,
 }
 

@@ -1,7 +1,7 @@
 //! Faults to inject, and the state that decides when.
 //!
-//! Random ones draw from one generator with the seed of [`Faults::seed`], in order of arrival, so that a run under virtual time
-//! repeats itself.
+//! Random ones draw from one generator with the seed of [`Faults::seed`], in order of arrival, so that a run
+//! under virtual time repeats itself.
 
 mod bucket;
 mod config;

@@ -1,7 +1,7 @@
 //! Several engines behind one router, as a "production stack" of vLLM workers.
 //!
-//! Pure, like [`crate::engine`]: the router picks an engine when a sequence is submitted, and the sequence stays there. Events of
-//! all engines come in order of time, ties by the engine's number.
+//! Pure, like [`crate::engine`]: the router picks an engine when a sequence is submitted, and the sequence
+//! stays there. Events of all engines come in order of time, ties by the engine's number.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -68,8 +68,8 @@ impl Figure {
         (self.least..=self.most).contains(&self.post)
     }
 
-    /// Whether it is as near as was asked: p99 TTFT within 15 % or inside the range, decode and peak within 30 %. Medians of
-    /// TTFT have no bar.
+    /// Whether it is as near as was asked: p99 TTFT within 15 % or inside the range, decode and peak within
+    /// 30 %. Medians of TTFT have no bar.
     pub fn holds(&self) -> Option<bool> {
         let within = |share: f64| (self.ratio() - 1.0).abs() <= share;
         match self.what {

@@ -1,8 +1,9 @@
 //! Calibration: the post on per-tenant caps, played on the engines in pure virtual time.
 //!
-//! The post ("Per-Tenant Concurrency Caps", third of a series on vLLM on EKS) has two workers, prompts of 512 tokens, answers of 128, and
-//! three runs. The constants of [`SimConfig::post`](crate::SimConfig::post) were chosen on runs 1 (A and C alone) and 2 (B bursts, no caps). **Run 3, with caps,
-//! was not looked at**: it is a prediction, and is made elsewhere, through the real client.
+//! The post ("Per-Tenant Concurrency Caps", third of a series on vLLM on EKS) has two workers, prompts of 512
+//! tokens, answers of 128, and three runs. The constants of [`SimConfig::post`](crate::SimConfig::post) were
+//! chosen on runs 1 (A and C alone) and 2 (B bursts, no caps). **Run 3, with caps, took no part in the
+//! choice**: it is a prediction, made elsewhere, through the real client.
 //!
 //! # Which constant came from which figure
 //!
@@ -16,9 +17,11 @@
 //! | `max_num_batched_tokens` | 2,048 | vLLM's default; not fitted |
 //! | `block_size` | 16 | vLLM's default; not fitted |
 //!
-//! The four fitted ones were chosen from two grids, a coarse and a fine one (44-50, .25-.29, .15-.5, 84,000-114,000), by the sum of squared logarithms
-//! of the ratios, each over its bar, with paced arrivals, on up to five of the seeds 1 to 10 set aside for it. The table is for seeds 11 to 30, paced arrivals, median over the seeds
-//! (`cargo run -p tidegate-sim --example calibration`, which prints the ranges and Poisson arrivals as well):
+//! The four fitted ones were chosen from two grids, a coarse and a fine one (44-50, .25-.29, .15-.5,
+//! 84,000-114,000), by the sum of squared logarithms of the ratios, each over its bar, with paced arrivals,
+//! on up to five of the seeds 1 to 10 set aside for it. The table is for seeds 11 to 30, paced arrivals,
+//! median over the seeds (`cargo run -p tidegate-sim --example calibration`, which prints the ranges and
+//! Poisson arrivals as well):
 //!
 //! | run | tenant | median TTFT, post / model | p99 TTFT | decode | peak in flight |
 //! |---|---|---|---|---|---|
@@ -30,24 +33,29 @@
 //!
 //! # Assumptions
 //!
-//! - B's burst is 450 calls at 30 a second, 15 s of them. The post says about 30 s, but counts 450 calls; at 15 a second over 30 s no point of the
-//!   grid came as near. It begins at 30 s; from 5 to 50 s the figures hardly differ, from 60 s on too few of A's and C's calls
-//!   come after it.
-//! - Arrivals are paced. With Poisson arrivals run 1's p99 TTFT is 340 to 350 ms and more (two prompts in one step), which the post did not see; run 2
-//!   differs little, but its medians spread over seconds from seed to seed.
-//! - The gateway adds nothing: a constant of 20 ms moved the fit's score by a few hundredths either way, and is left out.
+//! - B's burst is 450 calls at 30 a second, 15 s of them. The post says about 30 s, but counts 450 calls; at
+//!   15 a second over 30 s no point of the grid came as near. It begins at 30 s; from 5 to 50 s the figures
+//!   hardly differ, from 60 s on too few of A's and C's calls come after it.
+//! - Arrivals are paced. With Poisson arrivals run 1's p99 TTFT is 340 to 350 ms and more (two prompts in one
+//!   step), which the post did not see; run 2 differs little, but its medians spread over seconds from seed
+//!   to seed.
+//! - The gateway adds nothing: a constant of 20 ms moved the fit's score by a few hundredths either way, and
+//!   is left out.
 //!
 //! # What remains off, and why we think so
 //!
-//! - **Run 2's median TTFTs of A and B** (4.2 and 2.2 times the post's). In one queue, first come first served, A and C wait alike when paced
-//!   alike; the post has A at 1.3 s and C at 6.1 s. About half of A's calls meet the burst, so that A's median lies on the edge between 0.3 and 10 s and
-//!   moves by seconds with the time of the burst. B's 5.5 s beside the same p99 would need arrivals that come slower at first, for instance from a load
-//!   generator that falls behind its rate.
-//! - **C's peak in run 2** (61 for 73). C sends one a second; 73 in flight means that one call took more than 70 s, longer than any TTFT plus decode
-//!   that the post reports. With Poisson arrivals some seeds reach 72.
-//! - **A's p99 in run 1** (236 for 263): 120 calls, so that it is the second worst; some jitter of gateway and network is not modelled.
-//! - The post reads its slow decode as preemption. In the model the cache is as full as there, with a few dozen preemptions; most of the
-//!   slowness is prompts of the burst computed in the same steps (chunked prefill), 550 ms for a full step.
+//! - **Run 2's median TTFTs of A and B** (4.2 and 2.2 times the post's). In one queue, first come first
+//!   served, A and C wait alike when paced alike; the post has A at 1.3 s and C at 6.1 s. About half of A's
+//!   calls meet the burst, so that A's median lies on the edge between 0.3 and 10 s and moves by seconds with
+//!   the time of the burst. B's 5.5 s beside the same p99 would need arrivals that come slower at first, for
+//!   instance from a load generator that falls behind its rate.
+//! - **C's peak in run 2** (61 for 73). C sends one a second; 73 in flight means that one call took more than
+//!   70 s, longer than any TTFT plus decode that the post reports. With Poisson arrivals some seeds reach 72.
+//! - **A's p99 in run 1** (236 for 263): 120 calls, so that it is the second worst; some jitter of gateway
+//!   and network is not modelled.
+//! - The post reads its slow decode as preemption. In the model the cache is as full as there, with some 80
+//!   preemptions; most of the slowness is prompts of the burst computed in the same steps (chunked
+//!   prefill), 550 ms for a full step.
 
 mod arrivals;
 mod calibration;

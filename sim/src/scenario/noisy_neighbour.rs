@@ -38,7 +38,8 @@ pub const PROMPT_TOKENS: u32 = 512;
 pub const OUTPUT_TOKENS: u32 = 128;
 
 impl Run {
-    /// The traffic. The post says 30 calls a second for about 30 s but counts 450 of B's: 15 s of them, here from 30 s on.
+    /// The traffic. The post says 30 calls a second for about 30 s but counts 450 of B's: 15 s of them, here
+    /// from 30 s on.
     pub fn tenants(self) -> Vec<Tenant> {
         let tenant = |name, per_second, calls, start| Tenant {
             name,
@@ -54,8 +55,8 @@ impl Run {
         }
     }
 
-    /// Every call of the run in order of time: the tenant's place in [`Run::tenants`], and when it is sent. Run 3 of the post has the
-    /// calls of [`Run::CapsOff`].
+    /// Every call of the run in order of time: the tenant's place in [`Run::tenants`], and when it is sent.
+    /// Run 3 of the post has the calls of [`Run::CapsOff`].
     pub fn calls(self, arrivals: Arrivals, seed: u64) -> Vec<(usize, Duration)> {
         let mut rng = Rng::with_seed(seed);
         let mut calls: Vec<(usize, Duration)> = Vec::new();

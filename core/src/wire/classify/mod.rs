@@ -157,3 +157,58 @@ fn judge(
         never_executed: matches!(class, Class::RateLimited | Class::Overloaded),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BODIES: [&str; 4] = [
+        r#"{"error": {"message": "You said \"code\": 1", "type": "insufficient_quota", "param": null, "code": 429}}"#,
+        r#"[{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "limit: 0", "details": [{"quotaId": "xPerDay"}]}}]"#,
+        r#"{"type": "error", "error": {"type": "overloaded_error", "message": "retry in 1h"}}"#,
+        r#"{"type": "response.failed", "response": {"error": {"code": "server_error"}}}"#,
+    ];
+
+    fn body() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            // Cut off anywhere, with one byte spoilt.
+            (0..BODIES.len(), any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>())
+                .prop_map(|(which, cut, at, byte)| {
+                    let mut body = BODIES[which].as_bytes().to_vec();
+                    let at = at.index(body.len());
+                    body[at] = byte;
+                    body.truncate(cut.index(body.len() + 1));
+                    body
+                }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_body_a_verdict_is_sound(status in 100u16..1000, body in body()) {
+            let status = StatusCode::from_u16(status).unwrap();
+            for verdict in [classify(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH), classify_event(&body)] {
+                prop_assert!(!(verdict.retryable && verdict.class == Class::QuotaExhausted));
+                prop_assert!(verdict.code.is_none_or(|code| code.len() <= 64 && code.is_ascii()));
+                prop_assert!((100..1000).contains(&verdict.status));
+            }
+        }
+
+        #[test]
+        fn a_verdict_survives_the_cut_of_a_long_message(keep in 0usize..3000) {
+            let long = "x".repeat(3000);
+            let body = format!(r#"{{"error": {{"code": "insufficient_quota", "message": "{long}"}}}}"#);
+            let cut = body.len() - 3000 + keep - 4;
+            let verdict = classify(
+                StatusCode::TOO_MANY_REQUESTS,
+                &HeaderMap::new(),
+                &body.as_bytes()[..cut],
+                SystemTime::UNIX_EPOCH,
+            );
+            prop_assert_eq!(verdict.class, Class::QuotaExhausted);
+        }
+    }
+}

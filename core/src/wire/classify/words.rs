@@ -50,7 +50,10 @@ impl Words {
             text("message").or_else(|| error.as_str().map(str::to_owned)).or_else(|| text("detail"));
         let details = error.get("details").map(Value::to_string).unwrap_or_default();
         Self {
-            code: text("code").or_else(|| text("status")).or_else(|| text("__type")),
+            code: text("code")
+                .filter(|_| number.is_none())
+                .or_else(|| text("status"))
+                .or_else(|| text("__type")),
             kind: text("type").or_else(|| value.get("error_type")?.as_str().map(str::to_owned)),
             number,
             message: message.unwrap_or_default(),
@@ -61,9 +64,10 @@ impl Words {
     /// A body that was cut off, or is no JSON: quotes inside its strings are escaped, so a bare `"code"` is a key.
     fn searched(body: &[u8]) -> Self {
         let code = value_of(body, b"\"code\"");
+        let number = code.as_deref().and_then(|code| code.parse().ok());
         Self {
-            number: code.as_deref().and_then(|code| code.parse().ok()),
-            code: code.or_else(|| value_of(body, b"\"status\"")),
+            number,
+            code: code.filter(|_| number.is_none()).or_else(|| value_of(body, b"\"status\"")),
             kind: value_of(body, b"\"type\""),
             message: String::from_utf8_lossy(body).into_owned(),
             daily: memmem::find(body, b"\"quotaId\"").is_some() && memmem::find(body, b"PerDay").is_some(),

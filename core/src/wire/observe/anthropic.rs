@@ -11,13 +11,7 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     let kind = super::kind(event);
     match kind.as_ref() {
         b"content_block_delta" => observer.delta(on),
-        b"content_block_start" if event.oversized => observer.delta(on),
-        b"content_block_start"
-            if json::parse::<BlockStart>(event.data)
-                .is_some_and(|start| start.content_block.has_output()) =>
-        {
-            observer.delta(on);
-        }
+        b"content_block_start" if event.oversized || begins_with_output(event.data) => observer.delta(on),
         b"message_start" => {
             let start = json::parse::<MessageStart>(event.data).unwrap_or_default();
             observer.count(start.message.usage, on);
@@ -28,8 +22,8 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         }
         b"message_stop" => observer.end_well(on),
         b"error" => observer.fail(event.data, on),
-        // An unknown kind: new ones may come. But gateways put errors of their own shape into the stream.
-        b"ping" | b"content_block_stop" => {}
+        b"content_block_start" | b"content_block_stop" | b"ping" => {}
+        // New kinds may come, but gateways also put errors of their own shape into the stream.
         _ if super::is_error(event) => observer.fail(event.data, on),
         _ => {}
     }
@@ -61,14 +55,13 @@ struct Block {
     thinking: Any<Present>,
 }
 
-impl Block {
-    /// Text and thinking begin empty and are followed by deltas. A tool's call begins with its name, redacted thinking and
-    /// results come whole: these are output already.
-    fn has_output(&self) -> bool {
-        match self.r#type.0.as_deref() {
-            Some("text" | "thinking") => self.text.0.0 || self.thinking.0.0,
-            Some(_) => true,
-            None => false,
-        }
+/// Text and thinking begin empty and are followed by deltas. A tool's call begins with its name, redacted thinking and results
+/// come whole: these are output already.
+fn begins_with_output(data: &[u8]) -> bool {
+    let block = json::parse::<BlockStart>(data).unwrap_or_default().content_block;
+    match block.r#type.0.as_deref() {
+        Some("text" | "thinking") => block.text.0.0 || block.thinking.0.0,
+        Some(_) => true,
+        None => false,
     }
 }

@@ -13,9 +13,11 @@ mod responses;
 mod usage;
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::LazyLock;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -32,7 +34,7 @@ pub enum Signal {
     FirstToken,
     /// Tokens so far. May come more than once; each replaces the last.
     Usage(Usage),
-    /// The provider's own end of a complete stream. Once; `[DONE]` after an error is none.
+    /// The provider's own end of a complete stream. Once; `[DONE]` after an error is none, and `response.failed` is an error.
     Terminal,
     /// An error event, or an error object under a status of success. Before the first token it is a failed attempt.
     Error(Verdict),
@@ -49,8 +51,7 @@ pub enum End {
     Truncated,
 }
 
-/// Watches one response.
-#[derive(Debug)]
+/// Watches one response. Its `Debug` shows counts, not content.
 pub struct Observer {
     dialect: Dialect,
     body: Body,
@@ -64,12 +65,23 @@ pub struct Observer {
     choices: openai::Choices,
 }
 
-#[derive(Debug)]
 enum Body {
     Events(Scanner),
+    /// Kept up to [`MAX_EVENT`].
     Json(Vec<u8>),
     /// Nothing to be seen.
     Opaque,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer")
+            .field("dialect", &self.dialect)
+            .field("deltas", &self.deltas)
+            .field("usage", &self.usage)
+            .field("end", &self.end())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Observer {
@@ -237,6 +249,9 @@ impl Observer {
     }
 }
 
+/// Words to look for in every chunk: building the search costs more than the search.
+type Words = LazyLock<Finder<'static>>;
+
 /// A dialect that we do not know: every event with data counts as a delta, and only errors that look like errors are believed.
 fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     if is_error(event) {
@@ -254,12 +269,13 @@ fn is_error(event: &Event<'_>) -> bool {
         error: Any<Present>,
     }
 
+    static ERROR: Words = Words::new(|| Finder::new(b"\"error\""));
+
     if event.name == b"error" {
         return true;
     }
     // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
-    memmem::find(event.data, b"\"error\"").is_some()
-        && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
+    ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
 }
 
 /// The kind of an event, in the dialects that name them: its `event` field, or where a gateway dropped that, its `type`.
@@ -275,4 +291,99 @@ fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
     }
     let kind = json::parse::<Top>(event.data).and_then(|top| top.r#type.0);
     Cow::Owned(kind.unwrap_or_default().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EVENTS: [&str; 12] = [
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
+        "data: {\"choices\":[{\"index\":1,\"delta\":{\"role\":\"assistant\"},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n",
+        "data: {\"error\":{\"code\":503}}\n\n",
+        "data: [DONE]\n\n",
+        "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":5}}}\n\n",
+        "event: content_block_delta\ndata: {}\n\n",
+        "event: message_stop\ndata: {}\n\n",
+        "event: response.output_text.delta\ndata: {}\n\n",
+        "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":5}}}\n\n",
+        "event: error\ndata: {\"type\":\"error\"}\n\n",
+        ": ping\n\n",
+    ];
+
+    const DIALECTS: [Dialect; 5] = [
+        Dialect::OpenAiChat,
+        Dialect::OpenAiCompletions,
+        Dialect::OpenAiResponses,
+        Dialect::AnthropicMessages,
+        Dialect::Other,
+    ];
+
+    fn headers(content_type: &'static str) -> HeaderMap {
+        [(CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect()
+    }
+
+    fn watch<'a>(mut observer: Observer, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Signal>, End) {
+        let mut signals = Vec::new();
+        for piece in pieces {
+            observer.push(piece, |signal| signals.push(signal));
+        }
+        observer.finish(|signal| signals.push(signal));
+        (signals, observer.end())
+    }
+
+    proptest! {
+        #[test]
+        fn events_in_any_order_cut_anywhere_tell_one_story(
+            picks in prop::collection::vec(0..EVENTS.len(), 0..12),
+            spoil in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+            dialect in prop::sample::select(&DIALECTS[..]),
+            json in any::<bool>(),
+            size in 1usize..40,
+        ) {
+            let mut body: Vec<u8> = picks.iter().flat_map(|pick| EVENTS[*pick].bytes()).collect();
+            if let Some((at, byte)) = spoil && !body.is_empty() {
+                let at = at.index(body.len());
+                body[at] = byte;
+            }
+            let headers = headers(if json { "application/json" } else { "text/event-stream" });
+            let observer = || Observer::new(dialect, &headers, true);
+            let whole = watch(observer(), std::iter::once(&body[..]));
+            prop_assert_eq!(&watch(observer(), body.chunks(size)), &whole);
+
+            let (signals, end) = whole;
+            let count = |wanted: fn(&Signal) -> bool| signals.iter().filter(|signal| wanted(signal)).count();
+            let (firsts, terminals) =
+                (count(|s| matches!(s, Signal::FirstToken)), count(|s| matches!(s, Signal::Terminal)));
+            let errors = count(|s| matches!(s, Signal::Error(_)));
+            prop_assert!(firsts <= 1 && terminals <= 1 && errors <= 1);
+            prop_assert_eq!(end == End::Failed, errors == 1);
+            prop_assert!(terminals == 0 || end != End::Truncated);
+            prop_assert!(dialect != Dialect::Other || end != End::Truncated);
+        }
+    }
+
+    #[test]
+    fn an_event_too_long_to_keep_is_output_and_ends_the_judging() {
+        let mut body = b"data: {\"choices\":[{\"delta\":{\"audio\":\"".to_vec();
+        body.resize(2 * MAX_EVENT, b'A');
+        body.extend_from_slice(b"\"}}]}\n\n");
+        let observer = Observer::new(Dialect::OpenAiChat, &headers("text/event-stream"), true);
+        assert_eq!(watch(observer, body.chunks(9_999)), (vec![Signal::FirstToken], End::Complete));
+    }
+
+    #[test]
+    fn nothing_of_an_answer_is_shown_by_debug() {
+        let mut observer = Observer::new(Dialect::OpenAiChat, &headers("application/json"), false);
+        observer.push(b"{\"secret\": \"", |_| {});
+        let mut scanner = Scanner::new();
+        scanner.push(b"data: secret", |_| {});
+        let event = Event { name: b"", data: b"secret", oversized: false };
+        let shown = format!("{observer:?} {scanner:?} {event:?}");
+        assert!(!shown.contains("secret") && !shown.contains("115, 101"), "{shown}");
+    }
 }

@@ -10,11 +10,12 @@
 
 use std::fmt;
 
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::usage::Fields;
-use super::{Observer, Signal};
+use super::{Observer, Signal, Words};
 use crate::wire::json::{self, Any, Present};
 use crate::wire::sse::Event;
 
@@ -61,7 +62,15 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     if super::is_error(event) {
         return observer.fail(event.data, on);
     }
-    let Some(chunk) = json::parse::<Chunk>(event.data) else { return };
+    if is_plain(event.data) {
+        observer.choices.begin(0);
+        return observer.delta(on);
+    }
+    let Some(chunk) = json::parse::<Chunk>(event.data) else {
+        // Whole, but of a shape we do not know: it may have held the finish_reason. Half a chunk did not.
+        observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
+        return;
+    };
     for choice in chunk.choices.iter().flatten() {
         let index = choice.index.0.unwrap_or(0);
         if choice.delta.as_ref().is_some_and(|delta| delta.0) || choice.text.0.0 {
@@ -73,6 +82,24 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         }
     }
     observer.count(chunk.usage, on);
+}
+
+/// Whether a chunk can only be some more text of its one choice, as nearly all are. Told by its bytes, in an eighth of the time of
+/// parsing it: quotes inside a JSON string are escaped, so what is looked for cannot stand in the text itself. Servers that
+/// write it otherwise are parsed.
+fn is_plain(data: &[u8]) -> bool {
+    static BEGINNING: Words = Words::new(|| Finder::new(br#""choices":[{"index":0,"delta":{"content":""#));
+    static FINISH: Words = Words::new(|| Finder::new(br#""finish_reason":"#));
+    static USAGE: Words = Words::new(|| Finder::new(br#""usage":{"#));
+
+    let behind = |data: &[u8], words: &Words| Some(words.find(data)? + words.needle().len());
+    let Some(text) = behind(data, &BEGINNING).and_then(|at| data.get(at..)) else { return false };
+    let Some(rest) = behind(text, &FINISH).and_then(|at| text.get(at..)) else { return false };
+    !text.starts_with(b"\"")
+        && rest.starts_with(b"null")
+        && FINISH.find(rest).is_none()
+        && USAGE.find(data).is_none()
+        && data.ends_with(b"}")
 }
 
 #[derive(Deserialize, Default)]
@@ -137,5 +164,60 @@ impl<'de> Deserialize<'de> for Delta {
         }
 
         deserializer.deserialize_map(Fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::request::Dialect;
+
+    fn observe(chunks: &[String]) -> (Vec<Signal>, u64, super::super::End) {
+        let mut observer = Observer::new(Dialect::OpenAiChat, &HeaderMap::new(), true);
+        let mut signals = Vec::new();
+        for chunk in chunks {
+            observer.push(format!("data: {chunk}\n\n").as_bytes(), |signal| signals.push(signal));
+        }
+        observer.finish(|signal| signals.push(signal));
+        (signals, observer.deltas(), observer.end())
+    }
+
+    fn chunk() -> impl Strategy<Value = String> {
+        let text =
+            prop::sample::select(vec!["", "a", "\"finish_reason\":null", "\"usage\":{", "\\", "}\u{e9}"]);
+        let finish = prop::sample::select(vec!["null", "\"stop\"", "\"\""]);
+        let usage = prop::sample::select(vec!["", ",\"usage\":null", ",\"usage\":{\"prompt_tokens\":3}"]);
+        let choice = (text, finish).prop_map(|(text, finish)| {
+            let text = serde_json::to_string(text).unwrap();
+            format!("{{\"index\":INDEX,\"delta\":{{\"content\":{text}}},\"finish_reason\":{finish}}}")
+        });
+        (prop::collection::vec(choice, 0..3), usage, any::<bool>()).prop_map(
+            |(choices, usage, usage_first)| {
+                let choices: Vec<String> = choices
+                    .iter()
+                    .enumerate()
+                    .map(|(index, choice)| choice.replace("INDEX", &index.to_string()))
+                    .collect();
+                let choices = format!("\"choices\":[{}]", choices.join(","));
+                match usage.strip_prefix(',') {
+                    Some(usage) if usage_first => format!("{{{usage},{choices}}}"),
+                    _ => format!("{{{choices}{usage}}}"),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        /// A blank behind `"choices":` is enough to be parsed, so the two ways can be compared.
+        #[test]
+        fn the_short_way_sees_what_parsing_sees(chunks in prop::collection::vec(chunk(), 0..5)) {
+            let parsed: Vec<String> =
+                chunks.iter().map(|chunk| chunk.replace("\"choices\":[", "\"choices\": [")).collect();
+            prop_assert!(!parsed.iter().any(|chunk| is_plain(chunk.as_bytes())));
+            prop_assert_eq!(observe(&chunks), observe(&parsed));
+        }
     }
 }

@@ -22,14 +22,16 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
             observer.fail(event.data, on);
         }
         b"error" => observer.fail(event.data, on),
-        kind if kind.starts_with(b"response.")
-            && (kind.ends_with(b".delta") || kind.ends_with(b".partial_image")) =>
-        {
-            observer.delta(on);
-        }
+        kind if is_output(kind) => observer.delta(on),
+        kind if kind.starts_with(b"response.") => {}
         _ if event.data != b"[DONE]" && super::is_error(event) => observer.fail(event.data, on),
         _ => {}
     }
+}
+
+/// Text, reasoning, refusals, the arguments of tools; and pictures, which come in ever better drafts.
+fn is_output(kind: &[u8]) -> bool {
+    kind.starts_with(b"response.") && (kind.ends_with(b".delta") || kind.ends_with(b".partial_image"))
 }
 
 #[derive(Deserialize, Default)]

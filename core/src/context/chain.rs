@@ -17,23 +17,23 @@ struct Link {
 }
 
 impl Chain {
-    pub(super) fn link(outer: Option<Chain>, tool: Arc<str>) -> Self {
+    pub(crate) fn link(outer: Option<Chain>, tool: Arc<str>) -> Self {
         Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.0.id
     }
 
-    pub(super) fn tool(&self) -> &Arc<str> {
+    pub(crate) fn tool(&self) -> &Arc<str> {
         &self.0.tool
     }
 
-    pub(super) fn ids(&self) -> Vec<u64> {
+    pub(crate) fn ids(&self) -> Vec<u64> {
         self.links().map(|link| link.0.id).collect()
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.links().map(|link| link.0.tool.to_string()).collect()
     }
 

@@ -1,0 +1,160 @@
+"""Whoever stops waiting, or reading, ends the exchange upstream and gives the slot back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import anyio
+import openai
+import pytest
+import tidegate
+from families import NAMES
+from shapes import CHAT, CHAT_STREAM, MESSAGES
+from upstream import WAIT, Upstream, answer, never, stall_after
+
+
+def client(upstream: Upstream, gate: tidegate.Gate) -> openai.AsyncOpenAI:
+    return gate.wrap(openai.AsyncOpenAI(base_url=upstream.url, api_key="k"))
+
+
+def ask(sdk: openai.AsyncOpenAI, **more: Any) -> Any:
+    return sdk.chat.completions.create(model="small", messages=MESSAGES, **more)
+
+
+def in_flight(gate: tidegate.Gate) -> int:
+    return sum(target["in_flight"] for target in gate.snapshot()["targets"].values())
+
+
+async def seen(upstream: Upstream, count: int = 1) -> Any:
+    return await asyncio.to_thread(upstream.wait_for, count)
+
+
+async def closed(exchange: Any) -> None:
+    assert await asyncio.to_thread(exchange.closed.wait, WAIT)
+
+
+async def test_task_cancelled_before_the_head(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = never
+    task = asyncio.create_task(ask(client(upstream, gate)))
+    exchange = await seen(upstream)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await closed(exchange)
+    assert in_flight(gate) == 0
+
+
+async def test_wait_for(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = never
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(ask(client(upstream, gate)), 0.05)
+    await closed(await seen(upstream))
+
+
+async def test_anyio_scope(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = never
+    with anyio.move_on_after(0.05) as scope:
+        await ask(client(upstream, gate))
+    assert scope.cancelled_caught
+    await closed(await seen(upstream))
+
+
+async def test_task_cancelled_mid_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    first = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in await ask(client(upstream, gate), stream=True):
+            first.set()
+
+    task = asyncio.create_task(read())
+    await first.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await closed(upstream.exchanges[0])
+    assert in_flight(gate) == 0
+
+
+async def test_closed_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    stream = await ask(client(upstream, gate), stream=True)
+    async for _ in stream:
+        break
+    await stream.close()
+    await closed(upstream.exchanges[0])
+    assert in_flight(gate) == 0
+
+
+async def test_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate) -> None:
+    """The SDK never disconnects by itself; our finalizer does."""
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    stream = await ask(client(upstream, gate), stream=True)
+    async for _ in stream:
+        break
+    del stream
+    for _ in range(5):  # The iterator that `break` left behind is closed by the loop first.
+        await asyncio.sleep(0)
+    gc.collect()
+    await closed(upstream.exchanges[0])
+    assert in_flight(gate) == 0
+
+
+def test_sync_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
+    stream = ask(sdk, stream=True)
+    next(iter(stream))
+    del stream
+    gc.collect()
+    assert upstream.exchanges[0].closed.wait(WAIT)
+    assert in_flight(gate) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_response_closed_before_it_is_read(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    async with (
+        gate.httpx_async_client(family=name) as http,
+        http.stream("POST", f"{upstream.url}/v1/chat/completions", json={"model": "m", "stream": True}) as response,
+    ):
+        assert response.status_code == 200
+    await closed(upstream.exchanges[0])
+    assert in_flight(gate) == 0
+
+
+async def test_cancelled_while_queued(upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 1})
+    sdk = client(upstream, gate)
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    held = await ask(sdk, stream=True)
+    waits = [asyncio.create_task(ask(sdk)) for _ in range(5)]
+    while sum(target["queue_depth"] for target in gate.snapshot()["targets"].values()) < 5:
+        await asyncio.sleep(0)
+    for task in waits:
+        task.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    await held.close()
+    upstream.handler = answer(CHAT)
+    assert (await ask(sdk)).id == "chatcmpl-1"
+    assert len(upstream.exchanges) == 2
+
+
+async def test_storm(upstream: Upstream) -> None:
+    """Cancelled at every stage: nothing is left, and the gate goes on."""
+    gate = tidegate.Gate(defaults={"cap": 8})
+    sdk = client(upstream, gate)
+    upstream.handler = answer(CHAT)
+    for turns in range(60):
+        tasks = [asyncio.create_task(ask(sdk)) for _ in range(16)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    while gate.snapshot()["active"]:
+        await asyncio.sleep(0)
+    assert in_flight(gate) == 0
+    assert (await ask(sdk)).id == "chatcmpl-1"

@@ -1,0 +1,181 @@
+"""What users of openai catch comes out as they know it."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from typing import Any
+
+import openai
+import pytest
+import tidegate
+from families import NAMES, module
+from shapes import CHAT, CHAT_STREAM, MESSAGES
+from upstream import Upstream, answer, events, hang_up, never, stall_after, truncate
+
+
+def client(url: str, gate: tidegate.Gate, **options: Any) -> openai.AsyncOpenAI:
+    return gate.wrap(openai.AsyncOpenAI(base_url=url, api_key="k", **options))
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+ONCE = {"retry": {"attempts": 1}}
+
+
+async def ask(sdk: openai.AsyncOpenAI) -> Any:
+    return await sdk.chat.completions.create(model="small", messages=MESSAGES)
+
+
+async def test_refusal_says_why(upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 1, "on_full": "refuse"})
+    sdk = client(upstream.url, gate)
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    held = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    with pytest.raises(openai.RateLimitError) as refused:
+        await ask(sdk)
+    assert refused.value.status_code == 429
+    assert refused.value.code == "no_slot"
+    assert refused.value.response.headers["x-should-retry"] == "false"
+    assert len(upstream.exchanges) == 1
+    await held.close()
+    assert upstream.exchanges[0].closed.wait(30)
+
+
+async def test_wait_budget_is_a_504(upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 1, "wait": "1ms"})
+    sdk = client(upstream.url, gate)
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    held = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    with pytest.raises(openai.InternalServerError) as late:
+        await ask(sdk)
+    assert late.value.status_code == 504
+    assert late.value.code == "wait_budget"
+    assert late.value.body["queue_position"] is not None
+    await held.close()
+
+
+async def test_deadline_of_the_context(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = never
+    with tidegate.context(deadline=0.05), pytest.raises(openai.InternalServerError) as late:
+        await ask(client(upstream.url, gate))
+    assert late.value.status_code == 504
+    assert upstream.exchanges[0].closed.wait(30)
+
+
+async def test_read_timeout(upstream: Upstream) -> None:
+    upstream.handler = never
+    gate = tidegate.Gate(defaults=ONCE)
+    with pytest.raises(openai.APITimeoutError):
+        await ask(client(upstream.url, gate, timeout=0.05))
+    assert upstream.exchanges[0].closed.wait(30)
+    assert len(upstream.exchanges) == 1
+
+
+async def test_read_timeout_in_a_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    sdk = client(upstream.url, gate, timeout=0.05)
+    stream = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    with pytest.raises((openai.APITimeoutError, *timeouts())):
+        async for _ in stream:
+            pass
+    assert upstream.exchanges[0].closed.wait(30)
+
+
+def timeouts() -> list[type[Exception]]:
+    return [module(name).ReadTimeout for name in NAMES]
+
+
+async def test_connection_refused(gate: tidegate.Gate) -> None:
+    gate = tidegate.Gate(defaults=ONCE)
+    with pytest.raises(openai.APIConnectionError) as failed:
+        await ask(client(closed_port(), gate))
+    cause = failed.value.__cause__
+    assert type(cause).__name__ == "ConnectError"
+    assert cause is not None
+    assert isinstance(cause.__cause__, tidegate.ConnectionFailed)
+    assert cause.__cause__.kind == "connect"
+
+
+async def test_hang_up(upstream: Upstream) -> None:
+    upstream.handler = hang_up
+    with pytest.raises(openai.APIConnectionError):
+        await ask(client(upstream.url, tidegate.Gate(defaults=ONCE)))
+
+
+async def test_truncated_body(upstream: Upstream) -> None:
+    upstream.handler = truncate(b'{"id":', announced=500)
+    with pytest.raises(openai.APIConnectionError) as failed:
+        await ask(client(upstream.url, tidegate.Gate(defaults=ONCE)))
+    assert type(failed.value.__cause__).__name__ == "RemoteProtocolError"
+
+
+async def test_truncated_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = events(CHAT_STREAM[0])
+    stream = await client(upstream.url, gate).chat.completions.create(
+        model="small", messages=MESSAGES, stream=True
+    )
+    with pytest.raises((openai.APIConnectionError, *(module(name).RemoteProtocolError for name in NAMES))):
+        async for _ in stream:
+            pass
+
+
+async def test_a_providers_own_error_passes(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer({"error": {"message": "no", "code": "bad"}}, status=400)
+    with pytest.raises(openai.BadRequestError) as bad:
+        await ask(client(upstream.url, gate))
+    assert bad.value.code == "bad"
+
+
+async def test_a_providers_429_is_tried_again_by_the_gate_alone(upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 3, "base": "1ms", "max": "2ms"}})
+    upstream.handler = answer({"error": {"message": "slow down"}}, status=429, retry_after_ms="1")
+    with pytest.raises(openai.RateLimitError) as limited:
+        await ask(client(upstream.url, gate))
+    assert limited.value.response.headers["x-should-retry"] == "false"
+    assert len(upstream.exchanges) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_under_an_unwrapped_sdk_failures_are_answers(name: str) -> None:
+    """An SDK that nobody told not to retry would repeat an exception."""
+    gate = tidegate.Gate(defaults=ONCE)
+    http = gate.httpx_async_client(family=name)
+    response = await http.post(closed_port(), headers={"x-stainless-lang": "python"}, content=b"{}")
+    assert response.status_code == 502
+    assert response.headers["x-should-retry"] == "false"
+    with pytest.raises(module(name).ConnectError):
+        await http.post(closed_port(), content=b"{}")
+
+
+def test_errors_travel_between_processes() -> None:
+    gate = tidegate.Gate(tools={"search": 1})
+    with pytest.raises(tidegate.UnknownNameError) as raised, gate.tool("serch"):
+        pass
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert type(again) is tidegate.UnknownNameError
+    assert (again.kind, again.status, again.retryable, str(again)) == ("unknown", 400, False, str(raised.value))
+    assert "search" in str(again)
+
+
+def test_configuration_errors_name_the_key() -> None:
+    with pytest.raises(tidegate.ConfigError, match="cap") as raised:
+        tidegate.Gate(targets={"openai": {"capp": 3}})
+    assert raised.value.kind == "config"
+    with pytest.raises(tidegate.ConfigError):
+        tidegate.Gate(tools={"db": 0})
+    with pytest.raises(tidegate.ConfigError, match="none.toml"):
+        tidegate.Gate.from_file("none.toml")
+
+
+async def test_answers_are_untouched(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT, x_request_id="r1")
+    raw = await client(upstream.url, gate).chat.completions.with_raw_response.create(
+        model="small", messages=MESSAGES
+    )
+    assert raw.headers["x-request-id"] == "r1"
+    assert raw.http_response.extensions["http_version"] == b"HTTP/1.1"
+    assert raw.elapsed.total_seconds() > 0

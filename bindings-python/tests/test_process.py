@@ -1,0 +1,137 @@
+"""Fork, exit and Ctrl-C, each in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from shapes import CHAT, CHAT_STREAM
+from upstream import WAIT, Upstream, answer, never, stall_after
+
+HEAD = """
+import asyncio, os, signal, sys, threading
+import openai, tidegate
+gate = tidegate.Gate()
+M = [{"role": "user", "content": "hello"}]
+sdk = gate.wrap(openai.OpenAI(base_url=sys.argv[1], api_key="k"))
+asdk = gate.wrap(openai.AsyncOpenAI(base_url=sys.argv[1], api_key="k"))
+ask = lambda: sdk.chat.completions.create(model="small", messages=M).id
+async def aask(): return (await asdk.chat.completions.create(model="small", messages=M)).id
+"""
+
+
+def start(upstream: Upstream, script: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", HEAD + script, upstream.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=2 * WAIT)
+    assert process.returncode == 0, err
+    return out
+
+
+FORK = """
+assert ask() == "chatcmpl-1"
+assert asyncio.run(aask()) == "chatcmpl-1"
+child = os.fork()
+if child == 0:
+    assert ask() == "chatcmpl-1"
+    assert asyncio.run(aask()) == "chatcmpl-1"
+    assert gate.snapshot()["active"] == 0
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert ask() == "chatcmpl-1"
+assert asyncio.run(aask()) == "chatcmpl-1"
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+def test_fork(upstream: Upstream) -> None:
+    upstream.handler = answer(CHAT)
+    assert finish(start(upstream, FORK)) == "done\n"
+
+
+FORK_IN_FLIGHT = """
+from multiprocessing import get_context
+def work(): sys.exit(0 if gate.snapshot()["active"] == 0 else 1)
+async def main():
+    stream = await asdk.chat.completions.create(model="small", messages=M, stream=True)
+    assert gate.snapshot()["active"] == 1
+    for _ in range(5):
+        child = get_context("fork").Process(target=work)
+        child.start()
+        await asyncio.to_thread(child.join)
+        assert child.exitcode == 0, child.exitcode
+    assert gate.snapshot()["active"] == 1
+    await stream.close()
+asyncio.run(main())
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+def test_fork_with_a_stream_open(upstream: Upstream) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    assert finish(start(upstream, FORK_IN_FLIGHT)) == "done\n"
+
+
+EXITS = {
+    "async": """
+async def main():
+    tasks = [asyncio.create_task(aask()) for _ in range(8)]
+    await asyncio.sleep(0)
+    print("sent", flush=True)
+    sys.exit(0)
+asyncio.run(main())
+""",
+    "loop left alone": """
+loop = asyncio.new_event_loop()
+tasks = [loop.create_task(aask()) for _ in range(8)]
+loop.call_soon(loop.stop)
+loop.run_forever()
+print("sent", flush=True)
+""",
+    "daemon thread": """
+for _ in range(4): threading.Thread(target=ask, daemon=True).start()
+print("sent", flush=True)
+""",
+    "stream open": """
+stream = sdk.chat.completions.create(model="small", messages=M, stream=True)
+print(next(iter(stream)).id, flush=True)
+""",
+}
+
+
+@pytest.mark.parametrize("kind", EXITS)
+def test_exit_with_calls_in_flight(kind: str, upstream: Upstream) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0]) if kind == "stream open" else never
+    for _ in range(5):
+        processes = [start(upstream, EXITS[kind]) for _ in range(4)]
+        for process in processes:
+            assert finish(process)
+
+
+INTERRUPT = """
+try:
+    ask()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+assert all(t["in_flight"] == 0 for t in gate.snapshot()["targets"].values())
+"""
+
+
+def test_keyboard_interrupt(upstream: Upstream) -> None:
+    upstream.handler = never
+    process = start(upstream, INTERRUPT)
+    exchange = upstream.wait_for(1)
+    process.send_signal(signal.SIGINT)
+    assert finish(process) == "interrupted\n"
+    assert exchange.closed.wait(WAIT)

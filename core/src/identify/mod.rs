@@ -1,0 +1,97 @@
+//! Who calls what: reads a request once, finds its target, and makes it a [`Call`].
+
+mod registry;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::Request;
+use registry::Registry;
+
+use crate::body::RequestBody;
+use crate::call::{Call, Identity};
+use crate::clock;
+use crate::config::{Config, Mode};
+use crate::context::{Context, Timeouts};
+use crate::error::{Error, ErrorKind, Reason};
+use crate::observe::{DEFAULT_TENANT, Metrics};
+use crate::target::Target;
+use crate::wire::request::RequestFacts;
+
+/// Longer names of tenants are cut.
+const LONGEST_TENANT: usize = 200;
+
+/// A gate's targets, and the way to them.
+pub(crate) struct Identify {
+    mode: Mode,
+    registry: Registry,
+    default_tenant: Arc<str>,
+    draining: AtomicBool,
+}
+
+impl Identify {
+    pub(crate) fn new(mode: Mode, config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
+        Ok(Self {
+            mode,
+            registry: Registry::new(config, metrics)?,
+            default_tenant: DEFAULT_TENANT.into(),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
+        self.registry.all()
+    }
+
+    /// From now on no call comes in.
+    pub(crate) fn close(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether calls come in.
+    ///
+    /// # Errors
+    /// `Refused`, since the gate drains.
+    pub(crate) fn open(&self) -> Result<(), Error> {
+        if !self.draining.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Refused(Reason::Draining), "the gate is draining and takes no new calls"))
+    }
+
+    /// Puts the request's [`Call`] into its extensions.
+    pub(crate) fn identify(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        self.open()?;
+        let body = request.body().bytes().map(|bytes| &bytes[..]);
+        let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
+        let target = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
+        let context = request.extensions_mut().remove::<Context>().unwrap_or_default();
+        let identity = Identity {
+            mode: self.mode,
+            target,
+            facts,
+            tenant: self.tenant(&context),
+            lane: context.lane,
+            timeouts: request.extensions_mut().remove::<Timeouts>().unwrap_or_default(),
+            deadline: context.deadline.map(tokio::time::Instant::into_std),
+        };
+        request.extensions_mut().insert(Call::new(identity, clock::now()));
+        Ok(())
+    }
+
+    pub(crate) fn tenant(&self, context: &Context) -> Arc<str> {
+        match &context.tenant {
+            None => self.default_tenant.clone(),
+            Some(name) if name.is_empty() => self.default_tenant.clone(),
+            Some(name) if name.len() <= LONGEST_TENANT => name.clone(),
+            Some(name) => {
+                let end = (0..=LONGEST_TENANT).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+                name.get(..end).unwrap_or(DEFAULT_TENANT).into()
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The families of series, registered once per gate.
+
+use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
+use crate::error::Error;
+
+/// Seconds, from a millisecond to ten minutes: a wait in the queue and a long generation fit the same scale.
+const SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
+    15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0,
+];
+/// Seconds a token.
+const TOKEN_SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
+    2.0, 5.0,
+];
+
+/// The families, registered once per gate.
+pub(super) struct Families {
+    registry: Registry,
+    pub(super) queue_wait: HistogramVec,
+    pub(super) ttft: HistogramVec,
+    pub(super) duration: HistogramVec,
+    pub(super) upstream_ttft: HistogramVec,
+    pub(super) tpot: HistogramVec,
+    pub(super) calls: IntCounterVec,
+    pub(super) admitted: IntCounterVec,
+    pub(super) refused: IntCounterVec,
+    pub(super) objective: IntCounterVec,
+    pub(super) attempts: IntCounterVec,
+    pub(super) retries: IntCounterVec,
+    pub(super) failures: IntCounterVec,
+    pub(super) gave_up: IntCounterVec,
+    pub(super) cool_downs: IntCounterVec,
+    pub(super) tokens: IntCounterVec,
+    pub(super) would: IntCounterVec,
+    pub(super) in_flight: GaugeVec,
+    pub(super) limit: GaugeVec,
+    pub(super) waiting: GaugeVec,
+    pub(super) cooling: GaugeVec,
+    pub(super) gap: CounterVec,
+}
+
+impl Families {
+    pub(super) fn new() -> Result<Self, Error> {
+        Self::register().map_err(|error| Error::config(format!("metrics: {error}")))
+    }
+
+    fn register() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let of_tenant = ["target", "tenant", "lane"];
+        Ok(Self {
+            queue_wait: histogram(
+                &registry,
+                "queue_wait_seconds",
+                "From queued_at to admitted_at.",
+                SECONDS,
+                &of_tenant,
+            )?,
+            ttft: histogram(
+                &registry,
+                "ttft_seconds",
+                "User TTFT: from queued_at to the first token.",
+                SECONDS,
+                &of_tenant,
+            )?,
+            duration: histogram(
+                &registry,
+                "call_seconds",
+                "End to end, of completed calls.",
+                SECONDS,
+                &of_tenant,
+            )?,
+            upstream_ttft: histogram(
+                &registry,
+                "upstream_ttft_seconds",
+                "From sent_at to the first token.",
+                SECONDS,
+                &["target"],
+            )?,
+            tpot: histogram(
+                &registry,
+                "tpot_seconds",
+                "Seconds per output token after the first.",
+                TOKEN_SECONDS,
+                &["target"],
+            )?,
+            calls: counter(
+                &registry,
+                "calls_total",
+                "Calls ended, by outcome.",
+                &["target", "tenant", "outcome"],
+            )?,
+            admitted: counter(&registry, "admitted_total", "Attempts admitted.", &["target", "tenant"])?,
+            refused: counter(
+                &registry,
+                "refused_total",
+                "Calls refused, by reason.",
+                &["target", "tenant", "reason"],
+            )?,
+            objective: counter(
+                &registry,
+                "objective_met_total",
+                "Completed calls that met the TTFT objective: goodput.",
+                &["target", "tenant"],
+            )?,
+            attempts: counter(&registry, "attempts_total", "Attempts sent upstream.", &["target"])?,
+            retries: counter(
+                &registry,
+                "retries_total",
+                "Retries scheduled, by cause.",
+                &["target", "cause"],
+            )?,
+            failures: counter(
+                &registry,
+                "failed_attempts_total",
+                "Attempts that failed, by class.",
+                &["target", "class"],
+            )?,
+            gave_up: counter(
+                &registry,
+                "gave_up_total",
+                "Failures handed up, by why no retry followed.",
+                &["target", "why"],
+            )?,
+            cool_downs: counter(
+                &registry,
+                "cool_downs_total",
+                "Failures that met or began a cool-down, by kind.",
+                &["target", "kind"],
+            )?,
+            tokens: counter(
+                &registry,
+                "tokens_total",
+                "Tokens as the provider counted them.",
+                &["target", "tenant", "direction"],
+            )?,
+            would: counter(
+                &registry,
+                "observed_total",
+                "What observe mode would have done, by decision.",
+                &["target", "decision"],
+            )?,
+            in_flight: gauge(&registry, "in_flight", "Slots held.", &["target", "tenant"])?,
+            limit: gauge(&registry, "limit", "The limit in force.", &["target"])?,
+            waiting: gauge(&registry, "queue_depth", "Calls waiting.", &["target", "tenant"])?,
+            cooling: gauge(&registry, "cooling_seconds", "Until the cool-down ends.", &["target"])?,
+            gap: {
+                let family = CounterVec::new(
+                    opts("gap_seconds_total", "Time in which calls waited while slots were free."),
+                    &["target"],
+                )?;
+                registry.register(Box::new(family.clone()))?;
+                family
+            },
+            registry,
+        })
+    }
+
+    /// The text of all series.
+    pub(super) fn text(&self) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("tidegate")
+}
+
+fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> prometheus::Result<IntCounterVec> {
+    let family = IntCounterVec::new(opts(name, help), labels)?;
+    registry.register(Box::new(family.clone()))?;
+    Ok(family)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+    let family = GaugeVec::new(opts(name, help), labels)?;
+    registry.register(Box::new(family.clone()))?;
+    Ok(family)
+}
+
+fn histogram(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: &[f64],
+    labels: &[&str],
+) -> prometheus::Result<HistogramVec> {
+    let opts = HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec());
+    let family = HistogramVec::new(opts, labels)?;
+    registry.register(Box::new(family.clone()))?;
+    Ok(family)
+}

@@ -1,0 +1,39 @@
+//! Every series that a gate exports. Each exists from the start for what is configured, so that a rate over it has a zero to start from.
+//!
+//! Tenants that nobody configured share the label `other`: label values never come from outside without a bound.
+
+mod families;
+mod target;
+mod tenant;
+
+use std::sync::Arc;
+
+use families::Families;
+pub(crate) use target::{DEFAULT_TENANT, Family, TargetMetrics};
+pub(crate) use tenant::{TenantMetrics, TenantSeen};
+
+use crate::config::TargetConfig;
+use crate::error::Error;
+use crate::schedule::View;
+
+/// The series of a gate.
+pub(crate) struct Metrics(Arc<Families>);
+
+impl Metrics {
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self(Arc::new(Families::new()?)))
+    }
+
+    /// The series of one target, from now on.
+    pub(crate) fn target(&self, config: &TargetConfig) -> TargetMetrics {
+        TargetMetrics::new(self.0.clone(), config)
+    }
+
+    /// The text of all series, after the gauges were set from these views.
+    pub(crate) fn text<'a>(&self, views: impl Iterator<Item = (&'a TargetMetrics, View)>) -> String {
+        for (target, view) in views {
+            target.set(&view);
+        }
+        self.0.text()
+    }
+}

@@ -1,0 +1,212 @@
+//! The series of one target.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{GaugeVec, Histogram, IntCounter};
+
+use super::families::Families;
+use super::tenant::TenantMetrics;
+use crate::config::TargetConfig;
+use crate::cooldown::Hold;
+use crate::error::Reason;
+use crate::observe::Quantiles;
+use crate::retry::Why;
+use crate::schedule::View;
+
+/// The tenant of a call that names none.
+pub(crate) const DEFAULT_TENANT: &str = "default";
+
+/// The label of all tenants that nobody configured.
+const OTHER: &str = "other";
+
+/// What the class of a failed attempt may be: the provider's answers, then the transport's errors.
+const CLASSES: &[&str] = &[
+    "rate_limited",
+    "overloaded",
+    "server_error",
+    "timeout",
+    "conflict",
+    "quota_exhausted",
+    "bad_request",
+    "unauthorized",
+    "too_large",
+    "not_found",
+    "other",
+    "connect",
+    "connect_timeout",
+    "transport",
+    "truncated",
+    "first_token_timeout",
+    "idle_timeout",
+];
+const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why::Deadline];
+
+/// The series of one target, looked up once.
+pub(crate) struct TargetMetrics {
+    name: Arc<str>,
+    families: Arc<Families>,
+    tenants: HashMap<Arc<str>, Arc<TenantMetrics>>,
+    other: Arc<TenantMetrics>,
+    upstream_ttft: Histogram,
+    tpot: Histogram,
+    attempts: IntCounter,
+    cool_down: IntCounter,
+    outage: IntCounter,
+}
+
+impl TargetMetrics {
+    /// Creates all series of a target.
+    pub(super) fn new(families: Arc<Families>, config: &TargetConfig) -> Self {
+        let name: &str = &config.name;
+        for class in CLASSES {
+            families.failures.with_label_values(&[name, class]);
+            families.retries.with_label_values(&[name, class]);
+        }
+        for why in WHYS {
+            families.gave_up.with_label_values(&[name, why.as_str()]);
+        }
+        for decision in std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str)) {
+            families.would.with_label_values(&[name, decision]);
+        }
+        let other = Arc::new(TenantMetrics::new(&families, name, OTHER));
+        let named = config.tenants.keys().map(|tenant| &**tenant).chain([DEFAULT_TENANT]);
+        Self {
+            tenants: named
+                .map(|tenant| (Arc::from(tenant), Arc::new(TenantMetrics::new(&families, name, tenant))))
+                .collect(),
+            other,
+            upstream_ttft: families.upstream_ttft.with_label_values(&[name]),
+            tpot: families.tpot.with_label_values(&[name]),
+            attempts: families.attempts.with_label_values(&[name]),
+            cool_down: families.cool_downs.with_label_values(&[name, "retry_after"]),
+            outage: families.cool_downs.with_label_values(&[name, "outage"]),
+            name: config.name.clone(),
+            families,
+        }
+    }
+
+    /// The series of a tenant, or the ones that all others share.
+    pub(crate) fn tenant(&self, tenant: &Arc<str>) -> Arc<TenantMetrics> {
+        self.tenants.get(tenant).unwrap_or(&self.other).clone()
+    }
+
+    pub(crate) fn attempted(&self) {
+        self.attempts.inc();
+    }
+
+    pub(crate) fn upstream_ttft(&self, seconds: Duration) {
+        self.upstream_ttft.observe(seconds.as_secs_f64());
+    }
+
+    pub(crate) fn tpot(&self, seconds: f64) {
+        self.tpot.observe(seconds);
+    }
+
+    pub(crate) fn retried(&self, cause: &str) {
+        self.families.retries.with_label_values(&[&*self.name, cause]).inc();
+    }
+
+    pub(crate) fn upstream_failed(&self, class: &str) {
+        self.families.failures.with_label_values(&[&*self.name, class]).inc();
+    }
+
+    pub(crate) fn gave_up(&self, why: Why) {
+        self.families.gave_up.with_label_values(&[&*self.name, why.as_str()]).inc();
+    }
+
+    pub(crate) fn cooled(&self, hold: Hold) {
+        match hold {
+            Hold::No => {}
+            Hold::CoolDown => self.cool_down.inc(),
+            Hold::Outage => self.outage.inc(),
+        }
+    }
+
+    pub(crate) fn would(&self, decision: &str) {
+        self.families.would.with_label_values(&[&*self.name, decision]).inc();
+    }
+
+    pub(crate) fn all_tenants(&self) -> impl Iterator<Item = (&str, &TenantMetrics)> {
+        self.tenants.iter().map(|(name, tenant)| (&**name, &**tenant)).chain([(OTHER, &*self.other)])
+    }
+
+    pub(crate) fn upstream_ttft_seen(&self) -> Quantiles {
+        Quantiles::of(&[&self.upstream_ttft])
+    }
+
+    pub(crate) fn tpot_seen(&self) -> Quantiles {
+        Quantiles::of(&[&self.tpot])
+    }
+
+    pub(crate) fn attempts_seen(&self) -> u64 {
+        self.attempts.get()
+    }
+
+    /// The sums over one label of a counter of this target.
+    pub(crate) fn by_label(&self, family: Family, label: &str) -> Vec<(String, u64)> {
+        let family = match family {
+            Family::Retries => &self.families.retries,
+            Family::Failures => &self.families.failures,
+            Family::GaveUp => &self.families.gave_up,
+            Family::CoolDowns => &self.families.cool_downs,
+            Family::Would => &self.families.would,
+        };
+        let mut found: Vec<_> = family
+            .collect()
+            .iter()
+            .flat_map(|collected| collected.get_metric())
+            .filter_map(|metric| {
+                let value_of = |key: &str| {
+                    metric.get_label().iter().find(|pair| pair.name() == key).map(|pair| pair.value())
+                };
+                (value_of("target") == Some(&*self.name))
+                    .then(|| {
+                        value_of(label)
+                            .map(|value| (value.to_owned(), metric.get_counter().get_value() as u64))
+                    })
+                    .flatten()
+            })
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        found.sort();
+        found
+    }
+
+    pub(super) fn set(&self, view: &View) {
+        let set =
+            |family: &GaugeVec, labels: &[&str], value: f64| family.with_label_values(labels).set(value);
+        set(&self.families.limit, &[&self.name], view.limit as f64);
+        set(&self.families.cooling, &[&self.name], view.cool_for.unwrap_or_default().as_secs_f64());
+        let gap = self.families.gap.with_label_values(&[&*self.name]);
+        gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));
+        let mut others = (0, 0);
+        for (label, tenant) in self.all_tenants() {
+            if let Some(seen) = view.tenants.iter().find(|seen| &*seen.name == label) {
+                tenant.in_flight.set(seen.in_flight as f64);
+                tenant.waiting.set(seen.waiting as f64);
+            } else if label != OTHER {
+                tenant.in_flight.set(0.0);
+                tenant.waiting.set(0.0);
+            }
+        }
+        for seen in view.tenants.iter().filter(|seen| !self.tenants.contains_key(&seen.name)) {
+            others.0 += seen.in_flight;
+            others.1 += seen.waiting;
+        }
+        self.other.in_flight.set(others.0 as f64);
+        self.other.waiting.set(others.1 as f64);
+    }
+}
+
+/// The counters of a target that a snapshot breaks down by label.
+#[derive(Clone, Copy)]
+pub(crate) enum Family {
+    Retries,
+    Failures,
+    GaveUp,
+    CoolDowns,
+    Would,
+}

@@ -1,0 +1,67 @@
+//! An error of ours as the HTTP response that SDKs understand.
+
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response};
+
+use crate::body::ResponseBody;
+use crate::error::{Error, Reason};
+
+impl Error {
+    /// The HTTP response that says the same, for a client that expects one: a JSON body in the shape that OpenAI's and Anthropic's SDKs
+    /// read, `retry-after` in whole seconds rounded up, and `x-should-retry: false`, so that no SDK above tries again.
+    pub fn response(&self) -> Response<ResponseBody> {
+        let body = serde_json::json!({
+            "type": "error",
+            "error": {
+                "message": self.to_string(),
+                "type": format!("tidegate_{}", self.kind().as_str()),
+                "param": null,
+                "code": self.reason().map_or(self.kind().as_str(), Reason::as_str),
+                "target": self.target(),
+                "retry_after": self.come_back().map(|after| after.as_secs_f64()),
+                "queue_position": self.position(),
+            }
+        });
+        let mut response = Response::new(ResponseBody::full(body.to_string()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        if let Some(after) = self.come_back() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs_f64().ceil() as u64));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[tokio::test]
+    async fn says_why_where_and_when_and_stops_those_above() {
+        let error = Error::new(ErrorKind::Refused(Reason::QueueFull), "the queue is full")
+            .at(&"openai".into())
+            .retry_after(Some(Duration::from_millis(1200)))
+            .queue_position(7);
+        let response = error.response();
+        assert_eq!(response.status(), 429);
+        assert_eq!(
+            (&response.headers()["x-should-retry"], &response.headers()["retry-after"]),
+            (&"false".parse().unwrap(), &"2".parse().unwrap())
+        );
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["code"], "queue_full");
+        assert_eq!(body["error"]["message"], "openai: the queue is full");
+        assert_eq!(
+            (&body["error"]["queue_position"], &body["error"]["retry_after"]),
+            (&7.into(), &1.2.into())
+        );
+    }
+}

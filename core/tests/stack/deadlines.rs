@@ -1,0 +1,66 @@
+//! The deadline covers the whole call.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use tidegate::{Context, ErrorKind, Reason};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+fn within(limit: Duration, stream: bool) -> http::Request<tidegate::RequestBody> {
+    let mut request = chat(stream);
+    request.extensions_mut().insert(Context { deadline: Some(Instant::now() + limit), ..Context::default() });
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_queue_in_flight_and_in_the_stream() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        if n == 0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.cap(1).idle(None));
+    let start = Instant::now();
+    let client = gate.client();
+    let in_flight = tokio::spawn(async move { client.call(within(20 * SECOND, true)).await.map(drop) });
+    tokio::task::yield_now().await;
+    let queued = gate.client().call(within(10 * SECOND, true)).await.unwrap_err();
+    assert_eq!((queued.reason(), start.elapsed()), (Some(Reason::Deadline), 10 * SECOND));
+    assert_eq!(queued.status(), 504);
+    assert_eq!(in_flight.await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert_eq!(start.elapsed(), 20 * SECOND);
+
+    let mut body = gate.client().call(within(10 * SECOND, true)).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert_eq!((start.elapsed(), seen.in_flight()), (30 * SECOND, 0));
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn also_where_nobody_reads() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.stall(None));
+    let response = gate.client().call(within(10 * SECOND, true)).await.unwrap();
+    tokio::time::sleep(12 * SECOND).await;
+    assert_eq!(seen.in_flight(), 0);
+    assert_eq!(read(response).await.unwrap_err().kind(), ErrorKind::Deadline);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn through_a_backoff() {
+    let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
+    let gate = gate(transport, |t| t);
+    let response = gate.client().call(within(Duration::from_millis(100), false)).await;
+    // Either the backoff did not fit, and the failure was handed up, or the deadline came first.
+    match response {
+        Ok(response) => assert_eq!(response.status(), 500),
+        Err(error) => assert!(error.message().contains("server_error"), "{error}"),
+    }
+}

@@ -1,0 +1,11 @@
+//! The whole client, over a scripted upstream under the paused clock, and over real sockets.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
+
+mod caps;
+mod deadlines;
+mod modes;
+mod retries;
+mod sockets;
+mod streams;
+mod support;
+mod telemetry;

@@ -1,0 +1,219 @@
+//! Attempts: how many, when, and what is handed up.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Request;
+use tidegate::config::{Retry, Target};
+use tidegate::{Context, Error, ErrorKind, Reason};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_retried_and_its_success_handed_up() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        Ok(if n < 2 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
+    });
+    let gate = gate(transport, |t| t);
+    assert_eq!(read(gate.client().call(chat(false)).await.unwrap()).await.unwrap(), ANSWER);
+    assert_eq!(seen.attempts(), 3);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_up_says_not_to_try_again_and_is_otherwise_untouched() {
+    let body = r#"{"error": {"message": "boom", "type": "server_error"}}"#;
+    let (transport, seen) =
+        upstream(move |_, _, _| async move { Ok(status(503, &[("x-request-id", "r1")], body)) });
+    let gate = gate(transport, |t| t);
+    let response = gate.client().call(chat(false)).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["x-should-retry"], "false");
+    assert_eq!(response.headers()["x-request-id"], "r1");
+    assert_eq!(read(response).await.unwrap(), body);
+    assert_eq!(seen.attempts(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_fail_again_is_not_retried() {
+    for (code, body) in [
+        (400, "{}"),
+        (401, "{}"),
+        (404, "{}"),
+        (429, r#"{"error": {"code": "insufficient_quota"}}"#),
+        (501, "{}"),
+    ] {
+        let (transport, seen) = upstream(move |_, _, _| async move { Ok(status(code, &[], body)) });
+        let response = gate(transport, |t| t).client().call(chat(false)).await.unwrap();
+        assert_eq!((response.status().as_u16(), seen.attempts()), (code, 1));
+        assert_eq!(response.headers()["x-should-retry"], "false");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_that_may_have_run_is_repeated_only_where_that_is_known_to_be_safe() {
+    let unknown = || Request::post("http://llm/v1/charge").body("{}".into()).unwrap();
+    let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
+    gate(transport, |t| t).client().call(unknown()).await.unwrap();
+    assert_eq!(seen.attempts(), 1);
+    // A connection that was never made has run nothing.
+    let (transport, seen) = upstream(|_, _, _| async { Err(Error::new(ErrorKind::Connect, "refused")) });
+    let error = gate(transport, |t| t).client().call(unknown()).await.unwrap_err();
+    assert_eq!((error.kind(), seen.attempts()), (ErrorKind::Connect, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_holds_everybody_and_nobody_asks_before() {
+    let start = Instant::now();
+    let (transport, seen) = upstream(move |_, _, exchange| async move {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        Ok(if start.elapsed() < 3 * SECOND {
+            let left = (3 * SECOND - start.elapsed()).as_millis().to_string();
+            status(429, &[("retry-after-ms", &left)], "{}")
+        } else {
+            json(exchange, ANSWER)
+        })
+    });
+    let gate = gate(transport, |t| t);
+    let calls = (0..100u32).map(|n| {
+        let client = gate.client();
+        async move {
+            tokio::time::sleep(Duration::from_millis(20) * n).await;
+            read(client.call(chat(false)).await?).await
+        }
+    });
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    assert!(seen.attempts() <= 100 + 5, "{} attempts", seen.attempts());
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_past_the_deadline_fails_now_and_says_when() {
+    let (transport, seen) = upstream(|_, _, _| async { Ok(status(429, &[("retry-after", "100")], "{}")) });
+    let gate = gate(transport, |t| t);
+    let with_deadline = || {
+        let mut request = chat(false);
+        request
+            .extensions_mut()
+            .insert(Context { deadline: Some(Instant::now() + 30 * SECOND), ..Context::default() });
+        request
+    };
+    let start = Instant::now();
+    let response = gate.client().call(with_deadline()).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["retry-after"]),
+        (429, &"100".parse().unwrap())
+    );
+    drop(response);
+    let error = gate.client().call(with_deadline()).await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::CoolDown));
+    assert!(error.come_back().unwrap() > 99 * SECOND);
+    assert_eq!((start.elapsed(), seen.attempts()), (Duration::ZERO, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retry_budget_bounds_amplification() {
+    // Half of the calls fail at random, so that no outage is seen, and every failure would be retried.
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        Ok(if n % 2 == 0 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
+    });
+    let gate = gate(transport, |t| t.retry(Retry::new().ratio(0.1).reserve(0)));
+    for _ in 0..1000 {
+        drop(gate.client().call(chat(false)).await.unwrap());
+    }
+    assert!(seen.attempts() <= 1100, "{}", seen.attempts());
+    assert!(gate.snapshot().targets["llm"].gave_up["budget"] > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mistyped_url_is_told_soon() {
+    let (transport, seen) = upstream(|_, _, _| async { Err(Error::new(ErrorKind::Connect, "no such host")) });
+    let gate = gate(transport, |t| t);
+    let start = Instant::now();
+    let calls = (0..10).map(|_| async { gate.client().call(chat(false)).await.map(drop) });
+    for result in join_all(calls).await {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Connect);
+    }
+    assert!(start.elapsed() < 10 * SECOND);
+    assert!(seen.attempts() <= 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn through_an_outage_calls_are_held_and_succeed() {
+    let start = Instant::now();
+    let down = move || (10 * SECOND..70 * SECOND).contains(&start.elapsed());
+    let (transport, seen) = upstream(move |_, _, exchange| async move {
+        if down() {
+            return Err(Error::new(ErrorKind::Connect, "refused"));
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t);
+    let calls = (0..1800u32).map(|n| {
+        let client = gate.client();
+        async move {
+            tokio::time::sleep(Duration::from_millis(50) * n).await;
+            let mut request = chat(false);
+            request
+                .extensions_mut()
+                .insert(Context { deadline: Some(Instant::now() + 300 * SECOND), ..Context::default() });
+            read(client.call(request).await?).await
+        }
+    });
+    let failed = join_all(calls).await.into_iter().filter(Result::is_err).count();
+    assert_eq!(failed, 0);
+    assert!(seen.attempts() <= 1800 * 12 / 10, "{}", seen.attempts());
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_not_held_through_a_backoff() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        Ok(if n == 0 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
+    });
+    let gate = gate(transport, |t: Target| t.cap(1).retry(Retry::new().base(100 * SECOND).max(100 * SECOND)));
+    let client = gate.client();
+    let first = tokio::spawn(async move { read(client.call(chat(false)).await?).await });
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    first.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_retry_gives_its_credit_back() {
+    let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
+    let gate =
+        gate(transport, |t| t.retry(Retry::new().base(100 * SECOND).max(100 * SECOND).ratio(0.0).reserve(3)));
+    let before = || gate.snapshot().targets["llm"].retry_budget;
+    let client = gate.client();
+    let call = tokio::spawn(async move { client.call(chat(false)).await.map(drop) });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(before(), 2.0);
+    call.abort();
+    let _ = call.await;
+    assert_eq!(before(), 3.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nonsense_in_retry_after_is_no_trap() {
+    for value in ["-1", "NaN", "inf", "soon", "Thu, 01 Jan 1970 00:00:00 GMT", ""] {
+        let (transport, seen) = upstream(move |n, _, exchange| async move {
+            Ok(if n == 0 { status(429, &[("retry-after", value)], "{}") } else { json(exchange, ANSWER) })
+        });
+        let start = Instant::now();
+        let response = gate(transport, |t| t).client().call(chat(false)).await.unwrap();
+        assert_eq!((response.status().as_u16(), seen.attempts()), (200, 2), "{value:?}");
+        assert!(start.elapsed() < 5 * SECOND, "{value:?} took {:?}", start.elapsed());
+    }
+    let (transport, seen) = upstream(|_, _, _| async { Ok(status(429, &[("retry-after", "1e9")], "{}")) });
+    let response = gate(transport, |t| t).client().call(chat(false)).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), seen.attempts()),
+        (429, 1),
+        "a floor is never shortened: fail now"
+    );
+}

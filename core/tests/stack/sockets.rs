@@ -1,0 +1,145 @@
+//! The built-in transport, over real sockets on loopback.
+
+use std::net::SocketAddr;
+
+use http::Request;
+use http_body_util::BodyExt;
+use tidegate::config::Target;
+use tidegate::{ErrorKind, Gate, RequestBody};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::support::assert_idle;
+
+/// Serves each connection by this script, which gets what was read: the request's head, and perhaps some of its body.
+async fn serve<F, Fut>(script: F) -> SocketAddr
+where
+    F: Fn(TcpStream, Vec<u8>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let script = script.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+                    if socket.read_buf(&mut head).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                script(socket, head).await;
+            });
+        }
+    });
+    address
+}
+
+fn gate(address: SocketAddr, shape: impl FnOnce(Target) -> Target) -> Gate {
+    let retry = tidegate::config::Retry::new().attempts(1);
+    let target = shape(Target::new("llm").url(format!("http://{address}")).retry(retry));
+    Gate::builder()
+        .target(target)
+        .transport(tidegate::config::Transport::new().proxy_from_env(false))
+        .build()
+        .expect("a gate")
+}
+
+fn request(address: SocketAddr, stream: bool) -> Request<RequestBody> {
+    let body = format!(r#"{{"model":"m","stream":{stream}}}"#);
+    Request::post(format!("http://{address}/v1/chat/completions")).body(body.into_bytes().into()).unwrap()
+}
+
+#[tokio::test]
+async fn a_response_shorter_than_it_says_is_truncated() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{\"choices\": [",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"cho\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"choices\": [",
+    ] {
+        let address = serve(move |mut socket, _| async move {
+            socket.write_all(answer.as_bytes()).await.unwrap();
+        })
+        .await;
+        let gate = gate(address, |t| t);
+        let response = gate.client().call(request(address, false)).await.unwrap();
+        let error = response.into_body().collect().await.expect_err("incomplete");
+        assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
+        assert_eq!(error.target(), Some("llm"));
+        assert_idle(&gate);
+    }
+}
+
+#[tokio::test]
+async fn nobody_listening_is_a_failed_connect() {
+    let address = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let gate = gate(address, |t| t);
+    let error = gate.client().call(request(address, false)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connect, "{error}");
+    assert!(error.message().contains("refused"), "{error}");
+    assert_idle(&gate);
+}
+
+#[tokio::test]
+async fn a_cancelled_call_closes_the_connection() {
+    for head in [
+        "",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
+    ] {
+        let (asked, was_asked) = oneshot::channel();
+        let (closed, was_closed) = oneshot::channel();
+        let ends = std::sync::Arc::new(parking_lot::Mutex::new(Some((asked, closed))));
+        let address = serve(move |mut socket, _| {
+            let ends = ends.clone();
+            async move {
+                let (asked, closed) = ends.lock().take().expect("one connection");
+                socket.write_all(head.as_bytes()).await.unwrap();
+                asked.send(()).unwrap();
+                let mut rest = Vec::new();
+                // The request's body, and then the end of the connection.
+                let _ = socket.read_to_end(&mut rest).await;
+                closed.send(()).unwrap();
+            }
+        })
+        .await;
+        let gate = gate(address, |t| t);
+        let client = gate.client();
+        let call = tokio::spawn(async move {
+            let mut body = client.call(request(address, true)).await?.into_body();
+            while let Some(frame) = body.frame().await {
+                frame?;
+            }
+            Ok::<_, tidegate::Error>(())
+        });
+        was_asked.await.unwrap();
+        call.abort();
+        was_closed.await.expect("upstream sees the close");
+        let _ = call.await;
+        assert_idle(&gate);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_streams_and_is_tried_once() {
+    let address = serve(|mut socket, mut got| async move {
+        while !got.ends_with(b"0\r\n\r\n") {
+            if socket.read_buf(&mut got).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    })
+    .await;
+    let gate = gate(address, |t| t);
+    let frames =
+        ["a", "b", "c"].map(|part| Ok(http_body::Frame::data(bytes::Bytes::from_static(part.as_bytes()))));
+    let body = RequestBody::stream(http_body_util::StreamBody::new(futures_util::stream::iter(frames)));
+    let upload = Request::post(format!("http://{address}/v1/files")).body(body).unwrap();
+    let response = gate.client().call(upload).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+}

@@ -1,0 +1,155 @@
+//! Streams: heads, first tokens, errors under 200, truncation, silence.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use tidegate::ErrorKind;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn bytes_pass_untouched() {
+    let frames = [
+        ": ping\n\n",
+        ROLE,
+        "data: {\"cho",
+        "ices\":[{\"index\":0,\"delta\":{\"content\":\"\u{e9}\"}}]}\r\n\r\n",
+        STOP,
+        DONE,
+    ];
+    let (transport, _) =
+        upstream(
+            move |_, _, exchange| async move { Ok(sse(exchange, frames.map(|f| (MS, Some(f))).to_vec())) },
+        );
+    let gate = gate(transport, |t| t);
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert_eq!(read(response).await.unwrap(), frames.concat());
+    let snapshot = gate.snapshot();
+    let tenant = &snapshot.targets["llm"].tenants["default"];
+    assert_eq!((tenant.outcomes["completed"], tenant.ttft.count), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_as_first_event_is_a_failed_attempt() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        let shed = "data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n";
+        let good = vec![(MS, Some(ROLE)), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))];
+        Ok(sse(exchange, if n == 0 { vec![(MS, Some(shed)), (MS, Some(DONE))] } else { good }))
+    });
+    let gate = gate(transport, |t| t);
+    let body = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert!(body.starts_with(ROLE.as_bytes()));
+    assert_eq!(seen.attempts(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_after_the_first_token_is_not_retried() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(
+            exchange,
+            vec![
+                (MS, Some(TOKEN)),
+                (MS, Some("data: {\"error\": {\"message\": \"x\", \"code\": 500}}\n\n")),
+                (MS, Some(DONE)),
+            ],
+        ))
+    });
+    let gate = gate(transport, |t| t);
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(seen.attempts(), 1);
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["failed"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_its_terminal_is_an_error() {
+    let (transport, _) =
+        upstream(
+            |_, _, exchange| async move { Ok(sse(exchange, vec![(MS, Some(ROLE)), (MS, Some(TOKEN))])) },
+        );
+    let gate = gate(transport, |t| t);
+    let error = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["truncated"], 1);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_before_its_first_event_is_retried() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        Ok(sse(
+            exchange,
+            if n == 0 { vec![] } else { vec![(MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))] },
+        ))
+    });
+    read(gate(transport, |t| t).client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(seen.attempts(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_bounded_while_the_reader_asks() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.idle(10 * SECOND));
+    let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    // A reader who takes a minute over a chunk is not the upstream's silence.
+    tokio::time::sleep(60 * SECOND).await;
+    body.frame().await.unwrap().unwrap();
+    let start = Instant::now();
+    let error = body.frame().await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), start.elapsed()), (ErrorKind::IdleTimeout, 10 * SECOND));
+    assert_eq!(seen.in_flight(), 0, "the exchange ended with it");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_token_limit_of_its_own_runs_past_the_head() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        Ok(sse(
+            exchange,
+            vec![(MS, Some(ROLE)), (30 * SECOND, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))],
+        ))
+    });
+    let gate = gate(transport, |t| t.first_token(5 * SECOND));
+    let error = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FirstTokenTimeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_who_walks_away_loses_the_slot_and_is_told() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))]))
+    });
+    let gate = gate(transport, |t| t.cap(1).stall(20 * SECOND));
+    let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    tokio::time::sleep(22 * SECOND).await;
+    assert_eq!(seen.in_flight(), 0);
+    assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::ReaderStalled);
+    assert!(body.frame().await.is_none());
+    drop(body);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_of_ten_megabytes_passes_in_bounded_memory() {
+    let long: &'static str = Box::leak(format!("data: {}\n\n", "x".repeat(10 << 20)).into_boxed_str());
+    let (transport, _) = upstream(move |_, _, exchange| async move {
+        Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(long)), (MS, Some(STOP)), (MS, Some(DONE))]))
+    });
+    let body = read(gate(transport, |t| t).client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(body.len(), TOKEN.len() + long.len() + STOP.len() + DONE.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_no_json_passes_and_fails_upstream_only() {
+    let (transport, seen) = upstream(|_, _, _| async { Ok(status(400, &[], "not json either \u{fffd}")) });
+    let request =
+        http::Request::post("http://llm/v1/chat/completions").body(vec![0xff, 0xfe, b'{'].into()).unwrap();
+    let response = gate(transport, |t| t).client().call(request).await.unwrap();
+    assert_eq!((response.status().as_u16(), seen.attempts()), (400, 1));
+}

@@ -1,0 +1,132 @@
+//! A scripted upstream, and shorthand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tidegate::config::Target;
+use tidegate::{Context, Error, ErrorKind, Gate, RequestBody, ResponseBody, Transport};
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// What the upstream counts.
+#[derive(Default)]
+pub struct Seen {
+    pub attempts: AtomicUsize,
+    pub in_flight: AtomicUsize,
+    pub peak: AtomicUsize,
+}
+
+impl Seen {
+    pub fn attempts(&self) -> usize {
+        self.attempts.load(Ordering::SeqCst)
+    }
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::SeqCst)
+    }
+}
+
+/// One exchange, from the upstream's side: counted until it has ended there.
+pub struct Exchange(Arc<Seen>);
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An upstream that answers each attempt, counted from 0, by this script.
+pub fn upstream<F, Fut>(script: F) -> (Transport, Arc<Seen>)
+where
+    F: Fn(usize, Request<RequestBody>, Exchange) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Response<ResponseBody>, Error>> + Send + 'static,
+{
+    let seen = Arc::new(Seen::default());
+    let counted = seen.clone();
+    let transport = tower::service_fn(move |request| {
+        let n = counted.attempts.fetch_add(1, Ordering::SeqCst);
+        let now = counted.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        counted.peak.fetch_max(now, Ordering::SeqCst);
+        script(n, request, Exchange(counted.clone()))
+    });
+    (Transport::new(transport), seen)
+}
+
+/// A gate over it with one target, which takes everything.
+pub fn gate(transport: Transport, shape: impl FnOnce(Target) -> Target) -> Gate {
+    Gate::builder().target(shape(Target::new("llm").url("http://llm"))).build_over(transport).expect("a gate")
+}
+
+pub fn chat(stream: bool) -> Request<RequestBody> {
+    let body =
+        format!(r#"{{"model": "m", "stream": {stream}, "messages": [{{"role": "user", "content": "hi"}}]}}"#);
+    Request::post("http://llm/v1/chat/completions").body(body.into_bytes().into()).unwrap()
+}
+
+pub fn of(tenant: &str) -> Request<RequestBody> {
+    let mut request = chat(false);
+    request.extensions_mut().insert(Context { tenant: Some(tenant.into()), ..Context::default() });
+    request
+}
+
+pub const ANSWER: &str = r#"{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
+
+/// A JSON answer that counts as in flight until it was read.
+pub fn json(exchange: Exchange, text: &'static str) -> Response<ResponseBody> {
+    let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(text.as_bytes())))]);
+    let body = StreamBody::new(futures_util::StreamExt::map(frames, move |frame| {
+        let _ = &exchange;
+        frame
+    }));
+    Response::builder().header("content-type", "application/json").body(ResponseBody::new(body)).unwrap()
+}
+
+pub fn status(code: u16, headers: &[(&str, &str)], body: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::builder().status(code).header("content-type", "application/json");
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(ResponseBody::full(body)).unwrap()
+}
+
+/// A stream whose frames come one by one, after these delays; `None` breaks the connection.
+pub fn sse(exchange: Exchange, frames: Vec<(Duration, Option<&'static str>)>) -> Response<ResponseBody> {
+    let stream =
+        futures_util::stream::unfold((frames.into_iter(), exchange), |(mut frames, exchange)| async move {
+            let (delay, frame) = frames.next()?;
+            tokio::time::sleep(delay).await;
+            let frame = match frame {
+                Some(text) => Ok(Frame::data(Bytes::from_static(text.as_bytes()))),
+                None => Err(Error::new(ErrorKind::Transport, "reset")),
+            };
+            Some((frame, (frames, exchange)))
+        });
+    let body = ResponseBody::new(StreamBody::new(stream));
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+pub const ROLE: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+pub const TOKEN: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
+pub const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+pub const DONE: &str = "data: [DONE]\n\n";
+
+pub async fn read(response: Response<ResponseBody>) -> Result<Bytes, Error> {
+    Ok(response.into_body().collect().await?.to_bytes())
+}
+
+/// Nothing is held, nothing waits.
+pub fn assert_idle(gate: &Gate) {
+    let snapshot = gate.snapshot();
+    assert_eq!(snapshot.active, 0);
+    for (name, target) in &snapshot.targets {
+        assert_eq!((target.in_flight, target.queue_depth), (0, 0), "{name}");
+    }
+}
