@@ -122,7 +122,8 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         raises: bool,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let call = self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, raises })?;
+        let call =
+            self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, raises })?;
         Port::submit(port, call)
     }
 

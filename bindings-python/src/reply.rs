@@ -33,7 +33,8 @@ pub(crate) async fn exchange(
         response => response?,
     };
     let (head, body) = response.into_parts();
-    let events = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    let events =
+        head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let stream = Stream::begin(body, events).await;
     Ok(Answer { status: head.status.as_u16(), version: head.version, headers: head.headers, stream })
 }

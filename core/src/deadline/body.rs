@@ -96,10 +96,12 @@ impl Body for Guarded {
             return Poll::Ready(Some(Err(error)));
         }
         let Some(body) = &mut state.body else { return Poll::Ready(None) };
-        match Pin::new(body).poll_frame(cx) {
+        match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => {
+                // Once all has been read, there is nothing left to be late or to be left lying.
+                let goes_on = matches!(frame, Some(Ok(_))) && !body.is_end_stream();
                 state.unread_since = Some(clock::now());
-                let ended = if matches!(frame, Some(Ok(_))) { None } else { state.body.take() };
+                let ended = if goes_on { None } else { state.body.take() };
                 drop(state);
                 drop(ended);
                 Poll::Ready(frame)

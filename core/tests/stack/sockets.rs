@@ -143,3 +143,50 @@ async fn an_upload_streams_and_is_tried_once() {
     let response = gate.client().call(upload).await.unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
 }
+
+/// An HTTP/2 peer with a small limit of streams: what exceeds it must go over another connection, not wait unseen.
+#[tokio::test]
+async fn http2_opens_another_connection_before_the_peers_limit() {
+    const AT_ONCE: usize = 12;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let all_here = std::sync::Arc::new(tokio::sync::Barrier::new(AT_ONCE));
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let all_here = all_here.clone();
+            let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let all_here = all_here.clone();
+                async move {
+                    if request.method() == http::Method::POST {
+                        all_here.wait().await;
+                    }
+                    Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(
+                        bytes::Bytes::from_static(b"{}"),
+                    )))
+                }
+            });
+            tokio::spawn(
+                hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+                    .max_concurrent_streams(4)
+                    .serve_connection(hyper_util::rt::TokioIo::new(socket), service),
+            );
+        }
+    });
+    let transport =
+        tidegate::config::Transport::new().proxy_from_env(false).http2_prior_knowledge(true).http2_streams(4);
+    let gate = Gate::builder()
+        .target(Target::new("llm").url(format!("http://{address}")))
+        .transport(transport)
+        .build()
+        .expect("a gate");
+    // The first exchange tells that the host speaks HTTP/2.
+    let models = Request::get(format!("http://{address}/v1/models")).body(RequestBody::default()).unwrap();
+    gate.client().call(models).await.unwrap().into_body().collect().await.unwrap();
+    let calls = (0..AT_ONCE).map(|_| async {
+        let response = gate.client().call(request(address, false)).await.unwrap();
+        response.into_body().collect().await.unwrap().to_bytes()
+    });
+    let answers = futures_util::future::join_all(calls).await;
+    assert!(answers.iter().all(|answer| answer == "{}"));
+    assert_idle(&gate);
+}

@@ -153,3 +153,14 @@ async fn a_body_that_is_no_json_passes_and_fails_upstream_only() {
     let response = gate(transport, |t| t).client().call(request).await.unwrap();
     assert_eq!((response.status().as_u16(), seen.attempts()), (400, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_whole_is_never_late() {
+    let (transport, _) = upstream(|_, _, _| async move { Ok(status(200, &[], ANSWER)) });
+    let gate = gate(transport, |t| t.stall(20 * SECOND).deadline(30 * SECOND));
+    let mut body = gate.client().call(chat(false)).await.unwrap().into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), ANSWER);
+    assert_idle(&gate);
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(body.frame().await.is_none());
+}
