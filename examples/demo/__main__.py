@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--tidegate", default="tidegate", help="the command whose `sim` serves the model")
-    parser.add_argument("--time-scale", type=float, default=3.0, help="seconds of the post in a second (simulator)")
+    parser.add_argument("--time-scale", type=float, default=2.5, help="seconds of the post in a second (simulator)")
     parser.add_argument("--load", type=float, default=1.0, help="times the default load (a server of yours)")
     parser.add_argument("--yes", action="store_true", help="send to a server of yours without asking; so does YES=1")
     parser.add_argument("--out", default="out", help="folder for demo.html and demo.json")

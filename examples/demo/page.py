@@ -50,14 +50,19 @@ def headlines(here: table.Rows) -> str:
     """Return the figures that matter most."""
     off, on = here["off"], here["on"]
     shown = [
-        ("A, p99 TTFT", table.time(off["A"].p99_ttft), table.time(on["A"].p99_ttft)),
-        ("C, p99 TTFT", table.time(off["C"].p99_ttft), table.time(on["C"].p99_ttft)),
+        ("A, p99 TTFT", short(off["A"].p99_ttft), short(on["A"].p99_ttft)),
+        ("C, p99 TTFT", short(off["C"].p99_ttft), short(on["C"].p99_ttft)),
         ("B, failed calls", f"{off['B'].failures} of {off['B'].calls}", f"{on['B'].failures} of {on['B'].calls}"),
     ]
     return "".join(
         f'<div><dt>{name}</dt><dd><span class="off">{before}</span> <i>→</i> <span class="on">{after}</span></dd></div>'
         for name, before, after in shown
     )
+
+
+def short(seconds: float | None) -> str:
+    """Return a time as one says it."""
+    return table.time(seconds) if seconds is None or seconds < 1 else f"{seconds:.1f} s"
 
 
 def body(groups: list[table.Rows]) -> str:

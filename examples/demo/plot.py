@@ -30,10 +30,14 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
     ]
     for index, tenant in enumerate(plan.tenants):
         top = TOP + index * (PANEL + GAP)
-        parts += panel(plan, top, span, f"Tenant {tenant.name}", f"{tenant.per_second:g} calls/s, cap {tenant.cap}")
+        note = f"{tenant.calls} calls, {tenant.per_second:g} a second; cap {tenant.cap}"
+        parts += panel(plan, top, span, f"Tenant {tenant.name}", note)
         for phase in (off, on):
             calls = [call for call in phase.calls if call.tenant == tenant.name]
+            parts += lost(calls, span, top)
             parts += series(phase.name, calls, lambda s: across(s, span), lambda s, top=top: down(s, top))  # type: ignore[misc]
+    start, end = (across(at, span) for at in plan.burst)
+    parts.append(f'<text class="burst-label" x="{(start + end) / 2:.1f}" y="{TOP - 9}" text-anchor="middle">B bursts</text>')
     foot = height - BOTTOM
     for second in range(0, span + 1, step):
         anchor = "end" if second == span else "middle"
@@ -62,8 +66,6 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
     start, end = (across(at, span) for at in plan.burst)
     parts = [
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
-        f'<text class="burst-label" x="{(start + end) / 2:.1f}" y="{top + PANEL - 8:.0f}" text-anchor="middle">'
-        "B bursts</text>",
         f'<text class="panel" x="{LEFT}" y="{top - 9:.0f}">{title} <tspan class="note" dx="6">{note}</tspan></text>',
     ]
     for seconds, label in GRID:
@@ -71,6 +73,20 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 9}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     return parts
+
+
+def lost(calls: list[Call], span: float, top: float) -> list[str]:
+    """Return a note on a tenant's failures, beside the last of them."""
+    failed = [call for call in calls if call.failure and call.ended is not None]
+    if not failed:
+        return []
+    last = failed[-1]
+    kinds = ", ".join(sorted({call.failure or "" for call in failed}))
+    x, y = across(last.sent, span) + 10, down((last.ended or last.sent) - last.sent, top) + 4
+    anchor = "start"
+    if x > WIDTH - 200:  # noqa: PLR2004 - no room at its right
+        x, y, anchor = x - 20, y - 12, "end"
+    return [f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{len(failed)} failed: {kinds}</text>']
 
 
 def series(name: str, calls: list[Call], x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
