@@ -57,7 +57,9 @@ def passes(command: list[str], base_url: str) -> bool:
     )
     passed = done.returncode == 0
     print(f"{'passed' if passed else 'FAILED'}  {Path(command[-1]).name}")
-    print("".join(f"        {line}\n" for line in (done.stdout + done.stderr).splitlines()[-20:]), end="", flush=True)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line]
+    shown = said[-2:] if passed else said
+    print("".join(f"        {line[:200]}\n" for line in shown), end="", flush=True)
     return passed
 
 

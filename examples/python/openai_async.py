@@ -5,7 +5,7 @@ import asyncio
 import tidegate
 from openai import AsyncOpenAI
 
-gate = tidegate.Gate(defaults={"cap": 8}, tenants={"nightly": {"cap": 2}})
+gate = tidegate.Gate(defaults={"cap": 8}, tenants={"app": {"weight": 4}, "nightly": {"cap": 2}})
 client = gate.wrap(AsyncOpenAI())
 
 
