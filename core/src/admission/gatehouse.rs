@@ -78,8 +78,16 @@ impl Admission {
             let id = scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             InLine { admission: self, id, taker }
         };
-        self.pump.arm(self);
-        (&mut waiter.taker).await.map_err(|refusal| self.refused(refusal))
+        loop {
+            // Before arming: a stop between the two must not be missed.
+            let stopped = self.pump.stopped();
+            self.pump.arm(self);
+            tokio::select! {
+                biased;
+                answer = &mut waiter.taker => return answer.map_err(|refusal| self.refused(refusal)),
+                () = stopped => {}
+            }
+        }
     }
 
     /// A slot whatever the rules say, and what they would have said (observe mode).
@@ -97,85 +105,79 @@ impl Admission {
     /// Refuses what waits and what comes; what is in flight goes on.
     pub fn drain(self: &Arc<Self>) {
         self.scheduler.lock().drain();
-        self.turn(Vec::new());
+        self.settle(None);
     }
 
-    pub(super) fn succeeded(self: &Arc<Self>, grant: &Grant) {
+    pub(super) fn succeeded(self: &Arc<Self>, grant: &mut Grant) {
         let now = now();
         let mut scheduler = self.scheduler.lock();
         let was_open = scheduler.is_open();
         scheduler.succeeded(now, grant);
         drop(scheduler);
         if !was_open {
-            self.turn(Vec::new());
-            self.rearm();
+            self.settle(None);
         }
     }
 
-    pub(super) fn failed(self: &Arc<Self>, grant: &Grant, call: u64, delay: Option<Duration>) -> Hold {
+    pub(super) fn failed(self: &Arc<Self>, grant: &mut Grant, call: u64, delay: Option<Duration>) -> Hold {
         let hold = self.scheduler.lock().failed(now(), grant, call, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls whose deadline a cool-down has outrun are told at once.
-            self.turn(Vec::new());
-            self.rearm();
+            self.settle(None);
         }
         hold
     }
 
-    pub(super) fn release(self: &Arc<Self>, grant: Grant, judged: bool) {
-        let replaced = !judged && {
-            let mut scheduler = self.scheduler.lock();
-            scheduler.inconclusive(&grant);
-            !scheduler.is_open()
-        };
-        self.turn(vec![grant]);
-        if replaced {
-            self.rearm();
+    pub(super) fn release(self: &Arc<Self>, grant: Grant) {
+        self.settle(Some(grant));
+    }
+
+    /// Answers what an event lets be answered, and sees to it that the pump knows of the way back from a cool-down: what is due next there
+    /// depends on what was admitted now.
+    fn settle(self: &Arc<Self>, back: Option<Grant>) {
+        if self.turn(back) {
+            self.pump.arm(self);
         }
     }
 
-    /// Takes slots back and answers every call that can be answered now.
-    fn turn(self: &Arc<Self>, mut back: Vec<Grant>) {
+    /// Takes a slot back and answers every call that can be answered now. Says whether others wait for a time to come.
+    fn turn(self: &Arc<Self>, mut back: Option<Grant>) -> bool {
+        // Slots of calls that have gone away meanwhile.
+        let mut unused = Vec::new();
         loop {
             let now = now();
             let mut answers = Vec::new();
-            {
+            let timed = {
                 let mut scheduler = self.scheduler.lock();
-                back.drain(..).for_each(|grant| scheduler.release(now, grant));
+                back.take()
+                    .into_iter()
+                    .chain(unused.drain(..))
+                    .for_each(|grant| scheduler.release(now, grant));
                 while let Some((who, refusal)) = scheduler.expired(now) {
                     answers.push((who, Err(refusal)));
                 }
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
-            }
+                !scheduler.is_open() && scheduler.has_waiting()
+            };
             // Outside the lock: a waker may run anything.
             for (who, answer) in answers {
                 let answer = answer.map(|grant| Permit::new(self.clone(), grant, who.queued_at, now));
                 if let Err(Ok(permit)) = who.answer.give(answer) {
-                    back.extend(permit.disarm());
+                    unused.extend(permit.disarm());
                 }
             }
-            if back.is_empty() {
-                return;
+            if unused.is_empty() {
+                return timed;
             }
         }
     }
 
     /// Answers what is due, and says when to ask again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
-        self.turn(Vec::new());
+        self.turn(None);
         self.scheduler.lock().next_wake(now())
-    }
-
-    pub(super) fn has_waiting(&self) -> bool {
-        self.scheduler.lock().has_waiting()
-    }
-
-    fn rearm(self: &Arc<Self>) {
-        if self.has_waiting() {
-            self.pump.arm(self);
-        }
     }
 
     fn withdraw(&self, id: WaiterId) {

@@ -2,7 +2,7 @@
 //!
 //! The race that matters: a slot is granted at the very moment its caller gives up. Whichever comes second learns of it, so that the value
 //! is never lost and never doubled: [`Giver::give`] gets it back, or [`Taker::close`] finds it. Checked under every
-//! interleaving by loom (`tests/loom.rs`).
+//! interleaving by loom (`tests/loom`).
 
 use std::future::Future;
 use std::pin::Pin;

@@ -11,6 +11,8 @@ mod held;
 mod layer;
 mod permit;
 mod pump;
+#[cfg(test)]
+mod tests;
 
 pub use gatehouse::Admission;
 pub use layer::{AdmissionLayer, AdmissionService};

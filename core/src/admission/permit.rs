@@ -14,7 +14,6 @@ use crate::schedule::Grant;
 pub struct Permit {
     admission: Arc<Admission>,
     grant: Option<Grant>,
-    judged: bool,
     queued_at: Instant,
     admitted_at: Instant,
 }
@@ -26,7 +25,7 @@ impl Permit {
         queued_at: Instant,
         admitted_at: Instant,
     ) -> Self {
-        Self { admission, grant: Some(grant), judged: false, queued_at, admitted_at }
+        Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
     /// What a retry of the same call carries, so that it is charged once.
@@ -46,16 +45,14 @@ impl Permit {
 
     /// The upstream accepted the attempt: the target is up.
     pub fn succeeded(&mut self) {
-        self.judged = true;
-        if let Some(grant) = &self.grant {
+        if let Some(grant) = &mut self.grant {
             self.admission.succeeded(grant);
         }
     }
 
     /// The upstream failed the attempt in a way that a retry may mend: the target may have to cool down.
     pub fn failed(&mut self, call: u64, delay: Option<Duration>) -> Hold {
-        self.judged = true;
-        match &self.grant {
+        match &mut self.grant {
             Some(grant) => self.admission.failed(grant, call, delay),
             None => Hold::No,
         }
@@ -75,7 +72,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
-            self.admission.release(grant, self.judged);
+            self.admission.release(grant);
         }
     }
 }

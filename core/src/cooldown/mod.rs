@@ -137,6 +137,15 @@ impl Cooldown {
         }
     }
 
+    /// The phase's name for somebody who looks: a cool-down or a ramp that is over is not shown as one, though nothing has asked since.
+    pub fn shown(&self, now: Instant) -> State {
+        match self.phase {
+            Phase::Cooling { until } if until <= now => State::Probing,
+            Phase::Ramping { since, .. } if since + RAMP <= now => State::Open,
+            _ => self.state(),
+        }
+    }
+
     /// The moment before which nothing is admitted, while cooling.
     pub fn until(&self) -> Option<Instant> {
         match self.phase {
@@ -230,7 +239,11 @@ impl Cooldown {
         let relapse = present && matches!(self.phase, Phase::Probing { .. } | Phase::Ramping { .. });
         if let Some(delay) = delay {
             let spread = (delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20);
-            self.cool(now, now.checked_add(delay + spread.mul_f64(jitter)).unwrap_or(now + FAR), present);
+            self.cool(
+                now,
+                now.checked_add(delay.saturating_add(spread.mul_f64(jitter))).unwrap_or(now + FAR),
+                present,
+            );
         } else if present && (self.down || relapse) {
             let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
             self.intervals += 1;
@@ -243,14 +256,16 @@ impl Cooldown {
         }
     }
 
-    fn cool(&mut self, now: Instant, until: Instant, new_epoch: bool) {
+    fn cool(&mut self, now: Instant, until: Instant, present: bool) {
+        // What only prolongs a cool-down does not begin one.
+        let begins = present || self.until().is_none();
         if let Phase::Open = self.phase {
             self.steady = self.successes.rate(now);
         }
         let until = self.until().map_or(until, |present| present.max(until));
         self.phase = Phase::Cooling { until };
         self.closed_since.get_or_insert(now);
-        if new_epoch {
+        if begins {
             self.epoch.0 += 1;
         }
     }

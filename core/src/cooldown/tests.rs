@@ -191,7 +191,34 @@ fn wait_budgets_stand_still_while_closed() {
 
 #[test]
 fn an_absurd_retry_after_does_not_overflow() {
+    for absurd in [Duration::from_secs(u64::MAX / 4), Duration::MAX] {
+        let (mut target, now) = healthy(epoch());
+        target.failed(now, 1, target.epoch(), Some(absurd), 0.9);
+        assert!(target.until().expect("cooling") > now + Duration::from_secs(1_000_000));
+    }
+}
+
+/// A Retry-After that arrives late, from an attempt of an earlier epoch, closes an open target. What was in flight then is not the probe.
+#[test]
+fn a_cool_down_begun_by_a_late_failure_has_an_epoch_of_its_own() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, target.epoch(), Some(Duration::from_secs(u64::MAX / 4)), 0.9);
-    assert!(target.until().expect("cooling") > now + Duration::from_secs(1_000_000));
+    let first = target.epoch();
+    target.failed(now, 1, first, Some(secs(1.0)), 0.0);
+    let back = now + secs(1.0);
+    target.ready(back, LIMIT).expect("a probe");
+    target.admitted(back, true);
+    target.succeeded(back, target.epoch(), LIMIT);
+    let open = back + RAMP;
+    target.ready(open, LIMIT).expect("open");
+    assert_eq!(target.state(), State::Open);
+    let in_flight = target.epoch();
+
+    target.failed(open, 2, first, Some(secs(1.0)), 0.0);
+    let probing = open + secs(1.0);
+    target.ready(probing, LIMIT).expect("a probe");
+    target.admitted(probing, false);
+    target.inconclusive(in_flight);
+    assert!(target.ready(probing, LIMIT).is_err(), "the probe is still out");
+    target.succeeded(probing, in_flight, LIMIT);
+    assert_eq!(target.state(), State::Probing, "an answer from before is not the probe's");
 }

@@ -48,9 +48,4 @@ impl VirtualTime {
         self.0 = self.0.max(start);
         account.finish = Tag(start.0 + cost / weight);
     }
-
-    /// Whether the account says nothing that a fresh one would not.
-    pub fn is_fresh(&self, account: &Account) -> bool {
-        account.finish <= self.0
-    }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::tenants::{Line, TenantId};
+use super::ids::TenantId;
+use super::tenants::Line;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
 
@@ -18,18 +19,13 @@ struct Ready {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: [Ready; 3],
-    /// Whether the last choice between a raised call and one that belongs there fell on the raised one: they take turns, so that a long
-    /// backlog of aged calls cannot shut out the lane that it was raised to.
-    raised_last: bool,
+    /// The lane that went last.
+    last: usize,
 }
 
 impl Lanes {
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.by_age.is_empty())
-    }
-
-    pub(super) fn time(&self, lane: Lane) -> &VirtualTime {
-        &self.lanes[lane as usize].time
     }
 
     pub(super) fn time_mut(&mut self, lane: Lane) -> &mut VirtualTime {
@@ -58,29 +54,28 @@ impl Lanes {
     }
 
     /// The next line, with its lane. Does not take it out.
+    ///
+    /// Age raises a lane, not a call: the highest lane, and each lower one whose oldest call has been raised as high, take turns. So none
+    /// of them shuts another out, however deep its backlog is, and inside each lane fair queueing holds whatever the ages are.
     pub(super) fn next(&mut self, now: Instant, aging: Duration) -> Option<(Lane, TenantId)> {
-        let own = Lane::ALL.into_iter().find_map(|lane| {
-            let (_, _, tenant) = self.lanes[lane as usize].by_tag.first()?;
-            Some((lane, *tenant))
-        });
-        // The oldest call of each lower lane, at the level to which its age has raised it.
-        let raised = Lane::ALL.into_iter().skip(1).filter_map(|lane| {
-            let (age, tenant) = self.lanes[lane as usize].by_age.first()?;
-            let steps = steps(now.saturating_duration_since(*age), aging);
-            (steps > 0).then(|| ((lane as usize).saturating_sub(steps), *age, lane, *tenant))
-        });
-        let (own_lane, own_tenant) = own?;
-        match raised.min() {
-            Some((level, _, lane, tenant)) if level < own_lane as usize => Some((lane, tenant)),
-            Some((level, _, lane, tenant)) if level == own_lane as usize && lane != own_lane => {
-                self.raised_last = !self.raised_last;
-                Some(if self.raised_last { (lane, tenant) } else { (own_lane, own_tenant) })
-            }
-            _ => Some((own_lane, own_tenant)),
-        }
+        let top = self.lanes.iter().position(|lane| !lane.by_age.is_empty())?;
+        let turns = (1..=self.lanes.len()).map(|step| (self.last + step) % self.lanes.len());
+        let (index, tenant) = turns
+            .filter_map(|index| {
+                let ready = self.lanes.get(index)?;
+                let (oldest, _) = ready.by_age.first()?;
+                let raised =
+                    index.saturating_sub(steps(now.saturating_duration_since(*oldest), aging)) <= top;
+                let (_, _, tenant) = ready.by_tag.first().filter(|_| raised)?;
+                Some((index, *tenant))
+            })
+            .next()?;
+        self.last = index;
+        Some((*Lane::ALL.get(index)?, tenant))
     }
 }
 
+/// How many lanes a call of that age has been raised by.
 fn steps(age: Duration, aging: Duration) -> usize {
     if aging.is_zero() { 0 } else { (age.as_nanos() / aging.as_nanos()) as usize }
 }

@@ -1,7 +1,8 @@
 //! One scheduler per target (and per tool): who holds a slot, who waits, who is next, and who is told no.
 //!
 //! A call is admitted when the target has a slot (`in flight < limit`), its tenant has room under its own cap, and no cool-down is on. Next is:
-//! lane first, raised by age; inside a lane, tenants by start-time fair queueing; inside a tenant, the oldest call.
+//! lane first, where a lane whose oldest call has been raised by its age takes turns with the lane that it reached; inside a lane, tenants by
+//! start-time fair queueing; inside a tenant, the oldest call.
 //!
 //! Invariants, after every method that takes `now` followed by [`Scheduler::next`] until it says `None`:
 //! - *work-conserving*: no call waits that could be admitted;
@@ -13,127 +14,40 @@
 //!
 //! Cost is in the tags from the start, and 1 for every call for now: fair queueing by calls.
 
+mod ids;
 mod lanes;
 mod pace;
+mod settings;
 mod tenants;
+#[cfg(test)]
+mod tests;
+mod ticket;
 mod view;
 mod waiters;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ids::TenantId;
+pub use ids::WaiterId;
 use lanes::Lanes;
 use pace::{Gap, Pace};
-use tenants::{TenantId, Tenants};
+pub use settings::Settings;
+use tenants::Tenants;
+pub use ticket::{Grant, Refusal, Ticket, Verdict};
 pub use view::{TenantView, View};
-pub use waiters::WaiterId;
 use waiters::Waiters;
 
-use crate::config::{OnFull, TargetConfig, TenantConfig, ToolConfig};
+use crate::config::OnFull;
 use crate::context::Lane;
-use crate::cooldown::{Cooldown, Epoch, Hold, State};
+use crate::cooldown::{Cooldown, Hold, State};
 use crate::error::Reason;
 use crate::fairness::Tag;
 
-/// What a scheduler is set up with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The most slots.
-    pub limit: usize,
-    /// The most calls that may wait, per tenant.
-    pub queue: usize,
-    /// Queue or refuse.
-    pub on_full: OnFull,
-    /// The time of waiting that raises a call by one lane; zero: never.
-    pub aging: Duration,
-    /// What a tenant that is not named gets.
-    pub default_tenant: TenantConfig,
-    /// Named tenants.
-    pub tenants: BTreeMap<Arc<str>, TenantConfig>,
-}
-
-impl From<&TargetConfig> for Settings {
-    fn from(target: &TargetConfig) -> Self {
-        Self {
-            limit: target.cap,
-            queue: target.queue,
-            on_full: target.on_full,
-            aging: target.aging,
-            default_tenant: target.default_tenant.clone(),
-            tenants: target.tenants.clone(),
-        }
-    }
-}
-
-impl From<&ToolConfig> for Settings {
-    fn from(tool: &ToolConfig) -> Self {
-        Self {
-            limit: tool.cap,
-            queue: tool.queue,
-            on_full: tool.on_full,
-            aging: TargetConfig::named("").aging,
-            default_tenant: TenantConfig::default(),
-            tenants: BTreeMap::new(),
-        }
-    }
-}
-
-/// What a call says of itself at the door.
-#[derive(Clone, Debug)]
-pub struct Ticket {
-    /// The fairness key.
-    pub tenant: Arc<str>,
-    /// The priority class.
-    pub lane: Lane,
-    /// When the call was first queued: its age, which retries keep.
-    pub queued_at: Instant,
-    /// When it stops waiting, whatever the target does.
-    pub deadline: Instant,
-    /// The longest it waits while the target is open.
-    pub wait: Option<Duration>,
-    /// For a retry, the start tag of its first dispatch: it was charged then, and passes the queue bound now.
-    pub charged: Option<Tag>,
-}
-
-/// A slot, as the policy knows it. Goes back by [`Scheduler::release`], once.
-#[derive(Debug)]
-#[must_use = "a slot that is not released is lost"]
-pub struct Grant {
-    tenant: TenantId,
-    tag: Tag,
-    epoch: Epoch,
-}
-
-impl Grant {
-    /// What a retry of the call carries in [`Ticket::charged`].
-    pub fn tag(&self) -> Tag {
-        self.tag
-    }
-}
-
-/// Why a call was not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The rule.
-    pub reason: Reason,
-    /// How many calls of the tenant stood ahead.
-    pub position: usize,
-    /// When it is worth coming back.
-    pub retry_after: Option<Duration>,
-}
-
-/// What the rules would have said to a call that observe mode let through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Go.
-    Admitted,
-    /// Wait.
-    WouldWait,
-}
-
 /// The cost of every call, for now.
 const COST: f64 = 1.0;
+
+/// How far a refused call's position is counted. A queue may be a million long, and may be refused whole.
+const COUNTED: usize = 1000;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -178,10 +92,11 @@ impl<W> Scheduler<W> {
     /// # Errors
     /// The refusal, where it may not even wait.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
-        let id = self.tenant(&ticket.tenant);
+        let id = self.tenants.find(&ticket.tenant);
         let Some(tenant) = self.tenants.get(id) else { return Ok(None) };
         let (has_room, waiting, bound) = (tenant.in_flight < tenant.cap, tenant.waiting, tenant.queue);
-        if !self.draining && has_room && self.in_flight < self.limit && self.lanes.is_empty() {
+        let in_time = ticket.deadline > now;
+        if !self.draining && in_time && has_room && self.in_flight < self.limit && self.lanes.is_empty() {
             match self.cooldown.ready(now, self.limit) {
                 Ok(()) => return Ok(Some(self.grant(now, id, ticket.lane, ticket.charged))),
                 Err(_) => self.gap.stop(now),
@@ -191,17 +106,18 @@ impl<W> Scheduler<W> {
         if self.draining {
             return refuse(Reason::Draining, None);
         }
-        if ticket.deadline <= now {
+        if !in_time {
             return refuse(Reason::Deadline, Some(self.pace.expected(self.in_flight + waiting)));
         }
-        if let Some(until) = self.cooldown.until().filter(|until| *until > ticket.deadline) {
+        let cooling = self.cooldown.until().filter(|until| *until > now);
+        if let Some(until) = cooling.filter(|until| *until > ticket.deadline) {
             return refuse(Reason::CoolDown, Some(until.saturating_duration_since(now)));
         }
         if ticket.charged.is_some() {
             return Ok(None);
         }
         if self.on_full == OnFull::Refuse {
-            return match self.cooldown.until() {
+            return match cooling {
                 Some(until) => refuse(Reason::CoolDown, Some(until.saturating_duration_since(now))),
                 None => refuse(Reason::NoSlot, Some(self.pace.expected(1))),
             };
@@ -214,7 +130,7 @@ impl<W> Scheduler<W> {
 
     /// Queues a call that [`Scheduler::try_admit`] said would have to wait.
     pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
-        let tenant = self.tenant(&ticket.tenant);
+        let tenant = self.tenants.find(&ticket.tenant);
         let (lane, queued_at, open) = (ticket.lane, ticket.queued_at, self.open(now));
         let id = self.waiters.insert(who, tenant, ticket, open);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
@@ -232,8 +148,11 @@ impl<W> Scheduler<W> {
             Ok(None) => Ok(Verdict::WouldWait),
             Err(refusal) => Err(refusal),
         };
-        let id = self.tenant(&ticket.tenant);
-        (self.grant(now, id, ticket.lane, ticket.charged), verdict)
+        let id = self.tenants.find(&ticket.tenant);
+        let grant = self.grant(now, id, ticket.lane, ticket.charged);
+        // It may have filled the tenant's cap while others of its calls wait.
+        self.place_all(id);
+        (grant, verdict)
     }
 
     /// The next waiting call that goes now, with its slot. Ask until `None` after each event.
@@ -259,6 +178,8 @@ impl<W> Scheduler<W> {
 
     /// The next waiting call that has waited long enough. Ask until `None`.
     pub fn expired(&mut self, now: Instant) -> Option<(W, Refusal)> {
+        // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
+        let _ = self.cooldown.ready(now, self.limit);
         let (id, reason) = self.overdue(now)?;
         let position = self.position(id);
         let waiter = self.take(id)?;
@@ -291,8 +212,11 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Takes back a slot.
+    /// Takes back a slot. Where nobody judged the attempt, it ended without an answer: if it was a probe, the next one is.
     pub fn release(&mut self, now: Instant, grant: Grant) {
+        if !grant.judged {
+            self.cooldown.inconclusive(grant.epoch);
+        }
         self.in_flight -= 1;
         self.pace.released(now);
         if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
@@ -310,7 +234,8 @@ impl<W> Scheduler<W> {
     }
 
     /// The upstream accepted the attempt that holds this slot.
-    pub fn succeeded(&mut self, now: Instant, grant: &Grant) {
+    pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
+        grant.judged = true;
         self.cooldown.succeeded(now, grant.epoch, self.limit);
     }
 
@@ -318,17 +243,13 @@ impl<W> Scheduler<W> {
     pub fn failed(
         &mut self,
         now: Instant,
-        grant: &Grant,
+        grant: &mut Grant,
         call: u64,
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
+        grant.judged = true;
         self.cooldown.failed(now, call, grant.epoch, delay, jitter)
-    }
-
-    /// It ended without an answer.
-    pub fn inconclusive(&mut self, grant: &Grant) {
-        self.cooldown.inconclusive(grant.epoch);
     }
 
     /// Sets the number of slots in force. Lowering it kills nothing.
@@ -341,19 +262,23 @@ impl<W> Scheduler<W> {
         self.draining = true;
     }
 
-    /// When to call [`Scheduler::expired`] and [`Scheduler::next`] again, if nothing else happens before.
+    /// When to call [`Scheduler::expired`] and [`Scheduler::next`] again, if nothing else happens before. Time has moved since they were last
+    /// asked: what has come due meanwhile is due now.
     pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
-        let (deadline, _) = self.waiters.first_deadline()?;
-        let mut wake = deadline;
+        let (mut wake, _) = self.waiters.first_deadline()?;
+        // First, for it may open the target, and so set the wait budgets going.
+        let ready = self.cooldown.ready(now, self.limit);
         if !self.cooldown.is_closed()
             && let Some((ends, _)) = self.waiters.first_budget()
         {
-            wake = wake.min(now + ends.saturating_sub(self.open(now)));
+            let ends = now.checked_add(ends.saturating_sub(self.open(now)));
+            wake = ends.map_or(wake, |ends| wake.min(ends));
         }
-        if let Err(Some(ready)) = self.cooldown.ready(now, self.limit) {
-            wake = wake.min(ready);
+        match ready {
+            Err(Some(at)) => Some(wake.min(at)),
+            Ok(()) if self.in_flight < self.limit && !self.lanes.is_empty() => Some(now),
+            _ => Some(wake),
         }
-        Some(wake)
     }
 
     /// What a person would want to know.
@@ -363,7 +288,7 @@ impl<W> Scheduler<W> {
             in_flight: self.in_flight,
             peak: self.peak,
             waiting: self.waiters.len(),
-            state: self.cooldown.state(),
+            state: self.cooldown.shown(now),
             cool_for: self.cooldown.until().map(|until| until.saturating_duration_since(now)),
             gap: self.gap.total,
             up: now.saturating_duration_since(self.began),
@@ -390,13 +315,6 @@ impl<W> Scheduler<W> {
         self.cooldown.state() == State::Open
     }
 
-    fn tenant(&mut self, name: &Arc<str>) -> TenantId {
-        let lanes = &self.lanes;
-        self.tenants.find(name, |tenant| {
-            Lane::ALL.into_iter().all(|lane| lanes.time(lane).is_fresh(&tenant.lines[lane as usize].account))
-        })
-    }
-
     fn grant(&mut self, now: Instant, id: TenantId, lane: Lane, charged: Option<Tag>) -> Grant {
         self.in_flight += 1;
         self.peak = self.peak.max(self.in_flight);
@@ -412,7 +330,7 @@ impl<W> Scheduler<W> {
                 time.dispatch(account, tag, COST, tenant.weight);
             }
         }
-        Grant { tenant: id, tag, epoch: self.cooldown.epoch() }
+        Grant { tenant: id, tag, epoch: self.cooldown.epoch(), judged: false }
     }
 
     fn take(&mut self, id: WaiterId) -> Option<waiters::Waiter<W>> {
@@ -450,7 +368,11 @@ impl<W> Scheduler<W> {
     fn position(&self, id: WaiterId) -> usize {
         let Some(waiter) = self.waiters.get(id) else { return 0 };
         let Some(tenant) = self.tenants.get(waiter.tenant) else { return 0 };
-        tenant.lines[waiter.ticket.lane as usize].calls.range(..(waiter.ticket.queued_at, id)).count()
+        tenant.lines[waiter.ticket.lane as usize]
+            .calls
+            .range(..(waiter.ticket.queued_at, id))
+            .take(COUNTED)
+            .count()
     }
 
     /// Time that the target has been open: wait budgets run on this clock.

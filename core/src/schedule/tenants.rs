@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::waiters::WaiterId;
+use super::ids::{TenantId, WaiterId};
 use crate::config::TenantConfig;
 use crate::fairness::{Account, Tag};
 
 /// How many tenants that nobody configured are remembered before idle ones are forgotten.
 const REMEMBERED: usize = 1024;
-
-/// A tenant's place in the table. Valid while the tenant holds or awaits a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct TenantId(usize);
+/// How many places are looked at for idle tenants each time a new one comes. More than one, so that forgetting keeps ahead of coming; a few,
+/// so that no call pays for the rest.
+const LOOKS: usize = 4;
 
 /// A tenant's queue in one lane, oldest call first.
 #[derive(Debug, Default)]
@@ -45,7 +44,8 @@ pub(super) struct Tenants {
     default: TenantConfig,
     queue: usize,
     unconfigured: usize,
-    forget_at: usize,
+    /// The place that is looked at next for an idle tenant.
+    hand: usize,
 }
 
 impl Tenants {
@@ -57,7 +57,7 @@ impl Tenants {
             default,
             queue,
             unconfigured: 0,
-            forget_at: REMEMBERED,
+            hand: 0,
         };
         for (name, config) in named {
             tenants.insert(name.clone(), &config.clone(), true);
@@ -65,13 +65,13 @@ impl Tenants {
         tenants
     }
 
-    /// The tenant of that name, made where it is new. `fresh` says of an idle one whether nothing is lost by forgetting it.
-    pub(super) fn find(&mut self, name: &Arc<str>, fresh: impl Fn(&Tenant) -> bool) -> TenantId {
+    /// The tenant of that name, made where it is new.
+    pub(super) fn find(&mut self, name: &Arc<str>) -> TenantId {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        if self.unconfigured >= self.forget_at {
-            self.forget(fresh);
+        if self.unconfigured >= REMEMBERED {
+            self.forget();
         }
         self.unconfigured += 1;
         let config = self.default.clone();
@@ -104,19 +104,18 @@ impl Tenants {
         id
     }
 
-    /// Forgets who is idle. Next time at twice what is left, so that the cost a call stays constant.
-    fn forget(&mut self, fresh: impl Fn(&Tenant) -> bool) {
-        for (index, place) in self.table.iter_mut().enumerate() {
-            let idle = place
-                .as_ref()
-                .is_some_and(|t| !t.configured && t.in_flight == 0 && t.waiting == 0 && fresh(t));
+    /// Forgets some who are idle. That forgives each of them the charge of its last call at most: a finish tag is never further ahead.
+    fn forget(&mut self) {
+        for _ in 0..LOOKS {
+            self.hand = (self.hand + 1) % self.table.len().max(1);
+            let Some(place) = self.table.get_mut(self.hand) else { return };
+            let idle = place.as_ref().is_some_and(|t| !t.configured && t.in_flight == 0 && t.waiting == 0);
             if idle && let Some(tenant) = place.take() {
                 self.ids.remove(&tenant.name);
-                self.free.push(index);
+                self.free.push(self.hand);
                 self.unconfigured -= 1;
             }
         }
-        self.forget_at = (2 * self.unconfigured).max(REMEMBERED);
     }
 
     pub(super) fn get(&self, id: TenantId) -> Option<&Tenant> {
@@ -125,6 +124,12 @@ impl Tenants {
 
     pub(super) fn get_mut(&mut self, id: TenantId) -> Option<&mut Tenant> {
         self.table.get_mut(id.0)?.as_mut()
+    }
+
+    /// How many places the table has.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.table.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Tenant> {

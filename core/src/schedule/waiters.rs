@@ -4,16 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::Ticket;
-use super::tenants::TenantId;
+use super::ids::{TenantId, WaiterId};
 use crate::fairness::Tag;
-
-/// A waiting call. Never used again for another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId {
-    /// In order of arrival: breaks ties between calls of the same age.
-    number: u64,
-    place: usize,
-}
 
 #[derive(Debug)]
 pub(super) struct Waiter<W> {

@@ -1,0 +1,77 @@
+//! The driver: real tasks, the paused clock, and a scheduler that must come out of every storm with nothing in flight and nobody waiting.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::config::{OnFull, TargetConfig, TenantConfig};
+use crate::context::Lane;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::schedule::{Settings, Ticket};
+
+mod cancel;
+mod runtimes;
+mod timing;
+
+fn settings(limit: usize) -> Settings {
+    Settings {
+        limit,
+        queue: 100_000,
+        on_full: OnFull::Wait,
+        aging: TargetConfig::named("").aging,
+        default_tenant: TenantConfig::default(),
+        tenants: Default::default(),
+    }
+}
+
+fn door(limit: usize) -> Arc<Admission> {
+    Admission::new("target".into(), &settings(limit), "")
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn ticket() -> Ticket {
+    Ticket {
+        tenant: "a".into(),
+        lane: Lane::Standard,
+        queued_at: now(),
+        deadline: now() + Duration::from_secs(600),
+        wait: None,
+        charged: None,
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Polls once, as a task would that is cancelled before it is woken.
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn reason(result: Result<Permit, Error>) -> Reason {
+    match result.expect_err("refused").kind() {
+        ErrorKind::Refused(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Nothing in flight, nobody waiting, for nobody; and every slot can be had again.
+async fn assert_settled(door: &Arc<Admission>, limit: usize) {
+    let view = door.view();
+    assert_eq!((view.in_flight, view.waiting), (0, 0));
+    assert!(view.tenants.iter().all(|tenant| tenant.in_flight == 0 && tenant.waiting == 0));
+    assert!(view.peak <= limit, "{} at once", view.peak);
+    let mut all = Vec::new();
+    for _ in 0..limit {
+        let mut permit = door.acquire(ticket()).await.expect("a slot");
+        permit.succeeded();
+        all.push(permit);
+    }
+    assert_eq!(door.view().in_flight, limit);
+}

@@ -1,0 +1,148 @@
+//! Callers that go away, at every stage.
+
+use std::pin::pin;
+
+use super::*;
+
+const LIMIT: usize = 4;
+
+/// One call that goes away at a stage of its own, or does not.
+async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
+    let mut ticket = ticket();
+    ticket.tenant = format!("tenant-{}", number % 7).into();
+    ticket.lane = Lane::ALL[rng.usize(..3)];
+    ticket.deadline = now() + ms(rng.u64(1..20_000));
+    ticket.wait = rng.bool().then(|| ms(rng.u64(1..5_000)));
+    tokio::time::sleep(ms(rng.u64(..2_000))).await;
+    let acquire = door.acquire(ticket);
+    let stage = rng.u8(..10);
+    if stage == 0 {
+        return drop(acquire);
+    }
+    let mut acquire = Box::pin(acquire);
+    if stage == 1 {
+        // In the queue; or, where a slot was free, in the poll that granted it.
+        return drop(poll_once(acquire.as_mut()));
+    }
+    let patience = ms(if stage < 5 { rng.u64(..1_000) } else { 30_000 });
+    let granted = tokio::time::timeout(patience, acquire.as_mut()).await;
+    drop(acquire);
+    let Ok(Ok(mut permit)) = granted else { return };
+    tokio::time::sleep(ms(rng.u64(..5))).await;
+    match rng.u8(..30) {
+        0 => drop(permit.failed(number, Some(ms(rng.u64(1..300))))),
+        1..3 => drop(permit.failed(number, None)),
+        // The task dies, as by a panic, without the noise.
+        3 => std::panic::resume_unwind(Box::new("on purpose")),
+        4..6 => return,
+        _ => permit.succeeded(),
+    }
+    tokio::time::sleep(ms(rng.u64(..5))).await;
+}
+
+async fn storm(seed: u64, calls: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let door = door(LIMIT);
+    let mut tasks: Vec<_> =
+        (0..calls).map(|number| tokio::spawn(call(door.clone(), number, rng.fork()))).collect();
+    rng.shuffle(&mut tasks);
+    for (k, task) in tasks.iter().enumerate() {
+        // Cancelled from outside at a random moment: holding, waiting, or granted and not yet polled.
+        if k % 3 == 0 {
+            tokio::time::sleep(ms(rng.u64(..2))).await;
+            task.abort();
+        }
+    }
+    for task in tasks {
+        if let Err(ended) = task.await {
+            assert!(ended.is_cancelled() || ended.is_panic());
+        }
+    }
+    assert_settled(&door, LIMIT).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_random_cancels_leave_nothing_behind() {
+    for seed in 0..4 {
+        storm(seed, 2_500).await;
+    }
+}
+
+/// Real threads, so that grants and cancels truly race. Nothing here depends on how long anything takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn cancels_on_many_threads_leave_nothing_behind() {
+    let door = door(LIMIT);
+    let tasks: Vec<_> = (0..10_000u64)
+        .map(|number| {
+            let door = door.clone();
+            tokio::spawn(async move {
+                let mut rng = fastrand::Rng::with_seed(number);
+                let mut acquire = Box::pin(door.acquire(ticket()));
+                for _ in 0..rng.u8(..4) {
+                    if let Poll::Ready(granted) = poll_once(acquire.as_mut()) {
+                        tokio::task::yield_now().await;
+                        return drop(granted);
+                    }
+                    tokio::task::yield_now().await;
+                }
+                if rng.bool() {
+                    drop(acquire.await.expect("a slot"));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_settled(&door, LIMIT).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_granted_to_a_call_that_is_gone_goes_to_the_next() {
+    let door = door(1);
+    let held = door.acquire(ticket()).await.expect("free");
+    let mut second = Box::pin(door.acquire(ticket()));
+    let mut third = pin!(door.acquire(ticket()));
+    assert!(poll_once(second.as_mut()).is_pending() && poll_once(third.as_mut()).is_pending());
+    drop(held);
+    assert_eq!(door.view().waiting, 1, "the second has it, and does not know yet");
+    drop(second);
+    let granted = third.await.expect("the slot");
+    drop(granted);
+    assert_settled(&door, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_gives_the_slot_back() {
+    let door = door(1);
+    let died = tokio::spawn({
+        let door = door.clone();
+        async move {
+            let _permit = door.acquire(ticket()).await.expect("free");
+            panic!("on purpose");
+        }
+    });
+    assert!(died.await.expect_err("panicked").is_panic());
+    assert_settled(&door, 1).await;
+}
+
+/// The probe after a cool-down is granted to a call that has just gone: the next call is the probe, at once.
+#[tokio::test(start_paused = true)]
+async fn a_probe_granted_to_a_call_that_is_gone_passes_on() {
+    let door = door(2);
+    let mut failed = door.acquire(ticket()).await.expect("free");
+    failed.failed(1, Some(ms(1_000)));
+    drop(failed);
+    let begin = now();
+    let mut gone = Box::pin(door.acquire(ticket()));
+    assert!(poll_once(gone.as_mut()).is_pending());
+    let stays = tokio::spawn({
+        let door = door.clone();
+        async move { door.acquire(ticket()).await.map(|permit| permit.admitted_at()) }
+    });
+    tokio::time::sleep(ms(1_500)).await;
+    assert_eq!(door.view().in_flight, 1, "granted, not yet seen");
+    drop(gone);
+    let admitted = stays.await.expect("no panic").expect("a slot");
+    assert_eq!(admitted - begin, ms(1_500));
+}

@@ -1,0 +1,13 @@
+//! What tenants and waiting calls are known by.
+
+/// A tenant's place in the table. Valid while the tenant holds or awaits a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct TenantId(pub(super) usize);
+
+/// A waiting call. Never used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId {
+    /// In order of arrival: breaks ties between calls of the same age.
+    pub(super) number: u64,
+    pub(super) place: usize,
+}

@@ -1,0 +1,55 @@
+//! The scheduler against brute force: every event and every moment is the test's, and so is the bookkeeping that it is checked with.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::config::TenantConfig;
+
+mod ageing;
+mod fairness;
+mod oracle;
+mod rules;
+mod strangers;
+
+/// Nobody named, no bound that a test does not set.
+fn settings(limit: usize) -> Settings {
+    Settings {
+        limit,
+        queue: 1_000_000,
+        on_full: OnFull::Wait,
+        aging: Duration::ZERO,
+        default_tenant: TenantConfig::default(),
+        tenants: Default::default(),
+    }
+}
+
+fn named(settings: &mut Settings, name: &str, weight: f64, cap: Option<usize>) {
+    settings.tenants.insert(name.into(), TenantConfig { weight, cap, queue: None });
+}
+
+fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
+    Ticket {
+        tenant: Arc::from(tenant),
+        lane,
+        queued_at: now,
+        deadline: now + Duration::from_secs(3600),
+        wait: None,
+        charged: None,
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Queues a call that must wait.
+fn queue<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: Ticket, who: W) -> WaiterId {
+    assert!(matches!(scheduler.try_admit(now, &ticket), Ok(None)), "it was to wait");
+    scheduler.enqueue(now, ticket, who)
+}
+
+/// Admits a call that must go at once.
+fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Grant {
+    scheduler.try_admit(now, ticket).expect("not refused").expect("not queued")
+}

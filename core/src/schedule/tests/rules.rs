@@ -1,0 +1,144 @@
+//! Single rules, and the regressions that the properties do not spell out.
+
+use super::*;
+use crate::testing::epoch;
+
+/// Who goes, one after the other, each giving its slot back at once.
+fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
+    let mut drawn = Vec::new();
+    while let Some((who, grant)) = scheduler.next(now) {
+        scheduler.release(now, grant);
+        drawn.push(who);
+    }
+    drawn
+}
+
+#[test]
+fn a_call_past_its_deadline_is_refused_even_where_a_slot_is_free() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
+    let late = Ticket { deadline: now, ..ticket("a", Lane::Standard, now) };
+    assert_eq!(scheduler.try_admit(now, &late).expect_err("too late").reason, Reason::Deadline);
+}
+
+#[test]
+fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> =
+        Scheduler::new(&Settings { on_full: OnFull::Refuse, ..settings(1) }, now);
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.failed(now, &mut grant, 1, Some(ms(1000)), 0.0);
+    let refused = |scheduler: &mut Scheduler<()>, now| {
+        scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full")
+    };
+    let cooling = refused(&mut scheduler, now + ms(400));
+    assert_eq!((cooling.reason, cooling.retry_after), (Reason::CoolDown, Some(ms(600))));
+    assert_eq!(refused(&mut scheduler, now + ms(1500)).reason, Reason::NoSlot);
+    scheduler.release(now, grant);
+}
+
+#[test]
+fn the_queue_bound_is_for_new_calls_and_retries_pass_it() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&Settings { queue: 1, ..settings(1) }, now);
+    let grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
+    let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
+    assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));
+    queue(&mut scheduler, now, ticket("b", Lane::Standard, now), 2);
+    let retry = Ticket { charged: Some(grant.tag()), ..ticket("a", Lane::Standard, now - ms(10)) };
+    queue(&mut scheduler, now, retry, 3);
+    scheduler.release(now, grant);
+    assert_eq!(draw(&mut scheduler, now), [3, 2, 1], "the retry first, by its age; then by turns");
+}
+
+#[test]
+fn a_forced_call_counts_against_its_tenants_cap() {
+    let now = epoch();
+    let mut configured = settings(2);
+    named(&mut configured, "a", 1.0, Some(1));
+    let mut scheduler = Scheduler::new(&configured, now);
+    let other = [(); 2].map(|()| admit(&mut scheduler, now, &ticket("b", Lane::Standard, now)));
+    queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
+    let (forced, said) = scheduler.force(now, &ticket("a", Lane::Standard, now));
+    assert_eq!(said, Ok(Verdict::WouldWait));
+    other.into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert!(scheduler.next(now).is_none(), "the cap is full");
+    scheduler.release(now, forced);
+    assert_eq!(draw(&mut scheduler, now), [1]);
+}
+
+/// An attempt that nobody judged says nothing: not that the probe was accepted, either.
+#[test]
+fn a_probe_that_ends_unjudged_is_followed_by_another() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(2), now);
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.failed(now, &mut grant, 1, Some(ms(1000)), 0.0);
+    scheduler.release(now, grant);
+    for k in 0..3 {
+        queue(&mut scheduler, now, ticket("a", Lane::Standard, now), k);
+    }
+    let now = now + ms(1000);
+    for k in 0..3 {
+        let (who, probe) = scheduler.next(now).expect("a probe");
+        assert_eq!(who, k);
+        assert!(scheduler.next(now).is_none(), "one at a time");
+        scheduler.release(now, probe);
+    }
+}
+
+#[test]
+fn what_has_come_due_since_it_was_asked_is_due_now() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(2), now);
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.failed(now, &mut grant, 1, Some(ms(1000)), 0.0);
+    scheduler.release(now, grant);
+    queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
+    assert!(scheduler.next(now + ms(999)).is_none());
+    let later = now + ms(1001);
+    assert_eq!(scheduler.next_wake(later), Some(later));
+    assert_eq!(draw(&mut scheduler, later), [1]);
+}
+
+#[test]
+fn a_wait_without_end_does_not_overflow() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    let patient = Ticket { wait: Some(Duration::MAX), ..ticket("a", Lane::Standard, now) };
+    let deadline = patient.deadline;
+    queue(&mut scheduler, now, patient, ());
+    assert_eq!(scheduler.next_wake(now + ms(5)), Some(deadline));
+}
+
+/// Twenty thousand calls, refused from the youngest: the work of counting each position must not be the queue's square.
+#[test]
+fn a_long_queue_is_refused_at_a_cost_that_does_not_grow_with_it() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    let calls = 20_000;
+    for k in 0..calls {
+        let deadline = now + Duration::from_secs(1000 + calls - k);
+        queue(&mut scheduler, now, Ticket { deadline, ..ticket("a", Lane::Standard, now + ms(k)) }, k);
+    }
+    scheduler.drain();
+    let refused: Vec<_> = std::iter::from_fn(|| scheduler.expired(now)).collect();
+    assert!(
+        refused.iter().all(|(_, refusal)| refusal.reason == Reason::Draining && refusal.position <= 1000)
+    );
+    assert_eq!(refused.first().map(|(who, _)| *who), Some(calls - 1));
+    assert_eq!(refused.len() as u64, calls);
+    assert!(!scheduler.has_waiting());
+}
+
+#[test]
+fn a_driver_that_does_not_ask_after_a_release_leaves_a_gap() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), now);
+    let grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
+    scheduler.release(now, grant);
+    assert_eq!(draw(&mut scheduler, now + ms(250)), [1]);
+    assert_eq!(scheduler.view(now + ms(250)).gap, ms(250));
+}

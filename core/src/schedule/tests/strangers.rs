@@ -1,0 +1,90 @@
+//! Tenants that nobody configured come and go.
+
+use super::*;
+use crate::testing::epoch;
+
+fn name(k: usize) -> Arc<str> {
+    format!("tenant-{k}").into()
+}
+
+/// The places of the table that each call may have to look at, and the memory that it costs.
+fn table(scheduler: &Scheduler<usize>) -> usize {
+    scheduler.tenants.places()
+}
+
+#[test]
+fn a_million_tenants_pass_through_a_small_table() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(4), now);
+    let mut call = ticket("", Lane::Standard, now);
+    for k in 0..1_000_000 {
+        call.tenant = name(k);
+        let grant = admit(&mut scheduler, now, &call);
+        scheduler.release(now, grant);
+    }
+    assert!(table(&scheduler) <= 1100, "{}", table(&scheduler));
+}
+
+/// The same under overload, where virtual time stands still as long as every call is a stranger's.
+#[test]
+fn strangers_in_a_queue_are_forgotten_too() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), now);
+    let mut held = Some(admit(&mut scheduler, now, &ticket("first", Lane::Standard, now)));
+    for k in 0..50_000 {
+        let now = now + Duration::from_micros(k as u64);
+        queue(&mut scheduler, now, ticket(&name(k), Lane::Standard, now), k);
+        if k >= 100 {
+            scheduler.release(now, held.take().expect("a slot"));
+            let (who, grant) = scheduler.next(now).expect("one waits");
+            assert_eq!(who, k - 100, "of equal tags the oldest");
+            held = Some(grant);
+        }
+    }
+    assert!(table(&scheduler) <= 1600, "{}", table(&scheduler));
+}
+
+#[test]
+fn whoever_waits_or_runs_is_not_forgotten() {
+    let now = epoch();
+    let mut configured = settings(2);
+    named(&mut configured, "named", 2.0, Some(1));
+    let mut scheduler = Scheduler::new(&configured, now);
+    let runs = admit(&mut scheduler, now, &ticket("runs", Lane::Batch, now));
+    let held = admit(&mut scheduler, now, &ticket("named", Lane::Batch, now));
+    queue(&mut scheduler, now, ticket("waits", Lane::Batch, now), 7);
+    for k in 0..10_000 {
+        let id = queue(&mut scheduler, now, ticket(&name(k), Lane::Batch, now), k);
+        assert!(scheduler.withdraw(id));
+    }
+    let of = |scheduler: &Scheduler<usize>, name: &str| {
+        let tenant = scheduler.view(now).tenants.into_iter().find(|t| &*t.name == name);
+        tenant.map(|t| (t.in_flight, t.waiting))
+    };
+    assert_eq!(of(&scheduler, "runs"), Some((1, 0)));
+    assert_eq!(of(&scheduler, "waits"), Some((0, 1)));
+    scheduler.release(now, runs);
+    let (who, grant) = scheduler.next(now).expect("the one that waits");
+    assert_eq!(who, 7);
+    assert_eq!(of(&scheduler, "waits"), Some((1, 0)));
+    scheduler.release(now, grant);
+    scheduler.release(now, held);
+    assert_eq!(scheduler.view(now).in_flight, 0);
+    assert!(of(&scheduler, "named").is_some(), "the configured stay");
+}
+
+/// After many were busy at once, no more than a quarter of their places stays taken by the idle.
+#[test]
+fn a_crowd_that_leaves_is_forgotten() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    let crowd: Vec<_> =
+        (0..20_000).map(|k| queue(&mut scheduler, now, ticket(&name(k), Lane::Standard, now), k)).collect();
+    assert!(crowd.into_iter().all(|id| scheduler.withdraw(id)));
+    for k in 20_000..40_000 {
+        let id = queue(&mut scheduler, now, ticket(&name(k), Lane::Standard, now), k);
+        scheduler.withdraw(id);
+    }
+    assert!(scheduler.view(now).tenants.len() <= 5_100);
+    assert!(table(&scheduler) <= 20_002, "and their places are used again");
+}

@@ -1,0 +1,1 @@
+//! Holds nothing: the models are in `tests/`.

@@ -1,0 +1,197 @@
+//! The hand-over of a slot to a call that may give up at that very moment, in every interleaving.
+//!
+//! What is modelled is the driver's part (`admission/gatehouse.rs`): a counter of slots and a line of waiting calls behind one lock; whoever
+//! frees a slot takes the next call out of the line *under* the lock, and answers it *outside*. In between the call can give up. Then: the
+//! count is exact at the end, no slot is lost or doubled, and nobody who still waits sleeps on.
+
+#[path = "../../../core/src/admission/handoff.rs"]
+#[allow(unreachable_pub, missing_docs)]
+mod handoff;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::PoisonError;
+use std::task::{Context, Poll};
+
+use handoff::{Giver, Taker, handoff};
+use loom::future::block_on;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+/// A value that may exist once. Dropping it unseen is a slot lost.
+struct Slot {
+    returned: bool,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        assert!(self.returned || std::thread::panicking(), "a slot was lost");
+    }
+}
+
+struct Inner {
+    free: usize,
+    line: VecDeque<(u32, Giver<Slot>)>,
+}
+
+#[derive(Clone)]
+struct Door(Arc<Mutex<Inner>>);
+
+impl Door {
+    fn new(free: usize) -> Self {
+        Self(Arc::new(Mutex::new(Inner { free, line: VecDeque::new() })))
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn try_take(&self) -> Option<Slot> {
+        self.with(|inner| {
+            inner.free = inner.free.checked_sub(1)?;
+            Some(Slot { returned: false })
+        })
+    }
+
+    fn queue(&self, number: u32) -> Taker<Slot> {
+        let (giver, taker) = handoff();
+        self.with(|inner| inner.line.push_back((number, giver)));
+        taker
+    }
+
+    /// Gives a slot back and turns the next call in, as `Admission::turn` does.
+    fn release(&self, mut slot: Slot) {
+        loop {
+            slot.returned = true;
+            drop(slot);
+            let next = self.with(|inner| {
+                inner.free += 1;
+                let (_, giver) = inner.line.pop_front()?;
+                inner.free -= 1;
+                Some(giver)
+            });
+            let Some(giver) = next else { return };
+            match giver.give(Slot { returned: false }) {
+                Ok(()) => return,
+                // Its caller has gone: the slot is the next one's.
+                Err(unused) => slot = unused,
+            }
+        }
+    }
+
+    /// A waiting call is dropped, as `InLine` is.
+    fn leave(&self, number: u32, mut taker: Taker<Slot>) {
+        match taker.close() {
+            Some(slot) => self.release(slot),
+            None => self.with(|inner| inner.line.retain(|(other, _)| *other != number)),
+        }
+    }
+
+    fn assert_settled(&self, free: usize) {
+        self.with(|inner| {
+            assert_eq!(inner.free, free, "the count is exact");
+            assert!(inner.line.is_empty(), "nobody is left behind");
+        });
+    }
+}
+
+/// Polls once, with a waker that nobody hears.
+fn poll_once(taker: &mut Taker<Slot>) -> Option<Slot> {
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    match Pin::new(taker).poll(&mut context) {
+        Poll::Ready(slot) => Some(slot),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_grant_that_races_with_giving_up_is_neither_lost_nor_doubled() {
+    loom::model(|| {
+        let door = Door::new(1);
+        let held = door.try_take().expect("one is free");
+        let mut taker = door.queue(1);
+        let holder = thread::spawn({
+            let door = door.clone();
+            move || door.release(held)
+        });
+        match poll_once(&mut taker) {
+            Some(slot) => {
+                door.leave(1, taker);
+                door.release(slot);
+            }
+            None => door.leave(1, taker),
+        }
+        holder.join().expect("no panic");
+        door.assert_settled(1);
+    });
+}
+
+#[test]
+fn a_slot_refused_by_who_has_gone_reaches_who_waits() {
+    loom::model(|| {
+        let door = Door::new(1);
+        let held = door.try_take().expect("one is free");
+        let gives_up = door.queue(1);
+        let stays = door.queue(2);
+        let holder = thread::spawn({
+            let door = door.clone();
+            move || door.release(held)
+        });
+        let leaver = thread::spawn({
+            let door = door.clone();
+            move || door.leave(1, gives_up)
+        });
+        // A wake-up lost would be a deadlock here, which loom reports.
+        let slot = block_on(stays);
+        door.release(slot);
+        holder.join().expect("no panic");
+        leaver.join().expect("no panic");
+        door.assert_settled(1);
+    });
+}
+
+/// Four threads: all interleavings with at most two preemptions, for the rest would take minutes.
+#[test]
+fn two_releases_and_two_that_wait() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(2);
+    bounded.check(|| {
+        let door = Door::new(2);
+        let held = [(); 2].map(|()| door.try_take().expect("two are free"));
+        let first = door.queue(1);
+        let second = door.queue(2);
+        let holders = held.map(|slot| {
+            let door = door.clone();
+            thread::spawn(move || door.release(slot))
+        });
+        door.leave(1, first);
+        door.release(block_on(second));
+        for holder in holders {
+            holder.join().expect("no panic");
+        }
+        door.assert_settled(2);
+    });
+}
+
+/// A future that is polled again by another task: the waker that counts is the last one.
+#[test]
+fn the_last_waker_is_woken() {
+    loom::model(|| {
+        let (giver, mut taker) = handoff();
+        assert!(poll_once(&mut taker).is_none());
+        let given = Arc::new(AtomicBool::new(false));
+        let other = thread::spawn({
+            let given = given.clone();
+            move || {
+                given.store(true, Ordering::Release);
+                assert!(giver.give(Slot { returned: false }).is_ok());
+            }
+        });
+        let mut slot = block_on(taker);
+        assert!(given.load(Ordering::Acquire));
+        slot.returned = true;
+        other.join().expect("no panic");
+    });
+}
