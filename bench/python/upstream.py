@@ -16,11 +16,16 @@ COMPLETION = json.dumps(
         "object": "chat.completion",
         "created": 1,
         "model": "small",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello there"}}],
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello there"}}
+        ],
         "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
     }
 ).encode()
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(COMPLETION), COMPLETION)
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+    len(COMPLETION),
+    COMPLETION,
+)
 EVENT = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"small","choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
 LAST = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"small",'

@@ -118,7 +118,9 @@ async def test_response_closed_before_it_is_read(name: str, upstream: Upstream, 
     upstream.handler = stall_after(CHAT_STREAM[0])
     async with (
         gate.httpx_async_client(family=name) as http,
-        http.stream("POST", f"{upstream.url}/v1/chat/completions", json={"model": "m", "stream": True}) as response,
+        http.stream(
+            "POST", f"{upstream.url}/v1/chat/completions", json={"model": "m", "stream": True}
+        ) as response,
     ):
         assert response.status_code == 200
     await closed(upstream.exchanges[0])

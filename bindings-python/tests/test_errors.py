@@ -157,7 +157,12 @@ def test_errors_travel_between_processes() -> None:
         pass
     again = pickle.loads(pickle.dumps(raised.value))
     assert type(again) is tidegate.UnknownNameError
-    assert (again.kind, again.status, again.retryable, str(again)) == ("unknown", 400, False, str(raised.value))
+    assert (again.kind, again.status, again.retryable, str(again)) == (
+        "unknown",
+        400,
+        False,
+        str(raised.value),
+    )
     assert "search" in str(again)
 
 

@@ -24,7 +24,7 @@ async def aask(): return (await asdk.chat.completions.create(model="small", mess
 
 def start(upstream: Upstream, script: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", HEAD + script, upstream.url],
+        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", script, upstream.url],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,7 +56,7 @@ print("done")
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
 def test_fork(upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
-    assert finish(start(upstream, FORK)) == "done\n"
+    assert finish(start(upstream, HEAD + FORK)) == "done\n"
 
 
 FORK_IN_FLIGHT = """
@@ -80,13 +80,21 @@ print("done")
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
 def test_fork_with_a_stream_open(upstream: Upstream) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
-    assert finish(start(upstream, FORK_IN_FLIGHT)) == "done\n"
+    assert finish(start(upstream, HEAD + FORK_IN_FLIGHT)) == "done\n"
 
+
+LIGHT = """
+import asyncio, sys, threading, tidegate
+gate = tidegate.Gate()
+http, ahttp = gate.httpx_client(timeout=None), gate.httpx_async_client(timeout=None)
+get = lambda: http.get(sys.argv[1])
+aget = lambda: ahttp.get(sys.argv[1])
+"""
 
 EXITS = {
     "async": """
 async def main():
-    tasks = [asyncio.create_task(aask()) for _ in range(8)]
+    tasks = [asyncio.create_task(aget()) for _ in range(8)]
     await asyncio.sleep(0)
     print("sent", flush=True)
     sys.exit(0)
@@ -94,18 +102,18 @@ asyncio.run(main())
 """,
     "loop left alone": """
 loop = asyncio.new_event_loop()
-tasks = [loop.create_task(aask()) for _ in range(8)]
+tasks = [loop.create_task(aget()) for _ in range(8)]
 loop.call_soon(loop.stop)
 loop.run_forever()
 print("sent", flush=True)
 """,
     "daemon thread": """
-for _ in range(4): threading.Thread(target=ask, daemon=True).start()
+for _ in range(4): threading.Thread(target=get, daemon=True).start()
 print("sent", flush=True)
 """,
     "stream open": """
-stream = sdk.chat.completions.create(model="small", messages=M, stream=True)
-print(next(iter(stream)).id, flush=True)
+response = http.send(http.build_request("GET", sys.argv[1]), stream=True)
+print(next(response.iter_raw()), flush=True)
 """,
 }
 
@@ -114,7 +122,7 @@ print(next(iter(stream)).id, flush=True)
 def test_exit_with_calls_in_flight(kind: str, upstream: Upstream) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0]) if kind == "stream open" else never
     for _ in range(5):
-        processes = [start(upstream, EXITS[kind]) for _ in range(4)]
+        processes = [start(upstream, LIGHT + EXITS[kind]) for _ in range(4)]
         for process in processes:
             assert finish(process)
 
@@ -130,7 +138,7 @@ assert all(t["in_flight"] == 0 for t in gate.snapshot()["targets"].values())
 
 def test_keyboard_interrupt(upstream: Upstream) -> None:
     upstream.handler = never
-    process = start(upstream, INTERRUPT)
+    process = start(upstream, HEAD + INTERRUPT)
     exchange = upstream.wait_for(1)
     process.send_signal(signal.SIGINT)
     assert finish(process) == "interrupted\n"

@@ -53,10 +53,11 @@ Handler = Callable[[Exchange], Awaitable[None]]
 
 
 class Upstream:
-    """The server. Set `handler`; look at `exchanges`."""
+    """The server. Set `handler`, or `early` for paths answered before the body is read; look at `exchanges`."""
 
     def __init__(self) -> None:
         self.handler: Handler = answer({})
+        self.early: Handler = answer({})
         self.exchanges: list[Exchange] = []
         self._seen = threading.Condition()
         self._ready = threading.Event()
@@ -125,6 +126,9 @@ class Upstream:
             method, path, _ = first.split(" ")
             headers = dict(line.split(": ", 1) for line in lines)
             exchange = Exchange(method, path, {k.lower(): v for k, v in headers.items()}, writer, reader)
+            if path.endswith("/early"):
+                await self.early(exchange)
+                return
             if exchange.headers.get("transfer-encoding") == "chunked":
                 while size := int(await reader.readuntil(b"\r\n"), 16):
                     exchange.body += (await reader.readexactly(size + 2))[:-2]

@@ -51,6 +51,7 @@ class Tool:
         self._gate = gate
         self._name = name
         self._context = (tenant, lane, deadline)
+        self._held: list[_Held] = []
 
     def __enter__(self) -> Tool:
         """Wait for a slot."""
@@ -110,14 +111,16 @@ class Tool:
         if isinstance(permit, Error):
             raise permit
         held = _Held(self, permit, current.set(permit.context))
+        self._held.append(held)
         _stack.set((*_stack.get(), held))
         return self
 
     def _exit(self) -> None:
         held = _stack.get()
-        mine = next(entry for entry in reversed(held) if entry.tool is self)
+        # Entered and left in different contexts (some fixtures do): any slot of ours is as good, and the token is foreign.
+        mine = next((entry for entry in reversed(held) if entry.tool is self), None) or self._held[-1]
+        self._held.remove(mine)
         _stack.set(tuple(entry for entry in held if entry is not mine))
-        # In a copied context (some test fixtures and generators) the token is foreign; the slot counts.
         with contextlib.suppress(ValueError):
             current.reset(mine.before)
         mine.permit.close()

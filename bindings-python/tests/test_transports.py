@@ -1,0 +1,83 @@
+"""The httpx clients, in both families."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import pytest
+import tidegate
+from families import NAMES, module
+from upstream import Exchange, Upstream, answer
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+PACKED = gzip.compress(b'{"a": 1}', mtime=0)
+
+
+async def packed(exchange: Exchange) -> None:
+    await exchange.head(
+        content_type="application/json", content_encoding="gzip", content_length=str(len(PACKED))
+    )
+    exchange.writer.write(PACKED)
+
+
+async def test_bytes_stay_encoded(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = packed
+    async with gate.httpx_async_client(family=name) as http:
+        assert (await http.get(upstream.url)).json() == {"a": 1}
+        async with http.stream("GET", upstream.url) as response:
+            assert b"".join([part async for part in response.aiter_raw()]) == PACKED
+    with gate.httpx_client(family=name) as sync:
+        assert sync.get(upstream.url).json() == {"a": 1}
+        with sync.stream("GET", upstream.url) as response:
+            assert b"".join(response.iter_raw()) == PACKED
+
+
+async def test_redirects_are_the_clients(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    async def redirect(exchange: Exchange) -> None:
+        if exchange.path == "/to":
+            await answer({"ok": True})(exchange)
+        else:
+            await exchange.head(302, location="/to", content_length="0")
+
+    upstream.handler = redirect
+    http = gate.httpx_async_client(family=name)
+    assert (await http.get(upstream.url)).status_code == 302
+    assert (await http.get(upstream.url, follow_redirects=True)).json() == {"ok": True}
+
+
+async def test_repeated_headers(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer({}, x_a="1")
+    http = gate.httpx_async_client(family=name)
+    response = await http.get(upstream.url, headers=[("x-b", "1"), ("x-c", "ü".encode("latin-1"))])
+    assert response.headers["x-a"] == "1"
+    assert upstream.exchanges[0].headers["x-c"] == "ü"
+
+
+async def test_large_bodies(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    big = {"text": "x" * 3_000_000}
+    upstream.handler = answer(big)
+    response = await gate.httpx_async_client(family=name).post(upstream.url, json=big)
+    assert response.json() == big
+    assert upstream.exchanges[0].json() == big
+
+
+async def test_malformed_requests(name: str, gate: tidegate.Gate) -> None:
+    http = gate.httpx_async_client(family=name)
+    with pytest.raises(module(name).LocalProtocolError):
+        await http.get("http://127.0.0.1/", headers={"x-a": "line\nbreak"})
+
+
+def test_a_transport_of_ones_own_is_refused(name: str, gate: tidegate.Gate) -> None:
+    for argument in ("transport", "verify", "proxy", "mounts"):
+        with pytest.raises(TypeError, match=argument):
+            gate.httpx_client(family=name, **{argument: None})
+
+
+async def test_passing_on_what_a_client_takes(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer({})
+    http: Any = gate.httpx_async_client(family=name, base_url=upstream.url, headers={"x-a": "1"})
+    assert isinstance(http, module(name).AsyncClient)
+    await http.get("/there")
+    assert (upstream.exchanges[0].path, upstream.exchanges[0].headers["x-a"]) == ("/there", "1")

@@ -1,0 +1,138 @@
+"""What a user configured stays; what cannot stay is refused by name."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import openai
+import pytest
+import tidegate
+from families import NAMES, module
+from shapes import CHAT, MESSAGES
+from upstream import Upstream, answer
+
+
+def ask(sdk: Any) -> Any:
+    return sdk.chat.completions.create(model="small", messages=MESSAGES)
+
+
+def families_of_openai() -> list[str]:
+    return NAMES if int(openai.__version__.split(".")[0]) >= 3 else ["httpx"]
+
+
+def test_the_original_stays_as_it_was(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    original = openai.OpenAI(base_url=upstream.url, api_key="k", timeout=7, max_retries=5, organization="o")
+    wrapped = gate.wrap(original)
+    assert wrapped is not original
+    assert type(wrapped) is openai.OpenAI
+    assert (wrapped.api_key, wrapped.organization, wrapped.timeout) == ("k", "o", 7)
+    assert wrapped.base_url == original.base_url
+    assert (original.max_retries, wrapped.max_retries) == (5, 0)
+    assert ask(original).id == ask(wrapped).id
+    targets = gate.snapshot()["targets"].values()
+    assert sum(target["attempts"] for target in targets) == 1
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_only_a_gate_that_acts_takes_the_retries(mode: Any) -> None:
+    wrapped = tidegate.Gate(mode=mode).wrap(openai.OpenAI(api_key="k", max_retries=5))
+    assert wrapped.max_retries == 5
+
+
+def test_subclients_go_through_the_gate(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    wrapped = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
+    ask(wrapped.with_options(timeout=3, default_headers={"x-mine": "1"}))
+    assert upstream.exchanges[0].headers["x-mine"] == "1"
+    assert len(gate.snapshot()["targets"]) == 1
+
+
+def test_azure(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    azure = openai.AzureOpenAI(azure_endpoint=upstream.url, api_key="k", api_version="2024-10-21")
+    wrapped = gate.wrap(azure)
+    assert type(wrapped) is openai.AzureOpenAI
+    assert ask(wrapped).id == "chatcmpl-1"
+    assert upstream.exchanges[0].path.startswith("/openai/deployments/small/chat/completions?api-version=")
+    assert upstream.exchanges[0].headers["api-key"] == "k"
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_an_http_client_of_ones_own(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT, set_cookie="seen=yes")
+    httpx = module(name)
+    seen: list[str] = []
+    http = httpx.Client(
+        event_hooks={
+            "request": [lambda r: seen.append(r.method)],
+            "response": [lambda r: seen.append(r.status_code)],
+        },
+        headers={"x-mine": "1"},
+        cookies={"c": "v"},
+        params={"p": "q"},
+        auth=("user", "pass"),
+        timeout=11,
+    )
+    sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k", http_client=http))
+    assert sdk.timeout.read == 11
+    ask(sdk)
+    request = upstream.exchanges[0]
+    assert seen == ["POST", 200]
+    assert request.headers["x-mine"] == "1"
+    assert request.headers["cookie"] == "c=v"
+    assert request.path.endswith("?p=q")
+    assert http.cookies["seen"] == "yes"
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_what_cannot_be_kept_is_named(name: str, gate: tidegate.Gate, monkeypatch: Any) -> None:
+    httpx = module(name)
+    cases = {
+        "transport of its own": {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
+        "proxy of its own": {"proxy": "http://127.0.0.1:1"},
+        "mounts": {"mounts": {"all://": httpx.HTTPTransport()}},
+        "Unix socket": {"transport": httpx.HTTPTransport(uds="/tmp/socket")},
+        "local address": {"transport": httpx.HTTPTransport(local_address="127.0.0.1")},
+        "TLS": {"verify": ssl.create_default_context(cadata=CA)},
+        "TLS settings": {"verify": False},
+    }
+    for said, kwargs in cases.items():
+        sdk = openai.OpenAI(api_key="k", http_client=httpx.Client(**kwargs))
+        with pytest.raises(TypeError, match=said):
+            gate.wrap(sdk)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))
+
+
+def test_closed_clients_and_other_objects(gate: tidegate.Gate) -> None:
+    sdk = openai.OpenAI(api_key="k")
+    sdk.close()
+    with pytest.raises(ValueError, match="closed"):
+        gate.wrap(sdk)
+    with pytest.raises(TypeError, match="httpx_client"):
+        gate.wrap(object())
+
+
+def test_wrapping_again_changes_the_gate(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    other = tidegate.Gate()
+    ask(other.wrap(gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))))
+    assert (len(gate.snapshot()["targets"]), len(other.snapshot()["targets"])) == (0, 1)
+
+
+# A certificate that signs nothing.
+CA = """\
+-----BEGIN CERTIFICATE-----
+MIIBhzCCAS2gAwIBAgIUNbeGNrvu6zlD+VjiYrXz2xQCPdcwCgYIKoZIzj0EAwIw
+GDEWMBQGA1UEAwwNdGlkZWdhdGUgdGVzdDAgFw0yNjExMjEwOTQxMzBaGA8yMTI2
+MTAyODA5NDEzMFowGDEWMBQGA1UEAwwNdGlkZWdhdGUgdGVzdDBZMBMGByqGSM49
+AgEGCCqGSM49AwEHA0IABJy5+Ma1emX+7C8VPs7O+E7PbL9PPuG9jdHxQEm585pj
+DGE8eM/2jxrhZKOa5fAmwPVqyzc1AlcKGo6ASRnaNM+jUzBRMB0GA1UdDgQWBBTw
+UDz+zra0/p9PrMghUzfGx0o/7jAfBgNVHSMEGDAWgBTwUDz+zra0/p9PrMghUzfG
+x0o/7jAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA0gAMEUCIGmmapSeOI37
+KLhzSYUd5tuKJMfYJjAeBOv6228Ukc9TAiEArYj7h6wADoLBkwFd90i+CuhMObaC
+LdCBkdkdx5GBgrE=
+-----END CERTIFICATE-----
+"""
