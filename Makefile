@@ -104,7 +104,7 @@ need-cargo:
 need-python:
 	@.ci/need python
 
-cli: | need-cargo
+cli: need-cargo
 	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-cli
 
 # An environment of exactly what its lock file says; anew when that changes.
