@@ -3,10 +3,12 @@
 PYTHON ?= python3
 CARGO ?= cargo
 export PYTHON CARGO
-# One per host: what is installed here is only for this checkout.
+SHELL := bash
+# Environments, each exactly what its lock file says.
 VENV := .venv
 VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
+LITELLM_VENV := .venv-litellm
 OUT := out
 DENY := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
@@ -17,14 +19,15 @@ PROFILE := wheel
 
 WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := examples/demo examples/python bench/python
+PYTHON_SOURCES := examples bench/python
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python
 TEST := test-rust test-python test-openai2 test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
 BENCH_PYTHON := python python-cap python-cooldown python-cancel
 
-.PHONY: help demo test lint bench setup parts lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli bench-venv
+.PHONY: help demo test lint bench setup parts lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
+    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
 
 help:
 	@echo 'make demo        three tenants, one bursts: the official client as it is, then wrapped (2 min)'
@@ -79,19 +82,34 @@ lint-deny: $(DENY)
 	$(DENY) --log-level error --all-features check licenses bans sources
 
 lint-python: $(VENV)/.wheel
-	$(VENV)/bin/ruff check bindings-python $(PYTHON_SOURCES) examples/run.py
-	$(VENV)/bin/ruff format --check bindings-python $(PYTHON_SOURCES) examples/run.py
+	$(VENV)/bin/ruff check bindings-python $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format --check bindings-python $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
 
 # ---- figures
 
+# One line of JSON each; then all of them as a table.
 bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
-	$(CARGO) run --release --locked -p tidegate-bench -- render
+	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
+	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
+	mv $(OUT)/RESULTS.md bench/RESULTS.md
+
+# The last line is the result.
+MEASURE = mkdir -p $(OUT)/bench && set -o pipefail && { $(1); } | tee $(OUT)/bench/$(2).log \
+    && tail -n 1 $(OUT)/bench/$(2).log > $(OUT)/bench/$(2).json
 
 $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
-	@mkdir -p $(OUT)/bench
-	$(CARGO) run --release --locked -p tidegate-bench -- $* | tee $(OUT)/bench/$*.log
-	@tail -n 1 $(OUT)/bench/$*.log > $(OUT)/bench/$*.json
+	@$(call MEASURE,$(CARGO) run --quiet --release --locked -p tidegate-bench -- $*,$*)
+
+bench-python: $(BENCH_VENV)/.wheel
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py,python)
+
+bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
+
+# LiteLLM looks up prices on the network as it starts, unless told not to.
+bench-python-cap: $(LITELLM_VENV)/.wheel
+	@$(call MEASURE,LITELLM_LOCAL_MODEL_COST_MAP=True $(LITELLM_VENV)/bin/python bench/python/cap.py,python-cap)
 
 # ---- set-up
 
@@ -107,12 +125,12 @@ need-python:
 cli: need-cargo
 	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-cli
 
-# An environment of exactly what its lock file says; anew when that changes.
+# An environment, anew when its lock file changes; the wheel in it, anew when the wheel does.
 define environment
-$(1)/.ready: $(LOCKS)/$(2) | need-python
+$(1)/.ready: $(2) | need-python
 	rm -rf $(1)
 	$$(PYTHON) -m venv $(1)
-	$(1)/bin/python $$(PIP) --require-hashes -r $(LOCKS)/$(2)
+	$(1)/bin/python $$(PIP) --require-hashes -r $(2)
 	touch $$@
 
 $(1)/.wheel: $(OUT)/wheel/.built $(1)/.ready
@@ -120,9 +138,10 @@ $(1)/.wheel: $(OUT)/wheel/.built $(1)/.ready
 	touch $$@
 endef
 
-$(eval $(call environment,$(VENV),test.txt))
-$(eval $(call environment,$(VENV2),test-openai2.txt))
-$(eval $(call environment,$(BENCH_VENV),bench.txt))
+$(eval $(call environment,$(VENV),$(LOCKS)/test.txt))
+$(eval $(call environment,$(VENV2),$(LOCKS)/test-openai2.txt))
+$(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
+$(eval $(call environment,$(LITELLM_VENV),bench/python/litellm.txt))
 
 $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	rm -rf $(OUT)/wheel
@@ -136,9 +155,9 @@ $(DENY): | need-cargo
 
 lock:
 	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
-	cd $(LOCKS) && for name in test test-openai2 bench; do \
-	    uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-	        --custom-compile-command 'make lock' $$name.in -o $$name.txt || exit 1; done
+	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench bench/python/litellm; do \
+	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
 
 fuzz:
 	@.ci/need nightly
@@ -147,12 +166,12 @@ fuzz:
 
 format: $(VENV)/.ready
 	$(CARGO) fmt --all
-	$(VENV)/bin/ruff format bindings-python $(PYTHON_SOURCES) examples/run.py
+	$(VENV)/bin/ruff format bindings-python $(PYTHON_SOURCES)
 
 # What .ci/run runs, one by one.
 parts:
 	@echo $(LINT) $(TEST)
 
 clean:
-	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) .tools
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(LITELLM_VENV) .tools
 	$(CARGO) clean

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
+from row import MESSAGES, bar, note, report, scripted, seen
 
 import tidegate
-from row import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 import openai
+from row import MESSAGES, bar, note, report, scripted, seen
 
 import tidegate
-from row import MESSAGES, bar, note, report, scripted, seen
 
 CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 

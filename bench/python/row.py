@@ -22,7 +22,7 @@ HOLDS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 def scripted() -> Iterator[str]:
     """Run a scripted upstream; return its URL."""
     script = Path(__file__).with_name("scripted.py")
-    server = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+    server = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdin is not None
     assert server.stdout is not None
     try:
@@ -34,7 +34,7 @@ def scripted() -> Iterator[str]:
 
 def seen(url: str) -> dict[str, Any]:
     """Return what the upstream saw."""
-    with urllib.request.urlopen(f"{url}/seen", timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(f"{url}/seen", timeout=10) as answer:
         told: dict[str, Any] = json.load(answer)
         return told
 

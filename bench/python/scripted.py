@@ -47,8 +47,8 @@ class Upstream:
         try:
             while request := await read(reader):
                 await self.answer(*request, reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # The client went, or this process is ending.
         finally:
             writer.close()
 

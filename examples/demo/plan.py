@@ -49,7 +49,7 @@ class Plan:
 
     def arrivals(self) -> list[tuple[float, Tenant]]:
         """When each call is sent: paced, from a fixed random phase, so that both phases send the same."""
-        rng = random.Random(1)  # noqa: S311 - a schedule, no secret
+        rng = random.Random(1)
         times = []
         for tenant in self.tenants:
             phase = rng.random()

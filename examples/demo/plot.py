@@ -21,7 +21,7 @@ GRID = ((0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s"))
 def svg(plan: Plan, off: Phase, on: Phase) -> str:
     """Return the plot."""
     last = max(call.sent for phase in (off, on) for call in phase.calls)
-    step = next(step for step in (5, 10, 20, 50, 100) if last / step < 10)  # noqa: PLR2004 - few enough labels
+    step = next(step for step in (5, 10, 20, 50, 100) if last / step < 10)
     span = step * math.ceil(last / step)
     height = TOP + len(plan.tenants) * (PANEL + GAP) - GAP + BOTTOM
     parts = [
@@ -37,7 +37,9 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
             parts += lost(calls, span, top)
             parts += series(phase.name, calls, lambda s: across(s, span), lambda s, top=top: down(s, top))  # type: ignore[misc]
     start, end = (across(at, span) for at in plan.burst)
-    parts.append(f'<text class="burst-label" x="{(start + end) / 2:.1f}" y="{TOP - 9}" text-anchor="middle">B bursts</text>')
+    parts.append(
+        f'<text class="burst-label" x="{(start + end) / 2:.1f}" y="{TOP + 16}" text-anchor="middle">B bursts</text>'
+    )
     foot = height - BOTTOM
     for second in range(0, span + 1, step):
         anchor = "end" if second == span else "middle"
@@ -84,7 +86,7 @@ def lost(calls: list[Call], span: float, top: float) -> list[str]:
     kinds = ", ".join(sorted({call.failure or "" for call in failed}))
     x, y = across(last.sent, span) + 10, down((last.ended or last.sent) - last.sent, top) + 4
     anchor = "start"
-    if x > WIDTH - 200:  # noqa: PLR2004 - no room at its right
+    if x > WIDTH - 200:
         x, y, anchor = x - 20, y - 12, "end"
     return [f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{len(failed)} failed: {kinds}</text>']
 

@@ -45,7 +45,7 @@ class Server:
 
     def _ask(self, what: str, body: bytes | None = None) -> Any:
         url = f"{self.base_url.removesuffix('/v1')}/sim/{what}"
-        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=10) as answer:
             return json.load(answer)
 
 
@@ -64,7 +64,7 @@ def named() -> Server | None:
 def simulator(command: str, plan: Plan, workers: int) -> Iterator[Server]:
     """Run `tidegate sim` on a free port."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", str(plan.time_scale), "--workers", str(workers)]
-    process = subprocess.Popen([command, "sim", *options], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    process = subprocess.Popen([command, "sim", *options], stdout=subprocess.PIPE, text=True)
     try:
         ready = process.stdout.readline() if process.stdout else ""
         if not ready:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import openai
-import tidegate
 from usage import Usage
+
+import tidegate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ class Call:
     @property
     def decode(self) -> float | None:
         """Seconds between two tokens, on average."""
-        if self.failure or self.first is None or self.last is None or self.tokens < 2:  # noqa: PLR2004
+        if self.failure or self.first is None or self.last is None or self.tokens < 2:
             return None
         return (self.last - self.first) / (self.tokens - 1)
 
@@ -104,7 +105,7 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
     return phase
 
 
-async def one(  # noqa: PLR0913
+async def one(
     client: openai.AsyncOpenAI,
     server: Server,
     plan: Plan,
@@ -124,7 +125,7 @@ async def one(  # noqa: PLR0913
     call.ended = clock()
 
 
-async def send(  # noqa: PLR0913
+async def send(
     client: openai.AsyncOpenAI,
     server: Server,
     plan: Plan,

@@ -21,7 +21,7 @@ class Usage:
         """Note the share since the last look."""
         now = self._now()
         wall = now[0] - self._last[0]
-        if wall > 0.5:  # noqa: PLR2004 - a shorter span says little
+        if wall > 0.5:
             self.busiest = max(self.busiest, (now[1] - self._last[1]) / wall)
         self._last = now
 

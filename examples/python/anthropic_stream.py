@@ -2,8 +2,9 @@
 
 import asyncio
 
-import tidegate
 from anthropic import AsyncAnthropic
+
+import tidegate
 
 gate = tidegate.Gate(defaults={"cap": 16, "wait": "30s"})
 client = gate.wrap(AsyncAnthropic())

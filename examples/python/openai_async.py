@@ -2,8 +2,9 @@
 
 import asyncio
 
-import tidegate
 from openai import AsyncOpenAI
+
+import tidegate
 
 gate = tidegate.Gate(defaults={"cap": 8}, tenants={"app": {"weight": 4}, "nightly": {"cap": 2}})
 client = gate.wrap(AsyncOpenAI())

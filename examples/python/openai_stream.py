@@ -2,8 +2,9 @@
 
 import asyncio
 
-import tidegate
 from openai import AsyncOpenAI
+
+import tidegate
 
 gate = tidegate.Gate()
 client = gate.wrap(AsyncOpenAI())

@@ -1,7 +1,8 @@
 """The synchronous OpenAI client: wrap it, and go on as before."""
 
-import tidegate
 from openai import OpenAI
+
+import tidegate
 
 gate = tidegate.Gate()
 client = gate.wrap(OpenAI())
