@@ -1,8 +1,9 @@
 """The `python` row of the evidence: what the package costs beside what it replaces.
 
-Every figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this process, workers
-included (`getrusage`). "In memory" is a transport that answers without a network: the cost of the SDK's, or the family's, own objects.
-Prints progress on stderr and, as its last line, one JSON object. Exits 0 when it could measure.
+Every figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this
+process, workers included (`getrusage`). "In memory" is a transport that answers without a network: the cost of the
+SDK's, or the family's, own objects. Prints progress on stderr and, as its last line, one JSON object. Exits 0 when it
+could measure.
 
     python bench_python.py [--rounds 5] [--calls 4000] [--quick]
 """
@@ -25,6 +26,7 @@ import aiohttp
 import httpx
 import httpx2
 import openai
+
 import tidegate
 import upstream
 
@@ -126,9 +128,7 @@ class Bench:
         """Flood through the openai client: wrapped, stock, and in memory."""
 
         def client(**kwargs: Any) -> openai.AsyncOpenAI:
-            return openai.AsyncOpenAI(
-                base_url=f"{self.url}/v1", api_key="k", max_retries=0, timeout=120, **kwargs
-            )
+            return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="k", max_retries=0, timeout=120, **kwargs)
 
         floor = httpx2.AsyncClient(transport=in_memory(httpx2), timeout=120)
         variants = {
@@ -149,7 +149,7 @@ class Bench:
                     self.samples[f"sdk {name} {in_flight}: us/call"].append(cost)
             note(f"sdk round {turn + 1}/{self.rounds}")
 
-    async def transport(self) -> None:
+    async def transport(self) -> None:  # noqa: C901 - one measurement, told in order
         """Flood and stream without an SDK, in both families, beside aiohttp."""
         url = f"{self.url}/v1/chat/completions"
         sse = f"{self.url}/sse/{EVENTS}/{GAP_MS}"
@@ -204,9 +204,7 @@ class Bench:
     def report(self) -> dict[str, Any]:
         """Return the line that ends the output."""
         figures = {name: self.median(name) for name in sorted(self.samples)}
-        peers = {
-            name: value for name, value in figures.items() if "tidegate" not in name and "wrapped" not in name
-        }
+        peers = {name: value for name, value in figures.items() if "tidegate" not in name and "wrapped" not in name}
         bars = []
 
         def bar(what: str, value: float, op: str, limit: float) -> None:
@@ -221,9 +219,7 @@ class Bench:
             bar(f"wrapped / stock throughput at {in_flight}", wrapped / stock, ">=", times)
         for family in ("httpx2", "httpx"):
             for unit, limit in (("call", 30), ("chunk", 15)):
-                over = self.median(f"tidegate {family}: us/{unit}") - self.median(
-                    f"memory {family}: us/{unit}"
-                )
+                over = self.median(f"tidegate {family}: us/{unit}") - self.median(f"memory {family}: us/{unit}")
                 bar(f"us CPU a {unit} above {family}'s own objects", over, "<=", limit)
             for centile in ("p50", "p99"):
                 ratio = self.median(f"tidegate {family}: first chunk {centile} ms") / self.median(
@@ -235,15 +231,13 @@ class Bench:
 
 async def main() -> None:
     """Measure, and print."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--calls", type=int, default=4000)
     arguments.add_argument("--quick", action="store_true", help="one short round, to see that it works")
     given = arguments.parse_args()
     rounds, calls = (1, 800) if given.quick else (given.rounds, given.calls)
-    server = subprocess.Popen(
+    server = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
         [sys.executable, Path(__file__).with_name("upstream.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
-"""An upstream that is never the bottleneck: fixed answers, written by a bare asyncio protocol in a process of its own.
+"""An upstream that is never the bottleneck: fixed answers, written by a bare asyncio protocol in its own process.
 
-`POST /v1/chat/completions` answers a small completion; `POST /sse/N/GAP_MS` streams N events, one every GAP_MS milliseconds.
-Prints its port, then serves until its input ends.
+`POST /v1/chat/completions` answers a small completion; `POST /sse/N/GAP_MS` streams N events, one every GAP_MS
+milliseconds. Prints its port, then serves until its input ends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ COMPLETION = json.dumps(
         "object": "chat.completion",
         "created": 1,
         "model": "small",
-        "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello there"}}
-        ],
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello there"}}],
         "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
     }
 ).encode()
@@ -26,7 +24,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
     len(COMPLETION),
     COMPLETION,
 )
-EVENT = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"small","choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
+EVENT = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"small",'
+    b'"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
+)
 LAST = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"small",'
     b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

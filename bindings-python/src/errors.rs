@@ -29,6 +29,11 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+/// What a reader finds when somebody else closed the response.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
+}
+
 /// What is left of a response in the child of a fork.
 pub(crate) fn forked() -> Error {
     Error::new(

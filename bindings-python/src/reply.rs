@@ -112,9 +112,10 @@ impl Reply {
     /// Ends the exchange now and gives the slot back. Idempotent.
     #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
-        if let (Some(port), Some(ring)) = (port, self.ring.lock().take()) {
-            port.get().forget(&ring);
-        }
         self.stream.close();
+        let ring = self.ring.lock().take();
+        if let (Some(port), Some(ring)) = (port, ring) {
+            port.get().end(port.py(), &ring, Some(Err(errors::closed())));
+        }
     }
 }

@@ -66,11 +66,13 @@ impl Stream {
         Self(Mutex::new(State { ahead, failed, body }))
     }
 
-    /// Ends it now. Idempotent; a later pull finds the end.
+    /// Ends it now. Idempotent. Whoever still reads is told, unless everything was read.
     pub(crate) fn close(&self) {
         let gone = {
             let mut state = self.0.lock();
-            state.failed = None;
+            if state.body.is_some() || !state.ahead.is_empty() {
+                state.failed = Some(errors::closed());
+            }
             (state.body.take(), std::mem::take(&mut state.ahead))
         };
         drop(gone);

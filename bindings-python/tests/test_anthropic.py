@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 import tidegate
 from shapes import MESSAGE, MESSAGE_STREAM, MESSAGES
 from upstream import Upstream, answer, events

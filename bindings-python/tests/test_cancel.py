@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import openai
 import pytest
+
 import tidegate
 from families import NAMES
 from shapes import CHAT, CHAT_STREAM, MESSAGES
@@ -88,6 +89,24 @@ async def test_closed_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
     assert in_flight(gate) == 0
 
 
+async def test_closed_by_another_task_than_the_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    stream = await ask(client(upstream, gate), stream=True)
+    first = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in stream.response.aiter_raw():
+            first.set()
+
+    task = asyncio.create_task(read())
+    await first.wait()
+    await asyncio.sleep(0)
+    await stream.response.stream.aclose()
+    with pytest.raises(Exception, match="closed"):
+        await asyncio.wait_for(task, WAIT)
+    await closed(upstream.exchanges[0])
+
+
 async def test_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate) -> None:
     """The SDK never disconnects by itself; our finalizer does."""
     upstream.handler = stall_after(CHAT_STREAM[0])
@@ -118,9 +137,7 @@ async def test_response_closed_before_it_is_read(name: str, upstream: Upstream, 
     upstream.handler = stall_after(CHAT_STREAM[0])
     async with (
         gate.httpx_async_client(family=name) as http,
-        http.stream(
-            "POST", f"{upstream.url}/v1/chat/completions", json={"model": "m", "stream": True}
-        ) as response,
+        http.stream("POST", f"{upstream.url}/v1/chat/completions", json={"model": "m", "stream": True}) as response,
     ):
         assert response.status_code == 200
     await closed(upstream.exchanges[0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 import pytest
+
 import tidegate
 from families import NAMES, module
 from shapes import CHAT, CHAT_STREAM, MESSAGES
@@ -115,9 +116,7 @@ async def test_truncated_body(upstream: Upstream) -> None:
 
 async def test_truncated_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = events(CHAT_STREAM[0])
-    stream = await client(upstream.url, gate).chat.completions.create(
-        model="small", messages=MESSAGES, stream=True
-    )
+    stream = await client(upstream.url, gate).chat.completions.create(model="small", messages=MESSAGES, stream=True)
     with pytest.raises((openai.APIConnectionError, *(module(name).RemoteProtocolError for name in NAMES))):
         async for _ in stream:
             pass
@@ -178,9 +177,7 @@ def test_configuration_errors_name_the_key() -> None:
 
 async def test_answers_are_untouched(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT, x_request_id="r1")
-    raw = await client(upstream.url, gate).chat.completions.with_raw_response.create(
-        model="small", messages=MESSAGES
-    )
+    raw = await client(upstream.url, gate).chat.completions.with_raw_response.create(model="small", messages=MESSAGES)
     assert raw.headers["x-request-id"] == "r1"
     assert raw.http_response.extensions["http_version"] == b"HTTP/1.1"
     assert raw.elapsed.total_seconds() > 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+
 import tidegate
 from shapes import CHAT, CHAT_STREAM, MESSAGES
 from upstream import WAIT, Upstream, answer, events, never
@@ -60,9 +61,7 @@ def test_one_sync_client_in_threads(upstream: Upstream, gate: tidegate.Gate) -> 
     sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
     ids: list[str] = []
     threads = [
-        threading.Thread(
-            target=lambda: ids.append(sdk.chat.completions.create(model="small", messages=MESSAGES).id)
-        )
+        threading.Thread(target=lambda: ids.append(sdk.chat.completions.create(model="small", messages=MESSAGES).id))
         for _ in range(16)
     ]
     for thread in threads:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from shapes import CHAT, CHAT_STREAM
 from upstream import WAIT, Upstream, answer, never, stall_after
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import openai
 import pytest
+
 import tidegate
 from shapes import CHAT, MESSAGES
 from upstream import WAIT, Upstream, answer

@@ -6,6 +6,7 @@ import gzip
 from typing import Any
 
 import pytest
+
 import tidegate
 from families import NAMES, module
 from upstream import Exchange, Upstream, answer
@@ -16,9 +17,7 @@ PACKED = gzip.compress(b'{"a": 1}', mtime=0)
 
 
 async def packed(exchange: Exchange) -> None:
-    await exchange.head(
-        content_type="application/json", content_encoding="gzip", content_length=str(len(PACKED))
-    )
+    await exchange.head(content_type="application/json", content_encoding="gzip", content_length=str(len(PACKED)))
     exchange.writer.write(PACKED)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+
 import tidegate
 from families import NAMES, module
 from shapes import CHAT, MESSAGES

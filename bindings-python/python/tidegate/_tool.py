@@ -117,7 +117,7 @@ class Tool:
 
     def _exit(self) -> None:
         held = _stack.get()
-        # Entered and left in different contexts (some fixtures do): any slot of ours is as good, and the token is foreign.
+        # Entered and left in different contexts (some fixtures do): any slot of ours is as good, the token foreign.
         mine = next((entry for entry in reversed(held) if entry.tool is self), None) or self._held[-1]
         self._held.remove(mine)
         _stack.set(tuple(entry for entry in held if entry is not mine))

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use super::bell::Bell;
 use super::queue::{Done, Outcome, Queue};
-use super::ring::{Pull, Ring};
+use super::ring::{Pull, Pulled, Ring};
 use super::runtime;
 
 /// An event loop as the native side sees it. Used on that loop's thread only; made anew after a fork.
@@ -102,14 +102,14 @@ impl Port {
     }
 
     /// Hands over everything that is finished.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+    fn drain(&self, py: Python<'_>) {
         for done in self.queue.take() {
             match done {
                 Done::Outcome(number, outcome) => {
                     let waiting = self.waiting.lock().remove(&number);
                     // None: cancelled meanwhile. The outcome, and the slot in it, is dropped here.
                     if let Some(waiting) = waiting {
-                        settle(&waiting.future, py, outcome.into_python(py))?;
+                        settle(&waiting.future, py, outcome.into_python(py));
                     }
                 }
                 Done::Lost(number) => {
@@ -118,12 +118,11 @@ impl Port {
                         let lost = PyRuntimeError::new_err(
                             "a fault inside tidegate ended this call; please report it",
                         );
-                        settle(&waiting.future, py, Err(lost))?;
+                        settle(&waiting.future, py, Err(lost));
                     }
                 }
             }
         }
-        Ok(())
     }
 
     /// Gives up everything. Called when the loop is closed.
@@ -211,10 +210,12 @@ impl Port {
         Ok(future)
     }
 
-    /// Gives up a pull that waits.
-    pub(crate) fn forget(&self, ring: &Ring) {
+    /// Ends a pull that waits, with what is to be said to its reader.
+    pub(crate) fn end(&self, py: Python<'_>, ring: &Ring, said: Pulled) {
         let waiting = self.waiting.lock().remove(&ring.number());
-        drop(waiting);
+        if let Some(waiting) = waiting {
+            settle(&waiting.future, py, Box::new(said).into_python(py));
+        }
     }
 
     fn number(&self) -> u64 {
@@ -254,15 +255,21 @@ impl Drop for Lost<'_> {
 }
 
 /// A future that was cancelled before its coroutine heard of it refuses the value, which is dropped: that is what cancelling means.
-fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) -> PyResult<()> {
-    if future.call_method0(py, intern!(py, "done"))?.is_truthy(py)? {
-        return Ok(());
+fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
+    let settled = future.call_method0(py, intern!(py, "done")).and_then(|done| {
+        if done.is_truthy(py)? {
+            return Ok(());
+        }
+        match value {
+            Ok(value) => future.call_method1(py, intern!(py, "set_result"), (value,)),
+            Err(error) => future.call_method1(py, intern!(py, "set_exception"), (error,)),
+        }
+        .map(drop)
+    });
+    // One call's trouble (its loop was closed this moment) is not that of the rest of the batch.
+    if let Err(error) = settled {
+        error.write_unraisable(py, None);
     }
-    match value {
-        Ok(value) => future.call_method1(py, intern!(py, "set_result"), (value,))?,
-        Err(error) => future.call_method1(py, intern!(py, "set_exception"), (error,))?,
-    };
-    Ok(())
 }
 
 /// The callback that the loop holds. The loop drops it when it is closed, which closes the port.
@@ -276,8 +283,8 @@ impl Drain {
         Self(port)
     }
 
-    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.get().drain(py)
+    fn __call__(&self, py: Python<'_>) {
+        self.0.get().drain(py);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

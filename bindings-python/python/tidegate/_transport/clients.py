@@ -34,8 +34,8 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
 def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) -> Any:
     """Copy a client, with our transport in place of its own.
 
-    A shallow copy keeps whatever the user configured, known to us or not: hooks, auth, headers, cookies (the same jar), parameters,
-    redirects, timeouts, and the class. Only what lives in the transport is ours now, and must have been the default.
+    A shallow copy keeps whatever the user configured, known to us or not: hooks, auth, headers, cookies (the same
+    jar), parameters, redirects, timeouts, and the class. Only what lives in the transport is ours now, and must have been the default.
     """
     if client.is_closed:
         raise ValueError("this client is closed")
@@ -50,7 +50,7 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) ->
     return ours
 
 
-def _what_cannot_be_kept(family: Family, client: Any, *, secure: bool) -> str | None:
+def _what_cannot_be_kept(family: Family, client: Any, *, secure: bool) -> str | None:  # noqa: PLR0911 - one a reason
     """Name what the user set up in the transport, if anything."""
     transport = client._transport  # noqa: SLF001
     if isinstance(transport, (GateTransport, AsyncGateTransport)):
