@@ -1,4 +1,4 @@
-"""A task is cancelled: how long until the upstream sees the connection close?
+"""How long after a task was cancelled the upstream sees the connection close.
 
 Before headers and in the middle of a stream; wrapped, beside the stock openai client and httpx2 itself. Prints one JSON
 object as its last line.
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
-from row import MESSAGES, bar, note, report, scripted, seen
 
 import tidegate
+from row import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

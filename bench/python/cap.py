@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 from litellm import Router
-from row import MESSAGES, bar, note, report, scripted, seen
 
 import tidegate
+from row import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A hundred callers over two seconds meet a Retry-After of three: how often is the upstream asked again?
+"""How often a hundred callers over two seconds ask an upstream that said Retry-After: 3.
 
 Wrapped, beside the stock client. Each against an upstream of its own. Prints one JSON object as its last line.
 """
@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 import openai
-from row import MESSAGES, bar, note, report, scripted, seen
 
 import tidegate
+from row import MESSAGES, bar, note, report, scripted, seen
 
 CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 

@@ -4,7 +4,7 @@
     POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first of these, then at once
     POST /stall/head/...    never answers
     POST /stall/stream/...  streams one chunk and then nothing
-    GET  /seen              requests in order: path, header x-id, when it came, its status, when its connection closed; and the most at once
+    GET  /seen              the requests in order (path, x-id, times, status), and the most at once
 
 Times are the system's monotonic clock, which all processes share. Prints its port, then serves until its input ends.
 """

@@ -63,15 +63,16 @@ def arguments() -> argparse.Namespace:
 def announce_simulated(plan: Plan) -> None:
     """Say what will happen, and what was scaled."""
     a, b, c = plan.tenants
-    print(f"""Three tenants share one vLLM, simulated behind a real HTTP server, called by the official openai client.
-  A and C send {a.per_second:g} and {c.per_second:g} calls a second for {a.end:.0f} s; B bursts: {b.calls} calls at \
-{b.per_second:g} a second, from {b.start:.0f} s on.
-  off: the client as it is.   on: gate.wrap(client), caps {a.cap}/{b.cap}/{c.cap}, \
-{plan.wait:g} s at the cap and then 504.
-Scaled against the post: half of its load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times as
-fast. Prompts ({plan.prompt_tokens} tokens), answers ({plan.output_tokens}), the engine and its step times are the post's, so that \
-TTFT and
-decode compare as they are; calls and peaks are half. All times below are on the post's clock.
+    caps = f"{a.cap}/{b.cap}/{c.cap}"
+    print(f"""\
+Three tenants share one vLLM, simulated behind a real HTTP server, called by the official openai client.
+  A and C send {a.per_second:g} and {c.per_second:g} calls a second for {a.end:.0f} s.
+  B bursts: {b.calls} calls at {b.per_second:g} a second, from {b.start:.0f} s on.
+  off: the client as it is.
+  on:  gate.wrap(client), caps {caps}, {plan.wait:g} s at the cap and then 504.
+Scaled against the post: half of its load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times
+as fast. Prompts ({plan.prompt_tokens} tokens), answers ({plan.output_tokens}), the engine and its step times are the
+post's, so that TTFT and decode compare as they are; calls and peaks are half. All times below are on the post's clock.
 """)
 
 
@@ -81,11 +82,11 @@ def announce_real(plan: Plan, server: Server) -> None:
     tokens = calls * (plan.prompt_tokens + plan.output_tokens)
     seconds = 2 * max(tenant.end for tenant in plan.tenants)
     a, b, c = plan.tenants
-    print(f"""This calls the model {server.model} at {server.base_url}:
-  {calls} calls ({plan.calls} by the client as it is, {plan.calls} through Tidegate, 2 to warm up), over about \
-{seconds:.0f} s and what the
-  answers take; each a prompt of about {plan.prompt_tokens} tokens and an answer of at most {plan.output_tokens}: \
-{tokens:,} tokens in all at most.
+    print(f"""\
+This calls the model {server.model} at {server.base_url}:
+  {calls} calls ({plan.calls} by the client as it is, {plan.calls} through Tidegate, 2 to warm up), over about
+  {seconds:.0f} s and what the answers take; each a prompt of about {plan.prompt_tokens} tokens and an answer of at most
+  {plan.output_tokens}: {tokens:,} tokens in all at most.
   Failed calls may be tried again, up to 2 times by the client, up to 3 times by Tidegate.
   At once: whatever {b.calls} calls at {b.per_second:g} a second come to, off; {a.cap}/{b.cap}/{c.cap} a tenant, on.
 """)

@@ -79,7 +79,7 @@ def simulated(time_scale: float) -> Plan:
 
 
 def real(load: float) -> Plan:
-    """A small load for a server that may cost money; `load` multiplies the calls and their rates."""
+    """Return a small load for a server that may cost money; `load` multiplies the calls and their rates."""
 
     def times(calls: int) -> int:
         return max(1, round(calls * load))

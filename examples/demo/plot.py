@@ -6,8 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from plan import Plan
     from traffic import Call, Phase
 
@@ -24,10 +22,8 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
     step = next(step for step in (5, 10, 20, 50, 100) if last / step < 10)
     span = step * math.ceil(last / step)
     height = TOP + len(plan.tenants) * (PANEL + GAP) - GAP + BOTTOM
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Time to first token of every call, by the time it '
-        'was sent, one panel a tenant, off and on">'
-    ]
+    about = "Time to first token of every call, by the time it was sent, one panel a tenant, off and on"
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{about}">']
     for index, tenant in enumerate(plan.tenants):
         top = TOP + index * (PANEL + GAP)
         note = f"{tenant.calls} calls, {tenant.per_second:g} a second; cap {tenant.cap}"
@@ -35,21 +31,20 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
         for phase in (off, on):
             calls = [call for call in phase.calls if call.tenant == tenant.name]
             parts += lost(calls, span, top)
-            parts += series(phase.name, calls, lambda s: across(s, span), lambda s, top=top: down(s, top))  # type: ignore[misc]
-    start, end = (across(at, span) for at in plan.burst)
-    parts.append(
-        f'<text class="burst-label" x="{(start + end) / 2:.1f}" y="{TOP + 16}" text-anchor="middle">B bursts</text>'
-    )
+            parts += series(phase.name, calls, span, top)
+    parts.append(label("burst-label", across(sum(plan.burst) / 2, span), TOP + 16, "B bursts"))
     foot = height - BOTTOM
-    for second in range(0, span + 1, step):
-        anchor = "end" if second == span else "middle"
-        unit = " s" if second == span else ""
-        parts.append(f'<text class="tick" x="{across(second, span):.1f}" y="{foot + 18}" text-anchor="{anchor}">'
-                     f"{second}{unit}</text>")  # fmt: skip
-    parts.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{foot + 36}" text-anchor="middle">'
-                 "when the call was sent</text>")  # fmt: skip
+    for second in range(0, span, step):
+        parts.append(label("tick", across(second, span), foot + 18, str(second)))
+    parts.append(label("tick", across(span, span), foot + 18, f"{span} s", "end"))
+    parts.append(label("tick", across(span / 2, span), foot + 36, "when the call was sent"))
     parts.append("</svg>")
     return "\n".join(parts)
+
+
+def label(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
+    """Return a piece of text."""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def across(second: float, span: float) -> float:
@@ -70,10 +65,10 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
         f'<text class="panel" x="{LEFT}" y="{top - 9:.0f}">{title} <tspan class="note" dx="6">{note}</tspan></text>',
     ]
-    for seconds, label in GRID:
+    for seconds, text in GRID:
         y = down(seconds, top)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 9}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        parts.append(label("tick", LEFT - 9, y + 4, text, "end"))
     return parts
 
 
@@ -88,12 +83,13 @@ def lost(calls: list[Call], span: float, top: float) -> list[str]:
     anchor = "start"
     if x > WIDTH - 200:
         x, y, anchor = x - 20, y - 12, "end"
-    return [f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{len(failed)} failed: {kinds}</text>']
+    return [label("note", x, y, f"{len(failed)} failed: {kinds}", anchor)]
 
 
-def series(name: str, calls: list[Call], x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
+def series(name: str, calls: list[Call], span: float, top: float) -> list[str]:
     """Return a dot for each first token, and a cross for each failure, where it came."""
-    dots = "".join(f"M{x(c.sent):.1f} {y(c.ttft):.1f}h0" for c in calls if c.ttft is not None and not c.failure)
-    failed = [(x(c.sent), y(c.ended - c.sent)) for c in calls if c.failure and c.ended is not None]
-    crosses = "".join(f"M{a - 2.5:.1f} {b - 2.5:.1f}l5 5m0 -5l-5 5" for a, b in failed)
+    came = [(c.sent, c.ttft) for c in calls if c.ttft is not None and not c.failure]
+    dots = "".join(f"M{across(sent, span):.1f} {down(ttft, top):.1f}h0" for sent, ttft in came)
+    failed = [(across(c.sent, span), down(c.ended - c.sent, top)) for c in calls if c.failure and c.ended is not None]
+    crosses = "".join(f"M{x - 2.5:.1f} {y - 2.5:.1f}l5 5m0 -5l-5 5" for x, y in failed)
     return [f'<path class="dots {name}" d="{dots}"/>', f'<path class="crosses {name}" d="{crosses}"/>']

@@ -1,4 +1,4 @@
-"""Streams: the slot is held until the stream ends, or is closed. A stream that breaks off is an error, not a short answer."""
+"""Streams: the slot is held until the stream ends or is closed; one that breaks off is an error, not a short answer."""
 
 import asyncio
 
