@@ -1,0 +1,177 @@
+# The only commands to know: make demo, make test, make bench, make lint. Each does all its own set-up, and says what toolchain is missing.
+
+PYTHON ?= python3
+CARGO ?= cargo
+export PYTHON CARGO
+SHELL := bash
+# Environments, each exactly what its lock file says.
+VENV := .venv
+VENV2 := .venv-openai2
+BENCH_VENV := .venv-bench
+LITELLM_VENV := .venv-litellm
+OUT := out
+DENY := .tools/bin/cargo-deny
+DENY_VERSION := 0.20.2
+PIP := -m pip install --quiet --disable-pip-version-check
+LOCKS := bindings-python/requirements
+# Optimised, without the link-time optimisation of a release; the wheel and the command line share what they build.
+PROFILE := wheel
+
+WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-python/src bindings-python/python \
+    bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
+PYTHON_SOURCES := examples bench/python
+
+LINT := lint-format lint-clippy lint-docs lint-deny lint-python
+TEST := test-rust test-python test-openai2 test-examples
+BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
+BENCH_PYTHON := python python-cap python-cooldown python-cancel
+
+.PHONY: help demo test lint bench setup parts lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
+    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
+
+help:
+	@echo 'make demo        three tenants, one bursts: the official client as it is, then wrapped (2 min)'
+	@echo 'make test        every test:  $(TEST)'
+	@echo 'make lint        every check: $(LINT)'
+	@echo 'make bench       every experiment, and bench/RESULTS.md; make bench-NAME runs one:'
+	@echo '                 $(BENCH_RUST)'
+	@echo '                 $(BENCH_PYTHON)'
+	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
+	@echo 'make setup       the environments, without running anything'
+	@echo 'make lock        the lock files of the Python environments anew (needs uv)'
+
+# ---- the demo
+
+# A server of your own: TIDEGATE_BASE_URL, TIDEGATE_MODEL, OPENAI_API_KEY; YES=1 sends without asking; ARGS are the demo's own options.
+demo: $(VENV)/.wheel cli
+	@$(VENV)/bin/python examples/demo --tidegate target/$(PROFILE)/tidegate --out $(OUT) $(ARGS)
+
+# ---- tests
+
+test: $(TEST)
+
+test-rust: need-cargo
+	$(CARGO) test --workspace --locked
+
+test-python: $(VENV)/.wheel
+	cd bindings-python && ../$(VENV)/bin/python -m pytest -q
+
+test-openai2: $(VENV2)/.wheel
+	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q -m openai2
+
+# With what `cargo test` has built: its profile and features.
+test-examples: $(VENV)/.wheel
+	$(CARGO) build --quiet --workspace --bins --examples --locked
+	$(VENV)/bin/python examples/run.py --tidegate target/debug/tidegate target/debug/examples/chat
+
+# ---- checks
+
+lint: $(LINT)
+
+lint-format: need-cargo
+	$(CARGO) fmt --all --check
+
+lint-clippy: need-cargo
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+lint-docs: need-cargo
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+
+# No advisories: they need the network on every run, and change under a commit that does not.
+lint-deny: $(DENY)
+	$(DENY) --log-level error --all-features check licenses bans sources
+
+lint-python: $(VENV)/.wheel
+	$(VENV)/bin/ruff check bindings-python $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format --check bindings-python $(PYTHON_SOURCES)
+	cd bindings-python && ../$(VENV)/bin/mypy
+
+# ---- figures
+
+# One line of JSON each; then all of them as a table.
+bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
+	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
+	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
+	mv $(OUT)/RESULTS.md bench/RESULTS.md
+
+# The last line is the result.
+MEASURE = mkdir -p $(OUT)/bench && set -o pipefail && { $(1); } | tee $(OUT)/bench/$(2).log \
+    && tail -n 1 $(OUT)/bench/$(2).log > $(OUT)/bench/$(2).json
+
+$(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
+	@$(call MEASURE,$(CARGO) run --quiet --release --locked -p tidegate-bench -- $*,$*)
+
+bench-python: $(BENCH_VENV)/.wheel
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py,python)
+
+bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
+
+# LiteLLM looks up prices on the network as it starts, unless told not to.
+bench-python-cap: $(LITELLM_VENV)/.wheel
+	@$(call MEASURE,LITELLM_LOCAL_MODEL_COST_MAP=True $(LITELLM_VENV)/bin/python bench/python/cap.py,python-cap)
+
+# ---- set-up
+
+setup: $(VENV)/.wheel $(VENV2)/.wheel cli
+
+need-cargo:
+	@.ci/need cargo
+	@.ci/need cc
+
+need-python:
+	@.ci/need python
+
+cli: need-cargo
+	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-cli
+
+# An environment, anew when its lock file changes; the wheel in it, anew when the wheel does.
+define environment
+$(1)/.ready: $(2) | need-python
+	rm -rf $(1)
+	$$(PYTHON) -m venv $(1)
+	$(1)/bin/python $$(PIP) --require-hashes -r $(2)
+	touch $$@
+
+$(1)/.wheel: $(OUT)/wheel/.built $(1)/.ready
+	$(1)/bin/python $$(PIP) --force-reinstall --no-deps --no-index --find-links $(OUT)/wheel tidegate
+	touch $$@
+endef
+
+$(eval $(call environment,$(VENV),$(LOCKS)/test.txt))
+$(eval $(call environment,$(VENV2),$(LOCKS)/test-openai2.txt))
+$(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
+$(eval $(call environment,$(LITELLM_VENV),bench/python/litellm.txt))
+
+$(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
+	rm -rf $(OUT)/wheel
+	$(VENV)/bin/maturin build --quiet --locked --profile $(PROFILE) --interpreter $(VENV)/bin/python \
+	    --manifest-path bindings-python/Cargo.toml --out $(OUT)/wheel
+	touch $@
+
+# Unoptimised: it is quick enough so, and built in half the time.
+$(DENY): | need-cargo
+	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root .tools
+
+lock:
+	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
+	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench bench/python/litellm; do \
+	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
+
+fuzz:
+	@.ci/need nightly
+	mkdir -p fuzz/corpus/sse
+	$(CARGO) +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse
+
+format: $(VENV)/.ready
+	$(CARGO) fmt --all
+	$(VENV)/bin/ruff format bindings-python $(PYTHON_SOURCES)
+
+# What .ci/run runs, one by one.
+parts:
+	@echo $(LINT) $(TEST)
+
+clean:
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(LITELLM_VENV) .tools
+	$(CARGO) clean

@@ -1,0 +1,112 @@
+"""How long after a task was cancelled the upstream sees the connection close.
+
+Before headers and in the middle of a stream; wrapped, beside the stock openai client and httpx2 itself. Prints one JSON
+object as its last line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import openai
+
+import tidegate
+from row import MESSAGES, bar, note, report, scripted, seen
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    #: Makes a call of that id at that stage, and calls back once it stands where it shall be cancelled.
+    Call = Callable[[str, str, Callable[[], None]], Awaitable[None]]
+
+CALLS, TOGETHER = 400, 20
+#: Until a call without headers is surely at the upstream.
+UNDER_WAY = 0.1
+
+
+def through_sdk(client: openai.AsyncOpenAI) -> Call:
+    """Call through an SDK client whose base URL ends before the stage."""
+
+    async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
+        stream = await client.with_options(base_url=f"{client.base_url}{stage}").chat.completions.create(
+            model="small", messages=MESSAGES, stream=True, extra_headers={"x-id": name}
+        )
+        async for _ in stream:
+            ready()
+
+    return call
+
+
+def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
+    """Call without an SDK."""
+
+    async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
+        body = {"model": "small", "messages": MESSAGES, "stream": True}
+        async with client.stream("POST", f"{url}/stall/{stage}", json=body, headers={"x-id": name}) as response:
+            async for _ in response.aiter_raw():
+                ready()
+
+    return call
+
+
+async def cancelled(call: Call, stage: str, name: str) -> float:
+    """Start a call, cancel it where it stands, and return when."""
+    reached = asyncio.Event()
+    task = asyncio.create_task(call(stage, name, reached.set))  # type: ignore[arg-type]
+    await (asyncio.sleep(UNDER_WAY) if stage == "head" else reached.wait())
+    at = time.monotonic()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return at
+
+
+async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
+    """Cancel many calls; return the milliseconds until the upstream saw it."""
+    when: dict[str, float] = {}
+    for batch in batches():
+        names = [f"{id(call)}-{stage}-{n}" for n in batch]
+        times = await asyncio.gather(*(cancelled(call, stage, name) for name in names))
+        when.update(zip(names, times, strict=True))
+    await asyncio.sleep(1)
+    closed = {request["id"]: request["closed_at"] for request in seen(url)["requests"]}
+    took = [(closed[name] - at) * 1e3 for name, at in when.items() if closed.get(name) is not None]
+    centiles = statistics.quantiles(took, n=100) if len(took) > 1 else [float("inf")] * 99
+    return {"p50 ms": round(centiles[49], 2), "p99 ms": round(centiles[98], 2), "never seen": CALLS - len(took)}
+
+
+def batches() -> list[range]:
+    """Return the numbers of all calls in batches."""
+    return [range(first, first + TOGETHER) for first in range(0, CALLS, TOGETHER)]
+
+
+async def main() -> None:
+    """Measure all."""
+    with scripted() as url:
+        gate = tidegate.Gate()
+        stock = openai.AsyncOpenAI(base_url=f"{url}/stall", api_key="k", timeout=60)
+        async with httpx2.AsyncClient(timeout=60) as plain:
+            variants = {
+                "wrapped": through_sdk(gate.wrap(stock)),
+                "openai": through_sdk(stock),
+                "httpx2": through_httpx(plain, url),
+            }
+            results: dict[str, dict[str, Any]] = {name: {} for name in variants}
+            for name, call in variants.items():
+                for stage in ("head", "stream"):
+                    results[name][stage] = await measure(call, url, stage)
+                note(f"{name}: {results[name]}")
+        ours = results.pop("wrapped")
+        ours["in flight afterwards"] = sum(t["in_flight"] for t in gate.snapshot()["targets"].values())
+    bars = [bar(f"p99 ms until the upstream sees it, {s}", ours[s]["p99 ms"], "<=", 50) for s in ("head", "stream")]
+    bars += [bar(f"never seen, {s}", ours[s]["never seen"], "<=", 0) for s in ("head", "stream")]
+    bars.append(bar("in flight afterwards", ours["in flight afterwards"], "<=", 0))
+    report("python-cancel", ours, results, bars)
+
+
+asyncio.run(main())

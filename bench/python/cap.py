@@ -1,0 +1,95 @@
+"""Forty callers, four slots, an upstream of 1.5 s: who is served, and when the last is.
+
+Wrapped, beside a plain semaphore over the stock client and LiteLLM's Router with `max_parallel_requests`. Each against
+an upstream of its own. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import openai
+from litellm import Router
+
+import tidegate
+from row import MESSAGES, bar, note, report, scripted, seen
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+CAP, CALLERS, MILLISECONDS = 4, 40, 1500
+IDEAL = CALLERS / CAP * MILLISECONDS / 1000
+
+
+def client(url: str) -> openai.AsyncOpenAI:
+    """Return a stock client of the slow upstream."""
+    return openai.AsyncOpenAI(base_url=f"{url}/slow/{MILLISECONDS}", api_key="k")
+
+
+def wrapped(url: str) -> Callable[[], Awaitable[object]]:
+    """Go through a gate."""
+    gated = tidegate.Gate(defaults={"cap": CAP}).wrap(client(url))
+    return lambda: gated.chat.completions.create(model="small", messages=MESSAGES)
+
+
+def semaphore(url: str) -> Callable[[], Awaitable[object]]:
+    """Do by hand what many do."""
+    stock, slots = client(url), asyncio.Semaphore(CAP)
+
+    async def call() -> None:
+        async with slots:
+            await stock.chat.completions.create(model="small", messages=MESSAGES)
+
+    return call
+
+
+def router(url: str) -> Callable[[], Awaitable[object]]:
+    """Go through LiteLLM's Router, as its documentation configures a cap."""
+    upstream = {"model": "openai/small", "api_base": f"{url}/slow/{MILLISECONDS}", "api_key": "k"}
+    model = {"model_name": "small", "litellm_params": {**upstream, "max_parallel_requests": CAP}}
+    through = Router(model_list=[model])
+    return lambda: through.acompletion(model="small", messages=MESSAGES)
+
+
+async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dict[str, Any]:
+    """Make all calls at once; return how many were served, how long it took, and the most at the upstream."""
+    with scripted() as url:
+        call = make(url)
+        began = time.perf_counter()
+        outcomes = await asyncio.gather(*(call() for _ in range(CALLERS)), return_exceptions=True)
+        seconds = time.perf_counter() - began
+        failures = [type(outcome).__name__ for outcome in outcomes if isinstance(outcome, BaseException)]
+        return {
+            "served": CALLERS - len(failures),
+            "wall / ideal": round(seconds / IDEAL, 3),
+            "most in flight": seen(url)["most"],
+            "failures": sorted(set(failures)),
+        }
+
+
+async def warm() -> None:
+    """Make one call that nobody measures: the first imports half of the client."""
+    with scripted() as url:
+        stock = openai.AsyncOpenAI(base_url=f"{url}/slow/0", api_key="k")
+        await stock.chat.completions.create(model="small", messages=MESSAGES)
+
+
+async def main() -> None:
+    """Measure all three."""
+    await warm()
+    results = {}
+    for make in (wrapped, semaphore, router):
+        results[make.__name__] = await measure(make)
+        note(f"{make.__name__}: {results[make.__name__]}")
+    ours = results.pop("wrapped")
+    bars = [
+        bar("of 40 callers served", ours["served"], ">=", CALLERS),
+        bar("most in flight upstream", ours["most in flight"], "<=", CAP),
+        bar("wall / ideal", ours["wall / ideal"], "<=", 1.1),
+    ]
+    report("python-cap", ours, results, bars)
+
+
+asyncio.run(main())

@@ -1,0 +1,53 @@
+"""How often a hundred callers over two seconds ask an upstream that said Retry-After: 3.
+
+Wrapped, beside the stock client. Each against an upstream of its own. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import openai
+
+import tidegate
+from row import MESSAGES, bar, note, report, scripted, seen
+
+CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
+
+
+async def measure(*, wrapped: bool) -> dict[str, Any]:
+    """Send one call every 20 ms; return what the upstream answered, and what became of the calls."""
+    with scripted() as url:
+        client = openai.AsyncOpenAI(base_url=f"{url}/window/{WINDOW_MS}", api_key="k")
+        if wrapped:
+            client = tidegate.Gate().wrap(client)
+        began = time.perf_counter()
+
+        async def call(number: int) -> None:
+            await asyncio.sleep(OVER * number / CALLERS)
+            await client.chat.completions.create(model="small", messages=MESSAGES)
+
+        outcomes = await asyncio.gather(*(call(n) for n in range(CALLERS)), return_exceptions=True)
+        statuses = [request["status"] for request in seen(url)["requests"]]
+        return {
+            "upstream 429s": statuses.count(429),
+            "upstream requests": len(statuses),
+            "failures": sum(isinstance(outcome, BaseException) for outcome in outcomes),
+            "seconds to the last answer": round(time.perf_counter() - began, 2),
+        }
+
+
+async def main() -> None:
+    """Measure both."""
+    ours, stock = await measure(wrapped=True), await measure(wrapped=False)
+    note(f"wrapped: {ours}\nstock: {stock}")
+    bars = [
+        bar("upstream 429s", ours["upstream 429s"], "<=", 5),
+        bar("failures", ours["failures"], "<=", 0),
+    ]
+    report("python-cooldown", ours, {"openai": stock}, bars)
+
+
+asyncio.run(main())

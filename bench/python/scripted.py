@@ -1,0 +1,118 @@
+"""An upstream in a process of its own, whose path says how it behaves and which says what it saw.
+
+    POST /slow/MS/...       answers after MS milliseconds
+    POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first of these, then at once
+    POST /stall/head/...    never answers
+    POST /stall/stream/...  streams one chunk and then nothing
+    GET  /seen              the requests in order (path, x-id, times, status), and the most at once
+
+Times are the system's monotonic clock, which all processes share. Prints its port, then serves until its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from upstream import ANSWER, CHUNK, STREAM
+
+
+@dataclass
+class Seen:
+    """One request."""
+
+    path: str
+    id: str
+    at: float
+    status: int | None = None
+    closed_at: float | None = None
+
+
+class Upstream:
+    """Everything it saw."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self.seen: list[Seen] = []
+        self.now = self.most = 0
+        self.window: float | None = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        try:
+            while request := await read(reader):
+                await self.answer(*request, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # The client went, or this process is ending.
+        finally:
+            writer.close()
+
+    async def answer(
+        self, path: str, headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answer one request as its path says."""
+        _, kind, how, *_ = [*path.split("/"), "", ""]
+        if kind == "seen":
+            writer.write(whole("200 OK", {"most": self.most, "requests": [asdict(seen) for seen in self.seen]}))
+            return
+        seen = Seen(path, headers.get("x-id", ""), time.monotonic())
+        self.seen.append(seen)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            if kind == "stall":
+                if how == "stream":
+                    writer.write(STREAM + CHUNK)
+                await reader.read()
+                seen.closed_at = time.monotonic()
+                raise ConnectionResetError
+            if kind == "window" and (left := self.left(int(how) / 1000)) > 0:
+                seen.status = 429
+                error = {"error": {"message": "slow down", "type": "rate_limit", "code": None}}
+                writer.write(whole("429 Too Many Requests", error, f"retry-after: {math.ceil(left)}\r\n"))
+                return
+            if kind == "slow":
+                await asyncio.sleep(int(how) / 1000)
+            seen.status = 200
+            writer.write(ANSWER)
+        finally:
+            self.now -= 1
+
+    def left(self, window: float) -> float:
+        """Return what is left of the window, which the first request opens."""
+        now = time.monotonic()
+        if self.window is None:
+            self.window = now + window
+        return self.window - now
+
+
+def whole(status: str, body: Any, headers: str = "") -> bytes:
+    """Return a JSON response."""
+    data = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+async def read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]] | None:
+    """Read one request and its body; None at the connection's end."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    await reader.readexactly(int(headers.get("content-length", 0)))
+    return first.split(" ")[1], headers
+
+
+async def main() -> None:
+    """Serve until the input ends."""
+    server = await asyncio.start_server(Upstream().serve, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

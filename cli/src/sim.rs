@@ -1,0 +1,152 @@
+//! `tidegate sim`: the simulator as a server.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use serde_json::json;
+use tidegate_sim::{SimConfig, Simulator, serve_until};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::Failure;
+
+/// How long calls in flight may take to end once a signal came.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Where no option says otherwise: the two workers of the post on per-tenant caps, in real time.
+///
+/// Speaks chat completions, completions, responses and Anthropic messages, streamed or not, and has `/v1/models`, `/health`, `/metrics`.
+/// `GET /sim/stats` tells what it saw; `POST /sim/faults` changes what goes wrong. Ends on SIGINT or SIGTERM: calls in flight have 5 s to
+/// end, or until the second signal.
+#[derive(ClapArgs)]
+pub(crate) struct Args {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
+    listen: String,
+    /// Simulated seconds in a real second (0.001 to 100000) [default: 1]
+    #[arg(long, value_name = "X")]
+    time_scale: Option<f64>,
+    /// Engines behind the router (1 to 1024) [default: 2]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// A model to serve; may be given several times [default: sim]
+    #[arg(long = "model", value_name = "NAME")]
+    models: Vec<String>,
+    /// JSON file with any of the simulator's settings; the options above go over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// JSON file with faults to inject from the start
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// Say where it listens as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let config = configured(args)?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::run(format!("no runtime: {e}")))?;
+    let served = runtime.block_on(serve(args, config));
+    // Answers that stall for ever must not keep the process.
+    runtime.shutdown_background();
+    served
+}
+
+fn configured(args: &Args) -> Result<SimConfig, Failure> {
+    let mut config = match &args.config {
+        Some(path) => read(path)?,
+        None => SimConfig::post(),
+    };
+    if let Some(scale) = args.time_scale {
+        config.time_scale = scale;
+    }
+    if let Some(workers) = args.workers {
+        config.workers = workers;
+    }
+    if !args.models.is_empty() {
+        config.models.clone_from(&args.models);
+    }
+    if let Some(path) = &args.faults {
+        config.faults = read(path)?;
+    }
+    config.validate().map_err(|e| Failure::usage(e.to_string()))?;
+    Ok(config)
+}
+
+fn read<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, Failure> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+    serde_json::from_str(&text).map_err(|e| Failure::usage(format!("{name}: {e}")))
+}
+
+async fn serve(args: &Args, config: SimConfig) -> Result<(), Failure> {
+    let cannot = |e: std::io::Error| Failure::run(format!("cannot listen on {}: {e}", args.listen));
+    let signals = signals()?;
+    let listener = TcpListener::bind(&args.listen).await.map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    let (models, scale, workers) = (config.models.clone(), config.time_scale, config.workers);
+    let simulator = Simulator::new(config).map_err(|e| Failure::usage(e.to_string()))?;
+    if args.json {
+        println!(
+            "{}",
+            json!({"address": address.to_string(), "base_url": format!("http://{address}/v1"), "models": models})
+        );
+    } else {
+        let names = if models.is_empty() { "any model".to_owned() } else { models.join(", ") };
+        println!("serving {names} on http://{address}/v1 ({workers} workers, time x {scale})");
+    }
+    tokio::select! {
+        served = serve_until(listener, simulator, at_least(signals.clone(), 1)) => served.map_err(cannot),
+        () = at_least(signals.clone(), 2) => Ok(()),
+        () = async { at_least(signals, 1).await; tokio::time::sleep(GRACE).await } => Ok(()),
+    }
+}
+
+/// Counts the signals that ask for an end, from now on.
+fn signals() -> Result<watch::Receiver<usize>, Failure> {
+    let (count, counted) = watch::channel(0);
+    let mut next = Ends::new().map_err(|e| Failure::run(format!("no signals: {e}")))?;
+    tokio::spawn(async move {
+        loop {
+            next.next().await;
+            count.send_modify(|signals| *signals += 1);
+        }
+    });
+    Ok(counted)
+}
+
+async fn at_least(mut signals: watch::Receiver<usize>, count: usize) {
+    if signals.wait_for(|seen| *seen >= count).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+#[cfg(unix)]
+struct Ends(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
+
+#[cfg(unix)]
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self(signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.0.recv() => {} _ = self.1.recv() => {} }
+    }
+}
+
+#[cfg(windows)]
+struct Ends(tokio::signal::windows::CtrlC, tokio::signal::windows::CtrlBreak);
+
+#[cfg(windows)]
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_break()?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.0.recv() => {} _ = self.1.recv() => {} }
+    }
+}

@@ -1,0 +1,135 @@
+"""Three tenants share one model, and one of them bursts: first as it is, then through Tidegate.
+
+Run it by `make demo`, which does all the set-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import page
+import plan as plans
+import server as servers
+import table
+from figures import POST, rows
+from progress import Progress
+from traffic import Phase, play
+
+if TYPE_CHECKING:
+    from plan import Plan
+    from server import Server
+
+#: Above this share of one core, figures may be the client's own.
+BUSY = 0.5
+
+
+def main() -> int:
+    """Run the demo."""
+    args = arguments()
+    named = servers.named()
+    plan = plans.real(args.load) if named else plans.simulated(args.time_scale)
+    if named:
+        announce_real(plan, named)
+        if not confirmed(yes=args.yes):
+            return 2
+        where: contextlib.AbstractContextManager[Server] = contextlib.nullcontext(named)
+    else:
+        announce_simulated(plan)
+        where = servers.simulator(args.tidegate, plan, workers=1)
+    with where as server:
+        off, on = asyncio.run(both(plan, server))
+    report(plan, off, on, Path(args.out), simulated=named is None)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--tidegate", default="tidegate", help="the command whose `sim` serves the model")
+    parser.add_argument("--time-scale", type=float, default=2.5, help="seconds of the post in a second (simulator)")
+    parser.add_argument("--load", type=float, default=1.0, help="times the default load (a server of yours)")
+    parser.add_argument("--yes", action="store_true", help="send to a server of yours without asking; so does YES=1")
+    parser.add_argument("--out", default="out", help="folder for demo.html and demo.json")
+    return parser.parse_args()
+
+
+def announce_simulated(plan: Plan) -> None:
+    """Say what will happen, and what was scaled."""
+    a, b, c = plan.tenants
+    caps = f"{a.cap}/{b.cap}/{c.cap}"
+    print(f"""\
+Three tenants share one vLLM, simulated behind a real HTTP server, called by the official openai client.
+  A and C send {a.per_second:g} and {c.per_second:g} calls a second for {a.end:.0f} s.
+  B bursts: {b.calls} calls at {b.per_second:g} a second, from {b.start:.0f} s on.
+  off: the client as it is.
+  on:  gate.wrap(client), caps {caps}, {plan.wait:g} s at the cap and then 504.
+Scaled against the post: half of its load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times
+as fast. Prompts ({plan.prompt_tokens} tokens), answers ({plan.output_tokens}), the engine and its step times are the
+post's, so that TTFT and decode compare as they are; calls and peaks are half. All times below are on the post's clock.
+""")
+
+
+def announce_real(plan: Plan, server: Server) -> None:
+    """Say what it will cost."""
+    calls = 2 * plan.calls + 2
+    tokens = calls * (plan.prompt_tokens + plan.output_tokens)
+    seconds = 2 * max(tenant.end for tenant in plan.tenants)
+    a, b, c = plan.tenants
+    print(f"""\
+This calls the model {server.model} at {server.base_url}:
+  {calls} calls ({plan.calls} by the client as it is, {plan.calls} through Tidegate, 2 to warm up), over about
+  {seconds:.0f} s and what the answers take; each a prompt of about {plan.prompt_tokens} tokens and an answer of at most
+  {plan.output_tokens}: {tokens:,} tokens in all at most.
+  Failed calls may be tried again, up to 2 times by the client, up to 3 times by Tidegate.
+  At once: whatever {b.calls} calls at {b.per_second:g} a second come to, off; {a.cap}/{b.cap}/{c.cap} a tenant, on.
+""")
+
+
+def confirmed(*, yes: bool) -> bool:
+    """Ask before money is spent."""
+    if yes or os.environ.get("YES") == "1":
+        return True
+    if not sys.stdin.isatty():
+        print("Nothing was sent. Say `make demo YES=1` to send it.", file=sys.stderr)
+        return False
+    return input("Send them? [y/N] ").strip().lower() in {"y", "yes"}
+
+
+async def both(plan: Plan, server: Server) -> tuple[Phase, Phase]:
+    """Play both phases, one after the other."""
+    progress = Progress(plan)
+    phases = []
+    for name in ("off", "on"):
+        phase = await play(plan, server, name, progress)
+        progress.done()
+        print(f"  {name:3} took {phase.seconds:.0f} s; the client used {phase.cpu}", flush=True)
+        phases.append(phase)
+    return phases[0], phases[1]
+
+
+def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> None:
+    """Print the table and write the page."""
+    here = {"off": rows(off), "on": rows(on)}
+    title = f"here, {plan.load:g} x load" if simulated else "here"
+    print("\n" + table.text([(title, here), ("the post", POST)]) + "\n")
+    for phase in (off, on):
+        if phase.cpu.loop > BUSY:
+            print(f"The client itself was busy ({phase.name}: {phase.cpu}); slow down: --time-scale, --load.")
+    out.mkdir(parents=True, exist_ok=True)
+    cpu = {phase.name: {"mean": phase.cpu.mean, "busiest": phase.cpu.busiest} for phase in (off, on)}
+    figures = {name: {tenant: row.json() for tenant, row in of.items()} for name, of in here.items()}
+    (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
+    html = out / "demo.html"
+    html.write_text(page.render(plan, off, on, here, simulated=simulated), encoding="utf-8")
+    print(f"{html}: every call's time to first token, off and on")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

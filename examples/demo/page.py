@@ -1,0 +1,93 @@
+"""The page: the plot, and the table below it. One file that needs no other."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import plot
+import table
+from figures import POST
+
+if TYPE_CHECKING:
+    from plan import Plan
+    from traffic import Phase
+
+TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bool) -> str:
+    """Return the page."""
+    title = f"here, {plan.load:g} × load" if simulated else "here"
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        calls=plan.calls,
+        lede=lede(plan, simulated=simulated),
+        headlines=headlines(here),
+        plot=plot.svg(plan, off, on),
+        here=title,
+        body=body([here, POST]),
+        scaled=scaled(plan) if simulated else "Measured against your server, at a small load.",
+        cpu=escape(f"off {off.cpu}; on {on.cpu}"),
+    )
+
+
+def lede(plan: Plan, *, simulated: bool) -> str:
+    """Say what was done."""
+    _, b, _ = plan.tenants
+    caps = "/".join(str(tenant.cap) for tenant in plan.tenants)
+    where = "one simulated vLLM worker" if simulated else "one server"
+    return (
+        f"Three tenants share {where}. A and C send at a steady rate; B sends {b.calls} calls in "
+        f"{b.end - b.start:.0f} s. Every call goes through the official openai client: first as it is (off), then "
+        f"wrapped by <code>gate.wrap(client)</code> with caps of {caps}, where a call waits {plan.wait:g} s and then "
+        "fails with 504 (on)."
+    )
+
+
+def headlines(here: table.Rows) -> str:
+    """Return the figures that matter most."""
+    off, on = here["off"], here["on"]
+    shown = [
+        ("A, p99 TTFT", short(off["A"].p99_ttft), short(on["A"].p99_ttft)),
+        ("C, p99 TTFT", short(off["C"].p99_ttft), short(on["C"].p99_ttft)),
+        ("B, failed calls", f"{off['B'].failures} of {off['B'].calls}", f"{on['B'].failures} of {on['B'].calls}"),
+    ]
+    return "".join(
+        f'<div><dt>{name}</dt><dd><span class="off">{before}</span> <i>→</i> <span class="on">{after}</span></dd></div>'
+        for name, before, after in shown
+    )
+
+
+def short(seconds: float | None) -> str:
+    """Return a time as one says it."""
+    return table.time(seconds) if seconds is None or seconds < 1 else f"{seconds:.1f} s"
+
+
+def body(groups: list[table.Rows]) -> str:
+    """Return the table's rows."""
+    lines = []
+    last = ""
+    for tenant, figure, shown in table.cells(groups):
+        head = ""
+        if tenant != last:
+            head = f'<th scope="rowgroup" rowspan="{len(table.FIGURES)}">{tenant}</th>'
+        columns = "".join(
+            f'<td class="{phase}">{cell}</td>' for phase, cell in zip(("off", "on") * len(groups), shown, strict=True)
+        )
+        opening = '<tr class="first">' if head else "<tr>"
+        lines.append(f'{opening}{head}<th scope="row">{figure}</th>{columns}</tr>')
+        last = tenant
+    return "\n".join(lines)
+
+
+def scaled(plan: Plan) -> str:
+    """Say what was scaled against the post."""
+    return (
+        f"Half of the post’s load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times as "
+        f"fast. Prompts of {plan.prompt_tokens} tokens, answers of {plan.output_tokens}, the engine and its step times "
+        "are the post’s, so that TTFT and decode compare as they are, while calls and peaks are half. All times are "
+        "on the post’s clock. The engine is calibrated on the post’s runs without caps; its run with caps is "
+        "predicted."
+    )

@@ -1,0 +1,55 @@
+"""What is happening now: one line, rewritten on a terminal, now and then a new one elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plan import Plan
+    from traffic import Call, Phase
+
+#: Where lines stay, one every so many ticks is enough.
+SELDOM = 5
+
+
+class Progress:
+    """Called every second of a phase."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Show the progress of this plan."""
+        self._plan = plan
+        self._rewrites = sys.stdout.isatty()
+        self._ticks = 0
+
+    def __call__(self, phase: Phase, now: float) -> None:
+        """Show the phase at `now`."""
+        self._ticks += 1
+        if self._rewrites:
+            sys.stdout.write(f"\r\x1b[K{self._line(phase, now)}")
+            sys.stdout.flush()
+        elif self._ticks % SELDOM == 0:
+            print(self._line(phase, now), flush=True)
+
+    def done(self) -> None:
+        """Leave the line."""
+        self._ticks = 0
+        if self._rewrites:
+            sys.stdout.write("\r\x1b[K")
+
+    def _line(self, phase: Phase, now: float) -> str:
+        start, end = self._plan.burst
+        burst = "  burst" if start <= now < end else "       "
+        parts = [self._of(tenant.name, phase.calls, now) for tenant in self._plan.tenants]
+        return f"  {phase.name:3} {now:4.0f} s{burst}   " + "   ".join(parts)
+
+    def _of(self, tenant: str, calls: list[Call], now: float) -> str:
+        own = [call for call in calls if call.tenant == tenant]
+        under_way = sum(call.ended is None for call in own)
+        failed = sum(call.failure is not None for call in own)
+        # The latest to get a token, or the one that waits longest for it, whichever is worse.
+        recent = [call.ttft for call in own if call.ttft is not None and call.first and call.first > now - 5]
+        waits = [now - call.sent for call in own if call.first is None and call.ended is None]
+        worst = max(recent + waits, default=None)
+        shown = "   –  " if worst is None else f"{worst:4.1f} s"
+        return f"{tenant} {under_way:3} open, {failed:3} failed, first token {shown}"

@@ -1,0 +1,52 @@
+"""The post's table, as text and as cells for the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from figures import Row
+
+Rows = dict[str, dict[str, "Row"]]
+
+
+def time(seconds: float | None) -> str:
+    """Return milliseconds, as the post writes them."""
+    return "–" if seconds is None else f"{seconds * 1000:,.0f} ms"
+
+
+FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("median TTFT", lambda row: time(row.median_ttft)),
+    ("p99 TTFT", lambda row: time(row.p99_ttft)),
+    ("decode, per token", lambda row: time(row.decode)),
+    ("peak in flight", lambda row: str(row.peak)),
+    ("failures", lambda row: f"{row.failures} / {row.calls}"),
+)
+
+
+def cells(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
+    """Return tenant, figure, and the figure off and on in each group."""
+    lines = []
+    for tenant in groups[0]["off"]:
+        for name, show in FIGURES:
+            shown = [show(group[phase][tenant]) for group in groups for phase in ("off", "on")]
+            lines.append((tenant, name, shown))
+    return lines
+
+
+def text(groups: list[tuple[str, Rows]]) -> str:
+    """Return the table for a terminal."""
+    width = 12
+    head = " " * 28 + "".join(f"{title:^{2 * width}}" for title, _ in groups)
+    phases = " " * 28 + "".join(f"{phase:>{width}}" for _ in groups for phase in ("off", "on"))
+    lines = [head.rstrip(), phases]
+    last = ""
+    for tenant, name, shown in cells([rows for _, rows in groups]):
+        if tenant != last:
+            lines.append("")
+        label = f"tenant {tenant}" if tenant != last else ""
+        lines.append(f"{label:10}{name:18}" + "".join(f"{cell:>{width}}" for cell in shown))
+        last = tenant
+    return "\n".join(lines)

@@ -1,0 +1,185 @@
+"""One phase: every call of the plan, through the official client, streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import openai
+from usage import Usage
+
+import tidegate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plan import Plan, Tenant
+    from server import Server
+
+
+@dataclass
+class Call:
+    """One call as its sender saw it; times are on the post's clock, from the start of the phase."""
+
+    tenant: str
+    sent: float
+    first: float | None = None
+    last: float | None = None
+    tokens: int = 0
+    ended: float | None = None
+    failure: str | None = None
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds to the first token."""
+        return None if self.first is None else self.first - self.sent
+
+    @property
+    def decode(self) -> float | None:
+        """Seconds between two tokens, on average."""
+        if self.failure or self.first is None or self.last is None or self.tokens < 2:
+            return None
+        return (self.last - self.first) / (self.tokens - 1)
+
+
+@dataclass
+class Phase:
+    """What became of them."""
+
+    name: str
+    calls: list[Call] = field(default_factory=list)
+    #: The most of each tenant's calls at the server at once.
+    peaks: dict[str, int] = field(default_factory=dict)
+    cpu: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+
+
+def gate(plan: Plan, server: Server) -> tidegate.Gate:
+    """Return the gate of the phase `on`: the post's caps, and its wait, on real time's clock."""
+    tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
+    target = {
+        "url": server.base_url,
+        "cap": sum(tenant.cap for tenant in plan.tenants),
+        "wait": plan.wait / plan.time_scale,
+        "tenants": tenants,
+    }
+    return tidegate.Gate(targets={"demo": target})
+
+
+def clients(plan: Plan, server: Server, on: tidegate.Gate | None) -> dict[str, openai.AsyncOpenAI]:
+    """Return each tenant's client: stock, or wrapped."""
+    stock = {t.name: openai.AsyncOpenAI(base_url=server.base_url, api_key=server.key(t.name)) for t in plan.tenants}
+    return {name: on.wrap(client) for name, client in stock.items()} if on else stock
+
+
+async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
+    """Send everything and wait for its end. `tick` is called about every second."""
+    on = gate(plan, server) if name == "on" else None
+    of = clients(plan, server, on)
+    # The first call imports half of the client: that is nobody's time to first token.
+    await send(of["A"], server, plan, Call("A", 0.0), -1, time.perf_counter)
+    if server.simulated:
+        server.reset()
+    phase = Phase(name)
+    start = time.perf_counter()
+
+    def clock() -> float:
+        return (time.perf_counter() - start) * plan.time_scale
+
+    ticker = asyncio.create_task(ticking(phase, clock, tick))
+    tasks = []
+    for number, (at, tenant) in enumerate(plan.arrivals()):
+        await asyncio.sleep((at - clock()) / plan.time_scale)
+        call = Call(tenant.name, clock())
+        phase.calls.append(call)
+        tasks.append(asyncio.create_task(one(of[tenant.name], server, plan, call, number, clock, tenant)))
+    await asyncio.gather(*tasks)
+    ticker.cancel()
+    phase.cpu.look()
+    phase.seconds = time.perf_counter() - start
+    phase.peaks = peaks(phase, server, on)
+    for client in of.values():
+        await client.close()
+    return phase
+
+
+async def one(
+    client: openai.AsyncOpenAI,
+    server: Server,
+    plan: Plan,
+    call: Call,
+    number: int,
+    clock: Callable[[], float],
+    tenant: Tenant,
+) -> None:
+    """Make a call in its tenant's name; a failure is a figure, too."""
+    try:
+        with tidegate.context(tenant=tenant.name):
+            await send(client, server, plan, call, number, clock)
+    except openai.APIStatusError as error:
+        call.failure = str(error.status_code)
+    except openai.OpenAIError as error:
+        call.failure = type(error).__name__
+    call.ended = clock()
+
+
+async def send(
+    client: openai.AsyncOpenAI,
+    server: Server,
+    plan: Plan,
+    call: Call,
+    number: int,
+    clock: Callable[[], float],
+) -> None:
+    """Stream one answer, noting its tokens. An answer that ends without saying why is a failure."""
+    stream = await client.chat.completions.create(
+        model=server.model,
+        messages=[{"role": "user", "content": plan.prompt(number)}],
+        max_completion_tokens=plan.output_tokens,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    finished = False
+    async for chunk in stream:
+        if chunk.usage:
+            call.tokens = chunk.usage.completion_tokens
+        for choice in chunk.choices:
+            delta = choice.delta
+            if delta.content or getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None):
+                call.last = clock()
+                call.first = call.first or call.last
+                call.tokens += 1
+            finished = finished or choice.finish_reason is not None
+    if not finished:
+        call.failure = "truncated"
+
+
+async def ticking(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
+    """Look at the clock and the client's own CPU time once a second."""
+    while True:
+        await asyncio.sleep(1)
+        phase.cpu.look()
+        tick(phase, clock())
+
+
+def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, int]:
+    """Return the most calls at the server at once: as the server, the gate or the senders counted them."""
+    if server.simulated:
+        return server.peaks()
+    if on:
+        tenants = on.snapshot()["targets"]["demo"]["tenants"]
+        return {name: seen["peak_in_flight"] for name, seen in tenants.items()}
+    names = {call.tenant for call in phase.calls}
+    return {name: overlap([call for call in phase.calls if call.tenant == name]) for name in names}
+
+
+def overlap(calls: list[Call]) -> int:
+    """Return the most of these calls at once; an end at the instant of an arrival comes first."""
+    edges = sorted([(c.sent, 1) for c in calls] + [(c.ended, -1) for c in calls if c.ended is not None])
+    now = most = 0
+    for _, change in edges:
+        now += change
+        most = max(most, now)
+    return most
