@@ -85,6 +85,7 @@ lint-python: $(VENV)/.wheel
 	$(VENV)/bin/ruff check bindings-python $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check bindings-python $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --strict examples/demo/*.py
 
 # ---- figures
 
