@@ -57,7 +57,7 @@ test-python: $(VENV)/.wheel
 	cd bindings-python && ../$(VENV)/bin/python -m pytest -q
 
 test-openai2: $(VENV2)/.wheel
-	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q -m openai2
+	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
 
 # With what `cargo test` has built: its profile and features.
 test-examples: $(VENV)/.wheel
