@@ -1,2 +1,64 @@
-//! Experiments behind every figure that Tidegate claims.
-fn main() {}
+//! The experiment behind every figure that Tidegate claims.
+//!
+//! `cargo run --release -p tidegate-bench -- NAME` prints its progress to stderr, and as the last line of stdout one JSON object. It
+//! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
+
+mod experiments;
+mod naive;
+mod render;
+mod report;
+mod traffic;
+mod upstream;
+mod virtual_time;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use experiments as run;
+
+/// What may fail here is the measuring, not the measured.
+pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Measures what Tidegate claims.
+#[derive(Debug, Parser)]
+enum Command {
+    /// The post's three tables, in virtual time.
+    NoisyNeighbour,
+    /// An upstream that is down for a minute, in virtual time.
+    Outage,
+    /// Turns a file of result lines into a table.
+    Render {
+        /// JSON objects, one a line; of several with one name the last counts.
+        results: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    match execute(Command::parse()) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("could not measure: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: Command) -> Fallible<String> {
+    if let Command::Render { results } = command {
+        return Ok(render::table(&std::fs::read_to_string(results)?)?);
+    }
+    // It would override the mode of every gate here, and with it the figures.
+    if std::env::var_os("TIDEGATE").is_some() {
+        return Err("unset TIDEGATE first".into());
+    }
+    let report = match command {
+        Command::NoisyNeighbour => run::noisy_neighbour::measure()?,
+        Command::Outage => run::outage::measure()?,
+        Command::Render { .. } => return Err("unreachable: rendered above".into()),
+    };
+    Ok(report.line())
+}

@@ -1,0 +1,4 @@
+//! One experiment a file.
+
+pub(crate) mod noisy_neighbour;
+pub(crate) mod outage;
