@@ -27,6 +27,14 @@ enum Command {
     NoisyNeighbour,
     /// An upstream that is down for a minute, in virtual time.
     Outage,
+    /// Callers that go away, at every stage: virtual time and real sockets.
+    Cancel,
+    /// What one admission costs.
+    HotPath,
+    /// Forty callers and four slots, over real sockets.
+    Cap,
+    /// A window of 429s with Retry-After, in virtual time.
+    Cooldown,
     /// Turns a file of result lines into a table.
     Render {
         /// JSON objects, one a line; of several with one name the last counts.
@@ -58,6 +66,10 @@ fn execute(command: Command) -> Fallible<String> {
     let report = match command {
         Command::NoisyNeighbour => run::noisy_neighbour::measure()?,
         Command::Outage => run::outage::measure()?,
+        Command::Cancel => run::cancel::measure()?,
+        Command::HotPath => run::hot_path::measure()?,
+        Command::Cap => run::cap::measure()?,
+        Command::Cooldown => run::cooldown::measure()?,
         Command::Render { .. } => return Err("unreachable: rendered above".into()),
     };
     Ok(report.line())
