@@ -40,7 +40,7 @@ const OUTAGE: usize = 3;
 /// The gate's own intervals between probes of a target that is down. The last bounds both what the outage costs (some 40 attempts a minute,
 /// which at few calls a second is many a call) and how late its end is seen.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-const LAST_INTERVAL: Duration = Duration::from_millis(1700);
+const LAST_INTERVAL: Duration = Duration::from_millis(1600);
 /// The share of an interval that is drawn, so that the processes of one user do not ask in step.
 const SPREAD: f64 = 0.1;
 /// Where no rate is known yet, a ramp starts with this share of the limit a second.
@@ -201,8 +201,7 @@ impl Cooldown {
         self.intervals = 0;
         self.failing.clear();
         if let Phase::Probing { .. } = self.phase {
-            // The probe was the first.
-            self.ramp(now, limit, 1);
+            self.ramp(now, limit);
         }
         self.successes.count(now);
     }
@@ -236,19 +235,24 @@ impl Cooldown {
         if present && self.worked && self.failing.len() >= OUTAGE {
             self.down = true;
         }
+        let mut took = Duration::ZERO;
         if present && let Phase::Probing { sent: Some(sent) } = self.phase {
-            let took = now.saturating_duration_since(sent);
+            took = now.saturating_duration_since(sent);
             self.patience = took.mul_f64(PATIENCE).clamp(LEAST_PATIENCE, MOST_PATIENCE);
         }
-        // What failed while coming back says that the target is not back: no second and third witness are needed.
-        let relapse = present && matches!(self.phase, Phase::Probing { .. } | Phase::Ramping { .. });
+        // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream that
+        // fails one call in twenty would otherwise never get to its end.
+        let relapse = present && matches!(self.phase, Phase::Probing { .. });
         if let Some(delay) = delay {
             let spread = (delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20);
             self.cool(now, now.checked_add(delay + spread.mul_f64(jitter)).unwrap_or(now + FAR), present);
         } else if present && (self.down || relapse) {
             let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
             self.intervals += 1;
-            self.cool(now, now + interval.mul_f64(1.0 - SPREAD * jitter), true);
+            // From one probe's sending to the next one's, however long the first took to fail.
+            let interval =
+                interval.mul_f64(1.0 - SPREAD * jitter).saturating_sub(took).max(FIRST_INTERVAL / 2);
+            self.cool(now, now + interval, true);
         }
         match self.phase {
             _ if self.down => Hold::Outage,
@@ -269,10 +273,11 @@ impl Cooldown {
         }
     }
 
-    fn ramp(&mut self, now: Instant, limit: usize, admitted: u32) {
+    fn ramp(&mut self, now: Instant, limit: usize) {
         let cold = (limit as f64 * COLD_SHARE).max(1.0);
         let rate = if self.steady > 0.0 { self.steady } else { cold };
-        self.phase = Phase::Ramping { since: now, rate, admitted };
+        // The probe was the first.
+        self.phase = Phase::Ramping { since: now, rate, admitted: 1 };
         if let Some(since) = self.closed_since.take() {
             self.closed += now.saturating_duration_since(since);
         }
@@ -281,7 +286,7 @@ impl Cooldown {
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
             Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { sent: None },
-            Phase::Probing { sent: Some(sent) } if sent + self.patience <= now => self.ramp(now, limit, 0),
+            Phase::Probing { sent: Some(sent) } if sent + self.patience <= now => self.ramp(now, limit),
             Phase::Ramping { since, .. } if since + RAMP <= now => self.phase = Phase::Open,
             _ => {}
         }

@@ -106,7 +106,8 @@ fn a_probe_that_hangs_is_taken_as_accepted() {
     let after = now + secs(1.1);
     target.ready(after, LIMIT).expect("a probe");
     target.admitted(after, false);
-    assert_eq!(target.ready(after + MOST_PATIENCE, LIMIT), Ok(()));
+    assert_eq!(target.ready(after + MOST_PATIENCE - secs(0.001), LIMIT), Err(Some(after + MOST_PATIENCE)));
+    assert!(target.ready(after + MOST_PATIENCE, LIMIT).is_err(), "the probe was the first of the ramp");
     assert_eq!(target.state(), State::Ramping);
 }
 
@@ -189,11 +190,12 @@ fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     target.ready(now, LIMIT).expect("a probe");
     target.admitted(now, false);
     target.succeeded(now, target.epoch(), LIMIT);
-    assert_eq!(
-        target.failed(now, 7, target.epoch(), None, 0.0),
-        Hold::CoolDown,
-        "a relapse is no outage yet"
-    );
+    let epoch = target.epoch();
+    for call in [7, 8] {
+        assert_eq!(target.failed(now, call, epoch, None, 0.0), Hold::No, "a stray failure is no relapse");
+        assert_eq!(target.state(), State::Ramping);
+    }
+    assert_eq!(target.failed(now, 9, epoch, None, 0.0), Hold::Outage);
 }
 
 #[test]
