@@ -47,8 +47,6 @@ impl Ask {
 /// What became of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// When it was made.
-    pub(crate) sent: Instant,
     /// Until its first bytes; the simulator's chat streams begin with the first token.
     pub(crate) first: Option<Duration>,
     /// Until it was over.
@@ -64,7 +62,7 @@ pub(crate) struct Seen {
 /// Makes a call and reads its answer to the end.
 pub(crate) async fn call(through: Transport, request: Request<RequestBody>) -> Seen {
     let sent = Instant::now();
-    let mut seen = Seen { sent, first: None, took: Duration::ZERO, status: None, ok: false, failure: None };
+    let mut seen = Seen { first: None, took: Duration::ZERO, status: None, ok: false, failure: None };
     match through.oneshot(request).await {
         Ok(response) => {
             let streams = response

@@ -54,7 +54,7 @@ pub(crate) fn measure() -> Fallible<Report> {
 fn scene(report: &mut Report, scene: Scene) -> Fallible<()> {
     let name = scene.name();
     eprintln!("{name}");
-    let runs = SEEDS.map(|seed| play(scene, None, seed)).collect::<Fallible<Vec<_>>>()?;
+    let runs = virtual_time::each(SEEDS, |seed| play(scene, None, seed))?;
     for (figure, pick) in FIGURES {
         report.figure(format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
     }
@@ -64,7 +64,7 @@ fn scene(report: &mut Report, scene: Scene) -> Fallible<()> {
     report.bar_as(format!("{name}: {FAILED}"), json!(failed), "=", json!(0), failed == 0.0);
     let deadline = Duration::from_secs(600);
     for rule in [Rule::openai(deadline), Rule::four(deadline)] {
-        let runs = SEEDS.map(|seed| play(scene, Some(rule), seed)).collect::<Fallible<Vec<_>>>()?;
+        let runs = virtual_time::each(SEEDS, |seed| play(scene, Some(rule), seed))?;
         for (figure, pick) in FIGURES {
             report.peer(rule.name(), format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
         }

@@ -35,7 +35,7 @@ fn arrivals(report: &mut Report, arrivals: Arrivals, prefix: &str, barred: bool)
     for (number, run, caps) in [(1, Run::Baseline, false), (2, Run::CapsOff, false), (3, Run::CapsOff, true)]
     {
         eprintln!("{arrivals:?}, run {number}");
-        let rows = SEEDS.map(|seed| play(run, arrivals, caps, seed)).collect::<Fallible<Vec<_>>>()?;
+        let rows = virtual_time::each(SEEDS, |seed| play(run, arrivals, caps, seed))?;
         for (name, columns) in post(number) {
             let of = |pick: fn(&Row) -> f64| {
                 Spread::of(rows.iter().flatten().filter(|row| row.name == *name).map(pick))

@@ -112,7 +112,7 @@ async fn storm() -> Fallible<(BTreeMap<&'static str, usize>, Vec<(&'static str, 
     let mut tasks = tokio::task::JoinSet::new();
     let mut cancels = 0;
     while cancels < CANCELS {
-        // About 1.5 times what the slots can serve, in bursts and lulls.
+        // About as much as the slots can serve, in bursts and lulls.
         let gap = if rng.f64() < 0.01 { 1.0 } else { 0.004 * rng.f64() };
         tokio::time::sleep(Duration::from_secs_f64(gap)).await;
         // From at once to after the end of most, evenly over the orders of magnitude.

@@ -177,7 +177,7 @@ fn tower_and_governor() -> impl Fn() -> Work + Sync + 'static {
             let passed = rate.check().is_ok();
             if Service::<()>::poll_ready(&mut service, &mut context).is_ready() {
                 let mut call = std::pin::pin!(service.call(()));
-                drop(black_box((passed, call.as_mut().poll(&mut context))));
+                let _ = black_box((passed, call.as_mut().poll(&mut context)));
             }
         })
     }

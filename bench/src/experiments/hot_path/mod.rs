@@ -33,8 +33,12 @@ pub(crate) fn measure() -> Fallible<Report> {
         for (threads, ns) in [("1 thread", &one), ("2 threads", &two)] {
             let Some(ns) = ns.get(place) else { continue };
             let spread = Spread::of(ns.iter().copied());
-            let key = format!("{}, {threads}, ns", contender.name);
-            if contender.ours { report.figure(key, spread) } else { report.peer(contender.name, key, spread) }
+            let key = |name: &str| format!("{name}, {threads}, ns");
+            if contender.ours {
+                report.figure(key(contender.name), spread);
+            } else {
+                report.peer(contender.name, key(contenders::ADMIT_JUDGED), spread);
+            }
         }
     }
     for name in [contenders::ADMIT, contenders::ADMIT_JUDGED] {
