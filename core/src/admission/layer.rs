@@ -102,6 +102,9 @@ fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Resp
         permit.succeeded();
         return Hold::No;
     }
+    if away && result.is_ok() {
+        permit.answered();
+    }
     let hold = permit.failed(call.witness(away), delay);
     if hold != Hold::No {
         call.target().metrics().cooled(hold);

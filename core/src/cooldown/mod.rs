@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
-//! - An **outage** is three different calls failing one after the other, with no success between (or one that was turned away three times), at a target that has worked before. Then the
+//! - An **outage** is three different calls failing one after the other, with no success between (or one that was turned away three times), at a target that has worked before, or at least said that it had no room. Then the
 //!   target is cooled by the gate's own, short, growing intervals. One that never worked (a mistyped URL) is not held: its callers hear at once.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
 //!   flow and not as a herd.
@@ -204,6 +204,11 @@ impl Cooldown {
             self.ramp(now, limit);
         }
         self.successes.count(now);
+    }
+
+    /// The upstream answered, if only to say that it has no room: it exists, and is worth waiting for.
+    pub fn answered(&mut self) {
+        self.worked = true;
     }
 
     /// An attempt of that epoch ended without an answer (cancelled): if it was the probe, the next one is.

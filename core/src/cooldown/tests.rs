@@ -164,6 +164,16 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
 }
 
 #[test]
+fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
+    let mut new = Cooldown::default();
+    let (now, e) = (epoch(), new.epoch());
+    new.answered();
+    assert_eq!(new.failed(now, 1, e, None, 0.0), Hold::No);
+    assert_eq!(new.failed(now, 2, e, None, 0.0), Hold::No);
+    assert_eq!(new.failed(now, 3, e, None, 0.0), Hold::Outage);
+}
+
+#[test]
 fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     let (mut target, mut now) = healthy(epoch());
     let end = now + secs(60.0);
