@@ -56,21 +56,18 @@ fn main() -> ExitCode {
 }
 
 fn execute(command: Command) -> Fallible<String> {
-    if let Command::Render { results } = command {
-        return Ok(render::table(&std::fs::read_to_string(results)?)?);
-    }
+    let measure: fn() -> Fallible<report::Report> = match command {
+        Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
+        Command::NoisyNeighbour => run::noisy_neighbour::measure,
+        Command::Outage => run::outage::measure,
+        Command::Cancel => run::cancel::measure,
+        Command::HotPath => run::hot_path::measure,
+        Command::Cap => run::cap::measure,
+        Command::Cooldown => run::cooldown::measure,
+    };
     // It would override the mode of every gate here, and with it the figures.
     if std::env::var_os("TIDEGATE").is_some() {
         return Err("unset TIDEGATE first".into());
     }
-    let report = match command {
-        Command::NoisyNeighbour => run::noisy_neighbour::measure()?,
-        Command::Outage => run::outage::measure()?,
-        Command::Cancel => run::cancel::measure()?,
-        Command::HotPath => run::hot_path::measure()?,
-        Command::Cap => run::cap::measure()?,
-        Command::Cooldown => run::cooldown::measure()?,
-        Command::Render { .. } => return Err("unreachable: rendered above".into()),
-    };
-    Ok(report.line())
+    Ok(measure()?.line())
 }

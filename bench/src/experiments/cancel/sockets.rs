@@ -1,6 +1,5 @@
 //! Over real sockets: how long after the cancel the upstream sees the connection close, or the stream reset.
 
-use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -210,9 +209,7 @@ async fn serve2(stream: TcpStream, at: At, asks: UnboundedSender<()>, closes: Un
     let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn stall<T>(guard: Guard) -> impl Future<Output = T> {
-    async move {
-        let _guard = guard;
-        std::future::pending().await
-    }
+async fn stall<T>(guard: Guard) -> T {
+    let _guard = guard;
+    std::future::pending().await
 }
