@@ -105,6 +105,7 @@ def confirmed(*, yes: bool) -> bool:
 async def both(plan: Plan, server: Server) -> tuple[Phase, Phase]:
     """Play both phases, one after the other."""
     progress = Progress(plan)
+    progress.legend()
     phases = []
     for name in ("off", "on"):
         phase = await play(plan, server, name, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ class Progress:
         """Show the phase at `now`."""
         self._ticks += 1
         if self._rewrites:
-            sys.stdout.write(f"\r\x1b[K{self._line(phase, now)}")
+            # A line that wraps cannot be rewritten.
+            line = self._line(phase, now)[: shutil.get_terminal_size().columns - 1]
+            sys.stdout.write(f"\r\x1b[K{line}")
             sys.stdout.flush()
         elif self._ticks % SELDOM == 0:
             print(self._line(phase, now), flush=True)
@@ -37,19 +40,22 @@ class Progress:
         if self._rewrites:
             sys.stdout.write("\r\x1b[K")
 
+    def legend(self) -> None:
+        """Say what the line shows."""
+        print("  calls open, and the longest wait for a first token, these 5 s:")
+
     def _line(self, phase: Phase, now: float) -> str:
         start, end = self._plan.burst
-        burst = "  burst" if start <= now < end else "       "
+        burst = "burst" if start <= now < end else "     "
         parts = [self._of(tenant.name, phase.calls, now) for tenant in self._plan.tenants]
-        return f"  {phase.name:3} {now:4.0f} s{burst}   " + "   ".join(parts)
+        return f"  {phase.name:3} {now:4.0f} s {burst}  " + "   ".join(parts)
 
     def _of(self, tenant: str, calls: list[Call], now: float) -> str:
         own = [call for call in calls if call.tenant == tenant]
         under_way = sum(call.ended is None for call in own)
         failed = sum(call.failure is not None for call in own)
-        # The latest to get a token, or the one that waits longest for it, whichever is worse.
         recent = [call.ttft for call in own if call.ttft is not None and call.first and call.first > now - 5]
         waits = [now - call.sent for call in own if call.first is None and call.ended is None]
         worst = max(recent + waits, default=None)
-        shown = "   –  " if worst is None else f"{worst:4.1f} s"
-        return f"{tenant} {under_way:3} open, {failed:3} failed, first token {shown}"
+        shown = "     –" if worst is None else f"{worst:4.1f} s"
+        return f"{tenant} {under_way:3} open {shown}" + (f", {failed} failed" if failed else "")
