@@ -1,2 +1,73 @@
-//! Experiments behind every figure that Tidegate claims.
-fn main() {}
+//! The experiment behind every figure that Tidegate claims.
+//!
+//! `cargo run --release -p tidegate-bench -- NAME` prints its progress to stderr, and as the last line of stdout one JSON object. It
+//! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
+
+mod experiments;
+mod naive;
+mod render;
+mod report;
+mod traffic;
+mod upstream;
+mod virtual_time;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use experiments as run;
+
+/// What may fail here is the measuring, not the measured.
+pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Measures what Tidegate claims.
+#[derive(Debug, Parser)]
+enum Command {
+    /// The post's three tables, in virtual time.
+    NoisyNeighbour,
+    /// An upstream that is down for a minute, in virtual time.
+    Outage,
+    /// Callers that go away, at every stage: virtual time and real sockets.
+    Cancel,
+    /// What one admission costs.
+    HotPath,
+    /// Forty callers and four slots, over real sockets.
+    Cap,
+    /// A window of 429s with Retry-After, in virtual time.
+    Cooldown,
+    /// Turns a file of result lines into a table.
+    Render {
+        /// JSON objects, one a line; of several with one name the last counts.
+        results: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    match execute(Command::parse()) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("could not measure: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: Command) -> Fallible<String> {
+    let measure: fn() -> Fallible<report::Report> = match command {
+        Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
+        Command::NoisyNeighbour => run::noisy_neighbour::measure,
+        Command::Outage => run::outage::measure,
+        Command::Cancel => run::cancel::measure,
+        Command::HotPath => run::hot_path::measure,
+        Command::Cap => run::cap::measure,
+        Command::Cooldown => run::cooldown::measure,
+    };
+    // It would override the mode of every gate here, and with it the figures.
+    if std::env::var_os("TIDEGATE").is_some() {
+        return Err("unset TIDEGATE first".into());
+    }
+    Ok(measure()?.line())
+}

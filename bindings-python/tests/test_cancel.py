@@ -49,17 +49,26 @@ async def test_task_cancelled_before_the_head(upstream: Upstream, gate: tidegate
 
 async def test_wait_for(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
+    task = asyncio.create_task(ask(client(upstream, gate)))
+    exchange = await seen(upstream)
     with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(ask(client(upstream, gate)), 0.05)
-    await closed(await seen(upstream))
+        await asyncio.wait_for(task, 0)
+    await closed(exchange)
 
 
 async def test_anyio_scope(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
-    with anyio.move_on_after(0.05) as scope:
-        await ask(client(upstream, gate))
+
+    async def leave(scope: anyio.CancelScope) -> None:
+        await seen(upstream)
+        scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            group.start_soon(leave, scope)
+            await ask(client(upstream, gate))
     assert scope.cancelled_caught
-    await closed(await seen(upstream))
+    await closed(upstream.exchanges[0])
 
 
 async def test_task_cancelled_mid_stream(upstream: Upstream, gate: tidegate.Gate) -> None:

@@ -5,8 +5,6 @@ from typing import Any, final
 
 from tidegate._errors import Error
 
-__all__: list[str]
-
 def after_fork_in_child() -> None: ...
 def stop() -> None: ...
 

@@ -119,6 +119,10 @@ impl Admission {
         }
     }
 
+    pub(super) fn answered(&self) {
+        self.scheduler.lock().answered();
+    }
+
     pub(super) fn failed(self: &Arc<Self>, grant: &mut Grant, call: u64, delay: Option<Duration>) -> Hold {
         let hold = self.scheduler.lock().failed(now(), grant, call, delay, fastrand::f64());
         if hold != Hold::No {

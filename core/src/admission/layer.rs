@@ -15,7 +15,7 @@ use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind};
 use crate::schedule::Verdict as Rules;
-use crate::wire::classify::Verdict;
+use crate::wire::classify::{Class, Verdict};
 
 /// Admits each attempt at its target's door.
 ///
@@ -89,19 +89,23 @@ async fn admit(call: &Call) -> Result<Permit, Error> {
 /// Tells the target's cool-down how its attempt went.
 fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
     let Some(permit) = permit else { return Hold::No };
-    let (failed, delay) = match result {
+    let (failed, delay, away) = match result {
         Ok(response) => match response.extensions().get::<Verdict>() {
-            Some(verdict) => (verdict.retryable, verdict.delay),
-            None => (false, None),
+            // A rate limit turns away unread too, but does not mean that the target is down.
+            Some(verdict) => (verdict.retryable, verdict.delay, verdict.class == Class::Overloaded),
+            None => (false, None, false),
         },
         // A request that cannot be sent says nothing about the target.
-        Err(error) => (error.kind() != ErrorKind::Request, None),
+        Err(error) => (error.kind() != ErrorKind::Request, None, error.never_sent()),
     };
     if !failed {
         permit.succeeded();
         return Hold::No;
     }
-    let hold = permit.failed(call.id(), delay);
+    if away && result.is_ok() {
+        permit.answered();
+    }
+    let hold = permit.failed(call.witness(away), delay);
     if hold != Hold::No {
         call.target().metrics().cooled(hold);
         tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");

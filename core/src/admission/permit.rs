@@ -50,6 +50,11 @@ impl Permit {
         }
     }
 
+    /// The upstream answered, if only to say that it has no room: it exists, and is worth waiting for. Say it before [`Permit::failed`].
+    pub fn answered(&self) {
+        self.admission.answered();
+    }
+
     /// The upstream failed the attempt in a way that a retry may mend: the target may have to cool down.
     pub fn failed(&mut self, call: u64, delay: Option<Duration>) -> Hold {
         match &mut self.grant {

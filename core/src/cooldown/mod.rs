@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
-//! - An **outage** is three different calls failing one after the other, with no success between, at a target that has worked before. Then the
+//! - An **outage** is three different calls failing one after the other, with no success between (or one that was turned away three times), at a target that has worked before, or at least said that it had no room. Then the
 //!   target is cooled by the gate's own, short, growing intervals. One that never worked (a mistyped URL) is not held: its callers hear at once.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
 //!   flow and not as a herd.
@@ -26,17 +26,23 @@ use std::time::{Duration, Instant};
 
 use throughput::{Throughput, ramp_due};
 
-/// A probe that has not failed for this long is taken as accepted: refusals come fast, generations do not.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A probe that has not failed for so many times as long as the last one took to fail is taken as accepted: refusals come fast, generations
+/// do not. Within these bounds; the longer where none has failed yet.
+const PATIENCE: f64 = 4.0;
+const LEAST_PATIENCE: Duration = Duration::from_millis(200);
+const MOST_PATIENCE: Duration = Duration::from_secs(1);
 /// The ramp doubles its rate in this time.
 const DOUBLING: Duration = Duration::from_secs(2);
 /// A ramp ends after this long at the latest.
 const RAMP: Duration = Duration::from_secs(10);
 /// Different calls that fail in a row before a target counts as down.
 const OUTAGE: usize = 3;
-/// The gate's own intervals between probes of a target that is down.
+/// The gate's own intervals between probes of a target that is down. The last bounds both what the outage costs (some 40 attempts a minute,
+/// which at few calls a second is many a call) and how late its end is seen.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-const LAST_INTERVAL: Duration = Duration::from_millis(1500);
+const LAST_INTERVAL: Duration = Duration::from_millis(1600);
+/// The share of an interval that is drawn, so that the processes of one user do not ask in step.
+const SPREAD: f64 = 0.1;
 /// Where no rate is known yet, a ramp starts with this share of the limit a second.
 const COLD_SHARE: f64 = 0.25;
 
@@ -94,11 +100,12 @@ pub struct Cooldown {
     steady: f64,
     successes: Throughput,
     worked: bool,
-    /// The calls whose failures came one after the other.
+    /// The witnesses whose failures came one after the other.
     failing: Vec<u64>,
     down: bool,
     /// Intervals of the gate's own since the outage began.
     intervals: u32,
+    patience: Duration,
     /// Time spent cooling or probing, up to the last change, and since when if now.
     closed: Duration,
     closed_since: Option<Instant>,
@@ -115,6 +122,7 @@ impl Default for Cooldown {
             failing: Vec::with_capacity(OUTAGE),
             down: false,
             intervals: 0,
+            patience: MOST_PATIENCE,
             closed: Duration::ZERO,
             closed_since: None,
         }
@@ -174,7 +182,7 @@ impl Cooldown {
             Phase::Open => Ok(()),
             Phase::Cooling { until } => Err(Some(until)),
             Phase::Probing { sent: None } => Ok(()),
-            Phase::Probing { sent: Some(sent) } => Err(Some(sent + PATIENCE)),
+            Phase::Probing { sent: Some(sent) } => Err(Some(sent + self.patience)),
             Phase::Ramping { since, rate, admitted } => {
                 let due = since + ramp_due(f64::from(admitted), rate, DOUBLING);
                 if due <= now { Ok(()) } else { Err(Some(due)) }
@@ -207,6 +215,11 @@ impl Cooldown {
         self.successes.count(now);
     }
 
+    /// The upstream answered, if only to say that it has no room: it exists, and is worth waiting for.
+    pub fn answered(&mut self) {
+        self.worked = true;
+    }
+
     /// An attempt of that epoch ended without an answer (cancelled): if it was the probe, the next one is.
     pub fn inconclusive(&mut self, epoch: Epoch) {
         if epoch == self.epoch
@@ -216,27 +229,34 @@ impl Cooldown {
         }
     }
 
-    /// An attempt of that epoch failed in a way that a retry may mend. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
+    /// An attempt of that epoch failed in a way that a retry may mend. `witness` tells calls apart, so that one poisoned call is no outage; where
+    /// the upstream turned an attempt away unread, each attempt is a witness of its own. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
     pub fn failed(
         &mut self,
         now: Instant,
-        call: u64,
+        witness: u64,
         epoch: Epoch,
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
         let present = epoch == self.epoch;
-        if present && !self.failing.contains(&call) {
+        if present && !self.failing.contains(&witness) {
             if self.failing.len() == OUTAGE {
                 self.failing.remove(0);
             }
-            self.failing.push(call);
+            self.failing.push(witness);
         }
         if present && self.worked && self.failing.len() >= OUTAGE {
             self.down = true;
         }
-        // What failed while coming back says that the target is not back: no second and third witness are needed.
-        let relapse = present && matches!(self.phase, Phase::Probing { .. } | Phase::Ramping { .. });
+        let mut took = Duration::ZERO;
+        if present && let Phase::Probing { sent: Some(sent) } = self.phase {
+            took = now.saturating_duration_since(sent);
+            self.patience = took.mul_f64(PATIENCE).clamp(LEAST_PATIENCE, MOST_PATIENCE);
+        }
+        // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream that
+        // fails one call in twenty would otherwise never get to its end.
+        let relapse = present && matches!(self.phase, Phase::Probing { .. });
         if let Some(delay) = delay {
             let spread = (delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20);
             self.cool(
@@ -247,7 +267,10 @@ impl Cooldown {
         } else if present && (self.down || relapse) {
             let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
             self.intervals += 1;
-            self.cool(now, now + interval.mul_f64(2.0 / 3.0 + jitter / 3.0), true);
+            // From one probe's sending to the next one's, however long the first took to fail.
+            let interval =
+                interval.mul_f64(1.0 - SPREAD * jitter).saturating_sub(took).max(FIRST_INTERVAL / 2);
+            self.cool(now, now + interval, true);
         }
         match self.phase {
             _ if self.down => Hold::Outage,
@@ -273,7 +296,8 @@ impl Cooldown {
     fn ramp(&mut self, now: Instant, limit: usize) {
         let cold = (limit as f64 * COLD_SHARE).max(1.0);
         let rate = if self.steady > 0.0 { self.steady } else { cold };
-        self.phase = Phase::Ramping { since: now, rate, admitted: 0 };
+        // The probe was the first.
+        self.phase = Phase::Ramping { since: now, rate, admitted: 1 };
         if let Some(since) = self.closed_since.take() {
             self.closed += now.saturating_duration_since(since);
         }
@@ -282,7 +306,7 @@ impl Cooldown {
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
             Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { sent: None },
-            Phase::Probing { sent: Some(sent) } if sent + PATIENCE <= now => self.ramp(now, limit),
+            Phase::Probing { sent: Some(sent) } if sent + self.patience <= now => self.ramp(now, limit),
             Phase::Ramping { since, .. } if since + RAMP <= now => self.phase = Phase::Open,
             _ => {}
         }

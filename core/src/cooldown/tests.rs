@@ -106,8 +106,41 @@ fn a_probe_that_hangs_is_taken_as_accepted() {
     let after = now + secs(1.1);
     target.ready(after, LIMIT).expect("a probe");
     target.admitted(after, false);
-    assert_eq!(target.ready(after + PATIENCE, LIMIT), Ok(()));
+    assert_eq!(target.ready(after + MOST_PATIENCE - secs(0.001), LIMIT), Err(Some(after + MOST_PATIENCE)));
+    assert!(target.ready(after + MOST_PATIENCE, LIMIT).is_err(), "the probe was the first of the ramp");
     assert_eq!(target.state(), State::Ramping);
+}
+
+#[test]
+fn patience_with_a_probe_follows_how_fast_the_last_one_failed() {
+    for (took, patience) in [(0.01, LEAST_PATIENCE), (0.1, secs(0.4)), (5.0, MOST_PATIENCE)] {
+        let (mut target, now) = healthy(epoch());
+        target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+        let first = now + secs(1.1);
+        target.ready(first, LIMIT).expect("a probe");
+        target.admitted(first, false);
+        target.failed(first + secs(took), 2, target.epoch(), None, 0.0);
+        let second = target.until().expect("cooling");
+        target.ready(second, LIMIT).expect("a probe");
+        target.admitted(second, false);
+        assert_eq!(target.ready(second, LIMIT), Err(Some(second + patience)));
+    }
+}
+
+#[test]
+fn the_probe_counts_as_the_first_of_the_ramp() {
+    let mut target = Cooldown::default();
+    for k in 0..20 {
+        target.succeeded(epoch() + secs(f64::from(k)), target.epoch(), LIMIT);
+    }
+    let now = epoch() + secs(20.0);
+    target.failed(now, 1, target.epoch(), Some(secs(3.0)), 0.0);
+    let after = now + secs(3.1);
+    target.ready(after, LIMIT).expect("a probe");
+    target.admitted(after, false);
+    target.succeeded(after, target.epoch(), LIMIT);
+    let next = target.ready(after, LIMIT).expect_err("one a second was steady").expect("a time");
+    assert!((secs(0.7)..secs(1.0)).contains(&(next - after)), "{:?}", next - after);
 }
 
 #[test]
@@ -131,7 +164,17 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
 }
 
 #[test]
-fn probes_of_an_outage_stay_within_a_second_and_a_half_of_each_other() {
+fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
+    let mut new = Cooldown::default();
+    let (now, e) = (epoch(), new.epoch());
+    new.answered();
+    assert_eq!(new.failed(now, 1, e, None, 0.0), Hold::No);
+    assert_eq!(new.failed(now, 2, e, None, 0.0), Hold::No);
+    assert_eq!(new.failed(now, 3, e, None, 0.0), Hold::Outage);
+}
+
+#[test]
+fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     let (mut target, mut now) = healthy(epoch());
     let end = now + secs(60.0);
     let e = target.epoch();
@@ -153,15 +196,16 @@ fn probes_of_an_outage_stay_within_a_second_and_a_half_of_each_other() {
             }
         }
     }
-    assert!((40..=65).contains(&probes), "{probes}");
+    assert!((35..=45).contains(&probes), "{probes}");
     target.ready(now, LIMIT).expect("a probe");
     target.admitted(now, false);
     target.succeeded(now, target.epoch(), LIMIT);
-    assert_eq!(
-        target.failed(now, 7, target.epoch(), None, 0.0),
-        Hold::CoolDown,
-        "a relapse is no outage yet"
-    );
+    let epoch = target.epoch();
+    for call in [7, 8] {
+        assert_eq!(target.failed(now, call, epoch, None, 0.0), Hold::No, "a stray failure is no relapse");
+        assert_eq!(target.state(), State::Ramping);
+    }
+    assert_eq!(target.failed(now, 9, epoch, None, 0.0), Hold::Outage);
 }
 
 #[test]

@@ -239,6 +239,11 @@ impl<W> Scheduler<W> {
         self.cooldown.succeeded(now, grant.epoch, self.limit);
     }
 
+    /// The upstream answered an attempt, if only to say that it has no room.
+    pub fn answered(&mut self) {
+        self.cooldown.answered();
+    }
+
     /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1).
     pub fn failed(
         &mut self,

@@ -1,0 +1,150 @@
+//! A provider that says "come back in 3 s": how many calls it has to say it to. Virtual time.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate::config::{Config, Target};
+use tidegate::{Gate, Transport};
+use tidegate_sim::faults::RateLimitWindow;
+use tidegate_sim::scenario::Arrivals;
+use tidegate_sim::{Faults, Simulator};
+use tokio::time::{Instant, sleep_until};
+
+use crate::Fallible;
+use crate::naive::Rule;
+use crate::report::{Op, Report, Spread};
+use crate::traffic::{Ask, URL, call};
+use crate::upstream::{STEADY_TOKENS, SimTransport, steady};
+use crate::virtual_time;
+
+const SEEDS: std::ops::RangeInclusive<u64> = 11..=30;
+const CALLERS: usize = 100;
+/// They come over this time,
+const OVER_S: f64 = 2.0;
+/// from the moment on when the window opens. Before it a few calls succeed, or none do.
+const WINDOW_S: f64 = 3.0;
+
+#[derive(Clone, Copy)]
+struct Scene {
+    round_trip_ms: u64,
+    /// Calls before the window: a target that has worked is known; one that has not is new.
+    warm: usize,
+    /// The Retry-After header: as the simulator says it (what is left, in whole seconds), or always the whole window.
+    told: Option<&'static str>,
+}
+
+impl Scene {
+    fn name(&self) -> String {
+        let warm = if self.warm == 0 { ", cold" } else { "" };
+        let told = if self.told.is_some() { ", always 3 s" } else { "" };
+        format!("round trip {} ms{warm}{told}", self.round_trip_ms)
+    }
+}
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("cooldown", SEEDS);
+    for round_trip_ms in [5, 50, 300] {
+        for (warm, told) in [(20, None), (0, None), (20, Some("3"))] {
+            scene(&mut report, Scene { round_trip_ms, warm, told })?;
+        }
+    }
+    Ok(report)
+}
+
+fn scene(report: &mut Report, scene: Scene) -> Fallible<()> {
+    let name = scene.name();
+    eprintln!("{name}");
+    let runs = virtual_time::each(SEEDS, |seed| play(scene, None, seed))?;
+    for (figure, pick) in FIGURES {
+        report.figure(format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
+    }
+    let besides = Spread::of(runs.iter().map(|r| r.besides)).most;
+    report.bar(format!("{name}: {BESIDES}"), besides, Op::AtMost, 5.0);
+    let failed = Spread::of(runs.iter().map(|r| r.failed)).most;
+    report.bar_as(format!("{name}: {FAILED}"), json!(failed), "=", json!(0), failed == 0.0);
+    let deadline = Duration::from_secs(600);
+    for rule in [Rule::openai(deadline), Rule::four(deadline)] {
+        let runs = virtual_time::each(SEEDS, |seed| play(scene, Some(rule), seed))?;
+        for (figure, pick) in FIGURES {
+            report.peer(rule.name(), format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
+        }
+    }
+    Ok(())
+}
+
+const REFUSED: &str = "429s";
+/// Sent after the first 429 had come back.
+const BESIDES: &str = "429s besides those in flight at the first";
+const FAILED: &str = "failed calls";
+const LAST: &str = "s from the window's end to the last answer";
+const PEAK: &str = "most attempts in one second after the window";
+
+struct Run {
+    refused: f64,
+    besides: f64,
+    failed: f64,
+    last: f64,
+    peak: f64,
+}
+
+type Pick = fn(&Run) -> f64;
+const FIGURES: &[(&str, Pick)] = &[
+    (REFUSED, |r| r.refused),
+    (BESIDES, |r| r.besides),
+    (FAILED, |r| r.failed),
+    (LAST, |r| r.last),
+    (PEAK, |r| r.peak),
+];
+
+fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
+    virtual_time::run(seed, async move {
+        let opens = scene.warm as f64 * 0.1;
+        let (from_s, until_s) = (opens, opens + WINDOW_S);
+        let retry_after = scene.told.map(str::to_owned);
+        let rate_limit_windows = vec![RateLimitWindow { from_s, until_s, retry_after }];
+        let faults = Faults { rate_limit_windows, ..Faults::default() };
+        let simulator = Simulator::new(steady(Duration::from_millis(200), faults))?;
+        let round_trip = Duration::from_millis(scene.round_trip_ms);
+        let transport = SimTransport::over(&simulator, round_trip);
+        let caller = match naive {
+            Some(rule) => rule.over(transport),
+            None => {
+                let config = Config::builder().target(Target::new("sim").url(URL)).build()?;
+                Transport::new(Gate::over(config, transport)?.client())
+            }
+        };
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut times = Arrivals::Paced.draw(&mut rng, Duration::ZERO, 10.0, scene.warm);
+        let rate = CALLERS as f64 / OVER_S;
+        // Half a round trip before it opens nothing may be on its way.
+        let begin = Duration::from_secs_f64(opens) + if scene.warm > 0 { round_trip } else { Duration::ZERO };
+        times.extend(Arrivals::Paced.draw(&mut rng, begin, rate, CALLERS));
+        let start = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for at in times {
+            let caller = caller.clone();
+            tasks.spawn(async move {
+                sleep_until(start + at).await;
+                let ask = Ask { tenant: "a", prompt: 8, output: STEADY_TOKENS, stream: true };
+                let seen = call(caller, ask.request(URL)).await;
+                (seen.ok, (at + seen.took).as_secs_f64())
+            });
+        }
+        let seen = tasks.join_all().await;
+        let attempts = simulator.stats().attempts;
+        let refused: Vec<f64> =
+            attempts.iter().filter(|a| a.status == Some(429)).map(|a| a.arrived_s).collect();
+        // The first 429 is back half a round trip after it was given; what was sent by then arrives within another half.
+        let known = refused.first().map_or(f64::INFINITY, |first| first + round_trip.as_secs_f64());
+        let after: Vec<f64> = attempts.iter().map(|a| a.arrived_s).filter(|at| *at >= until_s).collect();
+        let peak = |from: f64| after.iter().filter(|at| (from..from + 1.0).contains(*at)).count() as f64;
+        Ok(Run {
+            refused: refused.len() as f64,
+            // A millisecond for the timer's grain.
+            besides: refused.iter().filter(|at| **at > known + 0.001).count() as f64,
+            failed: seen.iter().filter(|(ok, _)| !ok).count() as f64,
+            last: seen.iter().map(|(_, end)| *end).fold(0.0, f64::max) - until_s,
+            peak: after.iter().map(|at| peak(*at)).fold(0.0, f64::max),
+        })
+    })
+}

@@ -1,0 +1,96 @@
+//! What one admission costs: without contention, with two threads, and with calls waiting; beside peers, in the same run.
+//!
+//! Rounds of each contestant take turns, so that what disturbs one disturbs all; a figure is the median over the rounds.
+
+mod contenders;
+mod queue;
+
+use std::hint::black_box;
+use std::sync::Barrier;
+
+use contenders::{Contender, contenders};
+
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+
+const ROUNDS: usize = 41;
+const BATCH: usize = 20_000;
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("hot-path", [1]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let _entered = runtime.enter();
+    let all = contenders()?;
+    eprintln!("one thread");
+    let one = rounds(&all, 1);
+    eprintln!("two threads");
+    let two = rounds(&all, 2);
+    let median = |of: &[Vec<f64>], name: &str| {
+        let at = all.iter().position(|c| c.name == name);
+        at.and_then(|at| of.get(at)).map_or(f64::NAN, |ns| Spread::of(ns.iter().copied()).median)
+    };
+    for (place, contender) in all.iter().enumerate() {
+        for (threads, ns) in [("1 thread", &one), ("2 threads", &two)] {
+            let Some(ns) = ns.get(place) else { continue };
+            let spread = Spread::of(ns.iter().copied());
+            let key = |name: &str| format!("{name}, {threads}, ns");
+            if contender.ours {
+                report.figure(key(contender.name), spread);
+            } else {
+                report.peer(contender.name, key(contenders::ADMIT_JUDGED), spread);
+            }
+        }
+    }
+    for name in [contenders::ADMIT, contenders::ADMIT_JUDGED] {
+        let bare = median(&one, contenders::BARE);
+        report.bar(format!("{name} / {}", contenders::BARE), median(&one, name) / bare, Op::AtMost, 3.0);
+    }
+    for name in [contenders::SEMAPHORE, contenders::TOWER] {
+        report.figure(
+            format!("{} / {name}", contenders::ADMIT_JUDGED),
+            median(&one, contenders::ADMIT_JUDGED) / median(&one, name),
+        );
+    }
+    queue::measure(&mut report)?;
+    Ok(report)
+}
+
+/// Nanoseconds an operation, by contender, one value a round.
+fn rounds(all: &[Contender], threads: usize) -> Vec<Vec<f64>> {
+    let mut times = vec![Vec::with_capacity(ROUNDS); all.len()];
+    for _ in 0..ROUNDS {
+        for (times, contender) in times.iter_mut().zip(all) {
+            times.push(round(contender, threads));
+        }
+    }
+    times
+}
+
+fn round(contender: &Contender, threads: usize) -> f64 {
+    let batch = BATCH / contender.slower;
+    let runtime = tokio::runtime::Handle::current();
+    let barrier = Barrier::new(threads);
+    let took: Vec<f64> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let _entered = runtime.enter();
+                    let mut work = (contender.make)();
+                    (0..batch / 10).for_each(|_| work());
+                    barrier.wait();
+                    let start = std_now();
+                    (0..batch).for_each(|_| black_box(&mut work)());
+                    start.elapsed().as_secs_f64()
+                })
+            })
+            .collect();
+        workers.into_iter().filter_map(|worker| worker.join().ok()).collect()
+    });
+    took.iter().copied().fold(0.0, f64::max) * 1e9 / batch as f64
+}
+
+/// The plain clock: part of what is measured.
+#[allow(clippy::disallowed_methods)]
+fn std_now() -> std::time::Instant {
+    std::time::Instant::now()
+}

@@ -1,0 +1,8 @@
+//! One experiment a file.
+
+pub(crate) mod cancel;
+pub(crate) mod cap;
+pub(crate) mod cooldown;
+pub(crate) mod hot_path;
+pub(crate) mod noisy_neighbour;
+pub(crate) mod outage;

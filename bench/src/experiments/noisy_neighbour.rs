@@ -1,0 +1,273 @@
+//! The post on per-tenant caps: three tenants, one of which bursts, played through the real client in virtual time.
+//!
+//! Run 1: A and C alone. Run 2: B bursts, the gate off. Run 3: the same calls with caps 64/8/64, a wait budget of 30 s, then 504. Nothing was
+//! fitted to run 3.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate::config::{Config, Mode, Target, Tenant};
+use tidegate::{Gate, Transport};
+use tidegate_sim::scenario::{Arrivals, Call, OUTPUT_TOKENS, PROMPT_TOKENS, Run, Summary, summarise};
+use tidegate_sim::{SimConfig, Simulator};
+use tokio::time::{Instant, sleep_until};
+
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+use crate::traffic::{Ask, URL, call};
+use crate::upstream::SimTransport;
+use crate::virtual_time;
+
+/// Seeds 1 to 10 chose the simulator's constants.
+const SEEDS: std::ops::RangeInclusive<u64> = 11..=30;
+const NAMES: [&str; 3] = ["A", "B", "C"];
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("noisy-neighbour", SEEDS);
+    // The headline is paced: a load generator's timer, which run 1's p99 TTFT shows that the post had.
+    arrivals(&mut report, Arrivals::Paced, "", true)?;
+    arrivals(&mut report, Arrivals::Poisson, "Poisson, ", false)?;
+    Ok(report)
+}
+
+fn arrivals(report: &mut Report, arrivals: Arrivals, prefix: &str, barred: bool) -> Fallible<()> {
+    let mut off = Vec::new();
+    for (number, run, caps) in [(1, Run::Baseline, false), (2, Run::CapsOff, false), (3, Run::CapsOff, true)]
+    {
+        eprintln!("{arrivals:?}, run {number}");
+        let rows = virtual_time::each(SEEDS, |seed| play(run, arrivals, caps, seed))?;
+        for (name, columns) in post(number) {
+            let of = |pick: fn(&Row) -> f64| {
+                Spread::of(rows.iter().flatten().filter(|row| row.name == *name).map(pick))
+            };
+            for (column, pick) in COLUMNS {
+                let key = format!("{prefix}run {number}, {name}: {column}");
+                let ours = of(*pick);
+                report.figure(&key, ours);
+                let Some((_, post)) = columns.iter().find(|(c, _)| c == column) else { continue };
+                report.peer("post", &key, *post);
+                if barred && number < 3 {
+                    near(report, key, column, ours, *post);
+                }
+            }
+        }
+        match number {
+            2 => off = rows,
+            3 if barred => predicted(report, &rows, &off),
+            3 => drop(gains(report, prefix, &rows, &off)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// How near runs 1 and 2 have to come; medians of TTFT have no bar.
+fn near(report: &mut Report, key: String, column: &str, ours: Spread, post: f64) {
+    let (share, in_range) = match column {
+        TTFT_P99 => (0.15, ours.contains(post)),
+        DECODE | PEAK => (0.30, false),
+        _ => return,
+    };
+    let ok = (ours.median / post - 1.0).abs() <= share || in_range;
+    let what = if column == TTFT_P99 { ", or in the range" } else { "" };
+    report.bar_as(key, ours.into(), &format!("within {:.0} %{what} of", share * 100.0), json!(post), ok);
+}
+
+fn predicted(report: &mut Report, on: &[Vec<Row>], off: &[Vec<Row>]) {
+    for name in ["A", "C"] {
+        let p99 = Spread::of(of(on, name).map(|row| row.summary.ttft_p99_ms));
+        report.bar(format!("run 3, {name}: {TTFT_P99} (median of seeds)"), p99.median, Op::AtMost, 603.0);
+        report.bar(format!("run 3, {name}: {TTFT_P99} (worst seed)"), p99.most, Op::AtMost, 603.0);
+    }
+    for (name, ratio) in gains(report, "", on, off) {
+        report.bar(
+            format!("run 3, {name}: p99 TTFT off / on (median of seeds)"),
+            ratio.median,
+            Op::AtLeast,
+            55.0,
+        );
+        report.bar(format!("run 3, {name}: p99 TTFT off / on (worst seed)"), ratio.least, Op::AtLeast, 55.0);
+    }
+    let refused = Spread::of(of(on, "B").map(|row| row.summary.failures as f64));
+    let ok = [refused.least, refused.most].into_iter().all(|n| (n / 404.0 - 1.0).abs() <= 0.10);
+    report.bar_as("run 3, B: failures of 450 (every seed)", refused.into(), "within 10 % of", json!(404), ok);
+    let failed = Spread::of(of(on, "A").map(|row| row.summary.failures as f64));
+    report.bar("run 3, A: failures of 240 (worst seed)", failed.most, Op::AtMost, 1.0);
+}
+
+/// How much better each seed's own run 3 is than its run 2.
+fn gains(
+    report: &mut Report,
+    prefix: &str,
+    on: &[Vec<Row>],
+    off: &[Vec<Row>],
+) -> Vec<(&'static str, Spread)> {
+    ["A", "C"]
+        .map(|name| {
+            let p99 = |row: &Row| row.summary.ttft_p99_ms;
+            let ratio = Spread::of(of(off, name).zip(of(on, name)).map(|(off, on)| p99(off) / p99(on)));
+            report.figure(format!("{prefix}run 3, {name}: p99 TTFT, off / on"), ratio);
+            (name, ratio)
+        })
+        .into()
+}
+
+fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> {
+    rows.iter().flatten().filter(move |row| row.name == name)
+}
+
+/// One tenant's figures in one run.
+struct Row {
+    name: &'static str,
+    summary: Summary,
+    /// The most that the upstream had of it at once: slots held.
+    peak_upstream: usize,
+}
+
+const TTFT_MEDIAN: &str = "median TTFT, ms";
+const TTFT_P99: &str = "p99 TTFT, ms";
+const DECODE: &str = "decode, ms a token";
+/// From the caller's asking to its answer's end, waiting for a slot included: what a gateway's in-flight gauge shows.
+const PEAK: &str = "peak in flight";
+const UPSTREAM: &str = "peak in flight upstream";
+const FAILURES: &str = "failures";
+
+type Pick = fn(&Row) -> f64;
+const COLUMNS: &[(&str, Pick)] = &[
+    (TTFT_MEDIAN, |row| row.summary.ttft_median_ms),
+    (TTFT_P99, |row| row.summary.ttft_p99_ms),
+    (DECODE, |row| row.summary.decode_median_ms),
+    (PEAK, |row| row.summary.peak_in_flight as f64),
+    (UPSTREAM, |row| row.peak_upstream as f64),
+    (FAILURES, |row| row.summary.failures as f64),
+];
+
+type Columns = &'static [(&'static str, f64)];
+
+/// The post's tables. It gives no peaks of run 1. Those of run 3 are set beside the upstream's count, since 450 calls in 15 s that each
+/// wait up to 30 s would make B's some 440.
+fn post(run: usize) -> &'static [(&'static str, Columns)] {
+    match run {
+        1 => &[
+            ("A", &[(TTFT_MEDIAN, 195.0), (TTFT_P99, 263.0), (DECODE, 61.0), (FAILURES, 0.0)]),
+            ("C", &[(TTFT_MEDIAN, 187.0), (TTFT_P99, 230.0), (DECODE, 61.0), (FAILURES, 0.0)]),
+        ],
+        2 => &[
+            (
+                "A",
+                &[
+                    (TTFT_MEDIAN, 1_280.0),
+                    (TTFT_P99, 33_200.0),
+                    (DECODE, 131.0),
+                    (PEAK, 126.0),
+                    (FAILURES, 0.0),
+                ],
+            ),
+            (
+                "B",
+                &[
+                    (TTFT_MEDIAN, 5_514.0),
+                    (TTFT_P99, 34_277.0),
+                    (DECODE, 267.0),
+                    (PEAK, 450.0),
+                    (FAILURES, 0.0),
+                ],
+            ),
+            (
+                "C",
+                &[
+                    (TTFT_MEDIAN, 6_137.0),
+                    (TTFT_P99, 32_444.0),
+                    (DECODE, 134.0),
+                    (PEAK, 73.0),
+                    (FAILURES, 0.0),
+                ],
+            ),
+        ],
+        _ => &[
+            (
+                "A",
+                &[(TTFT_MEDIAN, 304.0), (TTFT_P99, 603.0), (DECODE, 68.0), (UPSTREAM, 30.0), (FAILURES, 1.0)],
+            ),
+            (
+                "B",
+                &[
+                    (TTFT_MEDIAN, 16_900.0),
+                    (TTFT_P99, 30_536.0),
+                    (DECODE, 67.0),
+                    (UPSTREAM, 40.0),
+                    (FAILURES, 404.0),
+                ],
+            ),
+            (
+                "C",
+                &[(TTFT_MEDIAN, 207.0), (TTFT_P99, 472.0), (DECODE, 68.0), (UPSTREAM, 18.0), (FAILURES, 0.0)],
+            ),
+        ],
+    }
+}
+
+fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row>> {
+    virtual_time::run(seed, async move {
+        let simulator = Simulator::new(SimConfig::post())?;
+        let gate = Gate::over(config(caps)?, SimTransport::over(&simulator, Duration::ZERO))?;
+        let tenants = run.tenants();
+        let start = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for (place, at) in run.calls(arrivals, seed) {
+            let Some(tenant) = tenants.get(place).map(|tenant| tenant.name) else { continue };
+            let client = Transport::new(gate.client());
+            tasks.spawn(async move {
+                sleep_until(start + at).await;
+                let ask = Ask { tenant, prompt: PROMPT_TOKENS, output: OUTPUT_TOKENS, stream: true };
+                (tenant, at, call(client, ask.request(URL)).await)
+            });
+        }
+        let seen = tasks.join_all().await;
+        let stats = simulator.stats();
+        Ok(NAMES
+            .into_iter()
+            .filter(|name| tenants.iter().any(|tenant| tenant.name == *name))
+            .map(|name| {
+                let calls: Vec<_> = seen.iter().filter(|(tenant, ..)| *tenant == name).collect();
+                let rows: Vec<Call> = calls.iter().map(|(_, at, seen)| row(*at, seen)).collect();
+                // In the summary a call that never ends stays in flight; ours do end, refused.
+                let peak = peak(calls.iter().map(|(_, at, seen)| (*at, *at + seen.took)));
+                let summary = Summary { peak_in_flight: peak, ..summarise(&rows) };
+                let peak_upstream = stats.tenants.get(name).map_or(0, |tenant| tenant.peak_in_flight);
+                Row { name, summary, peak_upstream }
+            })
+            .collect())
+    })
+}
+
+fn row(at: Duration, seen: &crate::traffic::Seen) -> Call {
+    let first_token = seen.first.filter(|_| seen.ok).map(|first| at + first);
+    Call { sent: at, first_token, finished: seen.ok.then(|| at + seen.took), tokens: OUTPUT_TOKENS }
+}
+
+fn peak(spans: impl Iterator<Item = (Duration, Duration)>) -> usize {
+    // An end at the instant of an arrival comes first.
+    let mut edges: Vec<(Duration, bool)> = spans.flat_map(|(from, to)| [(from, true), (to, false)]).collect();
+    edges.sort_by_key(|&(at, begins)| (at, begins));
+    let (mut now, mut most) = (0usize, 0);
+    for (_, begins) in edges {
+        now = if begins { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
+}
+
+fn config(caps: bool) -> Fallible<Config> {
+    let tenant = |cap: usize| Tenant::new().cap(cap);
+    let target = Target::new("sim")
+        .url(URL)
+        // The sum of the tenants' caps: it is theirs that bind, as in the post.
+        .cap(136)
+        .wait(Duration::from_secs(30))
+        .tenant("A", tenant(64))
+        .tenant("B", tenant(8))
+        .tenant("C", tenant(64));
+    let mode = if caps { Mode::Enforce } else { Mode::Off };
+    Ok(Config::builder().mode(mode).target(target).build()?)
+}

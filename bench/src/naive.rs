@@ -1,0 +1,122 @@
+//! What callers have without a gate: a client that retries by itself.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
+use tokio::time::Instant;
+use tower::{Service, ServiceExt};
+
+/// How a client retries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    name: &'static str,
+    /// Attempts a call; `None`: until its deadline.
+    attempts: Option<u32>,
+    /// Of the exponential delay, the share that is drawn.
+    jitter: f64,
+    deadline: Duration,
+}
+
+/// The delay before the first retry; doubles up to the longest. As in the official SDKs.
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(8);
+/// The longest Retry-After that the official SDKs honour.
+const LONGEST_TOLD: Duration = Duration::from_secs(60);
+
+impl Rule {
+    /// Four attempts with full jitter.
+    pub(crate) fn four(deadline: Duration) -> Self {
+        Self { name: "naive, 4 attempts", attempts: Some(4), jitter: 1.0, deadline }
+    }
+
+    /// The official OpenAI client's: two retries, up to a quarter of the delay drawn.
+    pub(crate) fn openai(deadline: Duration) -> Self {
+        Self { name: "openai's rule", attempts: Some(3), jitter: 0.25, deadline }
+    }
+
+    /// Never gives up before the deadline.
+    pub(crate) fn persistent(deadline: Duration) -> Self {
+        Self { name: "naive, until deadline", attempts: None, jitter: 1.0, deadline }
+    }
+
+    /// What it is called in results.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The client over that transport.
+    pub(crate) fn over(self, transport: Transport) -> Transport {
+        Transport::new(Naive { rule: self, transport })
+    }
+
+    fn delay(&self, failures: u32, told: Option<Duration>) -> Duration {
+        match told.filter(|told| *told <= LONGEST_TOLD) {
+            Some(told) => told,
+            None => {
+                let bound = FIRST.saturating_mul(1 << (failures - 1).min(10)).min(LONGEST);
+                bound.mul_f64(1.0 - self.jitter * fastrand::f64())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Naive {
+    rule: Rule,
+    transport: Transport,
+}
+
+impl Service<Request<RequestBody>> for Naive {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let Self { rule, transport } = self.clone();
+        Box::pin(async move {
+            match tokio::time::timeout(rule.deadline, drive(rule, transport, request)).await {
+                Ok(result) => result,
+                Err(_) => Err(Error::new(ErrorKind::Deadline, "the deadline passed")),
+            }
+        })
+    }
+}
+
+async fn drive(
+    rule: Rule,
+    transport: Transport,
+    request: Request<RequestBody>,
+) -> Result<Response<ResponseBody>, Error> {
+    let by = Instant::now() + rule.deadline;
+    let (parts, body) = request.into_parts();
+    for failures in 1.. {
+        let again = body.again().unwrap_or_default();
+        let result = transport.clone().oneshot(Request::from_parts(parts.clone(), again)).await;
+        let told = match &result {
+            Ok(response) if !matches!(response.status().as_u16(), 408 | 409 | 429 | 500..) => return result,
+            Ok(response) => told(response),
+            Err(_) => None,
+        };
+        let delay = rule.delay(failures, told);
+        if rule.attempts.is_some_and(|most| failures >= most) || Instant::now() + delay >= by {
+            return result;
+        }
+        drop(result);
+        tokio::time::sleep(delay).await;
+    }
+    Err(Error::new(ErrorKind::Deadline, "the deadline passed"))
+}
+
+fn told(response: &Response<ResponseBody>) -> Option<Duration> {
+    let header = |name| response.headers().get(name)?.to_str().ok()?.parse::<f64>().ok();
+    let seconds = header("retry-after-ms").map(|ms| ms / 1e3).or_else(|| header("retry-after"))?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

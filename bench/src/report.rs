@@ -1,0 +1,128 @@
+//! What an experiment found: one JSON object, the last line on stdout.
+
+use serde_json::{Map, Value, json};
+
+/// Figures, peers and bars of one experiment.
+#[derive(Debug)]
+pub(crate) struct Report {
+    name: &'static str,
+    seeds: Vec<u64>,
+    figures: Map<String, Value>,
+    peers: Map<String, Value>,
+    bars: Vec<Value>,
+}
+
+/// How a figure is held against its bar.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    AtMost,
+    AtLeast,
+}
+
+impl Report {
+    pub(crate) fn new(name: &'static str, seeds: impl IntoIterator<Item = u64>) -> Self {
+        let seeds = seeds.into_iter().collect();
+        Self { name, seeds, figures: Map::new(), peers: Map::new(), bars: Vec::new() }
+    }
+
+    /// One of our figures.
+    pub(crate) fn figure(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.figures.insert(key.into(), rounded(value.into()));
+    }
+
+    /// The same figure of somebody else: `key` as in [`Report::figure`].
+    pub(crate) fn peer(&mut self, who: &str, key: impl Into<String>, value: impl Into<Value>) {
+        let peer = self.peers.entry(who).or_insert_with(|| json!({}));
+        if let Value::Object(figures) = peer {
+            figures.insert(key.into(), rounded(value.into()));
+        }
+    }
+
+    /// Holds a value against its bar. NaN never holds.
+    pub(crate) fn bar(&mut self, what: impl Into<String>, value: f64, op: Op, bar: f64) {
+        let (sign, ok) = match op {
+            Op::AtMost => ("<=", value <= bar),
+            Op::AtLeast => (">=", value >= bar),
+        };
+        self.push(what.into(), rounded(json!(value)), sign, rounded(json!(bar)), ok);
+    }
+
+    /// Holds a value against a bar that is no plain bound: `op` says what was asked.
+    pub(crate) fn bar_as(&mut self, what: impl Into<String>, value: Value, op: &str, bar: Value, ok: bool) {
+        self.push(what.into(), rounded(value), op, rounded(bar), ok);
+    }
+
+    fn push(&mut self, what: String, value: Value, op: &str, bar: Value, ok: bool) {
+        eprintln!("{} {what}: {value} {op} {bar}", if ok { "  ok " } else { "MISS " });
+        self.bars.push(json!({"what": what, "value": value, "op": op, "bar": bar, "ok": ok}));
+    }
+
+    /// The line.
+    pub(crate) fn line(self) -> String {
+        let Self { name, seeds, figures, peers, bars } = self;
+        json!({"name": name, "seeds": seeds, "figures": figures, "peers": peers, "bars": bars}).to_string()
+    }
+}
+
+/// Median and range over the seeds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        let [median, least, most] = [0.5, 0.0, 1.0].map(|q| tidegate_sim::scenario::quantile(&mut values, q));
+        Self { median, least, most }
+    }
+
+    pub(crate) fn contains(&self, value: f64) -> bool {
+        (self.least..=self.most).contains(&value)
+    }
+}
+
+impl From<Spread> for Value {
+    fn from(spread: Spread) -> Self {
+        json!({"median": spread.median, "least": spread.least, "most": spread.most})
+    }
+}
+
+/// Four significant digits: what follows is noise, and would make every run a new file.
+fn rounded(value: Value) -> Value {
+    match value {
+        Value::Number(n) if n.is_f64() => {
+            let x = n.as_f64().unwrap_or_default();
+            if x == 0.0 {
+                return json!(0);
+            }
+            let unit = 10f64.powi(3 - x.abs().log10().floor() as i32);
+            let x = (x * unit).round() / unit;
+            if x.fract() == 0.0 && x.abs() < 1e15 { json!(x as i64) } else { json!(x) }
+        }
+        Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, rounded(value))).collect(),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_holds_at_its_edge_and_never_for_nan() {
+        let mut report = Report::new("x", [1]);
+        report.bar("edge", 1.2, Op::AtMost, 1.2);
+        report.bar("nan", f64::NAN, Op::AtLeast, 0.0);
+        let line: Value = serde_json::from_str(&report.line()).unwrap();
+        assert_eq!([&line["bars"][0]["ok"], &line["bars"][1]["ok"]], [&json!(true), &json!(false)]);
+    }
+
+    #[test]
+    fn figures_keep_four_digits() {
+        assert_eq!(rounded(json!(1234.567)), json!(1235));
+        assert_eq!(rounded(json!({"median": 0.0123456})), json!({"median": 0.01235}));
+    }
+}

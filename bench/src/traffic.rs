@@ -1,0 +1,94 @@
+//! One call as its caller sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use tidegate::{Context, RequestBody, Transport};
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+/// Where the virtual upstream is.
+pub(crate) const URL: &str = "http://sim.test";
+
+/// A chat completion of so many tokens in and out.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) tenant: &'static str,
+    pub(crate) prompt: u32,
+    pub(crate) output: u32,
+    pub(crate) stream: bool,
+}
+
+impl Ask {
+    /// The request to `base`, with the tenant for the gate (context) and for the simulator's books (header).
+    pub(crate) fn request(&self, base: &str) -> Request<RequestBody> {
+        let body = serde_json::json!({
+            "model": "sim",
+            "messages": [{"role": "user", "content": "hello"}],
+            "max_tokens": self.output,
+            "stream": self.stream,
+        });
+        let mut request = Request::new(RequestBody::from(body.to_string().into_bytes()));
+        *request.method_mut() = http::Method::POST;
+        // A constant base and a constant path: falls back to `/` never.
+        *request.uri_mut() = format!("{base}/v1/chat/completions").parse().unwrap_or_default();
+        let headers = request.headers_mut();
+        headers.insert("content-type", http::HeaderValue::from_static("application/json"));
+        headers.insert("x-tenant", http::HeaderValue::from_static(self.tenant));
+        headers.insert("x-sim-prompt-tokens", http::HeaderValue::from(self.prompt));
+        let tenant: Option<Arc<str>> = Some(self.tenant.into());
+        request.extensions_mut().insert(Context { tenant, ..Context::default() });
+        request
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Until its first bytes; the simulator's chat streams begin with the first token.
+    pub(crate) first: Option<Duration>,
+    /// Until it was over.
+    pub(crate) took: Duration,
+    /// The status, where there was a response.
+    pub(crate) status: Option<u16>,
+    /// Whole and successful.
+    pub(crate) ok: bool,
+    /// Why not.
+    pub(crate) failure: Option<String>,
+}
+
+/// Makes a call and reads its answer to the end.
+pub(crate) async fn call(through: Transport, request: Request<RequestBody>) -> Seen {
+    let sent = Instant::now();
+    let mut seen = Seen { first: None, took: Duration::ZERO, status: None, ok: false, failure: None };
+    match through.oneshot(request).await {
+        Ok(response) => {
+            let streams = response
+                .headers()
+                .get("content-type")
+                .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+            seen.status = Some(response.status().as_u16());
+            seen.ok = response.status().is_success();
+            let mut body = response.into_body();
+            let mut terminal = !streams;
+            while let Some(frame) = body.frame().await {
+                match frame {
+                    Ok(frame) => {
+                        seen.first.get_or_insert(sent.elapsed());
+                        terminal |= frame.data_ref().is_some_and(|data| data.ends_with(b"data: [DONE]\n\n"));
+                    }
+                    Err(error) => {
+                        (seen.ok, seen.failure) = (false, Some(error.to_string()));
+                        break;
+                    }
+                }
+            }
+            seen.ok &= terminal;
+        }
+        Err(error) => seen.failure = Some(error.to_string()),
+    }
+    seen.took = sent.elapsed();
+    seen
+}

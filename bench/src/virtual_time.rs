@@ -1,0 +1,40 @@
+//! Runs an experiment in virtual time: ninety seconds in milliseconds, and the same figures from the same seed.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::Fallible;
+
+/// Runs `what` on one thread with tokio's clock paused, so that time passes only when every task waits. `seed` is what all jitter is drawn from.
+pub(crate) fn run<T>(seed: u64, what: impl Future<Output = Fallible<T>>) -> Fallible<T> {
+    fastrand::seed(seed);
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(what)
+}
+
+/// Plays each seed, on as many threads as there are cores; results in order of the seeds.
+pub(crate) fn each<T: Send>(
+    seeds: impl IntoIterator<Item = u64>,
+    play: impl Fn(u64) -> Fallible<T> + Sync,
+) -> Fallible<Vec<T>> {
+    let seeds: Vec<u64> = seeds.into_iter().collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(seed) = seeds.get(place) else { return done };
+            done.push((place, play(*seed)));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut played = Vec::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            played.extend(worker.join().map_err(|_| "a run panicked")?);
+        }
+        Fallible::Ok(())
+    })?;
+    played.sort_by_key(|(place, _)| *place);
+    played.into_iter().map(|(_, run)| run).collect()
+}
