@@ -19,7 +19,7 @@ PROFILE := wheel
 
 WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := examples bench/python
+PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python
 TEST := test-rust test-python test-openai2 test-examples
@@ -82,8 +82,8 @@ lint-deny: $(DENY)
 	$(DENY) --log-level error --all-features check licenses bans sources
 
 lint-python: $(VENV)/.wheel
-	$(VENV)/bin/ruff check bindings-python $(PYTHON_SOURCES)
-	$(VENV)/bin/ruff format --check bindings-python $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --strict examples/demo/*.py
 
@@ -167,7 +167,7 @@ fuzz:
 
 format: $(VENV)/.ready
 	$(CARGO) fmt --all
-	$(VENV)/bin/ruff format bindings-python $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
 
 # What .ci/run runs, one by one.
 parts:
