@@ -34,7 +34,8 @@ fn told(config: &Config) -> String {
     for target in &config.targets {
         text += &told_target(&heading(target), target);
     }
-    text += &told_target("any other target (one for each origin, credential and model)", &config.default_target);
+    text +=
+        &told_target("any other target (one for each origin, credential and model)", &config.default_target);
     for (name, tool) in &config.tools {
         text += &told_tool(name, tool);
     }

@@ -44,7 +44,8 @@ fn get(address: &str, path: &str) -> String {
 }
 
 fn check(toml: &str) -> Output {
-    let file = std::env::temp_dir().join(format!("tidegate-check-{}-{}.toml", std::process::id(), toml.len()));
+    let file =
+        std::env::temp_dir().join(format!("tidegate-check-{}-{}.toml", std::process::id(), toml.len()));
     std::fs::write(&file, toml).unwrap();
     let output = Command::new(TIDEGATE).arg("check").arg(&file).output().unwrap();
     std::fs::remove_file(&file).unwrap();
@@ -99,7 +100,9 @@ fn check_tells_what_it_understood() {
     let output = check("[targets]\nopenai = 12\n[tenants]\nacme = { cap = 3 }\n[tools]\ndb = 8\n");
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["mode enforce", "target openai", "cap 12", "tenant acme: weight 1, cap 3", "tool db\n  cap 8"] {
+    for part in
+        ["mode enforce", "target openai", "cap 12", "tenant acme: weight 1, cap 3", "tool db\n  cap 8"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
