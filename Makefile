@@ -19,7 +19,7 @@ PROFILE := wheel
 
 WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := examples bench/python
+PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python
 TEST := test-rust test-python test-openai2 test-examples
@@ -57,7 +57,7 @@ test-python: $(VENV)/.wheel
 	cd bindings-python && ../$(VENV)/bin/python -m pytest -q
 
 test-openai2: $(VENV2)/.wheel
-	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q -m openai2
+	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
 
 # With what `cargo test` has built: its profile and features.
 test-examples: $(VENV)/.wheel
@@ -82,9 +82,10 @@ lint-deny: $(DENY)
 	$(DENY) --log-level error --all-features check licenses bans sources
 
 lint-python: $(VENV)/.wheel
-	$(VENV)/bin/ruff check bindings-python $(PYTHON_SOURCES)
-	$(VENV)/bin/ruff format --check bindings-python $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --strict examples/demo/*.py
 
 # ---- figures
 
@@ -166,7 +167,7 @@ fuzz:
 
 format: $(VENV)/.ready
 	$(CARGO) fmt --all
-	$(VENV)/bin/ruff format bindings-python $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
 
 # What .ci/run runs, one by one.
 parts:

@@ -19,10 +19,10 @@ import tidegate
 from row import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     #: Makes a call of that id at that stage, and calls back once it stands where it shall be cancelled.
-    Call = Callable[[str, str, Callable[[], None]], Awaitable[None]]
+    Call = Callable[[str, str, Callable[[], None]], Coroutine[Any, Any, None]]
 
 CALLS, TOGETHER = 400, 20
 #: Until a call without headers is surely at the upstream.
@@ -57,7 +57,7 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
 async def cancelled(call: Call, stage: str, name: str) -> float:
     """Start a call, cancel it where it stands, and return when."""
     reached = asyncio.Event()
-    task = asyncio.create_task(call(stage, name, reached.set))  # type: ignore[arg-type]
+    task = asyncio.create_task(call(stage, name, reached.set))
     await (asyncio.sleep(UNDER_WAY) if stage == "head" else reached.wait())
     at = time.monotonic()
     task.cancel()

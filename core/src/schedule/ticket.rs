@@ -26,7 +26,7 @@ pub struct Ticket {
     pub charged: Option<Tag>,
 }
 
-/// A slot, as the policy knows it. Goes back by [`Scheduler::release`], once.
+/// A slot, as the policy knows it. Goes back by [`Scheduler::release`](super::Scheduler::release), once.
 #[derive(Debug)]
 #[must_use = "a slot that is not released is lost"]
 pub struct Grant {
