@@ -26,7 +26,7 @@ TEST := test-rust test-python test-openai2 test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
 BENCH_PYTHON := python python-cap python-cooldown python-cancel
 
-.PHONY: help demo test lint bench setup parts lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
+.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
 
 help:
@@ -168,10 +168,6 @@ fuzz:
 format: $(VENV)/.ready
 	$(CARGO) fmt --all
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
-
-# What .ci/run runs, one by one.
-parts:
-	@echo $(LINT) $(TEST)
 
 clean:
 	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(LITELLM_VENV) .tools

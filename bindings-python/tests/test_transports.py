@@ -80,3 +80,10 @@ async def test_passing_on_what_a_client_takes(name: str, upstream: Upstream, gat
     assert isinstance(http, module(name).AsyncClient)
     await http.get("/there")
     assert (upstream.exchanges[0].path, upstream.exchanges[0].headers["x-a"]) == ("/there", "1")
+
+
+def test_a_client_waits_as_long_as_a_generation_may_take(name: str, gate: tidegate.Gate) -> None:
+    with gate.httpx_client(family=name) as http:
+        assert (http.timeout.read, http.timeout.pool) == (600.0, 600.0)
+    with gate.httpx_client(family=name, timeout=7) as http:
+        assert http.timeout.read == 7

@@ -80,11 +80,6 @@ impl Call {
         self.0.id
     }
 
-    /// Who bears witness of a failed attempt: the call, whose own fault it may be, or, where the upstream turned it away unread, this attempt alone.
-    pub(crate) fn witness(&self, never_executed: bool) -> u64 {
-        if never_executed { NEXT.fetch_add(1, Ordering::Relaxed) } else { self.0.id }
-    }
-
     /// The target it goes to.
     pub fn target(&self) -> &Arc<Target> {
         &self.0.target

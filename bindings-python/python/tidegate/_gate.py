@@ -101,7 +101,8 @@ class Gate:
 
         Args:
             family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
-            **kwargs: what the client itself takes, but `transport`, `mounts`, `proxy`, `verify` and `cert`.
+            **kwargs: what the client itself takes, but `transport`, `mounts`, `proxy`, `verify` and `cert`. `timeout`
+                is 600 s unless given: its `read` bounds silence, its `pool` the wait for a slot.
 
         Raises:
             ImportError: where neither is installed.

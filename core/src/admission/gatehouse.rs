@@ -9,7 +9,7 @@ use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pump::Pump;
 use crate::clock::now;
-use crate::cooldown::Hold;
+use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, View, WaiterId};
 
@@ -119,12 +119,14 @@ impl Admission {
         }
     }
 
-    pub(super) fn answered(&self) {
-        self.scheduler.lock().answered();
-    }
-
-    pub(super) fn failed(self: &Arc<Self>, grant: &mut Grant, call: u64, delay: Option<Duration>) -> Hold {
-        let hold = self.scheduler.lock().failed(now(), grant, call, delay, fastrand::f64());
+    pub(super) fn failed(
+        self: &Arc<Self>,
+        grant: &mut Grant,
+        call: u64,
+        failure: Failure,
+        delay: Option<Duration>,
+    ) -> Hold {
+        let hold = self.scheduler.lock().failed(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls whose deadline a cool-down has outrun are told at once.
             self.settle(None);
@@ -194,9 +196,7 @@ impl Admission {
             Reason::QueueFull => "the queue is full",
             Reason::WaitBudget => "no slot came free within the wait budget",
             Reason::Deadline => "the deadline passed before a slot came free",
-            Reason::CoolDown => {
-                "the provider asked everybody to stay away for longer than this call may wait"
-            }
+            Reason::CoolDown => "the target is cooling down until after this call's deadline",
             Reason::Draining => "the gate is draining and takes no new calls",
             Reason::Deadlock => "waiting would never end",
         };

@@ -12,7 +12,7 @@ use crate::admission::Permit;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
-use crate::cooldown::Hold;
+use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind};
 use crate::schedule::Verdict as Rules;
 use crate::wire::classify::{Class, Verdict};
@@ -89,23 +89,23 @@ async fn admit(call: &Call) -> Result<Permit, Error> {
 /// Tells the target's cool-down how its attempt went.
 fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
     let Some(permit) = permit else { return Hold::No };
-    let (failed, delay, away) = match result {
-        Ok(response) => match response.extensions().get::<Verdict>() {
-            // A rate limit turns away unread too, but does not mean that the target is down.
-            Some(verdict) => (verdict.retryable, verdict.delay, verdict.class == Class::Overloaded),
-            None => (false, None, false),
-        },
+    let failed = match result {
+        Ok(response) => {
+            response.extensions().get::<Verdict>().filter(|verdict| verdict.retryable).map(|verdict| {
+                // A rate limit turns away unread too, but does not mean that the target is down.
+                let away = verdict.class == Class::Overloaded;
+                (if away { Failure::NoRoom } else { Failure::Other }, verdict.delay)
+            })
+        }
         // A request that cannot be sent says nothing about the target.
-        Err(error) => (error.kind() != ErrorKind::Request, None, error.never_sent()),
+        Err(error) if error.kind() == ErrorKind::Request => None,
+        Err(error) => Some((if error.never_sent() { Failure::Unreached } else { Failure::Other }, None)),
     };
-    if !failed {
+    let Some((failure, delay)) = failed else {
         permit.succeeded();
         return Hold::No;
-    }
-    if away && result.is_ok() {
-        permit.answered();
-    }
-    let hold = permit.failed(call.witness(away), delay);
+    };
+    let hold = permit.failed(call.id(), failure, delay);
     if hold != Hold::No {
         call.target().metrics().cooled(hold);
         tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Admission;
-use crate::cooldown::Hold;
+use crate::cooldown::{Failure, Hold};
 use crate::fairness::Tag;
 use crate::schedule::Grant;
 
@@ -50,15 +50,10 @@ impl Permit {
         }
     }
 
-    /// The upstream answered, if only to say that it has no room: it exists, and is worth waiting for. Say it before [`Permit::failed`].
-    pub fn answered(&self) {
-        self.admission.answered();
-    }
-
     /// The upstream failed the attempt in a way that a retry may mend: the target may have to cool down.
-    pub fn failed(&mut self, call: u64, delay: Option<Duration>) -> Hold {
+    pub fn failed(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         match &mut self.grant {
-            Some(grant) => self.admission.failed(grant, call, delay),
+            Some(grant) => self.admission.failed(grant, call, failure, delay),
             None => Hold::No,
         }
     }

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
-//! - An **outage** is three different calls failing one after the other, with no success between (or one that was turned away three times), at a target that has worked before, or at least said that it had no room. Then the
-//!   target is cooled by the gate's own, short, growing intervals. One that never worked (a mistyped URL) is not held: its callers hear at once.
+//! - An **outage** is three witnesses of failure one after the other, with no success between. A witness is a call, since one poisoned call is
+//!   no outage; at a target that has worked before, each attempt that was turned away unread is one as well. Then the target is cooled
+//!   by the gate's own, short, growing intervals. A target that has never answered (a mistyped URL) is not held: its callers hear at once.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
 //!   flow and not as a herd.
 //! - Each cool-down begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that the late failures of what
@@ -24,7 +25,7 @@ mod throughput;
 
 use std::time::{Duration, Instant};
 
-use throughput::{Throughput, ramp_due};
+use throughput::{Throughput, ramp_due, ramp_earned};
 
 /// A probe that has not failed for so many times as long as the last one took to fail is taken as accepted: refusals come fast, generations
 /// do not. Within these bounds; the longer where none has failed yet.
@@ -35,6 +36,8 @@ const MOST_PATIENCE: Duration = Duration::from_secs(1);
 const DOUBLING: Duration = Duration::from_secs(2);
 /// A ramp ends after this long at the latest.
 const RAMP: Duration = Duration::from_secs(10);
+/// How late a timer may be.
+const LATE: Duration = Duration::from_millis(50);
 /// Different calls that fail in a row before a target counts as down.
 const OUTAGE: usize = 3;
 /// The gate's own intervals between probes of a target that is down. The last bounds both what the outage costs (some 40 attempts a minute,
@@ -91,6 +94,17 @@ pub enum Hold {
     Outage,
 }
 
+/// How an attempt failed, as far as its target's state depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It never reached the upstream.
+    Unreached,
+    /// The upstream turned it away unread, for want of room (503, 529).
+    NoRoom,
+    /// It may have run, or was turned away for another reason.
+    Other,
+}
+
 /// The state machine of one target. Knows no clock: each method is told `now`.
 #[derive(Debug)]
 pub struct Cooldown {
@@ -100,7 +114,8 @@ pub struct Cooldown {
     steady: f64,
     successes: Throughput,
     worked: bool,
-    /// The witnesses whose failures came one after the other.
+    answered: bool,
+    /// The calls that bore witness, one after the other.
     failing: Vec<u64>,
     down: bool,
     /// Intervals of the gate's own since the outage began.
@@ -119,6 +134,7 @@ impl Default for Cooldown {
             steady: 0.0,
             successes: Throughput::default(),
             worked: false,
+            answered: false,
             failing: Vec::with_capacity(OUTAGE),
             down: false,
             intervals: 0,
@@ -196,7 +212,11 @@ impl Cooldown {
             Phase::Open | Phase::Cooling { .. } => {}
             Phase::Probing { sent } => *sent = Some(now),
             Phase::Ramping { .. } if slots_bind => self.phase = Phase::Open,
-            Phase::Ramping { admitted, .. } => *admitted = admitted.saturating_add(1),
+            Phase::Ramping { since, rate, admitted } => {
+                // What nobody asked for is not saved up for a herd, but for what a timer may be late by.
+                let elapsed = now.saturating_duration_since(*since).saturating_sub(LATE);
+                *admitted = admitted.saturating_add(1).max(ramp_earned(elapsed, *rate, DOUBLING) as u32);
+            }
         }
     }
 
@@ -215,11 +235,6 @@ impl Cooldown {
         self.successes.count(now);
     }
 
-    /// The upstream answered, if only to say that it has no room: it exists, and is worth waiting for.
-    pub fn answered(&mut self) {
-        self.worked = true;
-    }
-
     /// An attempt of that epoch ended without an answer (cancelled): if it was the probe, the next one is.
     pub fn inconclusive(&mut self, epoch: Epoch) {
         if epoch == self.epoch
@@ -229,25 +244,19 @@ impl Cooldown {
         }
     }
 
-    /// An attempt of that epoch failed in a way that a retry may mend. `witness` tells calls apart, so that one poisoned call is no outage; where
-    /// the upstream turned an attempt away unread, each attempt is a witness of its own. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
+    /// An attempt of that epoch failed in a way that a retry may mend; `call` tells calls apart. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
     pub fn failed(
         &mut self,
         now: Instant,
-        witness: u64,
+        call: u64,
+        failure: Failure,
         epoch: Epoch,
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
         let present = epoch == self.epoch;
-        if present && !self.failing.contains(&witness) {
-            if self.failing.len() == OUTAGE {
-                self.failing.remove(0);
-            }
-            self.failing.push(witness);
-        }
-        if present && self.worked && self.failing.len() >= OUTAGE {
-            self.down = true;
+        if present {
+            self.testify(call, failure);
         }
         let mut took = Duration::ZERO;
         if present && let Phase::Probing { sent: Some(sent) } = self.phase {
@@ -277,6 +286,20 @@ impl Cooldown {
             Phase::Cooling { .. } => Hold::CoolDown,
             _ => Hold::No,
         }
+    }
+
+    /// Hears a witness, and decides whether the target is down.
+    fn testify(&mut self, call: u64, failure: Failure) {
+        let anew = self.worked && failure != Failure::Other;
+        if anew || !self.failing.contains(&call) {
+            if self.failing.len() == OUTAGE {
+                self.failing.remove(0);
+            }
+            self.failing.push(call);
+        }
+        // That it has no room says that it is there, and worth waiting for.
+        self.answered |= failure == Failure::NoRoom;
+        self.down |= (self.worked || self.answered) && self.failing.len() >= OUTAGE;
     }
 
     fn cool(&mut self, now: Instant, until: Instant, present: bool) {

@@ -39,7 +39,7 @@ fn a_retry_after_is_a_floor_and_jitter_lies_above_it() {
     for jitter in [0.0, 0.5, 0.999] {
         let (mut target, now) = healthy(epoch());
         let epoch = target.epoch();
-        assert_eq!(target.failed(now, 1, epoch, Some(secs(3.0)), jitter), Hold::CoolDown);
+        assert_eq!(target.failed(now, 1, Failure::Other, epoch, Some(secs(3.0)), jitter), Hold::CoolDown);
         let until = target.until().expect("cooling");
         assert!(until >= now + secs(3.0) && until <= now + secs(3.4));
         assert_eq!(target.ready(until - secs(0.001), LIMIT), Err(Some(until)));
@@ -51,24 +51,24 @@ fn a_retry_after_is_a_floor_and_jitter_lies_above_it() {
 fn a_shorter_retry_after_never_shortens_a_longer_one() {
     let (mut target, now) = healthy(epoch());
     let before = target.epoch();
-    target.failed(now, 1, before, Some(secs(30.0)), 0.0);
+    target.failed(now, 1, Failure::Other, before, Some(secs(30.0)), 0.0);
     let until = target.until();
-    target.failed(now, 2, before, Some(secs(1.0)), 0.0);
+    target.failed(now, 2, Failure::Other, before, Some(secs(1.0)), 0.0);
     assert_eq!(target.until(), until);
-    target.failed(now, 3, before, Some(secs(60.0)), 0.0);
+    target.failed(now, 3, Failure::Other, before, Some(secs(60.0)), 0.0);
     assert!(target.until() > until);
 }
 
 #[test]
 fn one_probe_goes_first_and_its_failure_cools_again() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     assert_eq!(target.ready(after, LIMIT), Ok(()));
     target.admitted(after, false);
     assert!(target.ready(after, LIMIT).is_err(), "the second waits for the probe");
     let probe = target.epoch();
-    assert_ne!(target.failed(after + secs(0.01), 2, probe, None, 0.0), Hold::No);
+    assert_ne!(target.failed(after + secs(0.01), 2, Failure::Other, probe, None, 0.0), Hold::No);
     assert_eq!(target.state(), State::Cooling);
     assert_ne!(target.epoch(), probe);
 }
@@ -76,7 +76,7 @@ fn one_probe_goes_first_and_its_failure_cools_again() {
 #[test]
 fn a_cancelled_probe_is_replaced() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     target.ready(after, LIMIT).expect("a probe");
     target.admitted(after, false);
@@ -87,7 +87,7 @@ fn a_cancelled_probe_is_replaced() {
 #[test]
 fn the_way_back_is_a_flow_at_the_old_rate() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, target.epoch(), Some(secs(3.0)), 0.0);
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
     target.ready(after, LIMIT).expect("a probe");
     target.admitted(after, false);
@@ -100,9 +100,23 @@ fn the_way_back_is_a_flow_at_the_old_rate() {
 }
 
 #[test]
+fn a_ramp_that_nobody_used_is_not_saved_up_for_a_herd() {
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
+    let after = now + secs(1.1);
+    target.ready(after, LIMIT).expect("a probe");
+    target.admitted(after, false);
+    target.succeeded(after, target.epoch(), LIMIT);
+    // Two seconds of silence at 20 a second, rising to 40: a burst then gets the next second's worth, not that of three.
+    let burst = let_in(&mut target, after + secs(2.0), after + secs(3.0));
+    assert!((35..=65).contains(&burst.len()), "{}", burst.len());
+    assert!(burst.iter().filter(|at| **at < secs(0.1)).count() <= 10);
+}
+
+#[test]
 fn a_probe_that_hangs_is_taken_as_accepted() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     target.ready(after, LIMIT).expect("a probe");
     target.admitted(after, false);
@@ -115,11 +129,11 @@ fn a_probe_that_hangs_is_taken_as_accepted() {
 fn patience_with_a_probe_follows_how_fast_the_last_one_failed() {
     for (took, patience) in [(0.01, LEAST_PATIENCE), (0.1, secs(0.4)), (5.0, MOST_PATIENCE)] {
         let (mut target, now) = healthy(epoch());
-        target.failed(now, 1, target.epoch(), Some(secs(1.0)), 0.0);
+        target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
         let first = now + secs(1.1);
         target.ready(first, LIMIT).expect("a probe");
         target.admitted(first, false);
-        target.failed(first + secs(took), 2, target.epoch(), None, 0.0);
+        target.failed(first + secs(took), 2, Failure::Other, target.epoch(), None, 0.0);
         let second = target.until().expect("cooling");
         target.ready(second, LIMIT).expect("a probe");
         target.admitted(second, false);
@@ -134,7 +148,7 @@ fn the_probe_counts_as_the_first_of_the_ramp() {
         target.succeeded(epoch() + secs(f64::from(k)), target.epoch(), LIMIT);
     }
     let now = epoch() + secs(20.0);
-    target.failed(now, 1, target.epoch(), Some(secs(3.0)), 0.0);
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
     target.ready(after, LIMIT).expect("a probe");
     target.admitted(after, false);
@@ -148,15 +162,19 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
     let (mut target, now) = healthy(epoch());
     let e = target.epoch();
     for _ in 0..10 {
-        assert_eq!(target.failed(now, 1, e, None, 0.0), Hold::No, "one poisoned call is no outage");
+        assert_eq!(
+            target.failed(now, 1, Failure::Other, e, None, 0.0),
+            Hold::No,
+            "one poisoned call is no outage"
+        );
     }
-    assert_eq!(target.failed(now, 2, e, None, 0.0), Hold::No);
-    assert_eq!(target.failed(now, 3, e, None, 0.0), Hold::Outage);
+    assert_eq!(target.failed(now, 2, Failure::Other, e, None, 0.0), Hold::No);
+    assert_eq!(target.failed(now, 3, Failure::Other, e, None, 0.0), Hold::Outage);
 
     let mut never = Cooldown::default();
     for call in 0..10 {
         assert_eq!(
-            never.failed(now, call, never.epoch(), None, 0.0),
+            never.failed(now, call, Failure::Other, never.epoch(), None, 0.0),
             Hold::No,
             "a mistyped URL is no outage"
         );
@@ -167,10 +185,21 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
 fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
     let mut new = Cooldown::default();
     let (now, e) = (epoch(), new.epoch());
-    new.answered();
-    assert_eq!(new.failed(now, 1, e, None, 0.0), Hold::No);
-    assert_eq!(new.failed(now, 2, e, None, 0.0), Hold::No);
-    assert_eq!(new.failed(now, 3, e, None, 0.0), Hold::Outage);
+    for _ in 0..5 {
+        assert_eq!(new.failed(now, 1, Failure::NoRoom, e, None, 0.0), Hold::No, "one call alone is told");
+    }
+    assert_eq!(new.failed(now, 2, Failure::NoRoom, e, None, 0.0), Hold::No);
+    assert_eq!(new.failed(now, 3, Failure::NoRoom, e, None, 0.0), Hold::Outage);
+}
+
+#[test]
+fn what_a_working_target_turns_away_unread_bears_witness_each_time() {
+    for failure in [Failure::NoRoom, Failure::Unreached] {
+        let (mut target, now) = healthy(epoch());
+        let e = target.epoch();
+        let holds: Vec<_> = (0..3).map(|_| target.failed(now, 1, failure, e, None, 0.0)).collect();
+        assert_eq!(holds, [Hold::No, Hold::No, Hold::Outage]);
+    }
 }
 
 #[test]
@@ -179,14 +208,17 @@ fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     let end = now + secs(60.0);
     let e = target.epoch();
     for call in 0..3 {
-        target.failed(now, call, e, None, 0.9);
+        target.failed(now, call, Failure::Other, e, None, 0.9);
     }
     let mut probes = 0;
     while now < end {
         match target.ready(now, LIMIT) {
             Ok(()) => {
                 target.admitted(now, false);
-                assert_eq!(target.failed(now, 100 + probes, target.epoch(), None, 0.9), Hold::Outage);
+                assert_eq!(
+                    target.failed(now, 100 + probes, Failure::Other, target.epoch(), None, 0.9),
+                    Hold::Outage
+                );
                 probes += 1;
             }
             Err(at) => {
@@ -202,10 +234,14 @@ fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     target.succeeded(now, target.epoch(), LIMIT);
     let epoch = target.epoch();
     for call in [7, 8] {
-        assert_eq!(target.failed(now, call, epoch, None, 0.0), Hold::No, "a stray failure is no relapse");
+        assert_eq!(
+            target.failed(now, call, Failure::Other, epoch, None, 0.0),
+            Hold::No,
+            "a stray failure is no relapse"
+        );
         assert_eq!(target.state(), State::Ramping);
     }
-    assert_eq!(target.failed(now, 9, epoch, None, 0.0), Hold::Outage);
+    assert_eq!(target.failed(now, 9, Failure::Other, epoch, None, 0.0), Hold::Outage);
 }
 
 #[test]
@@ -213,11 +249,11 @@ fn late_failures_of_what_was_in_flight_do_not_prolong_an_outage() {
     let (mut target, now) = healthy(epoch());
     let before = target.epoch();
     for call in 0..3 {
-        target.failed(now, call, before, None, 0.0);
+        target.failed(now, call, Failure::Other, before, None, 0.0);
     }
     let until = target.until();
     for call in 3..50 {
-        assert_eq!(target.failed(now + secs(0.1), call, before, None, 0.9), Hold::Outage);
+        assert_eq!(target.failed(now + secs(0.1), call, Failure::Other, before, None, 0.9), Hold::Outage);
     }
     assert_eq!(target.until(), until);
 }
@@ -225,7 +261,7 @@ fn late_failures_of_what_was_in_flight_do_not_prolong_an_outage() {
 #[test]
 fn wait_budgets_stand_still_while_closed() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, target.epoch(), Some(secs(3.0)), 0.0);
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(3.0)), 0.0);
     assert_eq!(target.closed(now + secs(2.0)), secs(2.0));
     target.ready(now + secs(3.5), LIMIT).expect("a probe");
     target.admitted(now + secs(3.5), false);
@@ -237,7 +273,7 @@ fn wait_budgets_stand_still_while_closed() {
 fn an_absurd_retry_after_does_not_overflow() {
     for absurd in [Duration::from_secs(u64::MAX / 4), Duration::MAX] {
         let (mut target, now) = healthy(epoch());
-        target.failed(now, 1, target.epoch(), Some(absurd), 0.9);
+        target.failed(now, 1, Failure::Other, target.epoch(), Some(absurd), 0.9);
         assert!(target.until().expect("cooling") > now + Duration::from_secs(1_000_000));
     }
 }
@@ -247,7 +283,7 @@ fn an_absurd_retry_after_does_not_overflow() {
 fn a_cool_down_begun_by_a_late_failure_has_an_epoch_of_its_own() {
     let (mut target, now) = healthy(epoch());
     let first = target.epoch();
-    target.failed(now, 1, first, Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, first, Some(secs(1.0)), 0.0);
     let back = now + secs(1.0);
     target.ready(back, LIMIT).expect("a probe");
     target.admitted(back, true);
@@ -257,7 +293,7 @@ fn a_cool_down_begun_by_a_late_failure_has_an_epoch_of_its_own() {
     assert_eq!(target.state(), State::Open);
     let in_flight = target.epoch();
 
-    target.failed(open, 2, first, Some(secs(1.0)), 0.0);
+    target.failed(open, 2, Failure::Other, first, Some(secs(1.0)), 0.0);
     let probing = open + secs(1.0);
     target.ready(probing, LIMIT).expect("a probe");
     target.admitted(probing, false);

@@ -55,6 +55,12 @@ pub(crate) fn ramp_due(count: f64, rate: f64, doubling: Duration) -> Duration {
     Duration::try_from_secs_f64(t).unwrap_or(Duration::MAX)
 }
 
+/// How many events are due on that ramp after `elapsed`.
+pub(crate) fn ramp_earned(elapsed: Duration, rate: f64, doubling: Duration) -> f64 {
+    let doubling = doubling.as_secs_f64();
+    rate * doubling / std::f64::consts::LN_2 * ((elapsed.as_secs_f64() / doubling).exp2() - 1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +83,14 @@ mod tests {
         let mut seen = Throughput::default();
         seen.count(start);
         assert_eq!(seen.rate(start + Duration::from_secs(60)), 0.0);
+    }
+
+    #[test]
+    fn due_and_earned_are_each_others_inverse() {
+        for count in [0.0, 1.0, 17.0, 4000.0] {
+            let due = ramp_due(count, 20.0, super::super::DOUBLING);
+            assert!((ramp_earned(due, 20.0, super::super::DOUBLING) - count).abs() < 1e-3);
+        }
     }
 
     #[test]

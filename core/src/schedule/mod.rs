@@ -39,7 +39,7 @@ use waiters::Waiters;
 
 use crate::config::OnFull;
 use crate::context::Lane;
-use crate::cooldown::{Cooldown, Hold, State};
+use crate::cooldown::{Cooldown, Failure, Hold, State};
 use crate::error::Reason;
 use crate::fairness::Tag;
 
@@ -239,22 +239,18 @@ impl<W> Scheduler<W> {
         self.cooldown.succeeded(now, grant.epoch, self.limit);
     }
 
-    /// The upstream answered an attempt, if only to say that it has no room.
-    pub fn answered(&mut self) {
-        self.cooldown.answered();
-    }
-
     /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1).
     pub fn failed(
         &mut self,
         now: Instant,
         grant: &mut Grant,
         call: u64,
+        failure: Failure,
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
         grant.judged = true;
-        self.cooldown.failed(now, call, grant.epoch, delay, jitter)
+        self.cooldown.failed(now, call, failure, grant.epoch, delay, jitter)
     }
 
     /// Sets the number of slots in force. Lowering it kills nothing.

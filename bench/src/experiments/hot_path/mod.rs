@@ -14,7 +14,7 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 
 const ROUNDS: usize = 41;
-const BATCH: usize = 20_000;
+const BATCH: usize = 100_000;
 
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("hot-path", [1]);

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # What an httpx client hands to the transport it makes, and ours does not take.
 _TRANSPORT_ARGUMENTS = ("transport", "mounts", "proxy", "proxies", "verify", "cert", "app")
 
+# Seconds: the default deadline of a target.
+_TIMEOUT = 600.0
+
 _LATER = 'keeping it comes with transport="keep" in a later version'
 
 
@@ -26,6 +29,8 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
                 f"{name}= belongs to a transport of your own, and this client's is the gate; {_LATER}. Proxies and CA "
                 "bundles come from the environment (HTTPS_PROXY, SSL_CERT_FILE)"
             )
+    # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
+    kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
     if asynchronous:
         return family.module.AsyncClient(transport=family.async_transport(gate, wrapped=False), **kwargs)
     return family.module.Client(transport=family.transport(gate, wrapped=False), **kwargs)

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use super::*;
+use crate::cooldown::Failure;
 
 const LIMIT: usize = 4;
 
@@ -30,8 +31,8 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     let Ok(Ok(mut permit)) = granted else { return };
     tokio::time::sleep(ms(rng.u64(..5))).await;
     match rng.u8(..30) {
-        0 => drop(permit.failed(number, Some(ms(rng.u64(1..300))))),
-        1..3 => drop(permit.failed(number, None)),
+        0 => drop(permit.failed(number, Failure::Other, Some(ms(rng.u64(1..300))))),
+        1..3 => drop(permit.failed(number, Failure::Other, None)),
         // The task dies, as by a panic, without the noise.
         3 => std::panic::resume_unwind(Box::new("on purpose")),
         4..6 => return,
@@ -131,7 +132,7 @@ async fn a_panic_gives_the_slot_back() {
 async fn a_probe_granted_to_a_call_that_is_gone_passes_on() {
     let door = door(2);
     let mut failed = door.acquire(ticket()).await.expect("free");
-    failed.failed(1, Some(ms(1_000)));
+    failed.failed(1, Failure::Other, Some(ms(1_000)));
     drop(failed);
     let begin = now();
     let mut gone = Box::pin(door.acquire(ticket()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cooldown::State;
+use crate::cooldown::{Failure, State};
 use crate::testing::epoch;
 
 /// Tenants with their caps. The fourth is not configured.
@@ -162,7 +162,7 @@ impl Books {
         match how {
             How::Accepted => self.scheduler.succeeded(self.now, &mut grant),
             How::Failed(delay) => {
-                self.scheduler.failed(self.now, &mut grant, call.number, delay.map(ms), 0.5);
+                self.scheduler.failed(self.now, &mut grant, call.number, Failure::Other, delay.map(ms), 0.5);
                 self.floor = self.floor.max(self.now + ms(delay.unwrap_or(0)));
                 // Whoever cannot outlast the cool-down is told at once.
                 self.settle();

@@ -1,6 +1,7 @@
 //! Single rules, and the regressions that the properties do not spell out.
 
 use super::*;
+use crate::cooldown::Failure;
 use crate::testing::epoch;
 
 /// Who goes, one after the other, each giving its slot back at once.
@@ -27,7 +28,7 @@ fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
     let mut scheduler: Scheduler<()> =
         Scheduler::new(&Settings { on_full: OnFull::Refuse, ..settings(1) }, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.failed(now, &mut grant, 1, Some(ms(1000)), 0.0);
+    scheduler.failed(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     let refused = |scheduler: &mut Scheduler<()>, now| {
         scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full")
     };
@@ -74,7 +75,7 @@ fn a_probe_that_ends_unjudged_is_followed_by_another() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(2), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.failed(now, &mut grant, 1, Some(ms(1000)), 0.0);
+    scheduler.failed(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(now, grant);
     for k in 0..3 {
         queue(&mut scheduler, now, ticket("a", Lane::Standard, now), k);
@@ -93,7 +94,7 @@ fn what_has_come_due_since_it_was_asked_is_due_now() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(2), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.failed(now, &mut grant, 1, Some(ms(1000)), 0.0);
+    scheduler.failed(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(now, grant);
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     assert!(scheduler.next(now + ms(999)).is_none());
