@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import subprocess
@@ -188,7 +189,12 @@ class Bench:
             variants = {name: of(client) for name, client in clients.items()}
             variants["aiohttp"] = (aiohttp_call, aiohttp_stream)
             for turn in range(self.rounds):
-                for name, (call, stream) in variants.items():
+                # Each variant comes first once: whoever follows a heavy one pays for what that left behind.
+                names = list(variants)
+                shift = turn % len(names)
+                for name in names[shift:] + names[:shift]:
+                    call, stream = variants[name]
+                    gc.collect()
                     slow = name in ("httpx", "httpx2")
                     _, cost = await flood(self.calls // 8 if slow else self.calls, 64, call)
                     self.samples[f"{name}: us/call"].append(cost)

@@ -61,6 +61,12 @@ impl From<Vec<u8>> for RequestBody {
     }
 }
 
+impl From<String> for RequestBody {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
 impl From<&'static str> for RequestBody {
     fn from(text: &'static str) -> Self {
         Bytes::from_static(text.as_bytes()).into()
