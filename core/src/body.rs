@@ -1,12 +1,14 @@
 //! Bodies: what goes up can be sent again where it is held in memory; what comes down is never buffered.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Full};
+use tokio::sync::watch;
 
 use crate::error::Error;
 
@@ -19,7 +21,23 @@ enum Kind {
     #[default]
     Empty,
     Full(Bytes),
-    Stream(BoxBody<Bytes, Error>),
+    Stream(BoxBody<Bytes, Error>, Taken),
+}
+
+/// Whether an upload was taken whole, or given up: only then can its answer be late.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken(Arc<watch::Sender<bool>>);
+
+impl Taken {
+    /// Resolves once it was.
+    pub(crate) async fn whole(&self) {
+        // Fails only where the sender is gone, and that is `self`.
+        let _ = self.0.subscribe().wait_for(|taken| *taken).await;
+    }
+
+    fn end(&self) {
+        self.0.send_replace(true);
+    }
 }
 
 impl RequestBody {
@@ -28,14 +46,22 @@ impl RequestBody {
     where
         B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
     {
-        Self(Kind::Stream(body.boxed()))
+        Self(Kind::Stream(body.boxed(), Taken(Arc::new(watch::Sender::new(false)))))
+    }
+
+    /// For an upload, whether it was taken.
+    pub(crate) fn taken(&self) -> Option<Taken> {
+        match &self.0 {
+            Kind::Stream(_, taken) => Some(taken.clone()),
+            Kind::Empty | Kind::Full(_) => None,
+        }
     }
 
     /// The bytes, where they are in memory.
     pub fn bytes(&self) -> Option<&Bytes> {
         match &self.0 {
             Kind::Full(bytes) => Some(bytes),
-            Kind::Empty | Kind::Stream(_) => None,
+            Kind::Empty | Kind::Stream(..) => None,
         }
     }
 
@@ -44,7 +70,16 @@ impl RequestBody {
         match &self.0 {
             Kind::Empty => Some(Self(Kind::Empty)),
             Kind::Full(bytes) => Some(Self(Kind::Full(bytes.clone()))),
-            Kind::Stream(_) => None,
+            Kind::Stream(..) => None,
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    /// A transport that has read all it was told to expect does not ask for the end.
+    fn drop(&mut self) {
+        if let Kind::Stream(_, taken) = &self.0 {
+            taken.end();
         }
     }
 }
@@ -86,7 +121,13 @@ impl Body for RequestBody {
                 *kind = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Kind::Stream(body) => Pin::new(body).poll_frame(cx),
+            Kind::Stream(body, taken) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                if !matches!(frame, Some(Ok(_))) {
+                    taken.end();
+                }
+                Poll::Ready(frame)
+            }
         }
     }
 
@@ -94,7 +135,7 @@ impl Body for RequestBody {
         match &self.0 {
             Kind::Empty => true,
             Kind::Full(_) => false,
-            Kind::Stream(body) => body.is_end_stream(),
+            Kind::Stream(body, _) => body.is_end_stream(),
         }
     }
 
@@ -102,7 +143,7 @@ impl Body for RequestBody {
         match &self.0 {
             Kind::Empty => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Stream(body) => body.size_hint(),
+            Kind::Stream(body, _) => body.size_hint(),
         }
     }
 }

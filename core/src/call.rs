@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::config::Mode;
+use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Lane, Timeouts};
 use crate::cooldown::Hold;
 use crate::fairness::Tag;
@@ -59,7 +59,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 impl Call {
     pub(crate) fn new(identity: Identity, now: Instant) -> Self {
         let Identity { mode, target, facts, tenant, lane, timeouts, deadline } = identity;
-        let longest = now + target.config().deadline;
+        let longest = now + longest(target.config().deadline, timeouts.read);
         Self(Arc::new(Inner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             mode,
@@ -124,14 +124,15 @@ impl Call {
         &self.0.metrics
     }
 
-    /// The longest from sending an attempt to its head.
+    /// The longest from sending an attempt to its head. What does not stream has no first token: its head comes with the whole answer.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
-        earlier(self.0.target.config().first_token, self.0.timeouts.read)
+        let own = self.0.target.config().first_token.filter(|_| self.is_enforced() && self.0.facts.stream);
+        earlier(own, self.0.timeouts.read)
     }
 
     /// The longest silence between chunks.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
-        earlier(self.0.target.config().idle, self.0.timeouts.read)
+        earlier(self.0.target.config().idle.filter(|_| self.is_enforced()), self.0.timeouts.read)
     }
 
     /// What the next attempt says at the door: the age of the call, and what it was charged already.
@@ -177,6 +178,11 @@ impl Call {
             .is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
     }
 
+    /// How many attempts of it were sent.
+    pub(crate) fn sent(&self) -> usize {
+        self.0.story.lock().attempts.iter().filter(|attempt| attempt.sent_at.is_some()).count()
+    }
+
     /// Takes the attempts' records out, at the end.
     pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
         std::mem::take(&mut self.0.story.lock().attempts)
@@ -219,6 +225,12 @@ impl std::fmt::Debug for Call {
             .field("lane", &self.0.lane)
             .finish_non_exhaustive()
     }
+}
+
+/// How long a call may take that sets no deadline of its own: as its target says, or, where that is the default, as long as a more patient
+/// client allows for silence.
+fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
+    if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }
 
 fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {

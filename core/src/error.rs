@@ -20,6 +20,8 @@ pub enum Reason {
     Deadline,
     /// The provider asked everybody to stay away for longer than this call can wait.
     CoolDown,
+    /// The target is down, and the next look at it comes after this call's deadline.
+    Outage,
     /// The gate is draining.
     Draining,
     /// Waiting for this tool would never end: it is held by calls that wait for what this one holds.
@@ -28,12 +30,13 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, so that each metric series exists from the start.
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 8] = [
         Reason::NoSlot,
         Reason::QueueFull,
         Reason::WaitBudget,
         Reason::Deadline,
         Reason::CoolDown,
+        Reason::Outage,
         Reason::Draining,
         Reason::Deadlock,
     ];
@@ -46,6 +49,7 @@ impl Reason {
             Reason::WaitBudget => "wait_budget",
             Reason::Deadline => "deadline",
             Reason::CoolDown => "cool_down",
+            Reason::Outage => "outage",
             Reason::Draining => "draining",
             Reason::Deadlock => "deadlock",
         }
@@ -218,7 +222,7 @@ impl Error {
             ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => {
                 StatusCode::TOO_MANY_REQUESTS
             }
-            ErrorKind::Refused(Reason::Draining) => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Refused(Reason::Outage | Reason::Draining) => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Refused(Reason::Deadlock) => StatusCode::CONFLICT,
             ErrorKind::Refused(_)
             | ErrorKind::Deadline

@@ -276,7 +276,7 @@ fn stream_vectors() {
                 End::Truncated => "truncated",
             };
             assert_eq!(end, case.end, "{}", cut());
-            assert_eq!(observer.is_complete(), case.end == "complete", "{}", cut());
+            assert_eq!(observer.end() == End::Complete, case.end == "complete", "{}", cut());
         }
     }
 }

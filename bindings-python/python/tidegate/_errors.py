@@ -8,7 +8,7 @@ class Error(Exception):
 
     Attributes:
         kind: the stable name of what went wrong (`refused`, `deadline`, `connect`, ...).
-        reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`,
+        reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`, `outage`,
             `draining`, `deadlock`); None unless `kind` is `refused`.
         target: the target or tool it happened at, where one is known.
         status: the HTTP status that says the same.

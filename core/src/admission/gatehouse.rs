@@ -196,7 +196,8 @@ impl Admission {
             Reason::QueueFull => "the queue is full",
             Reason::WaitBudget => "no slot came free within the wait budget",
             Reason::Deadline => "the deadline passed before a slot came free",
-            Reason::CoolDown => "the target is cooling down until after this call's deadline",
+            Reason::CoolDown => "the provider asked everybody to stay away until after this call's deadline",
+            Reason::Outage => "the target is down, and is not tried again before this call's deadline",
             Reason::Draining => "the gate is draining and takes no new calls",
             Reason::Deadlock => "waiting would never end",
         };

@@ -59,10 +59,11 @@ where
         let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
-            call.attempt_queued(clock::now());
+            let queued_at = clock::now();
+            call.attempt_queued(queued_at);
             let permit = admit(&call).await?;
             call.attempt_admitted(permit.admitted_at(), permit.tag());
-            call.metrics().admitted(call.lane(), permit.waited());
+            call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
             let mut held = Held::new(call.clone(), permit);
             let result = inner.call(request).await;
             call.set_hold(judge(&call, held.permit(), &result));

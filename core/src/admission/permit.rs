@@ -58,11 +58,6 @@ impl Permit {
         }
     }
 
-    /// The upstream's answer says nothing about whether it is up (a bad request): the slot simply goes back.
-    pub fn neutral(&mut self) {
-        self.succeeded();
-    }
-
     /// Takes the slot out, so that the drop does nothing.
     pub(super) fn disarm(mut self) -> Option<Grant> {
         self.grant.take()

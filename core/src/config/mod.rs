@@ -116,7 +116,8 @@ use std::path::Path;
 pub use builder::{ConfigBuilder, Retry, Target, Tenant, Tool, Transport};
 pub use matching::Matcher;
 pub use model::{
-    Config, Mode, OnFull, RetryConfig, TargetConfig, TargetMatch, TenantConfig, ToolConfig, TransportConfig,
+    Config, DEFAULT_DEADLINE, Mode, OnFull, RetryConfig, TargetConfig, TargetMatch, TenantConfig, ToolConfig,
+    TransportConfig,
 };
 
 use crate::Error;

@@ -59,11 +59,11 @@ pub struct TargetConfig {
     pub wait: Option<Duration>,
     /// Default: [`OnFull::Wait`].
     pub on_full: OnFull,
-    /// The longest a whole call may take, waiting, retries and stream included. Default 600 s.
+    /// The longest a whole call may take, waiting, retries and stream included. Default 600 s, or the client's own read timeout if longer.
     pub deadline: Duration,
-    /// The longest from sending an attempt to its first token (or, unstreamed, its response head). Default: none.
+    /// The longest from sending an attempt to its first token, of calls that stream. Default: none but the client's own read timeout.
     pub first_token: Option<Duration>,
-    /// The longest silence between chunks while the reader asks for one. Default 120 s.
+    /// The longest silence between chunks while the reader asks for one. Default: none but the client's own read timeout.
     pub idle: Option<Duration>,
     /// How long a reader may leave a chunk unasked-for before it loses its slot. Default 300 s.
     pub stall: Option<Duration>,
@@ -144,6 +144,9 @@ pub struct TransportConfig {
     pub http2_prior_knowledge: bool,
 }
 
+/// The deadline of a target that sets none.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(600);
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -166,9 +169,9 @@ impl TargetConfig {
             queue: 10_000,
             wait: None,
             on_full: OnFull::Wait,
-            deadline: Duration::from_secs(600),
+            deadline: DEFAULT_DEADLINE,
             first_token: None,
-            idle: Some(Duration::from_secs(120)),
+            idle: None,
             stall: Some(Duration::from_secs(300)),
             ttft: None,
             aging: Duration::from_secs(30),

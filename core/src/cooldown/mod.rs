@@ -36,6 +36,9 @@ const MOST_PATIENCE: Duration = Duration::from_secs(1);
 const DOUBLING: Duration = Duration::from_secs(2);
 /// A ramp ends after this long at the latest.
 const RAMP: Duration = Duration::from_secs(10);
+/// A longer Retry-After concerns the call that got it, not the target: no provider closes for more than a day, and one absurd header must
+/// not close a target until the process is restarted.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// How late a timer may be.
 const LATE: Duration = Duration::from_millis(50);
 /// Different calls that fail in a row before a target counts as down.
@@ -170,6 +173,11 @@ impl Cooldown {
         }
     }
 
+    /// Whether the target counts as down.
+    pub fn is_down(&self) -> bool {
+        self.down
+    }
+
     /// The moment before which nothing is admitted, while cooling.
     pub fn until(&self) -> Option<Instant> {
         match self.phase {
@@ -266,13 +274,9 @@ impl Cooldown {
         // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream that
         // fails one call in twenty would otherwise never get to its end.
         let relapse = present && matches!(self.phase, Phase::Probing { .. });
-        if let Some(delay) = delay {
+        if let Some(delay) = delay.filter(|delay| *delay <= LONGEST) {
             let spread = (delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20);
-            self.cool(
-                now,
-                now.checked_add(delay.saturating_add(spread.mul_f64(jitter))).unwrap_or(now + FAR),
-                present,
-            );
+            self.cool(now, now + delay + spread.mul_f64(jitter), present);
         } else if present && (self.down || relapse) {
             let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
             self.intervals += 1;
@@ -335,9 +339,6 @@ impl Cooldown {
         }
     }
 }
-
-/// As good as never, without overflowing a clock.
-const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[cfg(test)]
 mod tests;

@@ -270,12 +270,15 @@ fn wait_budgets_stand_still_while_closed() {
 }
 
 #[test]
-fn an_absurd_retry_after_does_not_overflow() {
-    for absurd in [Duration::from_secs(u64::MAX / 4), Duration::MAX] {
+fn an_absurd_retry_after_does_not_close_the_target_for_years() {
+    for absurd in [Duration::from_secs(1_000_000_000), Duration::MAX] {
         let (mut target, now) = healthy(epoch());
-        target.failed(now, 1, Failure::Other, target.epoch(), Some(absurd), 0.9);
-        assert!(target.until().expect("cooling") > now + Duration::from_secs(1_000_000));
+        assert_eq!(target.failed(now, 1, Failure::Other, target.epoch(), Some(absurd), 0.9), Hold::No);
+        assert_eq!(target.state(), State::Open);
     }
+    let (mut target, now) = healthy(epoch());
+    target.failed(now, 1, Failure::Other, target.epoch(), Some(LONGEST), 0.0);
+    assert_eq!(target.until(), Some(now + LONGEST), "a day is believed");
 }
 
 /// A Retry-After that arrives late, from an attempt of an earlier epoch, closes an open target. What was in flight then is not the probe.

@@ -15,7 +15,7 @@ use crate::observe::Metrics;
 use crate::target::Target;
 
 /// Unconfigured targets that get a door of their own. What comes after shares one, so that neither memory nor labels grow without bound.
-const MOST: usize = 1000;
+const MOST: usize = 256;
 
 /// Where providers look for a credential. It is hashed under a key of this process, and never kept.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
@@ -50,7 +50,7 @@ impl Registry {
         }
         let credential =
             CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
-        let credential = credential.map(|value| value.as_bytes());
+        let credential = credential.map(|value| lasting(value.as_bytes()));
         let key =
             self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
         if let Some(target) = self.found.read().get(&key) {
@@ -73,6 +73,17 @@ impl Registry {
     }
 }
 
+/// The part of a credential that stays the same from call to call. Signatures differ each time, and tokens that expire (JWTs) within the hour: of
+/// the first the key's name is taken, the second all count as one.
+fn lasting(credential: &[u8]) -> &[u8] {
+    let text = std::str::from_utf8(credential).unwrap_or_default();
+    if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
+        return key.split(['/', ',']).next().unwrap_or_default().as_bytes();
+    }
+    let token = text.rsplit(' ').next().unwrap_or_default();
+    if token.starts_with("eyJ") && token.matches('.').count() == 2 { b"jwt" } else { credential }
+}
+
 /// `host/model`, numbered where several credentials share it. Both come from outside, so their length is bounded.
 fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Arc<Target>>) -> String {
     let host = uri.authority().map_or("unknown", |authority| authority.host());
@@ -85,4 +96,21 @@ fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Arc<Target>>) -> St
         return base;
     }
     (2..).map(|n| format!("{base}#{n}")).find(|name| !taken(name)).unwrap_or(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lasting;
+
+    #[test]
+    fn signatures_and_short_lived_tokens_do_not_make_new_targets() {
+        let signed = |day: &str, signature: &str| {
+            format!(
+                "AWS4-HMAC-SHA256 Credential=AKIA1/{day}/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature={signature}"
+            )
+        };
+        assert_eq!(lasting(signed("20260101", "a").as_bytes()), lasting(signed("20260102", "b").as_bytes()));
+        assert_eq!(lasting(b"Bearer eyJhbGci.eyJpc3Mi.c2ln"), lasting(b"Bearer eyJhbGci.eyJhdWQi.c2lo"));
+        assert_ne!(lasting(b"Bearer sk-1"), lasting(b"Bearer sk-2"));
+    }
 }

@@ -108,10 +108,12 @@ impl Drop for Tally {
         metrics.ended(outcome);
         let first_token = last.and_then(|last| last.first_token_at);
         let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
-        if let Some(ttft) = ttft {
+        // What was cancelled says nothing of how long it would have taken.
+        let counts = call.is_inference() && outcome != Outcome::Cancelled;
+        if let Some(ttft) = ttft.filter(|_| counts) {
             metrics.ttft(lane, ttft);
         }
-        if let Some(last) = last
+        if let Some(last) = last.filter(|_| counts)
             && let (Some(first), Some(sent)) = (last.first_token_at, last.sent_at)
         {
             call.target().metrics().upstream_ttft(first.saturating_duration_since(sent));
@@ -121,7 +123,7 @@ impl Drop for Tally {
                 call.target().metrics().tpot(decode / (tokens - 1) as f64);
             }
         }
-        if outcome == Outcome::Completed {
+        if counts && outcome == Outcome::Completed {
             let duration = now.saturating_duration_since(call.queued_at());
             let objective = call.target().config().ttft;
             metrics.completed(

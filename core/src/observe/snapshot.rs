@@ -47,12 +47,12 @@ pub struct TargetSnapshot {
     pub retry_budget: f64,
     /// Attempts sent.
     pub attempts: u64,
-    pub retries: BTreeMap<String, u64>,
-    pub failed_attempts: BTreeMap<String, u64>,
-    pub gave_up: BTreeMap<String, u64>,
-    pub cool_downs: BTreeMap<String, u64>,
+    pub retries: BTreeMap<&'static str, u64>,
+    pub failed_attempts: BTreeMap<&'static str, u64>,
+    pub gave_up: BTreeMap<&'static str, u64>,
+    pub cool_downs: BTreeMap<&'static str, u64>,
     /// What observe mode would have done.
-    pub would: BTreeMap<String, u64>,
+    pub would: BTreeMap<&'static str, u64>,
     pub upstream_ttft: Quantiles,
     pub tpot: Quantiles,
     pub tenants: BTreeMap<String, TenantSnapshot>,
@@ -92,7 +92,7 @@ impl TargetSnapshot {
     pub(crate) fn of(target: &Target, now: std::time::Instant) -> Self {
         let view = target.admission().view();
         let metrics = target.metrics();
-        let by = |family, label| metrics.by_label(family, label).into_iter().collect();
+        let by = |family| metrics.by_label(family).into_iter().collect();
         Self {
             limit: view.limit,
             in_flight: view.in_flight,
@@ -103,11 +103,11 @@ impl TargetSnapshot {
             gap_fraction: view.gap.as_secs_f64() / view.up.as_secs_f64().max(f64::MIN_POSITIVE),
             retry_budget: target.retries().lock().balance(now),
             attempts: metrics.attempts_seen(),
-            retries: by(Family::Retries, "cause"),
-            failed_attempts: by(Family::Failures, "class"),
-            gave_up: by(Family::GaveUp, "why"),
-            cool_downs: by(Family::CoolDowns, "kind"),
-            would: by(Family::Would, "decision"),
+            retries: by(Family::Retries),
+            failed_attempts: by(Family::Failures),
+            gave_up: by(Family::GaveUp),
+            cool_downs: by(Family::CoolDowns),
+            would: by(Family::Would),
             upstream_ttft: metrics.upstream_ttft_seen(),
             tpot: metrics.tpot_seen(),
             tenants: tenants(metrics.all_tenants().map(|(name, tenant)| (name, tenant.seen())), &view),

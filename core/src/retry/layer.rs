@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderValue, Request, Response};
@@ -15,7 +14,6 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind};
-use crate::target::Target;
 use crate::wire::classify::Verdict;
 
 /// Says to SDKs above that we have tried already.
@@ -80,7 +78,9 @@ async fn drive<S>(
 where
     S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
 {
-    call.target().retries().lock().earn(clock::now());
+    if call.is_inference() {
+        call.target().retries().lock().earn(clock::now());
+    }
     let (parts, mut body) = request.into_parts();
     let mut attempts = 0;
     let mut charge: Option<Charge> = None;
@@ -92,17 +92,17 @@ where
             charge.spent();
         }
         let hold = call.take_hold();
-        if hold != Hold::Outage {
+        let Some(mut failure) = failure_of(&call, &result) else { return result };
+        if !(hold == Hold::Outage && failure.never_executed) {
             attempts += 1;
         }
-        let Some(mut failure) = failure_of(&call, &result) else { return result };
         (failure.hold, failure.attempts) = (hold, attempts);
         let Some(again) = spare else { return hand_up(&call, result, Why::Unsafe) };
         let next = decide(
             &call.target().config().retry,
             failure,
             || {
-                charge = Charge::withdraw(call.target());
+                charge = Charge::withdraw(&call);
                 charge.is_some()
             },
             fastrand::f64(),
@@ -173,14 +173,15 @@ fn hand_up(
 
 /// A scheduled retry's charge; given back where the retry is not made.
 struct Charge {
-    target: Arc<Target>,
+    call: Call,
+    sent: usize,
     credit: Option<Credit>,
 }
 
 impl Charge {
-    fn withdraw(target: &Arc<Target>) -> Option<Self> {
-        let credit = target.retries().lock().withdraw(clock::now())?;
-        Some(Self { target: target.clone(), credit: Some(credit) })
+    fn withdraw(call: &Call) -> Option<Self> {
+        let credit = call.target().retries().lock().withdraw(clock::now())?;
+        Some(Self { call: call.clone(), sent: call.sent(), credit: Some(credit) })
     }
 
     fn spent(mut self) {
@@ -190,8 +191,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(credit) = self.credit.take() {
-            self.target.retries().lock().give_back(credit);
+        if let Some(credit) = self.credit.take().filter(|_| self.call.sent() == self.sent) {
+            self.call.target().retries().lock().give_back(credit);
         }
     }
 }

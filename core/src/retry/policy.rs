@@ -75,15 +75,16 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.delay.is_some_and(|delay| delay >= failure.left) || failure.left.is_zero() {
         return Next::GiveUp(Why::Deadline);
     }
-    // A target that is down fails whatever it is sent: the gate decides when to try, so the tries are the gate's and not the call's.
-    if failure.hold == Hold::Outage {
+    // A target that is down turns away whatever it is sent: the gate decides when to try, so the tries are the gate's and not the call's.
+    // What may have run is the call's, and is not run without end.
+    if failure.hold == Hold::Outage && failure.never_executed {
         return Next::Requeue;
     }
     if failure.attempts >= config.attempts {
         return Next::GiveUp(Why::Attempts);
     }
     // The cool-down paces everybody's return, and so needs no budget to stop a storm.
-    if failure.hold == Hold::CoolDown {
+    if failure.hold != Hold::No {
         return Next::Requeue;
     }
     let bound = backoff::bound(config.base, config.max, failure.attempts);
@@ -144,7 +145,10 @@ mod tests {
         let broke = |failure| decide(&RetryConfig::default(), failure, || false, 0.5);
         assert_eq!(broke(failure()), Next::GiveUp(Why::Budget));
         assert_eq!(broke(Failure { hold: Hold::CoolDown, ..failure() }), Next::Requeue);
-        assert_eq!(broke(Failure { hold: Hold::Outage, attempts: 99, ..failure() }), Next::Requeue);
+        assert_eq!(broke(Failure { hold: Hold::Outage, ..failure() }), Next::Requeue);
+        let down = Failure { hold: Hold::Outage, attempts: 99, ..failure() };
+        assert_eq!(broke(Failure { never_executed: true, ..down }), Next::Requeue);
+        assert_eq!(broke(down), Next::GiveUp(Why::Attempts), "what may have run is not run without end");
         assert_eq!(
             broke(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }),
             Next::GiveUp(Why::Attempts)

@@ -111,14 +111,14 @@ impl<W> Scheduler<W> {
         }
         let cooling = self.cooldown.until().filter(|until| *until > now);
         if let Some(until) = cooling.filter(|until| *until > ticket.deadline) {
-            return refuse(Reason::CoolDown, Some(until.saturating_duration_since(now)));
+            return refuse(self.closed_reason(), Some(until.saturating_duration_since(now)));
         }
         if ticket.charged.is_some() {
             return Ok(None);
         }
         if self.on_full == OnFull::Refuse {
             return match cooling {
-                Some(until) => refuse(Reason::CoolDown, Some(until.saturating_duration_since(now))),
+                Some(until) => refuse(self.closed_reason(), Some(until.saturating_duration_since(now))),
                 None => refuse(Reason::NoSlot, Some(self.pace.expected(1))),
             };
         }
@@ -138,6 +138,7 @@ impl<W> Scheduler<W> {
             tenant.lines[lane as usize].calls.insert((queued_at, id));
         }
         self.place(tenant, lane);
+        self.watch(now);
         id
     }
 
@@ -201,7 +202,7 @@ impl<W> Scheduler<W> {
             }
             // It could only wait to be told no: tell it now, while it can still go elsewhere.
             if self.cooldown.until().is_some_and(|until| until > deadline) {
-                return Some((id, Reason::CoolDown));
+                return Some((id, self.closed_reason()));
             }
         }
         match self.waiters.first_budget() {
@@ -223,7 +224,7 @@ impl<W> Scheduler<W> {
             tenant.in_flight -= 1;
         }
         self.place_all(grant.tenant);
-        self.gap.watch(now, self.in_flight < self.limit && !self.lanes.is_empty());
+        self.watch(now);
     }
 
     /// Takes a call out of the queue (its caller has gone away). `false`: it had left already.
@@ -364,6 +365,17 @@ impl<W> Scheduler<W> {
             .filter(|_| may_go)
             .map(|(age, id)| (*age, self.waiters.get(*id).and_then(|w| w.charged)));
         self.lanes.place(lane, id, line, head);
+    }
+
+    /// Begins to count a gap, where a call waits that could go.
+    fn watch(&mut self, now: Instant) {
+        let could_go = self.in_flight < self.limit && !self.lanes.is_empty() && self.is_open();
+        self.gap.watch(now, could_go);
+    }
+
+    /// Why nothing goes: the provider's word, or its silence.
+    fn closed_reason(&self) -> Reason {
+        if self.cooldown.is_down() { Reason::Outage } else { Reason::CoolDown }
     }
 
     fn position(&self, id: WaiterId) -> usize {

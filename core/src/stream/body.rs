@@ -103,8 +103,7 @@ impl Watched {
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if !self.waiting {
             self.waiting = true;
-            let idle =
-                self.call.idle_limit().filter(|_| self.call.is_enforced()).map(|limit| clock::now() + limit);
+            let idle = self.call.idle_limit().map(|limit| clock::now() + limit);
             let first = self.first_token_by.filter(|_| !self.has_token);
             let Some(at) = [idle, first].into_iter().flatten().min() else {
                 self.timer = None;

@@ -6,17 +6,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ACCEPT_ENCODING;
-use http::{HeaderValue, Request, Response};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
 use super::body::Watched;
 use super::replay::Replay;
-use crate::body::ResponseBody;
+use crate::body::{RequestBody, ResponseBody, Taken};
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Observer, classify};
+use crate::wire::{Dialect, Observer, classify};
 
 /// The most of an error's body that is read to classify it. The rest passes unread.
 const MOST_OF_AN_ERROR: usize = 64 * 1024;
@@ -46,9 +46,12 @@ pub struct StreamService<S> {
     inner: S,
 }
 
-impl<S, B> Service<Request<B>> for StreamService<S>
+impl<S> Service<Request<RequestBody>> for StreamService<S>
 where
-    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
+        + Clone
+        + Send
+        + 'static,
     S::Future: Send + 'static,
 {
     type Response = Response<ResponseBody>;
@@ -59,29 +62,41 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
         let call = request.extensions().get::<Call>().cloned();
-        if call.as_ref().is_some_and(|call| call.facts().stream && call.is_enforced()) {
-            // A compressed stream could not be watched, and compression would hold tokens back.
+        if call.as_ref().is_some_and(is_watched) && !is_signed(request.headers()) {
+            // What is compressed could not be watched, and compression would hold tokens back.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
+        let upload = request.body().taken();
         let response = self.inner.call(request);
         match call {
-            Some(call) => Box::pin(watch(call, response)),
+            Some(call) => Box::pin(watch(call, upload, response)),
             None => Box::pin(response),
         }
     }
 }
 
+/// Whether what comes back is read on its way.
+fn is_watched(call: &Call) -> bool {
+    call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
+}
+
+/// Whether the headers are under a signature, and so not ours to change.
+fn is_signed(headers: &HeaderMap) -> bool {
+    headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"))
+}
+
 async fn watch(
     call: Call,
+    upload: Option<Taken>,
     response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
     call.attempt(|attempt| attempt.sent_at = Some(sent_at));
     call.target().metrics().attempted();
-    let limit = call.head_limit().filter(|_| call.is_enforced());
-    let head = within(limit, response).await.map_err(|error| error.at(call.target().name()))?;
+    let limit = call.head_limit();
+    let head = within(limit, upload, response).await.map_err(|error| error.at(call.target().name()))?;
     let status = head.status();
     call.attempt(|attempt| attempt.status = Some(status.as_u16()));
     if status.is_client_error() || status.is_server_error() {
@@ -112,7 +127,7 @@ async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<Re
     let mut replay = Replay::new(body);
     let limit = call.idle_limit();
     while replay.len() < MOST_OF_AN_ERROR {
-        match within(limit, replay.pull()).await {
+        match within(limit, None, replay.pull()).await {
             Ok(true) => {}
             // The status stands even where its explanation breaks off.
             Ok(false) | Err(_) => break,
@@ -123,14 +138,23 @@ async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<Re
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
+/// Bounds a wait for the upstream, which begins once the upload, if there is one, has been taken.
 async fn within<T>(
     limit: Option<Duration>,
+    upload: Option<Taken>,
     what: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let Some(limit) = limit else { return what.await };
-    match tokio::time::timeout(limit, what).await {
-        Ok(result) => result,
-        Err(_) => Err(Error::new(
+    let too_late = async {
+        if let Some(upload) = upload {
+            upload.whole().await;
+        }
+        tokio::time::sleep(limit).await;
+    };
+    tokio::select! {
+        biased;
+        result = what => result,
+        () = too_late => Err(Error::new(
             ErrorKind::FirstTokenTimeout,
             format!(
                 "no answer within {:.1} s of sending (the target's `first_token` limit, or the client's read timeout)",

@@ -64,3 +64,44 @@ async fn through_a_backoff() {
         Err(error) => assert!(error.message().contains("server_error"), "{error}"),
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_stream_has_no_first_token() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(60 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.first_token(5 * SECOND));
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert_eq!(seen.attempts(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patient_client_raises_the_default_deadline() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(1000 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t);
+    let mut request = chat(false);
+    request.extensions_mut().insert(tidegate::Timeouts { read: Some(1800 * SECOND), pool: None });
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_is_not_late_while_it_is_taken() {
+    use http_body_util::BodyExt as _;
+    let (transport, _) = upstream(|_, request, exchange| async move {
+        request.into_body().collect().await?;
+        Ok(json(exchange, "{}"))
+    });
+    let gate = gate(transport, |t| t);
+    let slow = futures_util::stream::unfold(0, |n| async move {
+        tokio::time::sleep(SECOND).await;
+        (n < 10).then(|| (Ok(http_body::Frame::data(bytes::Bytes::from_static(b"x"))), n + 1))
+    });
+    let body = tidegate::RequestBody::stream(http_body_util::StreamBody::new(slow));
+    let mut request = http::Request::post("http://llm/v1/files").body(body).unwrap();
+    request.extensions_mut().insert(tidegate::Timeouts { read: Some(2 * SECOND), pool: None });
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+}

@@ -85,3 +85,23 @@ async fn without_configuration_each_model_and_key_is_a_target_of_its_own() {
     let shown = format!("{:?} {} {}", gate.snapshot(), gate.prometheus(), gate.calls().jsonl());
     assert!(!shown.contains("sk-"), "no credential is ever shown");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_clients_own_read_timeout_holds_in_observe_mode_too() {
+    let (transport, _) = upstream(|_, _, _| async { std::future::pending().await });
+    let gate = Gate::over(Config { mode: Mode::Observe, ..Config::default() }, transport).unwrap();
+    let mut request = chat(false);
+    request.extensions_mut().insert(tidegate::Timeouts { read: Some(SECOND), pool: None });
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!(error.kind(), tidegate::ErrorKind::FirstTokenTimeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_beside_the_queue_is_no_goodput() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
+    let gate = gate(transport, |t| t.ttft(SECOND));
+    let models = Request::get("http://llm/v1/models").body(Default::default()).unwrap();
+    read(gate.client().call(models).await.unwrap()).await.unwrap();
+    let tenant = &gate.snapshot().targets["llm"].tenants["default"];
+    assert_eq!((tenant.objective_met, tenant.duration.count), (0, 0));
+}

@@ -217,3 +217,38 @@ async fn nonsense_in_retry_after_is_no_trap() {
         "a floor is never shortened: fail now"
     );
 }
+
+/// Six calls to an upstream that worked once, and then fails each in this way after it ran.
+async fn calls_that_ran_and_failed(code: u16) -> (usize, Vec<u16>, std::time::Duration) {
+    let (transport, seen) = upstream(move |n, _, exchange| async move {
+        Ok(if n == 0 { json(exchange, ANSWER) } else { status(code, &[], "{}") })
+    });
+    let gate = gate(transport, |t| t.retry(Retry::new().attempts(2)));
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    let start = Instant::now();
+    let calls = (0..6).map(|_| async { gate.client().call(chat(false)).await.unwrap().status().as_u16() });
+    let codes = join_all(calls).await;
+    (seen.attempts() - 1, codes, start.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_run_is_not_run_without_end_though_the_target_be_down() {
+    let (attempts, codes, took) = calls_that_ran_and_failed(500).await;
+    assert!(attempts <= 12, "{attempts}");
+    assert_eq!(codes, [500; 6], "and the provider's own answer is handed up");
+    assert!(took < 60 * SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_was_sent_is_charged_though_it_be_cancelled() {
+    let (transport, _) = upstream(|n, _, _| async move {
+        if n > 0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(status(500, &[], "{}"))
+    });
+    let gate = gate(transport, |t| t.retry(Retry::new().ratio(0.0).reserve(3)));
+    let client = gate.client();
+    let _ = tokio::time::timeout(5 * SECOND, client.call(chat(false))).await;
+    assert_eq!(gate.snapshot().targets["llm"].retry_budget, 2.0);
+}

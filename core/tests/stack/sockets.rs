@@ -25,7 +25,8 @@ where
             let script = script.clone();
             tokio::spawn(async move {
                 let mut head = Vec::new();
-                while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+                // Whole, where its length is known: a socket closed with something unread is reset, and not ended.
+                while !is_whole(&head) {
                     if socket.read_buf(&mut head).await.unwrap_or(0) == 0 {
                         return;
                     }
@@ -35,6 +36,14 @@ where
         }
     });
     address
+}
+
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length =
+        head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    body.len() >= length.unwrap_or(0)
 }
 
 fn gate(address: SocketAddr, shape: impl FnOnce(Target) -> Target) -> Gate {

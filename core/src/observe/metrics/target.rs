@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::core::Collector;
 use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::Families;
@@ -44,6 +43,14 @@ const CLASSES: &[&str] = &[
 ];
 const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why::Deadline];
 
+/// What holds a target's calls back: the provider's word, or an outage.
+const HOLDS: [&str; 2] = ["retry_after", "outage"];
+
+/// What observe mode may have decided: to let a call wait, or to refuse it.
+fn decisions() -> impl Iterator<Item = &'static str> {
+    std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str))
+}
+
 /// The series of one target, looked up once.
 pub(crate) struct TargetMetrics {
     name: Arc<str>,
@@ -68,7 +75,7 @@ impl TargetMetrics {
         for why in WHYS {
             families.gave_up.with_label_values(&[name, why.as_str()]);
         }
-        for decision in std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str)) {
+        for decision in decisions() {
             families.would.with_label_values(&[name, decision]);
         }
         let other = Arc::new(TenantMetrics::new(&families, name, OTHER));
@@ -81,8 +88,8 @@ impl TargetMetrics {
             upstream_ttft: families.upstream_ttft.with_label_values(&[name]),
             tpot: families.tpot.with_label_values(&[name]),
             attempts: families.attempts.with_label_values(&[name]),
-            cool_down: families.cool_downs.with_label_values(&[name, "retry_after"]),
-            outage: families.cool_downs.with_label_values(&[name, "outage"]),
+            cool_down: families.cool_downs.with_label_values(&[name, HOLDS[0]]),
+            outage: families.cool_downs.with_label_values(&[name, HOLDS[1]]),
             name: config.name.clone(),
             families,
         }
@@ -145,34 +152,18 @@ impl TargetMetrics {
         self.attempts.get()
     }
 
-    /// The sums over one label of a counter of this target.
-    pub(crate) fn by_label(&self, family: Family, label: &str) -> Vec<(String, u64)> {
-        let family = match family {
-            Family::Retries => &self.families.retries,
-            Family::Failures => &self.families.failures,
-            Family::GaveUp => &self.families.gave_up,
-            Family::CoolDowns => &self.families.cool_downs,
-            Family::Would => &self.families.would,
+    /// What a counter of this target has counted, by its other label.
+    pub(crate) fn by_label(&self, family: Family) -> Vec<(&'static str, u64)> {
+        let (counter, labels): (_, Vec<&'static str>) = match family {
+            Family::Retries => (&self.families.retries, CLASSES.to_vec()),
+            Family::Failures => (&self.families.failures, CLASSES.to_vec()),
+            Family::GaveUp => (&self.families.gave_up, WHYS.iter().map(|why| why.as_str()).collect()),
+            Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
+            Family::Would => (&self.families.would, decisions().collect()),
         };
-        let mut found: Vec<_> = family
-            .collect()
-            .iter()
-            .flat_map(|collected| collected.get_metric())
-            .filter_map(|metric| {
-                let value_of = |key: &str| {
-                    metric.get_label().iter().find(|pair| pair.name() == key).map(|pair| pair.value())
-                };
-                (value_of("target") == Some(&*self.name))
-                    .then(|| {
-                        value_of(label)
-                            .map(|value| (value.to_owned(), metric.get_counter().get_value() as u64))
-                    })
-                    .flatten()
-            })
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        found.sort();
-        found
+        let counted =
+            labels.into_iter().map(|label| (label, counter.with_label_values(&[&*self.name, label]).get()));
+        counted.filter(|(_, count)| *count > 0).collect()
     }
 
     pub(super) fn set(&self, view: &View) {

@@ -143,7 +143,7 @@ impl Books {
                 match refusal.reason {
                     Reason::QueueFull => assert!(before >= QUEUE && call.ticket.charged.is_none()),
                     Reason::Deadline => assert!(call.ticket.deadline <= self.now),
-                    Reason::CoolDown => assert!(
+                    Reason::CoolDown | Reason::Outage => assert!(
                         self.cools_past(call.ticket.deadline) || self.floor > self.now || self.closed()
                     ),
                     Reason::NoSlot => assert!(call.ticket.charged.is_none()),
@@ -225,7 +225,7 @@ impl Books {
             match refusal.reason {
                 Reason::Draining => assert!(self.draining),
                 Reason::Deadline => assert!(ticket.deadline <= self.now),
-                Reason::CoolDown => assert!(self.cools_past(ticket.deadline)),
+                Reason::CoolDown | Reason::Outage => assert!(self.cools_past(ticket.deadline)),
                 Reason::WaitBudget => assert!(!self.closed() && self.spent(&call)),
                 other => panic!("{other:?} is no reason to leave the queue"),
             }

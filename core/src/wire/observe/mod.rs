@@ -172,11 +172,6 @@ impl Observer {
         }
     }
 
-    /// Whether nothing is missing that the provider did not say is missing: `end() == End::Complete`.
-    pub fn is_complete(&self) -> bool {
-        self.end() == End::Complete
-    }
-
     /// Whether it watches events: a response that streams.
     pub fn is_stream(&self) -> bool {
         matches!(self.body, Body::Events(_))
