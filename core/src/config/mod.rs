@@ -59,9 +59,9 @@
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
 //! | `wait` | the longest a call waits while the target is open | up to `deadline` | none |
 //! | `on_full` | `"wait"` in the queue (then 504), or `"refuse"` at once (429) | | `"wait"` |
-//! | `deadline` | the longest a whole call takes, waiting, retries and stream included | | 600 s |
-//! | `first_token` | the longest from sending an attempt to its first token | up to `deadline` | none |
-//! | `idle` | the longest silence between chunks | | 120 s |
+//! | `deadline` | the longest a whole call takes, waiting, retries and stream included | | 600 s, or the client's own read timeout if longer |
+//! | `first_token` | the longest from sending an attempt that streams to its first token | up to `deadline` | the client's own read timeout |
+//! | `idle` | the longest silence between chunks | | the client's own read timeout |
 //! | `stall` | how long a reader may leave a chunk unasked-for | | 300 s |
 //! | `ttft` | the objective for the time to first token | up to `deadline` | none |
 //! | `aging` | how much waiting raises a call by one lane | | 30 s |

@@ -66,7 +66,14 @@ impl Gate {
         let mode = Mode::from_env()?.unwrap_or(config.mode);
         let identify = Arc::new(Identify::new(mode, &config, metrics.clone())?);
         let client = Client::new(identify.clone(), transport, log.clone(), active.clone());
-        Ok(Self(Arc::new(Inner { identify, client, tools: Tools::new(&config.tools), metrics, log, active })))
+        Ok(Self(Arc::new(Inner {
+            identify,
+            client,
+            tools: Tools::new(&config.tools, &metrics),
+            metrics,
+            log,
+            active,
+        })))
     }
 
     /// A gate configured by a TOML file.
@@ -127,6 +134,7 @@ impl Gate {
 
     /// Every series, in Prometheus' text format.
     pub fn prometheus(&self) -> String {
+        self.0.tools.gauge();
         let targets = self.0.identify.targets();
         self.0.metrics.text(targets.iter().map(|target| (target.metrics(), target.admission().view())))
     }

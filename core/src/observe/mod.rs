@@ -10,6 +10,6 @@ mod snapshot;
 pub use attempt::{Attempt, Outcome};
 pub use layer::{ObserveLayer, ObserveService};
 pub use log::{CallLog, CallRecord};
-pub(crate) use metrics::{DEFAULT_TENANT, Metrics, TargetMetrics, TenantMetrics};
+pub(crate) use metrics::{DEFAULT_TENANT, Metrics, TargetMetrics, TenantMetrics, ToolMetrics};
 pub use quantiles::Quantiles;
 pub use snapshot::{Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot};

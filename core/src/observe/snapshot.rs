@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Quantiles;
-use super::metrics::{Family, TenantSeen};
+use super::metrics::{Family, TenantSeen, ToolMetrics};
 use crate::schedule::View;
 use crate::target::Target;
 
@@ -86,6 +86,10 @@ pub struct ToolSnapshot {
     pub in_flight: usize,
     pub peak_in_flight: usize,
     pub queue_depth: usize,
+    pub wait: Quantiles,
+    pub refused: BTreeMap<&'static str, u64>,
+    /// What observe mode would have done.
+    pub would: BTreeMap<&'static str, u64>,
 }
 
 impl TargetSnapshot {
@@ -153,13 +157,17 @@ impl From<TenantSeen> for TenantSnapshot {
     }
 }
 
-impl From<View> for ToolSnapshot {
-    fn from(view: View) -> Self {
+impl ToolSnapshot {
+    pub(crate) fn of(view: &View, metrics: &ToolMetrics) -> Self {
+        let (refused, would) = metrics.counted();
         Self {
             limit: view.limit,
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,
+            wait: metrics.wait_seen(),
+            refused: refused.into_iter().collect(),
+            would: would.into_iter().collect(),
         }
     }
 }

@@ -17,8 +17,8 @@ use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
-use crate::observe::ToolSnapshot;
-use crate::schedule::{Settings, Ticket};
+use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
+use crate::schedule::{Settings, Ticket, Verdict};
 
 /// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -31,15 +31,16 @@ pub(crate) struct Tools {
 
 struct Tool {
     admission: Arc<Admission>,
+    metrics: ToolMetrics,
     wait: Option<Duration>,
 }
 
 impl Tools {
-    pub(crate) fn new(config: &BTreeMap<String, ToolConfig>) -> Self {
+    pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
             let hint = "raise the tool's `cap` if it can take more, or its `wait`";
             let admission = Admission::new(name.as_str().into(), &Settings::from(config), hint);
-            (name.clone(), Tool { admission, wait: config.wait })
+            (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
         });
         Self { tools: tools.collect(), holdings: Arc::default() }
     }
@@ -62,19 +63,37 @@ impl Tools {
             charged: None,
         };
         let permit = if mode == Mode::Enforce {
-            match tool.admission.try_acquire(&ticket)? {
-                Some(permit) => permit,
-                None => {
-                    let _waiting = self.wait(name, context.holds.as_ref())?;
-                    tool.admission.acquire(ticket).await?
-                }
-            }
+            let permit = self.admit(name, tool, ticket, context).await;
+            permit.inspect_err(|error| {
+                error.reason().into_iter().for_each(|reason| tool.metrics.refused(reason))
+            })?
         } else {
-            tool.admission.force(&ticket).0
+            let (permit, said) = tool.admission.force(&ticket);
+            match said {
+                Ok(Verdict::Admitted) => {}
+                Ok(Verdict::WouldWait) => tool.metrics.would("wait"),
+                Err(reason) => tool.metrics.would(reason.as_str()),
+            }
+            permit
         };
+        tool.metrics.admitted(permit.waited());
         let chain = Chain::link(context.holds.clone(), tool.admission.name().clone());
         self.holdings.lock().took(tool.admission.name(), chain.id());
         Ok(ToolPermit { chain, holdings: self.holdings.clone(), _permit: permit })
+    }
+
+    async fn admit(
+        &self,
+        name: &str,
+        tool: &Tool,
+        ticket: Ticket,
+        context: &Context,
+    ) -> Result<Permit, Error> {
+        if let Some(permit) = tool.admission.try_acquire(&ticket)? {
+            return Ok(permit);
+        }
+        let _waiting = self.wait(name, context.holds.as_ref())?;
+        tool.admission.acquire(ticket).await
     }
 
     /// Enters a wait in the books, unless it would never end.
@@ -119,7 +138,13 @@ impl Tools {
     }
 
     pub(crate) fn snapshot(&self) -> BTreeMap<String, ToolSnapshot> {
-        self.tools.iter().map(|(name, tool)| (name.clone(), tool.admission.view().into())).collect()
+        let shown = |tool: &Tool| ToolSnapshot::of(&tool.admission.view(), &tool.metrics);
+        self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
+    }
+
+    /// Sets the gauges, before they are read.
+    pub(crate) fn gauge(&self) {
+        self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
     }
 
     pub(crate) fn drain(&self) {

@@ -6,7 +6,7 @@ fn tools(caps: &[(&str, usize)]) -> Tools {
     for (name, cap) in caps {
         config.tools.insert((*name).to_owned(), ToolConfig::capped(*cap));
     }
-    Tools::new(&config.tools)
+    Tools::new(&config.tools, &Metrics::new().expect("series"))
 }
 
 async fn take(tools: &Tools, name: &str, holds: Option<Chain>) -> Result<ToolPermit, Error> {
@@ -73,4 +73,13 @@ async fn an_unknown_tool_is_named_with_its_neighbour() {
     let error = take(&tools(&[("search", 1)]), "serach", None).await.expect_err("unknown");
     assert_eq!(error.kind(), ErrorKind::Unknown);
     assert!(error.message().contains("search"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_counted_by_reason() {
+    let tools = tools(&[("db", 1)]);
+    let db = take(&tools, "db", None).await.expect("free");
+    take(&tools, "db", Some(db.chain())).await.expect_err("itself");
+    let seen = &tools.snapshot()["db"];
+    assert_eq!((seen.refused["deadlock"], seen.wait.count, seen.in_flight), (1, 1, 1));
 }

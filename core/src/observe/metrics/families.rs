@@ -39,6 +39,12 @@ pub(super) struct Families {
     pub(super) waiting: GaugeVec,
     pub(super) cooling: GaugeVec,
     pub(super) gap: CounterVec,
+    pub(super) tool_wait: HistogramVec,
+    pub(super) tool_refused: IntCounterVec,
+    pub(super) tool_would: IntCounterVec,
+    pub(super) tool_in_flight: GaugeVec,
+    pub(super) tool_limit: GaugeVec,
+    pub(super) tool_waiting: GaugeVec,
 }
 
 impl Families {
@@ -145,6 +151,28 @@ impl Families {
             limit: gauge(&registry, "limit", "The limit in force.", &["target"])?,
             waiting: gauge(&registry, "queue_depth", "Calls waiting.", &["target", "tenant"])?,
             cooling: gauge(&registry, "cooling_seconds", "Until the cool-down ends.", &["target"])?,
+            tool_wait: histogram(
+                &registry,
+                "tool_wait_seconds",
+                "From asking for a tool to its slot.",
+                SECONDS,
+                &["tool"],
+            )?,
+            tool_refused: counter(
+                &registry,
+                "tool_refused_total",
+                "Tool slots refused, by reason.",
+                &["tool", "reason"],
+            )?,
+            tool_would: counter(
+                &registry,
+                "tool_observed_total",
+                "What observe mode would have done, by decision.",
+                &["tool", "decision"],
+            )?,
+            tool_in_flight: gauge(&registry, "tool_in_flight", "Tool slots held.", &["tool"])?,
+            tool_limit: gauge(&registry, "tool_limit", "The tool's cap.", &["tool"])?,
+            tool_waiting: gauge(&registry, "tool_queue_depth", "Waiting for a tool.", &["tool"])?,
             gap: {
                 let family = CounterVec::new(
                     opts("gap_seconds_total", "Time in which calls waited while slots were free."),

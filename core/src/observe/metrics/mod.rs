@@ -5,12 +5,14 @@
 mod families;
 mod target;
 mod tenant;
+mod tool;
 
 use std::sync::Arc;
 
 use families::Families;
 pub(crate) use target::{DEFAULT_TENANT, Family, TargetMetrics};
 pub(crate) use tenant::{TenantMetrics, TenantSeen};
+pub(crate) use tool::ToolMetrics;
 
 use crate::config::TargetConfig;
 use crate::error::Error;
@@ -27,6 +29,11 @@ impl Metrics {
     /// The series of one target, from now on.
     pub(crate) fn target(&self, config: &TargetConfig) -> TargetMetrics {
         TargetMetrics::new(self.0.clone(), config)
+    }
+
+    /// The series of one tool, from now on.
+    pub(crate) fn tool(&self, name: &str) -> ToolMetrics {
+        ToolMetrics::new(&self.0, name)
     }
 
     /// The text of all series, after the gauges were set from these views.

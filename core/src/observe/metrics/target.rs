@@ -47,7 +47,7 @@ const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why:
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
 
 /// What observe mode may have decided: to let a call wait, or to refuse it.
-fn decisions() -> impl Iterator<Item = &'static str> {
+pub(super) fn decisions() -> impl Iterator<Item = &'static str> {
     std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str))
 }
 
