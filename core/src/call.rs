@@ -30,6 +30,7 @@ struct Inner {
     timeouts: Timeouts,
     queued_at: Instant,
     deadline: Instant,
+    own_deadline: bool,
     story: Mutex<Story>,
 }
 
@@ -71,6 +72,7 @@ impl Call {
             timeouts,
             queued_at: now,
             deadline: deadline.map_or(longest, |own| own.min(longest)),
+            own_deadline: deadline.is_some(),
             story: Mutex::default(),
         }))
     }
@@ -108,6 +110,11 @@ impl Call {
     /// When all of it must have ended.
     pub fn deadline(&self) -> Instant {
         self.0.deadline
+    }
+
+    /// Whether its caller said until when.
+    pub(crate) fn has_own_deadline(&self) -> bool {
+        self.0.own_deadline
     }
 
     /// Whether it runs a model, and so needs a slot.

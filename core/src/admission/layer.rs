@@ -95,12 +95,15 @@ fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Resp
             response.extensions().get::<Verdict>().filter(|verdict| verdict.retryable).map(|verdict| {
                 // A rate limit turns away unread too, but does not mean that the target is down.
                 let away = verdict.class == Class::Overloaded;
-                (if away { Failure::NoRoom } else { Failure::Other }, verdict.delay)
+                (if away { Failure::Unread { worth_waiting: true } } else { Failure::Other }, verdict.delay)
             })
         }
         // A request that cannot be sent says nothing about the target.
         Err(error) if error.kind() == ErrorKind::Request => None,
-        Err(error) => Some((if error.never_sent() { Failure::Unreached } else { Failure::Other }, None)),
+        Err(error) if error.never_sent() => {
+            Some((Failure::Unread { worth_waiting: call.has_own_deadline() }, None))
+        }
+        Err(_) => Some((Failure::Other, None)),
     };
     let Some((failure, delay)) = failed else {
         permit.succeeded();

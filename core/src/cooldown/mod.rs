@@ -15,7 +15,8 @@
 //! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
 //! - An **outage** is three witnesses of failure one after the other, with no success between. A witness is a call, since one poisoned call is
 //!   no outage; at a target that has worked before, each attempt that was turned away unread is one as well. Then the target is cooled
-//!   by the gate's own, short, growing intervals. A target that has never answered (a mistyped URL) is not held: its callers hear at once.
+//!   by the gate's own, short, growing intervals. A target that has never answered (a mistyped URL) is not held: its callers hear at once,
+//!   unless they set a deadline, and so said how long they would wait.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
 //!   flow and not as a herd.
 //! - Each cool-down begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that the late failures of what
@@ -100,10 +101,12 @@ pub enum Hold {
 /// How an attempt failed, as far as its target's state depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It never reached the upstream.
-    Unreached,
-    /// The upstream turned it away unread, for want of room (503, 529).
-    NoRoom,
+    /// It never ran: no connection was made, or the upstream turned it away unread for want of room (503, 529). `worth_waiting`: also at a
+    /// target that never worked, since the upstream said so, or the caller set a deadline, and so said how long it would wait.
+    Unread {
+        /// See above.
+        worth_waiting: bool,
+    },
     /// It may have run, or was turned away for another reason.
     Other,
 }
@@ -117,7 +120,8 @@ pub struct Cooldown {
     steady: f64,
     successes: Throughput,
     worked: bool,
-    answered: bool,
+    /// Whether it is worth waiting for though it never worked.
+    awaited: bool,
     /// The calls that bore witness, one after the other.
     failing: Vec<u64>,
     down: bool,
@@ -137,7 +141,7 @@ impl Default for Cooldown {
             steady: 0.0,
             successes: Throughput::default(),
             worked: false,
-            answered: false,
+            awaited: false,
             failing: Vec::with_capacity(OUTAGE),
             down: false,
             intervals: 0,
@@ -301,9 +305,8 @@ impl Cooldown {
             }
             self.failing.push(call);
         }
-        // That it has no room says that it is there, and worth waiting for.
-        self.answered |= failure == Failure::NoRoom;
-        self.down |= (self.worked || self.answered) && self.failing.len() >= OUTAGE;
+        self.awaited |= failure == Failure::Unread { worth_waiting: true };
+        self.down |= (self.worked || self.awaited) && self.failing.len() >= OUTAGE;
     }
 
     fn cool(&mut self, now: Instant, until: Instant, present: bool) {

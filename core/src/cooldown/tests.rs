@@ -186,15 +186,19 @@ fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
     let mut new = Cooldown::default();
     let (now, e) = (epoch(), new.epoch());
     for _ in 0..5 {
-        assert_eq!(new.failed(now, 1, Failure::NoRoom, e, None, 0.0), Hold::No, "one call alone is told");
+        assert_eq!(
+            new.failed(now, 1, Failure::Unread { worth_waiting: true }, e, None, 0.0),
+            Hold::No,
+            "one call alone is told"
+        );
     }
-    assert_eq!(new.failed(now, 2, Failure::NoRoom, e, None, 0.0), Hold::No);
-    assert_eq!(new.failed(now, 3, Failure::NoRoom, e, None, 0.0), Hold::Outage);
+    assert_eq!(new.failed(now, 2, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::No);
+    assert_eq!(new.failed(now, 3, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::Outage);
 }
 
 #[test]
 fn what_a_working_target_turns_away_unread_bears_witness_each_time() {
-    for failure in [Failure::NoRoom, Failure::Unreached] {
+    for failure in [Failure::Unread { worth_waiting: true }, Failure::Unread { worth_waiting: false }] {
         let (mut target, now) = healthy(epoch());
         let e = target.epoch();
         let holds: Vec<_> = (0..3).map(|_| target.failed(now, 1, failure, e, None, 0.0)).collect();

@@ -159,15 +159,14 @@ impl From<TenantSeen> for TenantSnapshot {
 
 impl ToolSnapshot {
     pub(crate) fn of(view: &View, metrics: &ToolMetrics) -> Self {
-        let (refused, would) = metrics.counted();
         Self {
             limit: view.limit,
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,
             wait: metrics.wait_seen(),
-            refused: refused.into_iter().collect(),
-            would: would.into_iter().collect(),
+            refused: metrics.refused_seen().collect(),
+            would: metrics.would_seen().collect(),
         }
     }
 }

@@ -252,3 +252,28 @@ async fn a_retry_that_was_sent_is_charged_though_it_be_cancelled() {
     let _ = tokio::time::timeout(5 * SECOND, client.call(chat(false))).await;
     assert_eq!(gate.snapshot().targets["llm"].retry_budget, 2.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_say_how_long_they_wait_are_held_though_the_target_never_worked() {
+    let start = Instant::now();
+    let (transport, seen) = upstream(move |_, _, exchange| async move {
+        if start.elapsed() < 60 * SECOND {
+            return Err(Error::new(ErrorKind::Connect, "refused"));
+        }
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t);
+    let calls = (0..300u32).map(|n| {
+        let client = gate.client();
+        async move {
+            tokio::time::sleep(Duration::from_millis(200) * n).await;
+            let mut request = chat(false);
+            request
+                .extensions_mut()
+                .insert(Context { deadline: Some(Instant::now() + 300 * SECOND), ..Context::default() });
+            read(client.call(request).await?).await
+        }
+    });
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    assert!(seen.attempts() <= 360, "{}", seen.attempts());
+}

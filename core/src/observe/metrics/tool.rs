@@ -50,11 +50,17 @@ impl ToolMetrics {
         Quantiles::of(&[&self.wait])
     }
 
-    /// What was refused, and what would have been, by reason; nothing that is zero.
-    pub(crate) fn counted(&self) -> (Vec<(&'static str, u64)>, Vec<(&'static str, u64)>) {
-        let refused = self.refused.iter().map(|(reason, count)| (reason.as_str(), count.get()));
-        let would = self.would.iter().map(|(decision, count)| (*decision, count.get()));
-        (refused.filter(|(_, n)| *n > 0).collect(), would.filter(|(_, n)| *n > 0).collect())
+    /// What was refused, by reason; nothing that is zero.
+    pub(crate) fn refused_seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.refused
+            .iter()
+            .map(|(reason, count)| (reason.as_str(), count.get()))
+            .filter(|(_, count)| *count > 0)
+    }
+
+    /// What observe mode would have done, by decision; nothing that is zero.
+    pub(crate) fn would_seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.would.iter().map(|(decision, count)| (*decision, count.get())).filter(|(_, count)| *count > 0)
     }
 
     pub(crate) fn set(&self, view: &View) {
