@@ -82,12 +82,13 @@ class Gate:
         Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
         other flavours included. What you configured stays: keys, base URL, headers, timeouts, and, of an
         `http_client` of your own, its event hooks, auth, headers, cookies, parameters and redirects. The
-        original is left as it was. Retries become the gate's: `max_retries` is 0, except in the modes
-        `observe` and `off`, which keep yours. Proxies are those of the environment.
+        original is left as it was. Retries become the gate's: `max_retries` is 0, except in mode `observe`,
+        which keeps yours. Proxies are those of the environment. In mode `off` the copy has your own transport,
+        retries and timeouts, whatever they are: nothing of it goes through the gate.
 
         Raises:
-            TypeError: for any other object, and for what cannot be kept: a transport, proxy, mounts, TLS
-                settings of your own; the message says which.
+            TypeError: for any other object, and, except in mode `off`, for what cannot be kept: a transport, proxy,
+                mounts, TLS settings of your own; the message says which.
 
         """
         return wrap(self._native, client)
@@ -97,12 +98,13 @@ class Gate:
 
         For everything that takes an http client. Refusals and deadlines come as responses (429, 503, 504) whose JSON
         says why; under an SDK that retries by itself (openai, anthropic and their kin) so does every other
-        failure, marked `x-should-retry: false`, since an exception would be retried.
+        failure, marked `x-should-retry: false`, since an exception would be retried. In mode `observe` failures
+        stay exceptions, and the SDK's retries its own; in mode `off` the client is one without the gate.
 
         Args:
             family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
-            **kwargs: what the client itself takes, but `transport`, `mounts`, `proxy`, `verify` and `cert`. `timeout`
-                is 600 s unless given: its `read` bounds silence, its `pool` the wait for a slot.
+            **kwargs: what the client itself takes, but, except in mode `off`, `transport`, `mounts`, `proxy`, `verify`
+                and `cert`. `timeout` is 600 s unless given: its `read` bounds silence, its `pool` the wait for a slot.
 
         Raises:
             ImportError: where neither is installed.

@@ -22,18 +22,20 @@ _LATER = 'keeping it comes with transport="keep" in a later version'
 
 
 def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Make a client of that family over the gate."""
+    """Make a client of that family over the gate; in mode `off`, over the transport it has by itself."""
+    # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
+    kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
+    make = family.module.AsyncClient if asynchronous else family.module.Client
+    if gate.mode == "off":
+        return make(**kwargs)
     for name in _TRANSPORT_ARGUMENTS:
         if name in kwargs:
             raise TypeError(
                 f"{name}= belongs to a transport of your own, and this client's is the gate; {_LATER}. Proxies and CA "
                 "bundles come from the environment (HTTPS_PROXY, SSL_CERT_FILE)"
             )
-    # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
-    kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
-    if asynchronous:
-        return family.module.AsyncClient(transport=family.async_transport(gate, wrapped=False), **kwargs)
-    return family.module.Client(transport=family.transport(gate, wrapped=False), **kwargs)
+    transport = family.async_transport if asynchronous else family.transport
+    return make(transport=transport(gate, wrapped=False), **kwargs)
 
 
 def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) -> Any:
