@@ -152,6 +152,19 @@ class Gate:
         """Return every series in Prometheus' text format."""
         return self._native.prometheus()
 
+    def calls(self) -> list[dict[str, Any]]:
+        """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
+
+        Of a call: `id`, `target`, `tenant`, `lane`, `model` (None where the request named none), `outcome`
+        (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`, `broken`), `queued_at` (seconds since
+        the Unix epoch), `duration` (seconds, end to end) and `attempts`. Of an attempt: `status` (the upstream's) and,
+        in seconds since the call's `queued_at`, `queued_at`, `admitted_at`, `sent_at`, `first_token_at` and
+        `released_at`; each is None where it did not come to that. What runs no model (files, lists
+        of models) is not in it, and no prompt, header or URL is kept.
+        """
+        calls: list[dict[str, Any]] = json.loads(self._native.calls())
+        return calls
+
     def drain(self, patience: float = 30.0) -> int:
         """Take no new calls and wait for those under way; return how many are left.
 
