@@ -128,6 +128,13 @@ def test_what_cannot_be_kept_is_named(name: str, gate: tidegate.Gate, monkeypatc
             gate.wrap(sdk)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))
+    with pytest.raises(TypeError, match="trust_env"):
+        gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False)))
+    monkeypatch.delenv("HTTPS_PROXY")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False)))
 
 
 def test_closed_clients_and_other_objects(gate: tidegate.Gate) -> None:

@@ -88,7 +88,8 @@ class Gate:
 
         Raises:
             TypeError: for any other object, and, except in mode `off`, for what cannot be kept: a transport, proxy,
-                mounts, TLS settings of your own; the message says which.
+                mounts, TLS settings of your own, or `trust_env=False` where the environment has proxies; the message
+                says which.
 
         """
         return wrap(self._native, client)
@@ -108,7 +109,8 @@ class Gate:
 
         Raises:
             ImportError: where neither is installed.
-            TypeError: for arguments that belong to a transport of its own.
+            TypeError: for arguments that belong to a transport of its own, and `trust_env=False` where the environment
+                has proxies.
 
         """
         return gated(self._native, named_or_preferred(family), kwargs, asynchronous=False)
@@ -159,8 +161,8 @@ class Gate:
         (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`, `broken`), `queued_at` (seconds since
         the Unix epoch), `duration` (seconds, end to end) and `attempts`. Of an attempt: `status` (the upstream's) and,
         in seconds since the call's `queued_at`, `queued_at`, `admitted_at`, `sent_at`, `first_token_at` and
-        `released_at`; each is None where it did not come to that. What runs no model (files, lists
-        of models) is not in it, and no prompt, header or URL is kept.
+        `released_at`; each is None where it did not come to that. What runs no model (files, lists of models) is not
+        in it, and no prompt, header or URL is kept.
         """
         calls: list[dict[str, Any]] = json.loads(self._native.calls())
         return calls

@@ -20,6 +20,8 @@ _TIMEOUT = 600.0
 
 _LATER = 'keeping it comes with transport="keep" in a later version'
 
+_IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which the gate uses"
+
 
 def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
     """Make a client of that family over the gate; in mode `off`, over the transport it has by itself."""
@@ -35,7 +37,10 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
                 "bundles come from the environment (HTTPS_PROXY, SSL_CERT_FILE)"
             )
     transport = family.async_transport if asynchronous else family.transport
-    return make(transport=transport(gate, wrapped=False), **kwargs)
+    client = make(transport=transport(gate, wrapped=False), **kwargs)
+    if family.ignores_proxies(client):
+        raise TypeError(f"this client has {_IGNORES_PROXIES}, which cannot be kept under the gate yet: {_LATER}")
+    return client
 
 
 def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) -> Any:
@@ -61,6 +66,8 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) ->
 def _what_cannot_be_kept(family: Family, client: Any, *, secure: bool) -> str | None:  # noqa: PLR0911 - one a reason
     """Name what the user set up in the transport, if anything."""
     transport = client._transport  # noqa: SLF001
+    if family.ignores_proxies(client):
+        return _IGNORES_PROXIES
     if isinstance(transport, (GateTransport, AsyncGateTransport)):
         return None
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):
