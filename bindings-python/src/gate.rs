@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use serde::Serialize;
 use tidegate::config::Mode;
 use tidegate::{Client, Config, Error};
 
@@ -45,6 +46,7 @@ impl Gate {
         current.get().map(f).ok_or_else(|| raised(py, &forked()))
     }
 
+    /// The gate itself, for whatever takes time: nothing may wait, nor Python code run, under the lock.
     fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
         self.with(py, |open| open.gate.clone())
     }
@@ -56,8 +58,8 @@ impl Gate {
         parts: &Parts<'_, '_>,
     ) -> PyResult<impl Future<Output = Result<Answer, Error>> + Send + use<>> {
         let request = parts.build()?.map_err(|e| raised(py, &e))?;
-        let client = self.with(py, |open| open.client.clone())?;
-        let manner = parts.manner(&request);
+        let (client, mode) = self.with(py, |open| (open.client.clone(), open.gate.mode()))?;
+        let manner = parts.manner(&request, mode);
         Ok(exchange(client, request, manner))
     }
 }
@@ -98,17 +100,24 @@ impl Gate {
 
     /// The state of everything, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
-        let snapshot = self.with(py, |open| open.gate.snapshot())?;
-        serde_json::to_string(&snapshot).map_err(|e| PyValueError::new_err(e.to_string()))
+        let gate = self.gate(py)?;
+        py.detach(|| json(&gate.snapshot()))
     }
 
     /// Every series, in Prometheus' text format.
     fn prometheus(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |open| open.gate.prometheus())
+        let gate = self.gate(py)?;
+        Ok(py.detach(|| gate.prometheus()))
     }
 
-    /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by. With `raises`, only refusals
-    /// are replies; else, under an SDK that retries, every failure is.
+    /// The last calls that ended, oldest first, as JSON.
+    fn calls(&self, py: Python<'_>) -> PyResult<String> {
+        let gate = self.gate(py)?;
+        py.detach(|| json(&gate.calls().records()))
+    }
+
+    /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by. With `wrapped`, the
+    /// SDK above was told not to retry.
     #[allow(clippy::too_many_arguments)]
     fn send(
         &self,
@@ -120,10 +129,10 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
-        raises: bool,
+        wrapped: bool,
     ) -> PyResult<(Py<PyAny>, u64)> {
         let call =
-            self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, raises })?;
+            self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, wrapped })?;
         Port::submit(port, call)
     }
 
@@ -139,9 +148,9 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
-        raises: bool,
+        wrapped: bool,
     ) -> PyResult<Py<PyAny>> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, raises })?;
+        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped })?;
         Box::new(block_on(py, call)?).into_python(py)
     }
 
@@ -157,9 +166,9 @@ impl Gate {
         read: Option<f64>,
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
-        raises: bool,
+        wrapped: bool,
     ) -> PyResult<Call> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, raises })?;
+        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped })?;
         Call::start(call)
     }
 
@@ -196,6 +205,10 @@ impl Gate {
         let (gate, patience) = (self.gate(py)?, patience_of(patience)?);
         block_on(py, async move { gate.drain(patience).await })
     }
+}
+
+fn json(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
 fn patience_of(seconds: f64) -> PyResult<Duration> {

@@ -7,6 +7,7 @@ use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING}
 use http::{HeaderMap, Method, Request, Uri};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
+use tidegate::config::Mode;
 use tidegate::{Error, ErrorKind, RequestBody, Timeouts};
 
 use crate::context::{Context, resolve};
@@ -30,13 +31,18 @@ pub(crate) struct Parts<'a, 'py> {
     pub(crate) read: Option<f64>,
     pub(crate) pool: Option<f64>,
     pub(crate) context: Option<&'a Bound<'py, Context>>,
-    pub(crate) raises: bool,
+    /// Its SDK was wrapped, and so told not to retry.
+    pub(crate) wrapped: bool,
 }
 
 impl Parts<'_, '_> {
-    /// Which failures come back as responses.
-    pub(crate) fn manner(&self, request: &Request<RequestBody>) -> Manner {
-        if !self.raises && from_sdk(request.headers()) { Manner::AnswerAll } else { Manner::AnswerRefusals }
+    /// Which failures come back as responses. A gate that only looks leaves an SDK its retries.
+    pub(crate) fn manner(&self, request: &Request<RequestBody>, mode: Mode) -> Manner {
+        if mode == Mode::Enforce && !self.wrapped && from_sdk(request.headers()) {
+            Manner::AnswerAll
+        } else {
+            Manner::AnswerRefusals
+        }
     }
 
     /// The request; or why it cannot be sent as it is.

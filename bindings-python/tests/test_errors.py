@@ -24,6 +24,7 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+OPENAI_3 = int(openai.__version__.split(".")[0]) >= 3
 ONCE = {"retry": {"attempts": 1}}
 
 
@@ -148,6 +149,17 @@ async def test_under_an_unwrapped_sdk_failures_are_answers(name: str) -> None:
     assert response.headers["x-should-retry"] == "false"
     with pytest.raises(module(name).ConnectError):
         await http.post(closed_port(), content=b"{}")
+
+
+@pytest.mark.parametrize(("mode", "requests"), [("enforce", 1), ("observe", 2)])
+async def test_a_gate_that_looks_leaves_the_sdk_its_retries(mode: Any, requests: int, upstream: Upstream) -> None:
+    upstream.handler = hang_up
+    gate = tidegate.Gate(mode=mode, defaults=ONCE)
+    http = gate.httpx_async_client(family=NAMES[-1] if OPENAI_3 else "httpx")
+    sdk = openai.AsyncOpenAI(base_url=upstream.url, api_key="k", http_client=http, max_retries=1)
+    with pytest.raises(openai.InternalServerError if mode == "enforce" else openai.APIConnectionError):
+        await ask(sdk)
+    assert len(upstream.exchanges) == requests
 
 
 def test_errors_travel_between_processes() -> None:

@@ -74,6 +74,28 @@ def test_a_transport_of_ones_own_is_refused(name: str, gate: tidegate.Gate) -> N
             gate.httpx_client(family=name, **{argument: None})
 
 
+def test_proxies_that_a_client_ignores(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate.httpx_client(family=name, trust_env=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(TypeError, match="trust_env"):
+        gate.httpx_async_client(family=name, trust_env=False)
+
+
+async def test_a_gate_that_is_off_stands_aside(name: str, upstream: Upstream) -> None:
+    gate, httpx = tidegate.Gate(mode="off"), module(name)
+    with gate.httpx_client(family=name, verify=False) as http:
+        assert type(http._transport) is httpx.HTTPTransport
+        assert http.timeout.read == 600.0
+        assert http.get(upstream.url).status_code == 200
+    async with gate.httpx_async_client(family=name) as http:
+        assert type(http._transport) is httpx.AsyncHTTPTransport
+        assert (await http.get(upstream.url)).status_code == 200
+    mock = httpx.MockTransport(lambda _: httpx.Response(204))
+    with gate.httpx_client(family=name, transport=mock) as http:
+        assert http.get(upstream.url).status_code == 204
+    assert (len(upstream.exchanges), gate.snapshot()["targets"]) == (2, {})
+
+
 async def test_passing_on_what_a_client_takes(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer({})
     http: Any = gate.httpx_async_client(family=name, base_url=upstream.url, headers={"x-a": "1"})

@@ -49,6 +49,72 @@ async def test_multipart_says_its_length(name: str, upstream: Upstream, gate: ti
     assert b"x" * 200_000 in upstream.exchanges[0].body
 
 
+class Busy:
+    """Answer 429 once, then a transcription."""
+
+    def __init__(self) -> None:
+        self.status = 429
+
+    async def __call__(self, exchange: Exchange) -> None:
+        status, self.status = self.status, 200
+        await answer({"text": "hi"}, status=status)(exchange)
+
+
+def speech(upstream: Upstream) -> tidegate.Gate:
+    """Return a gate with a cap for transcriptions alone, whose upstream is busy at first."""
+    upstream.handler = Busy()
+    retry = {"attempts": 2, "base": "1ms", "max": "1ms"}
+    return tidegate.Gate(targets={"speech": {"models": ["whisper*"], "cap": 1, "retry": retry}})
+
+
+def assert_repeated(upstream: Upstream, gate: tidegate.Gate) -> None:
+    first, second = upstream.exchanges
+    assert AUDIO in first.body
+    assert first.body == second.body
+    targets = gate.snapshot()["targets"]
+    assert {name: target["attempts"] for name, target in targets.items()} == {"speech": 2}
+
+
+AUDIO = b"\0\r\n" * 50_000
+
+
+async def test_a_form_is_a_call_of_its_model(upstream: Upstream) -> None:
+    gate = speech(upstream)
+    sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    file = ("a.wav", io.BytesIO(AUDIO))
+    assert (await sdk.audio.transcriptions.create(model="whisper-1", file=file)).text == "hi"
+    assert_repeated(upstream, gate)
+
+
+def test_a_form_is_a_call_of_its_model_sync(upstream: Upstream) -> None:
+    gate = speech(upstream)
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    file = ("a.wav", io.BytesIO(AUDIO))
+    assert sdk.audio.transcriptions.create(model="whisper-1", file=file).text == "hi"
+    assert_repeated(upstream, gate)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("extra", "requests"), [(0, 2), (1, 1)])
+async def test_what_is_large_is_sent_once(name: str, extra: int, requests: int, upstream: Upstream) -> None:
+    http = speech(upstream).httpx_async_client(family=name)
+    sent = 0
+
+    async def chunks() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(32):
+            sent += 1
+            yield b"x" * 1024 * 1024
+        yield b"x" * extra
+
+    headers = {"content-length": str(32 * 1024 * 1024 + extra)}
+    url = f"{upstream.url}/v1/audio/transcriptions"
+    response = await http.post(url, content=chunks(), headers=headers)
+    assert response.status_code == (200 if requests == 2 else 429)
+    assert (sent, len(upstream.exchanges)) == (32, requests)
+    assert all(len(exchange.body) == 32 * 1024 * 1024 + extra for exchange in upstream.exchanges)
+
+
 def test_files_of_openai(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(
         {

@@ -42,6 +42,29 @@ def test_only_a_gate_that_acts_takes_the_retries(mode: Any) -> None:
     assert wrapped.max_retries == 5
 
 
+@pytest.mark.parametrize("name", families_of_openai())
+def test_a_gate_that_is_off_stands_aside(name: str, upstream: Upstream, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TIDEGATE", "off")
+    gate = tidegate.Gate(mode="enforce")
+    httpx = module(name)
+    asked: list[str] = []
+
+    def respond(request: Any) -> Any:
+        asked.append(request.url.path)
+        return httpx.Response(200, json=CHAT)
+
+    http = httpx.Client(transport=httpx.MockTransport(respond))
+    original = openai.OpenAI(base_url=upstream.url, api_key="k", http_client=http, max_retries=5, timeout=7)
+    wrapped = gate.wrap(original)
+    assert wrapped is not original
+    assert (wrapped.max_retries, wrapped.timeout, wrapped._client is http) == (5, 7, True)
+    assert ask(wrapped).id == "chatcmpl-1"
+    assert (asked, upstream.exchanges, gate.snapshot()["targets"]) == (["/chat/completions"], [], {})
+    gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client(verify=False)))
+    with pytest.raises(TypeError, match="httpx_client"):
+        gate.wrap(object())
+
+
 def test_subclients_go_through_the_gate(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     wrapped = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
@@ -105,6 +128,13 @@ def test_what_cannot_be_kept_is_named(name: str, gate: tidegate.Gate, monkeypatc
             gate.wrap(sdk)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))
+    with pytest.raises(TypeError, match="trust_env"):
+        gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False)))
+    monkeypatch.delenv("HTTPS_PROXY")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False)))
 
 
 def test_closed_clients_and_other_objects(gate: tidegate.Gate) -> None:

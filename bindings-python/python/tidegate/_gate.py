@@ -82,12 +82,14 @@ class Gate:
         Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
         other flavours included. What you configured stays: keys, base URL, headers, timeouts, and, of an
         `http_client` of your own, its event hooks, auth, headers, cookies, parameters and redirects. The
-        original is left as it was. Retries become the gate's: `max_retries` is 0, except in the modes
-        `observe` and `off`, which keep yours. Proxies are those of the environment.
+        original is left as it was. Retries become the gate's: `max_retries` is 0, except in mode `observe`,
+        which keeps yours. Proxies are those of the environment. In mode `off` the copy has your own transport,
+        retries and timeouts, whatever they are: nothing of it goes through the gate.
 
         Raises:
-            TypeError: for any other object, and for what cannot be kept: a transport, proxy, mounts, TLS
-                settings of your own; the message says which.
+            TypeError: for any other object, and, except in mode `off`, for what cannot be kept: a transport, proxy,
+                mounts, TLS settings of your own, or `trust_env=False` where the environment has proxies; the message
+                says which.
 
         """
         return wrap(self._native, client)
@@ -97,16 +99,18 @@ class Gate:
 
         For everything that takes an http client. Refusals and deadlines come as responses (429, 503, 504) whose JSON
         says why; under an SDK that retries by itself (openai, anthropic and their kin) so does every other
-        failure, marked `x-should-retry: false`, since an exception would be retried.
+        failure, marked `x-should-retry: false`, since an exception would be retried. In mode `observe` failures
+        stay exceptions, and the SDK's retries its own; in mode `off` the client is one without the gate.
 
         Args:
             family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
-            **kwargs: what the client itself takes, but `transport`, `mounts`, `proxy`, `verify` and `cert`. `timeout`
-                is 600 s unless given: its `read` bounds silence, its `pool` the wait for a slot.
+            **kwargs: what the client itself takes, but, except in mode `off`, `transport`, `mounts`, `proxy`, `verify`
+                and `cert`. `timeout` is 600 s unless given: its `read` bounds silence, its `pool` the wait for a slot.
 
         Raises:
             ImportError: where neither is installed.
-            TypeError: for arguments that belong to a transport of its own.
+            TypeError: for arguments that belong to a transport of its own, and `trust_env=False` where the environment
+                has proxies.
 
         """
         return gated(self._native, named_or_preferred(family), kwargs, asynchronous=False)
@@ -149,6 +153,19 @@ class Gate:
     def prometheus(self) -> str:
         """Return every series in Prometheus' text format."""
         return self._native.prometheus()
+
+    def calls(self) -> list[dict[str, Any]]:
+        """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
+
+        Of a call: `id`, `target`, `tenant`, `lane`, `model` (None where the request named none), `outcome`
+        (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`, `broken`), `queued_at` (seconds since
+        the Unix epoch), `duration` (seconds, end to end) and `attempts`. Of an attempt: `status` (the upstream's) and,
+        in seconds since the call's `queued_at`, `queued_at`, `admitted_at`, `sent_at`, `first_token_at` and
+        `released_at`; each is None where it did not come to that. What runs no model (files, lists of models) is not
+        in it, and no prompt, header or URL is kept.
+        """
+        calls: list[dict[str, Any]] = json.loads(self._native.calls())
+        return calls
 
     def drain(self, patience: float = 30.0) -> int:
         """Take no new calls and wait for those under way; return how many are left.

@@ -81,6 +81,7 @@ class Gate:
     def mode(self) -> str: ...
     def snapshot(self) -> str: ...
     def prometheus(self) -> str: ...
+    def calls(self) -> str: ...
     def send(
         self,
         port: Port,
@@ -91,7 +92,7 @@ class Gate:
         read: float | None,
         pool: float | None,
         context: Context | None,
-        raises: bool,
+        wrapped: bool,
     ) -> tuple[Future[Reply | Error], int]: ...
     def send_blocking(
         self,
@@ -102,7 +103,7 @@ class Gate:
         read: float | None,
         pool: float | None,
         context: Context | None,
-        raises: bool,
+        wrapped: bool,
     ) -> Reply | Error: ...
     def start(
         self,
@@ -113,7 +114,7 @@ class Gate:
         read: float | None,
         pool: float | None,
         context: Context | None,
-        raises: bool,
+        wrapped: bool,
     ) -> Call: ...
     def acquire(self, port: Port, tool: str, context: Context | None) -> tuple[Future[Permit | Error], int]: ...
     def acquire_blocking(self, tool: str, context: Context | None) -> Permit | Error: ...

@@ -18,7 +18,7 @@ _SAY = (
 
 
 def wrap(gate: _native.Gate, client: Client) -> Client:
-    """Return a copy of the SDK's client whose http client has our transport.
+    """Return a copy of the SDK's client whose http client has our transport; or, in mode `off`, its own.
 
     `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
     """
@@ -27,6 +27,9 @@ def wrap(gate: _native.Gate, client: Client) -> Client:
     family = family_of(http)
     if family is None or not hasattr(sdk, "with_options"):
         raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SAY}")
+    if gate.mode == "off":
+        untouched: Client = sdk.with_options()
+        return untouched
     ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"))
     # Who retries must be one: two loops, one above the other, multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}

@@ -9,7 +9,7 @@ from tidegate._bridge import abandon, current_port
 from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
-from tidegate._transport.uploads import answered, feed
+from tidegate._transport.uploads import answered, feed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
@@ -34,8 +34,11 @@ class AsyncGateTransport:
         try:
             body, feeding = request.content, None
         except family.not_read:
-            body = Upload()
-            feeding = asyncio.ensure_future(feed(body, request.stream))
+            if fits_in_memory(request):
+                body, feeding = await request.aread(), None
+            else:
+                body = Upload()
+                feeding = asyncio.ensure_future(feed(body, request.stream))
         limits = request.extensions.get("timeout", _NO_LIMITS)
         try:
             future, number = self._gate.send(

@@ -20,20 +20,27 @@ _TIMEOUT = 600.0
 
 _LATER = 'keeping it comes with transport="keep" in a later version'
 
+_IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which the gate uses"
+
 
 def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Make a client of that family over the gate."""
+    """Make a client of that family over the gate; in mode `off`, over the transport it has by itself."""
+    # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
+    kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
+    make = family.module.AsyncClient if asynchronous else family.module.Client
+    if gate.mode == "off":
+        return make(**kwargs)
     for name in _TRANSPORT_ARGUMENTS:
         if name in kwargs:
             raise TypeError(
                 f"{name}= belongs to a transport of your own, and this client's is the gate; {_LATER}. Proxies and CA "
                 "bundles come from the environment (HTTPS_PROXY, SSL_CERT_FILE)"
             )
-    # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
-    kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
-    if asynchronous:
-        return family.module.AsyncClient(transport=family.async_transport(gate, wrapped=False), **kwargs)
-    return family.module.Client(transport=family.transport(gate, wrapped=False), **kwargs)
+    transport = family.async_transport if asynchronous else family.transport
+    client = make(transport=transport(gate, wrapped=False), **kwargs)
+    if family.ignores_proxies(client):
+        raise TypeError(f"this client has {_IGNORES_PROXIES}, which cannot be kept under the gate yet: {_LATER}")
+    return client
 
 
 def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) -> Any:
@@ -59,6 +66,8 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) ->
 def _what_cannot_be_kept(family: Family, client: Any, *, secure: bool) -> str | None:  # noqa: PLR0911 - one a reason
     """Name what the user set up in the transport, if anything."""
     transport = client._transport  # noqa: SLF001
+    if family.ignores_proxies(client):
+        return _IGNORES_PROXIES
     if isinstance(transport, (GateTransport, AsyncGateTransport)):
         return None
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):

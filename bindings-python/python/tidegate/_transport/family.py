@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 FamilyName = Literal["httpx", "httpx2"]
 
-# What an httpx client raises for each kind of failure of ours. What is not here is raised as it is.
+# What an httpx client raises for each kind of failure of ours. What is not here is raised as it is; refusals are
+# responses.
 _RAISED = {
-    "refused": "PoolTimeout",
     "deadline": "ReadTimeout",
     "first_token_timeout": "ReadTimeout",
     "idle_timeout": "ReadTimeout",
@@ -43,6 +43,7 @@ class Family:
         self.not_read: type[Exception] = self.module.RequestNotRead
         self.byte_stream: Any = _on(ByteStream, self.module.SyncByteStream)
         self.async_byte_stream: Any = _on(AsyncByteStream, self.module.AsyncByteStream)
+        self._utils: Any = importlib.import_module(f"{name}._utils")
         self._transport: Any = _on(GateTransport, self.module.BaseTransport)
         self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
 
@@ -56,8 +57,11 @@ class Family:
 
     def patterns_of_environment(self) -> set[Any]:
         """Return the patterns under which this family mounts the environment's proxies."""
-        utils = importlib.import_module(f"{self.name}._utils")
-        return {utils.URLPattern(pattern) for pattern in utils.get_environment_proxies()}
+        return {self._utils.URLPattern(pattern) for pattern in self._utils.get_environment_proxies()}
+
+    def ignores_proxies(self, client: Any) -> bool:
+        """Whether the environment has proxies, and the client was told to trust nothing from there."""
+        return not client.trust_env and any(self._utils.get_environment_proxies().values())
 
     def has_own_tls(self, context: Any) -> bool:
         """Whether a TLS context differs from the family's default one, as far as a context can be asked."""

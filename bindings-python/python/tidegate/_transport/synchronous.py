@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
-from tidegate._transport.uploads import fed
+from tidegate._transport.uploads import fed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
@@ -31,7 +31,8 @@ class GateTransport:
         try:
             body, feeding = request.content, False
         except family.not_read:
-            body, feeding = Upload(), True
+            feeding = not fits_in_memory(request)
+            body = Upload() if feeding else request.read()
         limits = request.extensions.get("timeout", _NO_LIMITS)
         make = self._gate.start if feeding else self._gate.send_blocking
         try:

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
     from tidegate._native import Call, Upload
 
+# Bytes. A body in memory tells the gate its model, and can be sent again; a larger one is not worth the memory.
+_MOST_IN_MEMORY = 32 * 1024 * 1024
+
+
+def fits_in_memory(request: Any) -> bool:
+    """Whether a body's length is known, and moderate."""
+    length = request.headers.get("content-length", "")
+    return length.isdecimal() and int(length) <= _MOST_IN_MEMORY
+
 
 async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
     """Hand the chunks over as there is room, until the last, or until nobody reads them any more."""
