@@ -65,14 +65,14 @@ impl Call {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             mode,
             metrics: target.metrics().tenant(&tenant),
-            target,
             facts,
             tenant,
             lane,
             timeouts,
             queued_at: now,
             deadline: deadline.map_or(longest, |own| own.min(longest)),
-            own_deadline: deadline.is_some(),
+            own_deadline: deadline.is_some() || target.config().deadline != DEFAULT_DEADLINE,
+            target,
             story: Mutex::default(),
         }))
     }
@@ -112,7 +112,7 @@ impl Call {
         self.0.deadline
     }
 
-    /// Whether its caller said until when.
+    /// Whether somebody said until when: its caller, or who configured its target.
     pub(crate) fn has_own_deadline(&self) -> bool {
         self.0.own_deadline
     }

@@ -16,7 +16,7 @@
 //! - An **outage** is three witnesses of failure one after the other, with no success between. A witness is a call, since one poisoned call is
 //!   no outage; at a target that has worked before, each attempt that was turned away unread is one as well. Then the target is cooled
 //!   by the gate's own, short, growing intervals. A target that has never answered (a mistyped URL) is not held: its callers hear at once,
-//!   unless they set a deadline, and so said how long they would wait.
+//!   unless a deadline was set, for the call or its target, that says how long to wait.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
 //!   flow and not as a herd.
 //! - Each cool-down begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that the late failures of what
