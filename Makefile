@@ -93,6 +93,7 @@ lint-python: $(VENV)/.wheel
 bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
 	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
 	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
+	cat bench/shortfalls.md >> $(OUT)/RESULTS.md
 	mv $(OUT)/RESULTS.md bench/RESULTS.md
 
 # The last line is the result.
