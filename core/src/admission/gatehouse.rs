@@ -11,7 +11,7 @@ use super::pump::Pump;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, View, WaiterId};
+use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, Verdict, View, WaiterId};
 
 /// A waiting call's end of the line, and since when it waits.
 struct Waiting {
@@ -90,11 +90,16 @@ impl Admission {
         }
     }
 
-    /// A slot whatever the rules say, and what they would have said (observe mode).
-    pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Result<crate::schedule::Verdict, Reason>) {
+    /// A slot whatever the rules say, and what they would have decided instead (observe mode): `wait`, or the reason of a refusal.
+    pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.scheduler.lock().force(now, ticket);
-        (Permit::new(self.clone(), grant, ticket.queued_at, now), verdict.map_err(|refusal| refusal.reason))
+        let would = match verdict {
+            Ok(Verdict::Admitted) => None,
+            Ok(Verdict::WouldWait) => Some("wait"),
+            Err(refusal) => Some(refusal.reason.as_str()),
+        };
+        (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
     /// What a person would want to know.

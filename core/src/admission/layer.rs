@@ -14,7 +14,6 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind};
-use crate::schedule::Verdict as Rules;
 use crate::wire::classify::{Class, Verdict};
 
 /// Admits each attempt at its target's door.
@@ -78,11 +77,9 @@ async fn admit(call: &Call) -> Result<Permit, Error> {
     if call.is_enforced() {
         return admission.acquire(ticket).await;
     }
-    let (permit, said) = admission.force(&ticket);
-    match said {
-        Ok(Rules::Admitted) => {}
-        Ok(Rules::WouldWait) => call.target().metrics().would("wait"),
-        Err(reason) => call.target().metrics().would(reason.as_str()),
+    let (permit, would) = admission.force(&ticket);
+    if let Some(decision) = would {
+        call.target().metrics().would(decision);
     }
     Ok(permit)
 }

@@ -13,7 +13,7 @@ use crate::budget::Credit;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::wire::classify::Verdict;
 
 /// Says to SDKs above that we have tried already.
@@ -122,18 +122,16 @@ where
 
 /// What failed, if anything did.
 fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Option<Failure> {
+    let refused = result.as_ref().is_err_and(|error| error.reason().is_some());
     let (retryable, never_executed, delay, class) = match result {
         Ok(response) => {
             let verdict = response.extensions().get::<Verdict>()?;
             (verdict.retryable, verdict.never_executed, verdict.delay, verdict.class.as_str())
         }
         // What admission refuses, it has waited for as long as the call may.
-        Err(error) => {
-            let refused = matches!(error.kind(), ErrorKind::Refused(_));
-            (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str())
-        }
+        Err(error) => (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str()),
     };
-    if !matches!(result, Err(error) if matches!(error.kind(), ErrorKind::Refused(_))) {
+    if !refused {
         call.set_last_failure(class);
         call.target().metrics().upstream_failed(class);
     }

@@ -18,7 +18,7 @@ use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
-use crate::schedule::{Settings, Ticket, Verdict};
+use crate::schedule::{Settings, Ticket};
 
 /// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -68,11 +68,9 @@ impl Tools {
                 error.reason().into_iter().for_each(|reason| tool.metrics.refused(reason))
             })?
         } else {
-            let (permit, said) = tool.admission.force(&ticket);
-            match said {
-                Ok(Verdict::Admitted) => {}
-                Ok(Verdict::WouldWait) => tool.metrics.would("wait"),
-                Err(reason) => tool.metrics.would(reason.as_str()),
+            let (permit, would) = tool.admission.force(&ticket);
+            if let Some(decision) = would {
+                tool.metrics.would(decision);
             }
             permit
         };
