@@ -6,6 +6,7 @@ mod deadlines;
 mod foreign;
 mod modes;
 mod retries;
+mod slots;
 mod sockets;
 mod streams;
 mod support;
