@@ -167,8 +167,8 @@ class Gate:
 
         `with`, `async with`, or a decorator; one object may be entered any number of times, also at once. The same
         queue, limits and books as for every other call to that target; a target that is there for slots alone has
-        `url: "none"`. There is one attempt and no retry. What a wrapped client calls takes slots of its own: do not hold
-        one around it.
+        `url: "none"`. There is one attempt and no retry. What a wrapped client calls takes slots of its own: do not
+        hold one around it.
 
         Left without an exception the call went well. `slot.failed(status, retry_after)` says that the upstream failed
         it, and cools the target down as any such answer would; it returns whether the same call may succeed later.
