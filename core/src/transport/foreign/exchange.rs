@@ -54,7 +54,7 @@ impl Exchange {
     /// The future does not hold the exchange: dropping that is the acknowledgement, whoever still waits.
     ///
     /// *Cancellation safety*: dropping the future changes nothing. One of this and [`Exchange::wanted`] waits at a time.
-    pub fn room(&self) -> impl Future<Output = bool> + Send + 'static {
+    pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
         let cell = self.0.clone();
         poll_fn(move |cx| cell.poll_room(cx))
     }
@@ -63,7 +63,7 @@ impl Exchange {
     /// reads: it reads nothing ahead, and so never stands between a reader and what is there already.
     ///
     /// *Cancellation safety*: as [`Exchange::room`].
-    pub fn wanted(&self) -> impl Future<Output = bool> + Send + 'static {
+    pub fn wanted(&self) -> impl Future<Output = bool> + Send + use<> {
         let cell = self.0.clone();
         poll_fn(move |cx| cell.poll_wanted(cx))
     }
