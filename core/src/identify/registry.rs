@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use parking_lot::RwLock;
 
 use crate::clock;
@@ -17,7 +17,7 @@ use crate::target::Target;
 /// Unconfigured targets that get a door of their own. What comes after shares one, so that neither memory nor labels grow without bound.
 const MOST: usize = 256;
 
-/// Where providers look for a credential. It is hashed under a key of this process, and never kept.
+/// Where providers look for a credential, beside `authorization` and Google's `?key=`. It is hashed under a key of this process, and never kept.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
 pub(super) struct Registry {
@@ -48,9 +48,7 @@ impl Registry {
         if let Some(target) = self.matcher.find(uri, model).and_then(|at| self.configured.get(at)) {
             return target.clone();
         }
-        let credential =
-            CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
-        let credential = credential.map(|value| lasting(value.as_bytes()));
+        let credential = credential(uri, headers).map(lasting);
         let key =
             self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
         if let Some(target) = self.found.read().get(&key) {
@@ -71,6 +69,15 @@ impl Registry {
     pub(super) fn all(&self) -> Vec<Arc<Target>> {
         self.configured.iter().chain(self.found.read().values()).cloned().collect()
     }
+}
+
+fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+    let header =
+        CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
+    header.map(HeaderValue::as_bytes).or_else(|| {
+        let key = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("key="))?;
+        Some(key.as_bytes())
+    })
 }
 
 /// The part of a credential that stays the same from call to call. Signatures differ each time, and tokens that expire (JWTs) within the hour: of
@@ -100,7 +107,18 @@ fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Arc<Target>>) -> St
 
 #[cfg(test)]
 mod tests {
-    use super::lasting;
+    use http::{HeaderMap, Uri};
+
+    use super::{credential, lasting};
+
+    #[test]
+    fn a_key_in_the_query_is_a_credential_where_no_header_is() {
+        let uri: Uri = "https://g.example/v1beta/models/m:generateContent?alt=sse&key=k1".parse().unwrap();
+        assert_eq!(credential(&uri, &HeaderMap::new()), Some(&b"k1"[..]));
+        let headers = [("x-goog-api-key".parse().unwrap(), "k2".parse().unwrap())].into_iter().collect();
+        assert_eq!(credential(&uri, &headers), Some(&b"k2"[..]));
+        assert_eq!(credential(&"/v1?monkey=k".parse().unwrap(), &HeaderMap::new()), None);
+    }
 
     #[test]
     fn signatures_and_short_lived_tokens_do_not_make_new_targets() {

@@ -31,6 +31,8 @@ pub enum Dialect {
     OpenAiResponses,
     /// `messages`, also Anthropic's models on Vertex.
     AnthropicMessages,
+    /// `generateContent` and `streamGenerateContent`, on Google's own API and on Vertex.
+    Gemini,
     /// Everything else: passed on as it is, never judged truncated.
     Other,
 }
@@ -177,10 +179,12 @@ impl<'a> Path<'a> {
                 // Both may stream: the body decides, as with Anthropic itself.
                 Self::inference(Dialect::AnthropicMessages).named(model)
             }
-            "generateContent" | "embedContent" | "batchEmbedContents" | "predict" | "rawPredict" => {
+            "generateContent" => Self::inference(Dialect::Gemini).named(model),
+            "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(true),
+            "embedContent" | "batchEmbedContents" | "predict" | "rawPredict" => {
                 Self::inference(Dialect::Other).named(model)
             }
-            "streamGenerateContent" | "streamRawPredict" | "serverStreamingPredict" => {
+            "streamRawPredict" | "serverStreamingPredict" => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
             "countTokens"

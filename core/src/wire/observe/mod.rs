@@ -8,6 +8,8 @@
 //! What it cannot read (another content type, a compressed body, a dialect without a known terminal) it lets pass as complete.
 
 mod anthropic;
+mod elements;
+mod gemini;
 mod openai;
 mod responses;
 mod usage;
@@ -25,6 +27,7 @@ use super::classify::{Verdict, classify_event};
 use super::json::{self, Any, Present};
 use super::request::Dialect;
 use super::sse::{Event, MAX_EVENT, Scanner};
+use elements::Elements;
 pub use usage::Usage;
 
 /// Something that happened in a response.
@@ -67,6 +70,8 @@ pub struct Observer {
 
 enum Body {
     Events(Scanner),
+    /// The elements of a list are the events.
+    List(Elements),
     /// Kept up to [`MAX_EVENT`].
     Json(Vec<u8>),
     /// Nothing to be seen.
@@ -100,6 +105,8 @@ impl Observer {
             Body::Opaque
         } else if is(b"text/event-stream") {
             Body::Events(Scanner::new())
+        } else if dialect == Dialect::Gemini && stream && is(b"json") {
+            Body::List(Elements::new(MAX_EVENT))
         } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
             Body::Json(Vec::new())
         } else if dialect != Dialect::Other && stream {
@@ -111,7 +118,7 @@ impl Observer {
         };
         Self {
             dialect,
-            expects_terminal: dialect != Dialect::Other && matches!(body, Body::Events(_)),
+            expects_terminal: dialect != Dialect::Other && matches!(body, Body::Events(_) | Body::List(_)),
             body,
             usage: Usage::default(),
             events: 0,
@@ -128,6 +135,10 @@ impl Observer {
             Body::Events(mut scanner) => {
                 scanner.push(chunk, |event| self.event(&event, &mut on));
                 self.body = Body::Events(scanner);
+            }
+            Body::List(mut elements) => {
+                elements.push(chunk, |event| self.event(&event, &mut on));
+                self.body = Body::List(elements);
             }
             Body::Json(mut body) if body.len() + chunk.len() <= MAX_EVENT => {
                 body.extend_from_slice(chunk);
@@ -146,6 +157,7 @@ impl Observer {
                 self.body = Body::Events(scanner);
             }
             Body::Json(body) => self.json(&body, &mut on),
+            list @ Body::List(_) => self.body = list,
             Body::Opaque => {}
         }
     }
@@ -157,6 +169,7 @@ impl Observer {
             Dialect::OpenAiChat | Dialect::OpenAiCompletions => openai::event(self, event, &mut on),
             Dialect::OpenAiResponses => responses::event(self, event, &mut on),
             Dialect::AnthropicMessages => anthropic::event(self, event, &mut on),
+            Dialect::Gemini => gemini::event(self, event, &mut on),
             Dialect::Other => other(self, event, &mut on),
         }
     }
@@ -174,7 +187,7 @@ impl Observer {
 
     /// Whether it watches events: a response that streams.
     pub fn is_stream(&self) -> bool {
-        matches!(self.body, Body::Events(_))
+        matches!(self.body, Body::Events(_) | Body::List(_))
     }
 
     /// Events so far, comments not among them.
@@ -195,16 +208,18 @@ impl Observer {
     /// A whole JSON body.
     fn json(&mut self, body: &[u8], on: &mut dyn FnMut(Signal)) {
         #[derive(Deserialize, Default)]
-        #[serde(default)]
+        #[serde(default, rename_all = "camelCase")]
         struct Answer {
             error: Any<Present>,
             usage: Option<usage::Fields>,
+            usage_metadata: Option<gemini::Metadata>,
         }
 
         match json::parse::<Answer>(body) {
             Some(answer) if answer.error.0.0 => self.fail(body, on),
             Some(answer) => {
                 self.count(answer.usage, on);
+                self.count(answer.usage_metadata, on);
                 self.terminal = true;
             }
             // A list, or fields of other types: whole, if it is JSON at all. Half a document was cut off.
@@ -221,9 +236,9 @@ impl Observer {
         }
     }
 
-    fn count(&mut self, fields: Option<usage::Fields>, on: &mut dyn FnMut(Signal)) {
-        if let Some(fields) = fields
-            && self.usage.update(&fields)
+    fn count(&mut self, said: Option<impl Into<usage::Counts>>, on: &mut dyn FnMut(Signal)) {
+        if let Some(said) = said
+            && self.usage.update(said.into())
         {
             on(Signal::Usage(self.usage));
         }
@@ -295,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [&str; 12] = [
+    const EVENTS: [&str; 15] = [
         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
         "data: {\"choices\":[{\"index\":1,\"delta\":{\"role\":\"assistant\"},\"finish_reason\":\"stop\"}]}\n\n",
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n",
@@ -308,13 +323,17 @@ mod tests {
         "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":5}}}\n\n",
         "event: error\ndata: {\"type\":\"error\"}\n\n",
         ": ping\n\n",
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]}}]}\r\n\r\n",
+        "data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":2}}\r\n\r\n",
+        "{\n  \"error\": {\n    \"code\": 503\n  }\n}\n",
     ];
 
-    const DIALECTS: [Dialect; 5] = [
+    const DIALECTS: [Dialect; 6] = [
         Dialect::OpenAiChat,
         Dialect::OpenAiCompletions,
         Dialect::OpenAiResponses,
         Dialect::AnthropicMessages,
+        Dialect::Gemini,
         Dialect::Other,
     ];
 
