@@ -31,6 +31,28 @@ class Held:
     blocking: bool = False
 
 
+class Closable:
+    """An SDK's stream as one iterator with `close`: the stream's own where it has one, else nobody holds it any more."""
+
+    def __init__(self, stream: Any) -> None:
+        """Own the stream."""
+        self._stream, self._parts = stream, iter(stream)
+
+    def __iter__(self) -> Iterator[object]:
+        """Return itself: a stream is read once."""
+        return self
+
+    def __next__(self) -> object:
+        """Return the next part."""
+        return next(self._parts)
+
+    def close(self) -> None:
+        """Leave the stream."""
+        if hasattr(self._stream, "close"):
+            self._stream.close()
+        del self._stream, self._parts
+
+
 def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]) -> Held:
     """Hold a synchronous client. `stream` makes something with `close`."""
 
@@ -77,7 +99,7 @@ def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
         client = gate.wrap(client)
     create = client.chat.completions.create
     return in_threads(
-        lambda: create(model="small", messages=CHAT), lambda: _closable(create(model="small", messages=CHAT, stream=True))
+        lambda: create(model="small", messages=CHAT), lambda: Closable(create(model="small", messages=CHAT, stream=True))
     )
 
 
@@ -119,7 +141,7 @@ def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
     create = client.messages.create
     return in_threads(
         lambda: create(model="small", max_tokens=8, messages=CHAT),
-        lambda: _closable(create(model="small", max_tokens=8, messages=CHAT, stream=True)),
+        lambda: Closable(create(model="small", max_tokens=8, messages=CHAT, stream=True)),
     )
 
 
@@ -212,8 +234,8 @@ def litellm(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> 
     return Held(lambda: acompletion(**call), flat(lambda: acompletion(**call, stream=True)))
 
 
-def litellm_retries(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Set its sessions, and a retry loop of LiteLLM's own."""
+def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+    """Set its sessions, and leave a loop of LiteLLM's own on, which is not as told."""
     return litellm(url, key, gate, num_retries=3)
 
 
@@ -222,7 +244,7 @@ def litellm_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
     call = _litellm(url, key, gate)
     from litellm import completion
 
-    return in_threads(lambda: completion(**call), lambda: _closable(completion(**call, stream=True)))
+    return in_threads(lambda: completion(**call), lambda: Closable(completion(**call, stream=True)))
 
 
 def _litellm(url: str, key: str, gate: tidegate.Gate | None) -> dict[str, Any]:
@@ -234,7 +256,7 @@ def _litellm(url: str, key: str, gate: tidegate.Gate | None) -> dict[str, Any]:
 
 
 def llama_index(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the model wrapped clients, and switch its outer loop off."""
+    """Give the model both http clients, and switch its outer loop off."""
     from llama_index.core.llms import ChatMessage
 
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
@@ -242,21 +264,29 @@ def llama_index(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def llama_index_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the model wrapped clients, and switch its outer loop off."""
+    """Give the model both http clients, and switch its outer loop off."""
     from llama_index.core.llms import ChatMessage
 
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
     return in_threads(lambda: model.chat(messages), lambda: model.stream_chat(messages))
 
 
-def _llama_index(url: str, key: str, gate: tidegate.Gate | None) -> Any:
+def llama_index_max_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+    """Give the model the http clients, and leave its outer loop on as it is by default, which is not as told."""
+    from llama_index.core.llms import ChatMessage
+
+    model, messages = _llama_index(url, key, gate, max_retries=3), [ChatMessage(content=ASK)]
+    return Held(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
+
+
+def _llama_index(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> Any:
     from llama_index.llms.openai import OpenAI
 
     plug: dict[str, Any] = {}
     if gate:
         http, http_async = gate.httpx_client(family="httpx"), gate.httpx_async_client(family="httpx")
         plug = {"http_client": http, "async_http_client": http_async, "max_retries": 0}
-    return OpenAI(model="gpt-4o-mini", api_base=f"{url}/v1", api_key=key, **plug)
+    return OpenAI(model="gpt-4o-mini", api_base=f"{url}/v1", api_key=key, **(plug | settings))
 
 
 def httpx(url: str, key: str, gate: tidegate.Gate | None) -> Held:
@@ -286,19 +316,3 @@ def _plain(client: Any, url: str, key: str) -> Held:
                 yield line
 
     return Held(ask, parts)
-
-
-class _closable:  # noqa: N801 - stands for a function
-    """An SDK's stream as one iterator with `close`, which closes the response."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._parts = stream, iter(stream)
-
-    def __iter__(self) -> Iterator[object]:
-        return self
-
-    def __next__(self) -> object:
-        return next(self._parts)
-
-    def close(self) -> None:
-        self._stream.close()

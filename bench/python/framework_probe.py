@@ -5,13 +5,14 @@
     {"package", "stock": {SCENARIO: CELL}, "ours": {SCENARIO: CELL}, "in_flight"}
 
 A CELL is one call: `attempts` (seen by the upstream), `ended` (`answered`, `quietly`, `cancelled`, or the class of what
-was raised) and, where the call was cancelled, `closed`: how many of its attempts the upstream saw closed. `in_flight` is
-the gate's count afterwards.
+was raised) and, where the call was cancelled, `closed`: whether the upstream saw it over `at once`, `when collected`
+(garbage) or `never`. `in_flight` is the gate's count afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -53,20 +54,20 @@ SETTLED = 0.3
 PATIENCE = 2.0
 
 
-async def ask(held: Held, _: str, __: Callable[[], int]) -> str:
+async def ask(held: Held, _: str, __: Callable[[], Any]) -> str:
     """Make one call."""
     await held.ask()
     return "answered"
 
 
-async def read(held: Held, _: str, __: Callable[[], int]) -> str:
+async def read(held: Held, _: str, __: Callable[[], Any]) -> str:
     """Read one stream to its end."""
     async for _part in held.stream():
         pass
     return "quietly"
 
 
-async def cancel(held: Held, where: str, arrived: Callable[[], int]) -> str:
+async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
     """Start one call or stream, and cancel it once the upstream has it, or has sent what it will."""
     if held.blocking:
         return await leave(held, where)
@@ -102,6 +103,17 @@ async def drain(stream: AsyncIterator[object], text: asyncio.Event) -> None:
         text.set()
 
 
+async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
+    """Whether the upstream has not heard in time that all of these are over."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + PATIENCE
+    while is_open := any(not request["closed_at"] for request in await asyncio.to_thread(requests)):
+        if clock() >= deadline:
+            break
+        await asyncio.sleep(0.05)
+    return is_open
+
+
 async def measure(name: str, url: str, gate: tidegate.Gate | None) -> dict[str, Any]:
     """Play every scenario at once, each at a path and with a key of its own."""
     who = f"{name}-{'ours' if gate else 'stock'}"
@@ -113,16 +125,18 @@ async def measure(name: str, url: str, gate: tidegate.Gate | None) -> dict[str, 
     async def cell(path: str, play: Callable[..., Any]) -> dict[str, Any]:
         held = make(f"{url}/{path}/{who}", f"{who}-{path}", gate)
         try:
-            ended = await asyncio.wait_for(play(held, path.partition("/")[2], lambda: len(of(path))), LONGEST)
+            ended = await asyncio.wait_for(play(held, path.partition("/")[2], lambda: of(path)), LONGEST)
         except Exception as error:  # noqa: BLE001 - which one is what we ask
             ended = type(error).__name__
         if play is not cancel:
             return {"attempts": len(of(path)), "ended": ended}
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        while any(not request["closed_at"] for request in of(path)) and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.05)
-        requests = of(path)
-        return {"attempts": len(requests), "ended": ended, "closed": sum(bool(r["closed_at"]) for r in requests)}
+        del held
+        told = "at once"
+        if left_open := await still_open(lambda: of(path)):
+            gc.collect()
+            told = "when collected"
+            left_open = await still_open(lambda: of(path))
+        return {"attempts": len(of(path)), "ended": ended, "closed": "never" if left_open else told}
 
     plays = {**dict.fromkeys(ASK, ask), **dict.fromkeys(READ, read), **dict.fromkeys(CANCEL, cancel)}
     paths = {**ASK, **READ, **CANCEL}
