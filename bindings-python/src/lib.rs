@@ -9,6 +9,7 @@ mod errors;
 mod gate;
 mod reply;
 mod request;
+mod slot;
 mod stream;
 mod tool;
 mod upload;
@@ -27,6 +28,8 @@ mod _native {
     use crate::gate::Gate;
     #[pymodule_export]
     use crate::reply::Reply;
+    #[pymodule_export]
+    use crate::slot::Slot;
     #[pymodule_export]
     use crate::tool::Permit;
     #[pymodule_export]

@@ -5,10 +5,12 @@
 //!
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
+pub(crate) mod attempt;
 mod gatehouse;
 pub mod handoff;
 mod held;
 mod layer;
+mod linger;
 mod permit;
 mod pump;
 #[cfg(test)]
@@ -16,4 +18,5 @@ mod tests;
 
 pub use gatehouse::Admission;
 pub use layer::{AdmissionLayer, AdmissionService};
+pub use linger::Linger;
 pub use permit::Permit;

@@ -76,7 +76,8 @@
 //! Without a `url`, a target called `openai`, `anthropic`, `gemini`, `groq`, `mistral`, `together`, `fireworks`, `openrouter` or
 //! `deepseek` has that provider's; any other matches by its `models` alone. One with neither matches everything, which is
 //! allowed only where it is the gate's sole target. How URLs and models are compared: [`Matcher`]. A target that could never
-//! be reached, because one above it takes all of its requests, is an error. (In TOML the plain keys of a table come before its
+//! be reached, because one above it takes all of its requests, is an error; one with `url = "none"` takes no request, and its slots are
+//! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
 //! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
 //!
 //! # Tenants

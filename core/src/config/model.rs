@@ -86,6 +86,8 @@ pub struct TargetMatch {
     pub urls: Vec<String>,
     /// Model names, `*` standing for any run of characters (`gpt-4o*`).
     pub models: Vec<String>,
+    /// No request at all (`url = "none"`): its slots are held by [`Gate::acquire_slot`](crate::Gate::acquire_slot) alone.
+    pub slots_only: bool,
 }
 
 /// A tenant's share of a target.

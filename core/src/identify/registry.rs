@@ -13,6 +13,7 @@ use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
 use crate::observe::Metrics;
 use crate::target::Target;
+use crate::unknown::unknown;
 
 /// Unconfigured targets that get a door of their own. What comes after shares one, so that neither memory nor labels grow without bound.
 const MOST: usize = 256;
@@ -63,6 +64,21 @@ impl Registry {
             Target::new(config, metrics, clock::now())
         };
         found.entry(key).or_insert_with(make).clone()
+    }
+
+    /// The configured target of this name.
+    ///
+    /// # Errors
+    /// `Unknown`, naming the nearest.
+    pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
+        match self.configured.iter().find(|target| &**target.name() == name) {
+            Some(target) => Ok(target.clone()),
+            None => {
+                let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
+                let advice = "name it with its cap: targets = { NAME = { cap = 8, url = \"none\" } }";
+                Err(unknown("target", name, &names, advice))
+            }
+        }
     }
 
     /// All of them.

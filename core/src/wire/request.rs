@@ -63,6 +63,17 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
+    /// Of a call whose request does not pass through here: it runs a model, and nothing else is known.
+    pub fn unseen() -> Self {
+        Self {
+            route: Route::Inference,
+            dialect: Dialect::Other,
+            model: None,
+            stream: false,
+            repeatable: false,
+        }
+    }
+
     /// Reads a request. `body` is `None` where it is not at hand, as when it is itself a stream.
     ///
     /// Takes time in proportion to the body, about 0.2 ms a megabyte of plain text and up to 1 ms of many small values; allocates only the name.

@@ -3,8 +3,10 @@
 
 mod caps;
 mod deadlines;
+mod foreign;
 mod modes;
 mod retries;
+mod slots;
 mod sockets;
 mod streams;
 mod support;
