@@ -8,7 +8,8 @@ SHELL := bash
 VENV := .venv
 VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
-LITELLM_VENV := .venv-litellm
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS2 := .venv-frameworks-openai2
 OUT := out
 DENY := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
@@ -24,7 +25,7 @@ PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/py
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python
 TEST := test-rust test-python test-openai2 test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
-BENCH_PYTHON := python python-cap python-cooldown python-cancel
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
 
 .PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
@@ -60,9 +61,10 @@ test-openai2: $(VENV2)/.wheel
 	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
 
 # With what `cargo test` has built: its profile and features.
-test-examples: $(VENV)/.wheel
+test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
 	$(CARGO) build --quiet --workspace --bins --examples --locked
-	$(VENV)/bin/python examples/run.py --tidegate target/debug/tidegate target/debug/examples/chat
+	$(PYTHON) examples/run.py --tidegate target/debug/tidegate --environment openai3=$(FRAMEWORKS)/bin/python \
+	    --environment openai2=$(FRAMEWORKS2)/bin/python target/debug/examples/chat
 
 # ---- checks
 
@@ -110,12 +112,17 @@ bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
 
 # LiteLLM looks up prices on the network as it starts, unless told not to.
-bench-python-cap: $(LITELLM_VENV)/.wheel
-	@$(call MEASURE,LITELLM_LOCAL_MODEL_COST_MAP=True $(LITELLM_VENV)/bin/python bench/python/cap.py,python-cap)
+bench-python-cap: export LITELLM_LOCAL_MODEL_COST_MAP := True
+bench-python-cap: $(FRAMEWORKS2)/.wheel
+	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
+
+bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
+bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
+	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python,frameworks)
 
 # ---- set-up
 
-setup: $(VENV)/.wheel $(VENV2)/.wheel cli
+setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel cli
 
 need-cargo:
 	@.ci/need cargo
@@ -143,7 +150,8 @@ endef
 $(eval $(call environment,$(VENV),$(LOCKS)/test.txt))
 $(eval $(call environment,$(VENV2),$(LOCKS)/test-openai2.txt))
 $(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
-$(eval $(call environment,$(LITELLM_VENV),bench/python/litellm.txt))
+$(eval $(call environment,$(FRAMEWORKS),$(LOCKS)/frameworks.txt))
+$(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
 
 $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	rm -rf $(OUT)/wheel
@@ -157,7 +165,7 @@ $(DENY): | need-cargo
 
 lock:
 	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
-	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench bench/python/litellm; do \
+	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench $(LOCKS)/frameworks $(LOCKS)/frameworks-openai2; do \
 	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
 
@@ -171,5 +179,5 @@ format: $(VENV)/.ready
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
 
 clean:
-	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(LITELLM_VENV) .tools
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) .tools
 	$(CARGO) clean
