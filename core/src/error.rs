@@ -87,6 +87,29 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, refusals by each reason.
+    pub const ALL: [ErrorKind; 19] = [
+        ErrorKind::Config,
+        ErrorKind::Unknown,
+        ErrorKind::Refused(Reason::NoSlot),
+        ErrorKind::Refused(Reason::QueueFull),
+        ErrorKind::Refused(Reason::WaitBudget),
+        ErrorKind::Refused(Reason::Deadline),
+        ErrorKind::Refused(Reason::CoolDown),
+        ErrorKind::Refused(Reason::Outage),
+        ErrorKind::Refused(Reason::Draining),
+        ErrorKind::Refused(Reason::Deadlock),
+        ErrorKind::Deadline,
+        ErrorKind::FirstTokenTimeout,
+        ErrorKind::IdleTimeout,
+        ErrorKind::ReaderStalled,
+        ErrorKind::Connect,
+        ErrorKind::ConnectTimeout,
+        ErrorKind::Transport,
+        ErrorKind::Truncated,
+        ErrorKind::Request,
+    ];
+
     /// The stable name, as the bindings and metrics see it.
     pub fn as_str(self) -> &'static str {
         match self {

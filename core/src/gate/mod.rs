@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Uri};
 
 pub use builder::GateBuilder;
 
@@ -108,6 +108,12 @@ impl Gate {
     pub async fn acquire_tool(&self, name: &str, context: &Context) -> Result<ToolPermit, Error> {
         self.0.identify.open()?;
         self.0.tools.acquire(name, self.0.identify.tenant(context), context, self.mode()).await
+    }
+
+    /// The configured target that takes requests to this URL, for this model where one is known. `None`: none matches, and the
+    /// request gets a target of its own, one for each origin, credential and model.
+    pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
+        self.0.identify.configured(url, model)
     }
 
     /// What a person wants to know, now.
