@@ -131,7 +131,7 @@ fn check_tells_every_setting_that_was_made() {
         "cap 3",
         "17 a",
         "19s",
-        "23s",
+        "2m 3s",
         "29s",
         "31s",
         "37s",
