@@ -110,6 +110,14 @@ impl ErrorKind {
         ErrorKind::Request,
     ];
 
+    /// Why admission said no, where it did.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            ErrorKind::Refused(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// The stable name, as the bindings and metrics see it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -193,10 +201,7 @@ impl Error {
 
     /// Why admission said no, where it did.
     pub fn reason(&self) -> Option<Reason> {
-        match self.0.kind {
-            ErrorKind::Refused(reason) => Some(reason),
-            _ => None,
-        }
+        self.0.kind.reason()
     }
 
     /// The target or tool it happened at.
