@@ -114,6 +114,7 @@ where
         // The failed response goes, and its slot with it, before any sleep.
         drop(result);
         if let Next::Backoff(sleep) = next {
+            call.attempt(|attempt| attempt.backoff = Some(sleep));
             tokio::time::sleep(sleep).await;
         }
         body = again;
