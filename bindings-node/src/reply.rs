@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Request};
+use hyper::ext::ReasonPhrase;
 use napi::bindgen_prelude::{BufferSlice, Either4, Null, Undefined};
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -20,6 +21,8 @@ use crate::values::{Chunk, Latin1, Whole};
 /// What a call came to, as a worker hands it over.
 pub(crate) struct Answer {
     status: u16,
+    /// Of the status line; HTTP/2 has none, and the usual one stands in.
+    reason: Vec<u8>,
     headers: HeaderMap,
     body: Begun,
 }
@@ -38,7 +41,11 @@ pub(crate) async fn exchange(
     let events =
         head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let body = stream::begin(body, events).await;
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    let reason = match head.extensions.get::<ReasonPhrase>() {
+        Some(reason) => reason.as_bytes().to_vec(),
+        None => head.status.canonical_reason().unwrap_or_default().into(),
+    };
+    Ok(Answer { status: head.status.as_u16(), reason, headers: head.headers, body })
 }
 
 fn refusal(error: &Error) -> bool {
@@ -47,13 +54,13 @@ fn refusal(error: &Error) -> bool {
 
 impl Outcome for std::result::Result<Answer, Error> {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        let Answer { status, headers, body } = match *self {
+        let Answer { status, reason, headers, body } = match *self {
             Ok(answer) => answer,
             Err(error) => return write_failure(&error, row),
         };
         row.kind(Kind::Answer)?;
         row.put(0, status)?;
-        row.put(1, Latin1(flat(&headers)))?;
+        row.put(1, Latin1(flat(reason, &headers)))?;
         match body {
             Begun::Whole(bytes) if bytes.is_empty() => row.put(2, Null),
             Begun::Whole(bytes) => row.put(2, Whole { text: !headers.contains_key(CONTENT_ENCODING), bytes }),
@@ -67,9 +74,11 @@ pub(crate) fn write_failure(error: &Error, row: &mut Row<'_, '_>) -> Result<()> 
     row.put(0, Failure::from(error))
 }
 
-/// One string: `name\nvalue\n...`. Neither can hold a line end.
-fn flat(headers: &HeaderMap) -> Vec<u8> {
-    let mut flat = Vec::with_capacity(headers.len() * 48);
+/// One string: `reason\nname\nvalue\n...`. None of them can hold a line end.
+fn flat(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
+    let mut flat = reason;
+    flat.reserve(1 + headers.len() * 48);
+    flat.push(b'\n');
     for (name, value) in headers {
         flat.extend_from_slice(name.as_str().as_bytes());
         flat.push(b'\n');

@@ -5,10 +5,9 @@
  *
  * @module
  */
-import { STATUS_CODES } from "node:http";
 import type { ReadableStream } from "node:stream/web";
 
-import { headersOf } from "./headers.js";
+import { headersOf, reasonOf } from "./headers.js";
 import { type Chunks, streamOf } from "./stream.js";
 
 /** What came back. */
@@ -20,6 +19,8 @@ export interface Parts {
   body: string | Uint8Array | Chunks | null;
   url: string;
   redirected: boolean;
+  /** Whether a redirect left the origin. */
+  crossed: boolean;
 }
 
 type BodyGiven = ConstructorParameters<typeof Response>[0];
@@ -50,7 +51,7 @@ class Answer extends Base {
   }
 
   get statusText(): string {
-    return STATUS_CODES[this.#parts.status] ?? "";
+    return reasonOf(this.#parts.headers);
   }
 
   get url(): string {
@@ -61,8 +62,8 @@ class Answer extends Base {
     return this.#parts.redirected;
   }
 
-  get type(): "basic" {
-    return "basic";
+  get type(): "basic" | "cors" {
+    return this.#parts.crossed ? "cors" : "basic";
   }
 
   get bodyUsed(): boolean {
@@ -121,7 +122,8 @@ class Answer extends Base {
   #real(): Response {
     if (this.#inner === undefined) {
       const { body, status } = this.#parts;
-      const content = isChunks(body) ? streamOf(body) : body;
+      // As bytes: for a string, the platform would make up a content type.
+      const content = isChunks(body) ? streamOf(body) : typeof body === "string" ? encoder.encode(body) : body;
       this.#inner = new Response(content as BodyGiven, { status, headers: this.headers });
       // Read before, through us: so it is, for whoever asks it.
       if (this.#used) void this.#inner.arrayBuffer();

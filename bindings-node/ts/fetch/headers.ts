@@ -5,8 +5,8 @@
  */
 
 /** The request's, with what stock fetch adds where the caller said nothing. */
-export function flatten(headers: Headers, secure: boolean): string {
-  let flat = "";
+export function flatten(headers: Headers, secure: boolean, empty: boolean): string {
+  let flat = empty ? "content-length\n0\n" : "";
   for (const [name, value] of headers) flat += `${name}\n${value}\n`;
   if (!headers.has("accept")) flat += "accept\n*/*\n";
   if (!headers.has("accept-language")) flat += "accept-language\n*\n";
@@ -18,26 +18,27 @@ export function flatten(headers: Headers, secure: boolean): string {
   return flat;
 }
 
-/** The response's. */
+/** The response's: after a first line, the reason phrase. */
 export function headersOf(flat: string): Headers {
   const headers = new Headers();
   const lines = flat.split("\n");
-  for (let at = 0; at + 1 < lines.length; at += 2) headers.append(lines[at] as string, lines[at + 1] as string);
+  for (let at = 1; at + 1 < lines.length; at += 2) headers.append(lines[at] as string, lines[at + 1] as string);
   return headers;
+}
+
+/** What the status line says beside the status. */
+export function reasonOf(flat: string): string {
+  return flat.slice(0, flat.indexOf("\n"));
 }
 
 /** One header's value, or the first of several, without reading the others; the name is in lower case. */
 export function find(flat: string, name: string): string | undefined {
-  const mark = `${name}\n`;
-  let at = flat.startsWith(mark) ? 0 : -1;
-  for (let from = 0; at < 0; ) {
-    // Names stand on even lines: one that is found may be a value.
-    const value = flat.indexOf("\n", from);
-    const next = value < 0 ? -1 : flat.indexOf("\n", value + 1);
-    if (next < 0) return undefined;
-    from = next + 1;
-    if (flat.startsWith(mark, from)) at = from;
+  const mark = `\n${name}\n`;
+  // Names stand between values: what is found may be a value, and then the line before it is a name.
+  for (let at = flat.indexOf("\n"), value = 0; at >= 0; at = flat.indexOf("\n", value)) {
+    value = flat.indexOf("\n", at + 1) + 1;
+    if (value === 0) return undefined;
+    if (flat.startsWith(mark, at)) return flat.slice(value, flat.indexOf("\n", value));
   }
-  const start = at + mark.length;
-  return flat.slice(start, flat.indexOf("\n", start));
+  return undefined;
 }

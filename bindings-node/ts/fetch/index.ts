@@ -5,6 +5,7 @@
  */
 import type { NativeGate } from "../native.js";
 import { answer, type Parts } from "./answer.js";
+import type { Payload } from "./body.js";
 import { decoded } from "./decode.js";
 import { exchange, type Head } from "./exchange.js";
 import { flatten } from "./headers.js";
@@ -35,12 +36,14 @@ export function fetchThrough(gate: NativeGate, wrapped: boolean): Fetch {
 
 async function send(gate: NativeGate, asked: Asked, wrapped: boolean): Promise<Response> {
   let request = asked;
+  let crossed = false;
   for (let hops = 0; ; hops++) {
     const head = await once(gate, request, wrapped);
     const next = isRedirect(head.status) ? redirected(request, head) : undefined;
-    if (next === undefined) return answer(parts(head, request, hops > 0));
+    if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
     if (head.body instanceof Source) head.body.close();
     if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
+    crossed ||= next.url.origin !== request.url.origin;
     request = next;
   }
 }
@@ -50,7 +53,7 @@ function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head>
   const sent = {
     method,
     url: url.hash === "" ? url.href : url.href.slice(0, -url.hash.length),
-    headers: flatten(headers, url.protocol === "https:"),
+    headers: flatten(headers, url.protocol === "https:", saysEmpty(method, payload)),
     signal,
     wrapped,
   };
@@ -60,13 +63,22 @@ function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head>
   return upload(payload, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
 }
 
-function parts(head: Head, { url, method }: Asked, redirected: boolean): Parts {
+function parts(head: Head, { url, method }: Asked): Omit<Parts, "redirected" | "crossed"> {
   const { status, headers } = head;
   const href = url.hash === "" ? url.href : url.href.slice(0, -url.hash.length);
   if (method === "HEAD" || NULL_BODY.has(status)) {
     if (head.body instanceof Source) head.body.close();
-    return { status, headers, body: null, url: href, redirected };
+    return { status, headers, body: null, url: href };
   }
   // Every other response has a body, if an empty one.
-  return { status, headers, body: decoded(head.body ?? "", headers), url: href, redirected };
+  return { status, headers, body: decoded(head.body ?? "", headers), url: href };
+}
+
+/** Whether it says that it has no content, rather than say nothing. */
+function saysEmpty(method: string, payload: Payload): boolean {
+  return payload === undefined
+    ? method === "POST" || method === "PUT"
+    : typeof payload !== "object"
+      ? payload === ""
+      : false;
 }
