@@ -74,6 +74,7 @@ impl RequestFacts {
             model: None,
             stream: false,
             repeatable: false,
+            prompt: None,
         }
     }
 
