@@ -172,7 +172,8 @@ impl<W> Scheduler<W> {
         };
         let (_, id) = self.tenants.get(tenant)?.lines[lane as usize].calls.first().copied()?;
         let waiter = self.take(id)?;
-        let grant = self.grant(now, tenant, lane, waiter.charged);
+        let mut grant = self.grant(now, tenant, lane, waiter.charged);
+        grant.spent = self.open(now).saturating_sub(waiter.since);
         self.place_all(tenant);
         Some((waiter.who, grant))
     }
@@ -332,7 +333,7 @@ impl<W> Scheduler<W> {
                 time.dispatch(account, tag, COST, tenant.weight);
             }
         }
-        Grant { tenant: id, tag, epoch: self.cooldown.epoch(), judged: false }
+        Grant { tenant: id, tag, epoch: self.cooldown.epoch(), spent: Duration::ZERO, judged: false }
     }
 
     fn take(&mut self, id: WaiterId) -> Option<waiters::Waiter<W>> {
