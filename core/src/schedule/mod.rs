@@ -313,6 +313,11 @@ impl<W> Scheduler<W> {
         self.waiters.len() > 0
     }
 
+    /// Whether nothing may be admitted for some time yet.
+    pub fn is_cooling(&self, now: Instant) -> bool {
+        self.cooldown.until().is_some_and(|until| until > now)
+    }
+
     /// Whether neither a cool-down nor the way back from one is on.
     pub fn is_open(&self) -> bool {
         self.cooldown.state() == State::Open
