@@ -350,6 +350,32 @@ async fn a_chunk_ahead_and_no_more() {
     assert_idle(&gate);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_host_that_blocks_reads_only_what_somebody_waits_for() {
+    let (gate, mut letters) = over(|t| t);
+    let call = {
+        let client = gate.client();
+        tokio::spawn(async move { client.call(chat(true)).await })
+    };
+    let (_, exchange) = letters.begun().await;
+    exchange.answer(ok("text/event-stream"));
+    assert!(exchange.wanted().await, "the first event is waited for");
+    exchange.chunk(Bytes::from(ROLE));
+    let mut body = call.await.unwrap().unwrap().into_body();
+    let wanted = tokio::spawn(exchange.wanted());
+    tokio::task::yield_now().await;
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), ROLE);
+    tokio::task::yield_now().await;
+    assert!(!wanted.is_finished(), "taken, but no more is asked for");
+    let reader = tokio::spawn(async move { body.frame().await });
+    assert!(wanted.await.unwrap());
+    reader.abort();
+    assert_eq!(letters.cancelled().await, exchange.id());
+    assert!(!exchange.wanted().await);
+    drop(exchange);
+    assert_idle(&gate);
+}
+
 /// Panics wherever it is called.
 struct Clumsy(Arc<AtomicUsize>, bool);
 

@@ -100,6 +100,18 @@ impl Cell {
         Poll::Pending
     }
 
+    pub(super) fn poll_wanted(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.state.lock();
+        if state.gone || state.failure.is_some() {
+            return Poll::Ready(false);
+        }
+        if state.answered && state.reader.is_some() {
+            return Poll::Ready(true);
+        }
+        state.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.state.lock().gone
     }
@@ -165,6 +177,9 @@ impl Reader {
             return Poll::Ready(None);
         }
         state.reader = Some(cx.waker().clone());
+        let writer = state.writer.take();
+        drop(state);
+        wake(writer);
         Poll::Pending
     }
 

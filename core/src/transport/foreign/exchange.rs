@@ -1,8 +1,7 @@
 //! The host's end of an exchange.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
@@ -52,14 +51,21 @@ impl Exchange {
 
     /// Resolves once there is room for the next chunk: true; or nobody reads any more: false.
     ///
-    /// *Cancellation safety*: dropping the future changes nothing. One waits at a time.
-    pub async fn room(&self) -> bool {
-        poll_fn(|cx| self.poll_room(cx)).await
+    /// The future does not hold the exchange: dropping that is the acknowledgement, whoever still waits.
+    ///
+    /// *Cancellation safety*: dropping the future changes nothing. One of this and [`Exchange::wanted`] waits at a time.
+    pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
+        let cell = self.0.clone();
+        poll_fn(move |cx| cell.poll_room(cx))
     }
 
-    /// The same, for hosts that are called back: the waker is called, once, when it is worth asking again.
-    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.0.poll_room(cx)
+    /// Resolves once somebody waits for a chunk that is not there: true; or nobody reads any more: false. For a host that can do nothing else while it
+    /// reads: it reads nothing ahead, and so never stands between a reader and what is there already.
+    ///
+    /// *Cancellation safety*: as [`Exchange::room`].
+    pub fn wanted(&self) -> impl Future<Output = bool> + Send + use<> {
+        let cell = self.0.clone();
+        poll_fn(move |cx| cell.poll_wanted(cx))
     }
 
     /// Whether nobody waits for it any more.
