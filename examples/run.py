@@ -1,6 +1,6 @@
 """Run every example against the simulator, then those that call models against a server on which everything fails.
 
-Under failure each must say so by its exit status, and the server must see no more attempts of any one call than the gate
+Under failure each must say so by its exit status, and the server must see no more attempts of one call than the gate
 makes by itself, whatever loop the client above it has. Nobody may talk to another machine. One that fails, fails this.
 
     python run.py --tidegate target/debug/tidegate --environment NAME=PYTHON ... [PROGRAM ...]
@@ -35,7 +35,7 @@ NOT_LOOPBACK = 70
 #: Programs at once: half of the time they wait.
 TOGETHER = 4
 
-#: The environments in which each example runs. One that is not here fails, and so does one whose environment is missing.
+#: The environments in which each example runs. None may be left out, and no environment may be missing.
 EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
 RUNS_IN = {
     "anthropic_stream.py": OPENAI_3,

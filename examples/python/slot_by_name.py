@@ -1,4 +1,4 @@
-"""What goes around every HTTP client, as boto3, gRPC and websockets do: hold a slot of the target by its name meanwhile.
+"""What goes around every HTTP client (boto3, gRPC, websockets): hold a slot of the target by its name meanwhile.
 
 Here urllib stands for such an SDK. The gate queues, caps and cools down; it does not retry what it does not send.
 """
