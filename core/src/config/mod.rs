@@ -57,7 +57,7 @@
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
 //! | `cap` | the most slots | 1 to 65536 | 64 |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
-//! | `wait` | the longest a call waits while the target is open | up to `deadline` | none |
+//! | `wait` | the longest a call waits while the target is open, all its attempts together | up to `deadline` | none |
 //! | `on_full` | `"wait"` in the queue (then 504), or `"refuse"` at once (429) | | `"wait"` |
 //! | `deadline` | the longest a whole call takes, waiting, retries and stream included | | 600 s, or the client's own read timeout if longer |
 //! | `first_token` | the longest from sending an attempt that streams to its first token | up to `deadline` | the client's own read timeout |

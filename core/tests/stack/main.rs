@@ -8,6 +8,7 @@ mod modes;
 mod retries;
 mod slots;
 mod sockets;
+mod strangers;
 mod streams;
 mod support;
 mod telemetry;

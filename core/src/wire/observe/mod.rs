@@ -10,6 +10,7 @@
 mod anthropic;
 mod elements;
 mod gemini;
+mod members;
 mod openai;
 mod responses;
 mod usage;
@@ -21,14 +22,18 @@ use std::sync::LazyLock;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use memchr::memmem::{self, Finder};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::classify::{Verdict, classify_event};
 use super::json::{self, Any, Present};
 use super::request::Dialect;
 use super::sse::{Event, MAX_EVENT, Scanner};
 use elements::Elements;
+use members::Members;
 pub use usage::Usage;
+
+/// The members of a whole answer that say something here, and the most that is kept of them.
+const MEMBERS: &[&str] = &["error", "error_type", "usage", "usageMetadata"];
+const MAX_MEMBERS: usize = 64 << 10;
 
 /// Something that happened in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,8 +77,8 @@ enum Body {
     Events(Scanner),
     /// The elements of a list are the events.
     List(Elements),
-    /// Kept up to [`MAX_EVENT`].
-    Json(Vec<u8>),
+    /// One document.
+    Json(Members),
     /// Nothing to be seen.
     Opaque,
 }
@@ -108,11 +113,11 @@ impl Observer {
         } else if dialect == Dialect::Gemini && stream && is(b"json") {
             Body::List(Elements::new(MAX_EVENT))
         } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
-            Body::Json(Vec::new())
+            Body::Json(Members::new(MEMBERS, MAX_MEMBERS))
         } else if dialect != Dialect::Other && stream {
             Body::Events(Scanner::new())
         } else if dialect != Dialect::Other && content_type.is_none() {
-            Body::Json(Vec::new())
+            Body::Json(Members::new(MEMBERS, MAX_MEMBERS))
         } else {
             Body::Opaque
         };
@@ -140,12 +145,11 @@ impl Observer {
                 elements.push(chunk, |event| self.event(&event, &mut on));
                 self.body = Body::List(elements);
             }
-            Body::Json(mut body) if body.len() + chunk.len() <= MAX_EVENT => {
-                body.extend_from_slice(chunk);
-                self.body = Body::Json(body);
+            Body::Json(mut members) => {
+                members.push(chunk);
+                self.body = Body::Json(members);
             }
-            // Too long to keep: embeddings, mostly. From here on it is opaque.
-            Body::Json(_) | Body::Opaque => {}
+            Body::Opaque => {}
         }
     }
 
@@ -156,7 +160,7 @@ impl Observer {
                 scanner.finish(|event| self.event(&event, &mut on));
                 self.body = Body::Events(scanner);
             }
-            Body::Json(body) => self.json(&body, &mut on),
+            Body::Json(members) => self.json(members, &mut on),
             list @ Body::List(_) => self.body = list,
             Body::Opaque => {}
         }
@@ -205,8 +209,8 @@ impl Observer {
         (self.usage != Usage::default()).then_some(self.usage)
     }
 
-    /// A whole JSON body.
-    fn json(&mut self, body: &[u8], on: &mut dyn FnMut(Signal)) {
+    /// The end of a body that is one document.
+    fn json(&mut self, members: Members, on: &mut dyn FnMut(Signal)) {
         #[derive(Deserialize, Default)]
         #[serde(default, rename_all = "camelCase")]
         struct Answer {
@@ -215,17 +219,18 @@ impl Observer {
             usage_metadata: Option<gemini::Metadata>,
         }
 
-        match json::parse::<Answer>(body) {
-            Some(answer) if answer.error.0.0 => self.fail(body, on),
-            Some(answer) => {
-                self.count(answer.usage, on);
-                self.count(answer.usage_metadata, on);
-                self.terminal = true;
-            }
-            // A list, or fields of other types: whole, if it is JSON at all. Half a document was cut off.
-            None if serde_json::from_slice::<IgnoredAny>(body).is_ok() => self.terminal = true,
-            None => self.expects_terminal = self.dialect != Dialect::Other,
+        let Some(members) = members.finish() else {
+            // Half a document: it was cut off.
+            self.expects_terminal = self.dialect != Dialect::Other;
+            return;
+        };
+        let answer = json::parse::<Answer>(&members).unwrap_or_default();
+        if answer.error.0.0 {
+            return self.fail(&members, on);
         }
+        self.count(answer.usage, on);
+        self.count(answer.usage_metadata, on);
+        self.terminal = true;
     }
 
     /// One more output delta.
@@ -388,6 +393,18 @@ mod tests {
         body.extend_from_slice(b"\"}}]}\n\n");
         let observer = Observer::new(Dialect::OpenAiChat, &headers("text/event-stream"), true);
         assert_eq!(watch(observer, body.chunks(9_999)), (vec![Signal::FirstToken], End::Complete));
+    }
+
+    #[test]
+    fn what_a_long_answer_cost_is_read_behind_its_megabytes() {
+        let mut body =
+            b"{\"candidates\": [{\"content\": {\"parts\": [{\"inlineData\": {\"data\": \"".to_vec();
+        body.resize(3 * MAX_EVENT, b'A');
+        body.extend_from_slice(b"\"}}]}}], \"usageMetadata\": {\"promptTokenCount\": 3}}");
+        let observer = || Observer::new(Dialect::Gemini, &headers("application/json"), false);
+        let usage = Usage { input: 3, ..Usage::default() };
+        assert_eq!(watch(observer(), body.chunks(9_999)), (vec![Signal::Usage(usage)], End::Complete));
+        assert_eq!(watch(observer(), body[..2 * MAX_EVENT].chunks(9_999)), (vec![], End::Truncated));
     }
 
     #[test]
