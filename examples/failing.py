@@ -24,7 +24,7 @@ def failing() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:  # noqa: N802 - the base class says so
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             with counting:
                 attempts[self.path, body] += 1

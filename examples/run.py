@@ -1,6 +1,6 @@
 """Run every example against the simulator, then those that call models against a server on which everything fails.
 
-Under failure each must say so by its exit status, and the server must see no more attempts of any one call than the gate
+Under failure each must say so by its exit status, and the server must see no more attempts of one call than the gate
 makes by itself, whatever loop the client above it has. Nobody may talk to another machine. One that fails, fails this.
 
     python run.py --tidegate target/debug/tidegate --environment NAME=PYTHON ... [PROGRAM ...]
@@ -27,14 +27,15 @@ HERE = Path(__file__).parent
 MODELS = ("gpt-4o-mini", "claude-haiku-4-5", "gemini-2.5-flash")
 #: Seconds: longer than any takes on a slow machine.
 LIMIT = 120
-#: A gate's own attempts, by default.
+#: A gate's own attempts, by default. Held by name, a slot is for one.
 ATTEMPTS = 4
+ATTEMPTS_OF = {"slot_by_name.py": 1}
 #: The exit status of `loopback/sitecustomize.py`.
 NOT_LOOPBACK = 70
 #: Programs at once: half of the time they wait.
 TOGETHER = 4
 
-#: The environments in which each example runs. One that is not here fails, and so does one whose environment is missing.
+#: The environments in which each example runs. None may be left out, and no environment may be missing.
 EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
 RUNS_IN = {
     "anthropic_stream.py": OPENAI_3,
@@ -51,6 +52,7 @@ RUNS_IN = {
     "openai_stream.py": EITHER,
     "openai_sync.py": EITHER,
     "pydantic_ai_agent.py": OPENAI_3,
+    "slot_by_name.py": OPENAI_3,
     "tools.py": OPENAI_3,
 }
 #: These call no model.
@@ -62,6 +64,11 @@ class Run(NamedTuple):
 
     name: str
     command: list[str]
+
+    @property
+    def file(self) -> str:
+        """The example."""
+        return Path(self.command[-1]).name
 
 
 class Outcome(NamedTuple):
@@ -81,7 +88,7 @@ def main() -> int:
     args = parser.parse_args()
     runs = planned(dict(given.split("=", 1) for given in args.environment))
     programs = [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
-    calling = [run for run in runs + programs if not run.name.startswith(NO_CALLS)]
+    calling = [run for run in runs + programs if run.file not in NO_CALLS]
     with ThreadPoolExecutor(TOGETHER) as pool:
         with simulator(args.tidegate) as base_url:
             outcomes = [shown(outcome) for outcome in pool.map(lambda run: passes(run, base_url), runs + programs)]
@@ -154,7 +161,9 @@ def fails_modestly(run: Run) -> Outcome:
     with failing() as (url, attempts):
         done = started(run, f"{url}/v1")
     most = max(attempts.values(), default=0)
-    passed = done.returncode not in {0, NOT_LOOPBACK} and 1 < most <= ATTEMPTS
+    allowed = ATTEMPTS_OF.get(run.file, ATTEMPTS)
+    # Where many calls fail at once, the retry budget may leave each of them fewer; one alone proves nothing of a loop.
+    passed = done.returncode not in {0, NOT_LOOPBACK} and min(2, allowed) <= most <= allowed
     said = f"exit status {done.returncode}, at most {most} attempts of a call"
     return Outcome(run, passed, [said] if passed else [*done.stderr.splitlines(), said])
 

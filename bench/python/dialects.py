@@ -21,7 +21,13 @@ def api_of(path: str) -> str:
 def whole(api: str) -> Any:
     """Return the answer that does not stream."""
     if api == "responses":
-        message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [_output_text()]}
+        message = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [_output_text()],
+        }
         return _response("completed", [message], {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11})
     if api == "messages":
         return {
@@ -99,7 +105,11 @@ def _output_text() -> dict[str, Any]:
 
 def _response(status: str, output: list[Any], usage: dict[str, Any] | None) -> dict[str, Any]:
     if usage is not None:
-        usage = {**usage, "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+        usage = {
+            **usage,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
     return {
         "id": "resp_1",
         "object": "response",

@@ -1,4 +1,4 @@
-"""Python imports this by itself where it is on the path: from here on, whoever asks for another machine ends the program.
+"""Python imports this by itself where it is on the path: from here on, asking for another machine ends the program.
 
 Frameworks report home, fetch price lists and tokenizers; an example that lets them would fail on a machine without a
 network, and tell somebody about every run on one with it.

@@ -1,4 +1,8 @@
-"""LangChain: both http clients, since `invoke` takes the one and `ainvoke` the other."""
+"""LangChain: wrap the chat model, which holds a client for `invoke` and one for `ainvoke`.
+
+What has no `gate.wrap`, such as `OpenAIEmbeddings`, takes both `http_client=gate.httpx_client()` and
+`http_async_client=gate.httpx_async_client()`; a chat model so given no longer asks for `stream_usage` by itself.
+"""
 
 import asyncio
 
@@ -7,13 +11,8 @@ from langchain_openai import ChatOpenAI
 import tidegate
 
 gate = tidegate.Gate()
-model = ChatOpenAI(
-    model="gpt-4o-mini",
-    max_completion_tokens=16,
-    http_client=gate.httpx_client(),
-    http_async_client=gate.httpx_async_client(),
-    stream_usage=True,  # What LangChain asks for by itself only while the http clients are its own.
-)
+# LangChain asks for the usage of streams by itself only at OpenAI's own address.
+model = gate.wrap(ChatOpenAI(model="gpt-4o-mini", max_completion_tokens=16, stream_usage=True))
 
 print(model.invoke("What is a slack tide?").text)
 

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: every agent's model calls, through one wrapped client; and its tools, with caps of their own."""
+"""The OpenAI Agents SDK: every agent's model calls through one wrapped client, and tools with caps of their own."""
 
 import asyncio
 

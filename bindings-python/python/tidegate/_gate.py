@@ -81,11 +81,11 @@ class Gate:
         """Return the client you have, going through this gate.
 
         Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
-        other flavours included. What you configured stays: keys, base URL, headers, timeouts, and, of an
-        `http_client` of your own, its event hooks, auth, headers, cookies, parameters and redirects. The
-        original is left as it was. Retries become the gate's: `max_retries` is 0, except in mode `observe`,
-        which keeps yours. In mode `off` the copy has your own transport, retries and timeouts, whatever they are:
-        nothing of it goes through the gate.
+        other flavours included, and LangChain's `ChatOpenAI` with both of its clients. What you configured stays:
+        keys, base URL, headers, timeouts, and, of an `http_client` of your own, its event hooks, auth, headers,
+        cookies, parameters and redirects. The original is left as it was. Retries become the gate's: `max_retries`
+        is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has your own transport, retries and
+        timeouts, whatever they are: nothing of it goes through the gate.
 
         Args:
             client: the client; it must not be closed.
