@@ -26,7 +26,7 @@ except ImportError:  # not beside openai 2.x; its streams go through the plain c
 WALL = 1763714880
 # Longer delays concern the call, not the target.
 LONGEST_MS = 24 * 3600 * 1000
-# A delay up to the first is waited for; one up to the second is not, nor outrun by a deadline, since this machine may be slow.
+# A delay up to the first is waited for; one up to the second is not, nor outrun by a deadline: machines may be slow.
 SHORT_MS = 100
 LONG_MS = 10_000
 

@@ -5,6 +5,20 @@ from typing import Any, final
 
 from tidegate._errors import Error
 
+__all__ = [
+    "Call",
+    "Context",
+    "Drain",
+    "Gate",
+    "Permit",
+    "Port",
+    "Reply",
+    "Upload",
+    "after_fork_in_child",
+    "error",
+    "stop",
+]
+
 def after_fork_in_child() -> None: ...
 def stop() -> None: ...
 def error(
