@@ -92,7 +92,7 @@ const requests = {
     fetch(url, {
       method: "POST",
       duplex: "half",
-      body: new ReadableStream({ start: (controller) => (controller.enqueue(1), controller.close()) }),
+      body: new ReadableStream({ start: (controller) => controller.enqueue(1) }),
     }),
   "a malformed URL": (fetch) => fetch("http://["),
   "a relative URL": (fetch) => fetch("/models"),

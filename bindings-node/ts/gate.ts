@@ -11,7 +11,7 @@ import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
 import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
-import { wrapped } from "./wrap.js";
+import { copied } from "./wrap.js";
 
 export type Mode = "enforce" | "observe" | "off";
 
@@ -72,12 +72,12 @@ export class Gate {
   wrap<Client extends object>(client: Client): Client {
     switch (this.mode) {
       case "off":
-        return wrapped(client, {});
+        return copied(client, {});
       case "observe":
-        return wrapped(client, { fetch: fetchThrough(this.#native, true) });
+        return copied(client, { fetch: fetchThrough(this.#native, true) });
       case "enforce":
         // Who retries must be one: two loops, one above the other, multiply.
-        return wrapped(client, { fetch: fetchThrough(this.#native, true), maxRetries: 0 });
+        return copied(client, { fetch: fetchThrough(this.#native, true), maxRetries: 0 });
     }
   }
 
