@@ -35,7 +35,9 @@ test("wrap: a copy, with what was configured, and the gate's retries", async (t)
 
 test("wrap: Azure stays Azure", async (t) => {
   const up = await upstream(t, json(CHAT));
-  const client = new Gate().wrap(new AzureOpenAI({ endpoint: up.url, apiKey: "k", apiVersion: "2024-10-21", deployment: "mine" }));
+  const client = new Gate().wrap(
+    new AzureOpenAI({ endpoint: up.url, apiKey: "k", apiVersion: "2024-10-21", deployment: "mine" }),
+  );
   assert.ok(client instanceof AzureOpenAI);
   await ask(client);
   assert.equal(up.exchanges[0].path, "/openai/deployments/mine/chat/completions?api-version=2024-10-21");

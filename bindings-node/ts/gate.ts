@@ -5,7 +5,7 @@
  */
 import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
-import { errorOf } from "./errors.js";
+import { errorOf, refined } from "./errors.js";
 import { type Fetch, fetchThrough } from "./fetch/index.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
@@ -131,11 +131,16 @@ export class Gate {
    * Takes no new calls and waits for those under way; resolves with how many are left.
    *
    * @param seconds - the most to wait. Then what still waits is refused; what is in flight goes on. Default: 30.
+   * @throws `RangeError` (a rejection) where that is no time to wait.
    */
-  drain(seconds = 30): Promise<number> {
-    return new Promise((resolve, reject) => {
-      const number = port.number();
+  async drain(seconds = 30): Promise<number> {
+    const number = port.number();
+    try {
       this.#native.drain(port.native, number, seconds);
+    } catch (error) {
+      throw refined(error);
+    }
+    return new Promise((resolve, reject) => {
       port.wait(number, {
         settle: (kind, left) => (kind === Kind.Count ? resolve(left as number) : reject(lost())),
       });
