@@ -78,7 +78,7 @@ test("openai: a file is sent up", async (t) => {
   const client = new Gate().wrap(openai(up));
   const file = new File(["RIFF"], "a.wav");
   assert.equal((await client.audio.transcriptions.create({ file, model: "whisper-1" })).text, "hello");
-  assert.match(up.exchanges[0].body.toString(), /filename="a.wav"[^]*RIFF/);
+  assert.match(up.exchanges[0].body.toString(), /filename="a.wav"[\s\S]*RIFF/);
 });
 
 test("anthropic: messages, and streams", async (t) => {
