@@ -7,6 +7,7 @@ mod bridge;
 mod context;
 mod errors;
 mod gate;
+mod kept;
 mod reply;
 mod request;
 mod stream;
@@ -27,6 +28,8 @@ mod _native {
     use crate::errors::error;
     #[pymodule_export]
     use crate::gate::Gate;
+    #[pymodule_export]
+    use crate::kept::{Exchange, KeptCall};
     #[pymodule_export]
     use crate::reply::Reply;
     #[pymodule_export]
