@@ -97,6 +97,7 @@ lint-python: $(VENV)/.wheel
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
+	cd bindings-python && ../$(VENV)/bin/stubtest --allowlist stubtest.txt tidegate._native
 	$(VENV)/bin/mypy --strict examples/demo/*.py
 
 lint-node: $(NODE_BUILT)

@@ -5,6 +5,7 @@
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 
+import { refined } from "./errors.js";
 import { type NativeContext, native } from "./native.js";
 
 /** The priority class of a call. */
@@ -37,6 +38,6 @@ export function changed(context: Context): NativeContext {
   try {
     return new native.Context(current(), context.tenant, context.lane, context.deadline);
   } catch (error) {
-    throw error instanceof TypeError ? error : new RangeError((error as Error).message);
+    throw refined(error);
   }
 }

@@ -109,3 +109,9 @@ export function terminated(failure: Failure): TypeError {
   const cause = errorOf(failure);
   return new TypeError(`terminated: ${cause.message}`, { cause });
 }
+
+/** What the native side throws for an argument, as JavaScript says it. */
+export function refined(error: unknown): Error {
+  const { code, message } = error as NodeJS.ErrnoException;
+  return code === "InvalidArg" ? new RangeError(message) : new TypeError(message);
+}

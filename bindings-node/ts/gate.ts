@@ -5,13 +5,13 @@
  */
 import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
-import { errorOf } from "./errors.js";
+import { errorOf, refined } from "./errors.js";
 import { type Fetch, fetchThrough } from "./fetch/index.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
 import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
-import { wrapped } from "./wrap.js";
+import { copied } from "./wrap.js";
 
 export type Mode = "enforce" | "observe" | "off";
 
@@ -72,12 +72,12 @@ export class Gate {
   wrap<Client extends object>(client: Client): Client {
     switch (this.mode) {
       case "off":
-        return wrapped(client, {});
+        return copied(client, {});
       case "observe":
-        return wrapped(client, { fetch: fetchThrough(this.#native, true) });
+        return copied(client, { fetch: fetchThrough(this.#native, true) });
       case "enforce":
         // Who retries must be one: two loops, one above the other, multiply.
-        return wrapped(client, { fetch: fetchThrough(this.#native, true), maxRetries: 0 });
+        return copied(client, { fetch: fetchThrough(this.#native, true), maxRetries: 0 });
     }
   }
 
@@ -131,11 +131,16 @@ export class Gate {
    * Takes no new calls and waits for those under way; resolves with how many are left.
    *
    * @param seconds - the most to wait. Then what still waits is refused; what is in flight goes on. Default: 30.
+   * @throws `RangeError` (a rejection) where that is no time to wait.
    */
-  drain(seconds = 30): Promise<number> {
-    return new Promise((resolve, reject) => {
-      const number = port.number();
+  async drain(seconds = 30): Promise<number> {
+    const number = port.number();
+    try {
       this.#native.drain(port.native, number, seconds);
+    } catch (error) {
+      throw refined(error);
+    }
+    return new Promise((resolve, reject) => {
       port.wait(number, {
         settle: (kind, left) => (kind === Kind.Count ? resolve(left as number) : reject(lost())),
       });

@@ -26,6 +26,8 @@ mod _native {
     #[pymodule_export]
     use crate::context::Context;
     #[pymodule_export]
+    use crate::errors::error;
+    #[pymodule_export]
     use crate::gate::Gate;
     #[pymodule_export]
     use crate::kept::{Exchange, KeptCall};
