@@ -207,6 +207,8 @@ impl Observer {
                 self.count(answer.usage, on);
                 self.terminal = true;
             }
+            // Nothing at all is no half of anything: the framing says whether something is missing.
+            None if body.is_empty() => {}
             // A list, or fields of other types: whole, if it is JSON at all. Half a document was cut off.
             None if serde_json::from_slice::<IgnoredAny>(body).is_ok() => self.terminal = true,
             None => self.expects_terminal = self.dialect != Dialect::Other,
