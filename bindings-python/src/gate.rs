@@ -3,19 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::Request;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use serde::Serialize;
 use tidegate::config::Mode;
-use tidegate::{Client, Config, Error};
+use tidegate::transport::Foreign;
+use tidegate::{Client, Config, Error, RequestBody};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
 use crate::errors::{forked, raised};
-use crate::reply::{Answer, exchange};
-use crate::request::Parts;
+use crate::kept::{KeptCall, OnLoop};
+use crate::reply::{Ahead, Answer, exchange};
+use crate::request::{Manner, Parts};
 use crate::tool::Permit;
 use crate::upload::Call;
 
@@ -39,11 +42,17 @@ impl Gate {
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
-        let mut current = self.current.lock();
-        if !current.usable() {
-            *current = open(py, &self.config)?;
+        if let Some(open) = self.current.lock().get() {
+            return Ok(f(open));
         }
-        current.get().map(f).ok_or_else(|| raised(py, &forked()))
+        // In the child of a fork, once. Not under the lock: opening may fail, and saying so runs Python code.
+        let fresh = open(py, &self.config)?;
+        let mut current = self.current.lock();
+        let spare = if current.usable() { fresh } else { std::mem::replace(&mut *current, fresh) };
+        let done = current.get().map(f);
+        drop(current);
+        drop(spare);
+        done.ok_or_else(|| raised(py, &forked()))
     }
 
     /// The gate itself, for whatever takes time: nothing may wait, nor Python code run, under the lock.
@@ -57,10 +66,19 @@ impl Gate {
         py: Python<'_>,
         parts: &Parts<'_, '_>,
     ) -> PyResult<impl Future<Output = Result<Answer, Error>> + Send + use<>> {
+        let (client, request, manner) = self.prepare(py, parts)?;
+        Ok(exchange(client, request, manner, Ahead::Take))
+    }
+
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        parts: &Parts<'_, '_>,
+    ) -> PyResult<(Client, Request<RequestBody>, Manner)> {
         let request = parts.build()?.map_err(|e| raised(py, &e))?;
         let (client, mode) = self.with(py, |open| (open.client.clone(), open.gate.mode()))?;
         let manner = parts.manner(&request, mode);
-        Ok(exchange(client, request, manner))
+        Ok((client, request, manner))
     }
 }
 
@@ -131,8 +149,10 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let call =
-            self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, wrapped })?;
+        let call = self.call(
+            port.py(),
+            &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false },
+        )?;
         Port::submit(port, call)
     }
 
@@ -150,8 +170,54 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
     ) -> PyResult<Py<PyAny>> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped })?;
+        let call =
+            self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false })?;
         Box::new(block_on(py, call)?).into_python(py)
+    }
+
+    /// As `send`, by the client's own transport: `serve` makes of an exchange the task that serves it. A body of None is the transport's to read.
+    #[allow(clippy::too_many_arguments)]
+    fn send_kept(
+        &self,
+        port: &Bound<'_, Port>,
+        serve: Py<PyAny>,
+        method: &str,
+        url: &str,
+        headers: &Bound<'_, PyList>,
+        body: &Bound<'_, PyAny>,
+        read: Option<f64>,
+        pool: Option<f64>,
+        context: Option<&Bound<'_, Context>>,
+        wrapped: bool,
+    ) -> PyResult<(Py<PyAny>, u64)> {
+        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
+        let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
+        let host = OnLoop::new(port.get().mailbox(), serve, request.headers().clone());
+        request.extensions_mut().insert(Foreign::new(host));
+        Port::submit(port, exchange(client, request, manner, Ahead::Take))
+    }
+
+    /// Starts a call by the client's own transport, whose exchanges the caller serves from the same thread. A body of None is the transport's
+    /// to read.
+    #[allow(clippy::too_many_arguments)]
+    fn start_kept(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        url: &str,
+        headers: &Bound<'_, PyList>,
+        body: &Bound<'_, PyAny>,
+        read: Option<f64>,
+        pool: Option<f64>,
+        context: Option<&Bound<'_, Context>>,
+        wrapped: bool,
+    ) -> PyResult<KeptCall> {
+        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
+        let (client, mut request, manner) = self.prepare(py, &parts)?;
+        KeptCall::start(request.headers().clone(), |host| {
+            request.extensions_mut().insert(Foreign::new(host));
+            exchange(client, request, manner, Ahead::Leave)
+        })
     }
 
     /// Starts a call that the caller feeds with its body from the same thread.
@@ -168,7 +234,8 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
     ) -> PyResult<Call> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped })?;
+        let call =
+            self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false })?;
         Call::start(call)
     }
 

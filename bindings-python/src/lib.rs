@@ -7,6 +7,7 @@ mod bridge;
 mod context;
 mod errors;
 mod gate;
+mod kept;
 mod reply;
 mod request;
 mod stream;
@@ -25,6 +26,8 @@ mod _native {
     use crate::context::Context;
     #[pymodule_export]
     use crate::gate::Gate;
+    #[pymodule_export]
+    use crate::kept::{Exchange, KeptCall};
     #[pymodule_export]
     use crate::reply::Reply;
     #[pymodule_export]

@@ -7,6 +7,7 @@
 mod bell;
 mod block;
 mod held;
+mod mailbox;
 mod port;
 mod queue;
 mod ring;
@@ -14,6 +15,7 @@ pub(crate) mod runtime;
 
 pub(crate) use block::block_on;
 pub(crate) use held::Held;
+pub(crate) use mailbox::{Mailbox, Post};
 pub(crate) use port::{Drain, Port};
 pub(crate) use queue::Outcome;
 pub(crate) use ring::{Pull, Pulled, Ring};
