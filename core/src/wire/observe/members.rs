@@ -17,6 +17,8 @@ pub(super) struct Members {
     in_string: bool,
     escaped: bool,
     begun: bool,
+    /// Nothing at all came.
+    empty: bool,
     /// Whether the document is an object: the strings at the top of a list are no keys.
     is_object: bool,
     place: Place,
@@ -45,6 +47,7 @@ impl Members {
             in_string: false,
             escaped: false,
             begun: false,
+            empty: true,
             is_object: false,
             place: Place::Key,
             key: Vec::new(),
@@ -55,6 +58,7 @@ impl Members {
 
     /// Takes the next bytes of the document.
     pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.empty = self.empty && chunk.is_empty();
         let mut rest = chunk;
         while let Some((byte, tail)) = rest.split_first() {
             rest = tail;
@@ -67,8 +71,12 @@ impl Members {
         }
     }
 
-    /// The wanted members, as a document of their own; `None` where the document has no end.
+    /// The wanted members, as a document of their own; `None` where the document has no end. Nothing at all is no half of anything: the framing
+    /// says whether something is missing.
     pub(super) fn finish(mut self) -> Option<Vec<u8>> {
+        if self.empty {
+            return Some(b"{}".to_vec());
+        }
         if !self.begun || self.depth > 0 || self.in_string {
             return None;
         }
