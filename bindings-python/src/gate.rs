@@ -11,7 +11,7 @@ use serde::Serialize;
 use tidegate::config::Mode;
 use tidegate::{Client, Config, Error};
 
-use crate::bridge::{Held, Outcome, Port, block_on, runtime};
+use crate::bridge::{Held, Outcome, Port, block_on, runtime, world};
 use crate::context::{Context, resolve};
 use crate::errors::{forked, raised};
 use crate::reply::{Answer, exchange};
@@ -19,11 +19,18 @@ use crate::request::Parts;
 use crate::tool::Permit;
 use crate::upload::Call;
 
-/// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's.
+/// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's. So it does in
+/// each world that a test enters ([`world`]), and is afterwards what it was before.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
-    current: Mutex<Held<Open>>,
+    current: Mutex<Worlds>,
+}
+
+/// The gate in each of the worlds that it was used in and that last; in the present one, last.
+struct Worlds {
+    epoch: u64,
+    gates: Vec<(u64, Held<Open>)>,
 }
 
 struct Open {
@@ -34,21 +41,44 @@ struct Open {
 impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
-        let current = Mutex::new(open(py, &config)?);
-        Ok(Self { config, current })
+        let (epoch, present) = world::present();
+        let gates = vec![(present, open(py, &config)?)];
+        Ok(Self { config, current: Mutex::new(Worlds { epoch, gates }) })
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
         let mut current = self.current.lock();
-        if !current.usable() {
-            *current = open(py, &self.config)?;
+        if current.epoch != world::epoch() {
+            self.change(py, &mut current)?;
         }
-        current.get().map(f).ok_or_else(|| raised(py, &forked()))
+        current.gates.last().and_then(|(_, gate)| gate.get()).map(f).ok_or_else(|| raised(py, &forked()))
+    }
+
+    /// Another world, or another process: what is over goes, and the gate of the present one comes last.
+    fn change(&self, py: Python<'_>, current: &mut Worlds) -> PyResult<()> {
+        let (epoch, present) = world::present();
+        current.gates.retain(|(number, gate)| gate.usable() && world::lasts(*number));
+        let gate = match current.gates.iter().position(|(number, _)| *number == present) {
+            Some(at) => current.gates.remove(at),
+            None => (present, open(py, &self.config)?),
+        };
+        current.gates.push(gate);
+        current.epoch = epoch;
+        Ok(())
     }
 
     /// The gate itself, for whatever takes time: nothing may wait, nor Python code run, under the lock.
     fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
         self.with(py, |open| open.gate.clone())
+    }
+
+    /// Asks the gate something, by its runtime's clock.
+    fn inside<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&tidegate::Gate) -> T + Send) -> PyResult<T> {
+        let (gate, runtime) = (self.gate(py)?, runtime::handle()?);
+        Ok(py.detach(move || {
+            let _context = runtime.enter();
+            f(&gate)
+        }))
     }
 
     /// The call, ready to be run.
@@ -67,7 +97,11 @@ impl Gate {
 fn open(py: Python<'_>, config: &Config) -> PyResult<Held<Open>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
-    let gate = tidegate::Gate::new(config.clone()).map_err(|e| raised(py, &e))?;
+    let gate = match world::transport() {
+        None => tidegate::Gate::new(config.clone()),
+        Some(transport) => tidegate::Gate::over(config.clone(), transport),
+    };
+    let gate = gate.map_err(|e| raised(py, &e))?;
     let client = gate.client();
     Ok(Held::new(Open { gate, client }, runtime.clone()))
 }
@@ -100,14 +134,12 @@ impl Gate {
 
     /// The state of everything, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
-        let gate = self.gate(py)?;
-        py.detach(|| json(&gate.snapshot()))
+        self.inside(py, |gate| json(&gate.snapshot()))?
     }
 
     /// Every series, in Prometheus' text format.
     fn prometheus(&self, py: Python<'_>) -> PyResult<String> {
-        let gate = self.gate(py)?;
-        Ok(py.detach(|| gate.prometheus()))
+        self.inside(py, tidegate::Gate::prometheus)
     }
 
     /// The last calls that ended, oldest first, as JSON.
