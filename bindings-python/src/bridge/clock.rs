@@ -177,6 +177,11 @@ impl Clock {
         self.time.threads.end(work);
     }
 
+    /// Ends a wait that is under way, or the next: a thread called back.
+    fn stir(&self) {
+        self.time.threads.stir();
+    }
+
     /// Whether a thread works just now.
     fn is_busy(&self) -> bool {
         self.time.threads.is_busy()

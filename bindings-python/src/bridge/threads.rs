@@ -63,7 +63,11 @@ impl Threads {
         WORK.get()
     }
 
-    /// Resolves when a thread begins to compute again.
+    pub(super) fn stir(&self) {
+        self.stir.notify_one();
+    }
+
+    /// Resolves when a thread begins to compute again, or called back.
     pub(super) async fn stirred(&self) {
         self.stir.notified().await;
     }
@@ -86,7 +90,7 @@ impl Threads {
             *state = awake;
         }
         if awake {
-            self.stir.notify_one();
+            self.stir();
         }
     }
 }

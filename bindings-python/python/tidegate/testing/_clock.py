@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import _native
@@ -109,7 +110,7 @@ def run(coroutine: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
         seed: where the jitter of backoffs comes from. Default: 0.
 
     """
-    with VirtualClock(seed=seed) as clock:
+    with contextlib.closing(coroutine), VirtualClock(seed=seed) as clock:
         return clock.run(coroutine)
 
 

@@ -25,6 +25,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._select = _Selector(self._wait)
         super().__init__(self._select)
         self._select.is_open = False
+        # A nanosecond is lost in the figures of a year, and with it the timers that are due then.
+        self._clock_resolution = 1e-6
         self._tidegate_port = _native.Port.on_virtual_time(self.create_future, self.call_soon)
 
     def time(self) -> float:
@@ -46,6 +48,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # Not before the loop knows of the result: until then there is something to do.
         future.add_done_callback(lambda _: self._clock.end_work(work))
         return future
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
+        """Call back on the loop's thread, and let it hear at once."""
+        handle = super().call_soon_threadsafe(callback, *args, **kwargs)
+        self._clock.stir()
+        return handle
 
     def close(self) -> None:
         """Give up what is under way."""
