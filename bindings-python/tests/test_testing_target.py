@@ -123,7 +123,10 @@ def test_what_the_script_does_not_take_fails_loudly() -> None:
 
     target = FakeTarget(ok("once"), otherwise=None)
     target.route(model="gpt-*")
-    with pytest.raises(AssertionError, match=r"POST models.example.com/v1/chat/completions.*no answer left"), target.installed():
+    with (
+        pytest.raises(AssertionError, match=r"POST models.example.com/v1/chat/completions.*no answer left"),
+        target.installed(),
+    ):
         assert run(ask()) == "once"
         run(swallowed())
     assert len(target.unmatched) == 2

@@ -46,14 +46,18 @@ def storm(seed: int) -> tuple[list[str], float]:
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in chunks]) == "the tide comes in"
 
     async def fan_out() -> float:
-        gate = tidegate.Gate(targets={"small": {"cap": 10, "retry": {"attempts": 20}, "deadline": 3600}}, tools={"search": 12})
+        gate = tidegate.Gate(
+            targets={"small": {"cap": 10, "retry": {"attempts": 20}, "deadline": 3600}}, tools={"search": 12}
+        )
         sdk = asynchronous(gate)
         await asyncio.gather(*(agent(sdk, gate, number) for number in range(200)))
         return asyncio.get_running_loop().time()
 
     good = ok("the tide comes in", after=2, every=0.5)
     target = FakeTarget(rate_limited(90).times(5), otherwise=good, capacity=8, retry_after=7)
-    target.script(rate_limited(90).times(5), *[good.times(9), status(500)] * 9, otherwise=good, capacity=8, retry_after=7)
+    target.script(
+        rate_limited(90).times(5), *[good.times(9), status(500)] * 9, otherwise=good, capacity=8, retry_after=7
+    )
     with target.installed():
         took = run(fan_out(), seed=seed)
     target.assert_no_call_in_flight()
@@ -153,9 +157,7 @@ def test_a_synchronous_call_in_a_thread_does_not_overtake_the_loop() -> None:
 
     async def agent() -> None:
         sdk = synchronous(tidegate.Gate())
-        call = asyncio.create_task(
-            asyncio.to_thread(sdk.chat.completions.create, model="small", messages=MESSAGES)
-        )
+        call = asyncio.create_task(asyncio.to_thread(sdk.chat.completions.create, model="small", messages=MESSAGES))
         while not call.done():
             await asyncio.sleep(7)
             seen.append(asyncio.get_running_loop().time())

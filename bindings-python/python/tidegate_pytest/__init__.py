@@ -24,7 +24,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Put virtual time in place before any other fixture makes an event loop."""
     marker = item.get_closest_marker("tidegate")
     names = getattr(item, "fixturenames", None)
-    if marker is not None and marker.kwargs.get("virtual_time") and names is not None and "tidegate_clock" not in names[:1]:
+    if (
+        marker is not None
+        and marker.kwargs.get("virtual_time")
+        and names is not None
+        and "tidegate_clock" not in names[:1]
+    ):
         names.insert(0, "tidegate_clock")
 
 

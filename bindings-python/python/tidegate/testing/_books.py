@@ -81,7 +81,8 @@ class Call:
 def attempts_of(said: str) -> list[Attempt]:
     """Read the native half's list."""
     return [
-        Attempt(**{**fields, "headers": [(name, value) for name, value in fields["headers"]]}) for fields in json.loads(said)
+        Attempt(**{**fields, "headers": [(name, value) for name, value in fields["headers"]]})
+        for fields in json.loads(said)
     ]
 
 
