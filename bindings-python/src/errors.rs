@@ -1,5 +1,8 @@
 //! The gate's errors as Python exceptions. Python maps the kind, never the text.
 
+use std::error::Error as _;
+
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tidegate::{Error, ErrorKind};
@@ -18,6 +21,10 @@ pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
         error.position(),
         error.retryable(),
     ))?;
+    // What the client's own transport raised.
+    if let Some(original) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {
+        made.setattr(intern!(py, "__cause__"), original.value(py))?;
+    }
     Ok(made.unbind())
 }
 

@@ -3,19 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::Request;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use serde::Serialize;
 use tidegate::config::Mode;
-use tidegate::{Client, Config, Error};
+use tidegate::transport::Foreign;
+use tidegate::{Client, Config, Error, RequestBody};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime, world};
 use crate::context::{Context, resolve};
-use crate::errors::{forked, raised};
-use crate::reply::{Answer, exchange};
-use crate::request::Parts;
+use crate::errors::raised;
+use crate::kept::{KeptCall, OnLoop};
+use crate::reply::{Ahead, Answer, exchange};
+use crate::request::{Manner, Parts};
 use crate::tool::Permit;
 use crate::upload::Call;
 
@@ -38,6 +41,39 @@ struct Open {
     client: Client,
 }
 
+impl Worlds {
+    /// The gate, unless the world is another by now.
+    fn present(&self) -> Option<&Open> {
+        let current = self.gates.last().filter(|_| self.epoch == world::epoch());
+        current.and_then(|(_, gate)| gate.get())
+    }
+
+    fn knows(&self, world: u64) -> bool {
+        self.gates.iter().any(|(number, gate)| *number == world && gate.usable())
+    }
+
+    /// Puts the present world's gate last. Returns what is over, to be dropped without the lock.
+    fn enter(&mut self, epoch: u64, present: u64, fresh: Option<Held<Open>>) -> Vec<(u64, Held<Open>)> {
+        let (kept, mut gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gates)
+            .into_iter()
+            .partition(|(number, gate)| gate.usable() && world::lasts(*number));
+        self.gates = kept;
+        let known = self.gates.iter().position(|(number, _)| *number == present);
+        let known = known.map(|at| self.gates.remove(at));
+        // Two threads may come at once: the first one's gate is the gate.
+        match (known, fresh) {
+            (Some(known), fresh) => {
+                self.gates.push(known);
+                gone.extend(fresh.map(|gate| (present, gate)));
+            }
+            (None, Some(fresh)) => self.gates.push((present, fresh)),
+            (None, None) => {}
+        }
+        self.epoch = epoch;
+        gone
+    }
+}
+
 impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
@@ -47,23 +83,21 @@ impl Gate {
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
-        let mut current = self.current.lock();
-        if current.epoch != world::epoch() {
-            self.change(py, &mut current)?;
+        loop {
+            if let Some(open) = self.current.lock().present() {
+                return Ok(f(open));
+            }
+            self.change(py)?;
         }
-        current.gates.last().and_then(|(_, gate)| gate.get()).map(f).ok_or_else(|| raised(py, &forked()))
     }
 
-    /// Another world, or another process: what is over goes, and the gate of the present one comes last.
-    fn change(&self, py: Python<'_>, current: &mut Worlds) -> PyResult<()> {
+    /// Another world, or the child of a fork, met for the first time.
+    fn change(&self, py: Python<'_>) -> PyResult<()> {
         let (epoch, present) = world::present();
-        current.gates.retain(|(number, gate)| gate.usable() && world::lasts(*number));
-        let gate = match current.gates.iter().position(|(number, _)| *number == present) {
-            Some(at) => current.gates.remove(at),
-            None => (present, open(py, &self.config)?),
-        };
-        current.gates.push(gate);
-        current.epoch = epoch;
+        // Not under the lock: opening may fail, and saying so runs Python code.
+        let fresh = if self.current.lock().knows(present) { None } else { Some(open(py, &self.config)?) };
+        let gone = self.current.lock().enter(epoch, present, fresh);
+        drop(gone);
         Ok(())
     }
 
@@ -87,10 +121,19 @@ impl Gate {
         py: Python<'_>,
         parts: &Parts<'_, '_>,
     ) -> PyResult<impl Future<Output = Result<Answer, Error>> + Send + use<>> {
+        let (client, request, manner) = self.prepare(py, parts)?;
+        Ok(exchange(client, request, manner, Ahead::Take))
+    }
+
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        parts: &Parts<'_, '_>,
+    ) -> PyResult<(Client, Request<RequestBody>, Manner)> {
         let request = parts.build()?.map_err(|e| raised(py, &e))?;
         let (client, mode) = self.with(py, |open| (open.client.clone(), open.gate.mode()))?;
         let manner = parts.manner(&request, mode);
-        Ok(exchange(client, request, manner))
+        Ok((client, request, manner))
     }
 }
 
@@ -163,8 +206,10 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let call =
-            self.call(port.py(), &Parts { method, url, headers, body, read, pool, context, wrapped })?;
+        let call = self.call(
+            port.py(),
+            &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false },
+        )?;
         Port::submit(port, call)
     }
 
@@ -182,8 +227,58 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
     ) -> PyResult<Py<PyAny>> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped })?;
+        let call =
+            self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false })?;
         Box::new(block_on(py, call)?).into_python(py)
+    }
+
+    /// As `send`, by the client's own transport: `serve` makes of an exchange the task that serves it. A body of None is the transport's to read.
+    #[allow(clippy::too_many_arguments)]
+    fn send_kept(
+        &self,
+        port: &Bound<'_, Port>,
+        serve: Py<PyAny>,
+        method: &str,
+        url: &str,
+        headers: &Bound<'_, PyList>,
+        body: &Bound<'_, PyAny>,
+        read: Option<f64>,
+        pool: Option<f64>,
+        context: Option<&Bound<'_, Context>>,
+        wrapped: bool,
+    ) -> PyResult<(Py<PyAny>, u64)> {
+        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
+        let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
+        let host = OnLoop::new(port.get().mailbox(), serve, request.headers().clone());
+        if !world::is_faked() {
+            request.extensions_mut().insert(Foreign::new(host));
+        }
+        Port::submit(port, exchange(client, request, manner, Ahead::Take))
+    }
+
+    /// Starts a call by the client's own transport, whose exchanges the caller serves from the same thread. A body of None is the transport's
+    /// to read.
+    #[allow(clippy::too_many_arguments)]
+    fn start_kept(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        url: &str,
+        headers: &Bound<'_, PyList>,
+        body: &Bound<'_, PyAny>,
+        read: Option<f64>,
+        pool: Option<f64>,
+        context: Option<&Bound<'_, Context>>,
+        wrapped: bool,
+    ) -> PyResult<KeptCall> {
+        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
+        let (client, mut request, manner) = self.prepare(py, &parts)?;
+        KeptCall::start(request.headers().clone(), |host| {
+            if !world::is_faked() {
+                request.extensions_mut().insert(Foreign::new(host));
+            }
+            exchange(client, request, manner, Ahead::Leave)
+        })
     }
 
     /// Starts a call that the caller feeds with its body from the same thread.
@@ -200,7 +295,8 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
     ) -> PyResult<Call> {
-        let call = self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped })?;
+        let call =
+            self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false })?;
         Call::start(call)
     }
 

@@ -8,6 +8,7 @@ mod context;
 mod errors;
 mod fake;
 mod gate;
+mod kept;
 mod reply;
 mod request;
 mod stream;
@@ -28,6 +29,8 @@ mod _native {
     use crate::fake::FakeTarget;
     #[pymodule_export]
     use crate::gate::Gate;
+    #[pymodule_export]
+    use crate::kept::{Exchange, KeptCall};
     #[pymodule_export]
     use crate::reply::Reply;
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! A response: its head in one crossing, its body pulled.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Version};
@@ -11,6 +12,7 @@ use tidegate::{Client, Error, ErrorKind, RequestBody};
 
 use crate::bridge::{Outcome, Port, Pull, Ring, block_on};
 use crate::errors;
+use crate::kept::Extensions;
 use crate::request::Manner;
 use crate::stream::Stream;
 
@@ -19,7 +21,17 @@ pub(crate) struct Answer {
     status: u16,
     version: Version,
     headers: HeaderMap,
+    extensions: Option<Extensions>,
     stream: Stream,
+}
+
+/// Whether what is there of the body comes with the head.
+#[derive(Clone, Copy)]
+pub(crate) enum Ahead {
+    /// It does.
+    Take,
+    /// Not where asking for it would keep the one who brings it from reading it.
+    Leave,
 }
 
 /// Makes the call and takes what comes with the head.
@@ -27,16 +39,27 @@ pub(crate) async fn exchange(
     client: Client,
     request: Request<RequestBody>,
     manner: Manner,
+    ahead: Ahead,
 ) -> Result<Answer, Error> {
     let response = match client.call(request).await {
         Err(error) if manner == Manner::AnswerAll || refusal(&error) => error.response(),
         response => response?,
     };
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
     let events =
         head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    let stream = Stream::begin(body, events).await;
-    Ok(Answer { status: head.status.as_u16(), version: head.version, headers: head.headers, stream })
+    let stream = match ahead {
+        Ahead::Take => Stream::begin(body, events).await,
+        Ahead::Leave => Stream::unread(body),
+    };
+    let extensions = head.extensions.remove::<Extensions>();
+    Ok(Answer {
+        status: head.status.as_u16(),
+        version: head.version,
+        headers: head.headers,
+        extensions,
+        stream,
+    })
 }
 
 fn refusal(error: &Error) -> bool {
@@ -59,14 +82,15 @@ pub(crate) struct Reply {
     status: u16,
     version: Version,
     headers: HeaderMap,
+    extensions: Option<Extensions>,
     stream: Arc<Stream>,
     ring: Mutex<Option<Arc<Ring>>>,
 }
 
 impl Reply {
     fn new(answer: Answer) -> Self {
-        let Answer { status, version, headers, stream } = answer;
-        Self { status, version, headers, stream: Arc::new(stream), ring: Mutex::default() }
+        let Answer { status, version, headers, extensions, stream } = answer;
+        Self { status, version, headers, extensions, stream: Arc::new(stream), ring: Mutex::default() }
     }
 }
 
@@ -92,6 +116,12 @@ impl Reply {
         }
     }
 
+    /// The extensions of the response that the client's own transport gave, where it did.
+    #[getter]
+    fn extensions(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.extensions.as_ref().map(|extensions| extensions.0.clone_ref(py))
+    }
+
     /// The next chunk: bytes, None at the end, or an error; or an asyncio future of one of these.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let ring = {
@@ -107,6 +137,14 @@ impl Reply {
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let pulled = block_on(py, self.stream.next())?;
         Box::new(pulled).into_python(py)
+    }
+
+    /// The next chunk: bytes, None at the end, or an error; False where it is not there yet.
+    fn pull_ready(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.stream.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(pulled) => Box::new(pulled).into_python(py),
+            Poll::Pending => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+        }
     }
 
     /// Ends the exchange now and gives the slot back. Idempotent.

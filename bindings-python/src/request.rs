@@ -11,6 +11,7 @@ use tidegate::config::Mode;
 use tidegate::{Error, ErrorKind, RequestBody, Timeouts};
 
 use crate::context::{Context, resolve};
+use crate::kept;
 use crate::upload::Upload;
 
 /// Which failures come back as the response that says them, marked `x-should-retry: false`; the others are raised.
@@ -33,6 +34,8 @@ pub(crate) struct Parts<'a, 'py> {
     pub(crate) context: Option<&'a Bound<'py, Context>>,
     /// Its SDK was wrapped, and so told not to retry.
     pub(crate) wrapped: bool,
+    /// It goes by the client's own transport.
+    pub(crate) kept: bool,
 }
 
 impl Parts<'_, '_> {
@@ -58,15 +61,9 @@ impl Parts<'_, '_> {
     fn assemble(&self, mut headers: HeaderMap, body: RequestBody) -> Result<Request<RequestBody>, Error> {
         let uri: Uri = self.url.parse().map_err(|e| malformed("URL", &e))?;
         let method = Method::from_bytes(self.method.as_bytes()).map_err(|e| malformed("method", &e))?;
-        // HTTP/2 has no Host header; where it only repeats the URL, the URL says it. A different one is the caller's wish.
-        if let (Some(host), Some(authority)) = (headers.get(HOST), uri.authority())
-            && host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
-        {
-            headers.remove(HOST);
+        if !self.kept {
+            leave_to_the_connection(&mut headers, &uri);
         }
-        // Of this hop: the transport below has its own.
-        headers.remove(CONNECTION);
-        headers.remove(TRANSFER_ENCODING);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -75,6 +72,19 @@ impl Parts<'_, '_> {
         request.extensions_mut().insert(resolve(self.context));
         Ok(request)
     }
+}
+
+/// Takes out what the built-in transport says by itself.
+fn leave_to_the_connection(headers: &mut HeaderMap, uri: &Uri) {
+    // HTTP/2 has no Host header; where it only repeats the URL, the URL says it. A different one is the caller's wish.
+    if let (Some(host), Some(authority)) = (headers.get(HOST), uri.authority())
+        && host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+    {
+        headers.remove(HOST);
+    }
+    // Of this hop: the transport below has its own.
+    headers.remove(CONNECTION);
+    headers.remove(TRANSFER_ENCODING);
 }
 
 fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
@@ -102,6 +112,9 @@ fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
 }
 
 fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
+    if body.is_none() {
+        return Ok(kept::upload());
+    }
     if let Ok(upload) = body.cast::<Upload>() {
         return upload.get().body();
     }

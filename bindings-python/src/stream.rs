@@ -66,6 +66,12 @@ impl Stream {
         Self(Mutex::new(State { ahead, failed, body }))
     }
 
+    /// Takes nothing yet.
+    pub(crate) fn unread(body: ResponseBody) -> Self {
+        let body = Some(Held::new(body, Handle::current()));
+        Self(Mutex::new(State { ahead: VecDeque::new(), failed: None, body }))
+    }
+
     /// Ends it now. Idempotent. Whoever still reads is told, unless everything was read.
     pub(crate) fn close(&self) {
         let gone = {

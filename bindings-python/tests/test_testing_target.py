@@ -1,4 +1,4 @@
-"""A fake target in place of the network: what it answers, what it remembers, and what becomes of the gates around it."""
+"""A fake target in place of the network: what it answers, what it remembers, what becomes of the gates around it."""
 
 from __future__ import annotations
 
@@ -123,12 +123,14 @@ def test_what_the_script_does_not_take_fails_loudly() -> None:
 
     target = FakeTarget(ok("once"), otherwise=None)
     target.route(model="gpt-*")
-    with (
-        pytest.raises(AssertionError, match=r"POST models.example.com/v1/chat/completions.*no answer left"),
-        target.installed(),
-    ):
-        assert run(ask()) == "once"
-        run(swallowed())
+
+    def suite() -> None:
+        with target.installed():
+            assert run(ask()) == "once"
+            run(swallowed())
+
+    with pytest.raises(AssertionError, match=r"POST models.example.com/v1/chat/completions.*no answer left"):
+        suite()
     assert len(target.unmatched) == 2
 
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Lane, Timeouts};
 use crate::cooldown::Hold;
@@ -135,6 +136,15 @@ impl Call {
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self.0.target.config().first_token.filter(|_| self.is_enforced() && self.0.facts.stream);
         earlier(own, self.0.timeouts.read)
+    }
+
+    /// For how much longer anybody can wait for this: until the deadline, or until its longest permitted silence, from now.
+    pub fn patience(&self) -> Duration {
+        let left = self.0.deadline.saturating_duration_since(clock::now());
+        match (self.head_limit(), self.idle_limit()) {
+            (Some(head), Some(idle)) => left.min(head.max(idle)),
+            _ => left,
+        }
     }
 
     /// The longest silence between chunks.

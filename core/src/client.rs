@@ -19,9 +19,10 @@ use crate::observe::{CallLog, ObserveLayer};
 use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
+use crate::transport::foreign::Choice;
 
 /// The stack, outermost layer first.
-fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
+fn compose(transport: Choice, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
     let stack = ServiceBuilder::new()
         // Outermost, so that every call is counted once, whatever becomes of it below.
         .layer(ObserveLayer::new(log, active))
@@ -33,7 +34,8 @@ fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Active>) -> Tran
         .layer(AdmissionLayer)
         // Tells a failed attempt from a good one, by status, error body and first event, and watches the stream.
         .layer(StreamLayer)
-        // The exchange itself: the built-in transport, or the caller's own.
+        // The exchange itself: by the transport that the request brings along in its extensions, else by the gate's, which is the
+        // built-in one or the caller's own.
         .service(transport);
     Transport::new(stack)
 }
@@ -43,7 +45,7 @@ fn compose(transport: Transport, log: Arc<CallLog>, active: Arc<Active>) -> Tran
 pub struct Client {
     identify: Arc<Identify>,
     stack: Transport,
-    transport: Transport,
+    transport: Choice,
 }
 
 impl Client {
@@ -53,6 +55,7 @@ impl Client {
         log: Arc<CallLog>,
         active: Arc<Active>,
     ) -> Self {
+        let transport = Choice::over(transport);
         Self { identify, stack: compose(transport.clone(), log, active), transport }
     }
 
@@ -62,7 +65,8 @@ impl Client {
     /// A provider's own failure is a response, marked `x-should-retry: false`. Who calls, how urgently and until when is a
     /// [`crate::Context`] in the request's extensions.
     ///
-    /// *Cancellation safety*: dropping the future or the body gives everything back and ends the upstream exchange at once.
+    /// *Cancellation safety*: dropping the future or the body gives everything back and ends the upstream exchange at once. Over a transport that
+    /// can only be asked to end ([`crate::transport::foreign`]) the slot goes back when it has, or after a grace.
     ///
     /// # Errors
     /// `Refused` at the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.

@@ -120,6 +120,7 @@ struct Inner {
     target: Option<Arc<str>>,
     retry_after: Option<Duration>,
     queue_position: Option<usize>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -131,6 +132,7 @@ impl Error {
             target: None,
             retry_after: None,
             queue_position: None,
+            source: None,
         }))
     }
 
@@ -154,6 +156,12 @@ impl Error {
     /// Says what the last attempt failed with.
     pub(crate) fn after(mut self, class: &str) -> Self {
         self.0.message.push_str(&format!("; its last attempt failed: {class}"));
+        self
+    }
+
+    /// Keeps what it comes from, for whoever wants it back: `source()` returns it. Its text is no part of this error's.
+    pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
         self
     }
 
@@ -256,4 +264,9 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let source: &(dyn std::error::Error + 'static) = self.0.source.as_deref()?;
+        Some(source)
+    }
+}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from tidegate import _native
 from tidegate._bridge import run
 from tidegate._tool import Tool
-from tidegate._transport import FamilyName, gated, named_or_preferred
+from tidegate._transport import FamilyName, TransportName, gated, named_or_preferred
 from tidegate._wrap import wrap
 
 if TYPE_CHECKING:
@@ -76,23 +76,31 @@ class Gate:
         """Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`)."""
         return self._native.mode
 
-    def wrap(self, client: Client) -> Client:
+    def wrap(self, client: Client, *, transport: TransportName = "auto") -> Client:
         """Return the client you have, going through this gate.
 
         Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
         other flavours included. What you configured stays: keys, base URL, headers, timeouts, and, of an
         `http_client` of your own, its event hooks, auth, headers, cookies, parameters and redirects. The
         original is left as it was. Retries become the gate's: `max_retries` is 0, except in mode `observe`,
-        which keeps yours. Proxies are those of the environment. In mode `off` the copy has your own transport,
-        retries and timeouts, whatever they are: nothing of it goes through the gate.
+        which keeps yours. In mode `off` the copy has your own transport, retries and timeouts, whatever they are:
+        nothing of it goes through the gate.
+
+        Args:
+            client: the client; it must not be closed.
+            transport: who makes the connections. `native`: the gate, with proxies and CA bundles from the environment.
+                `keep`: the client's own transport, below the gate, with its proxies, mounts, TLS settings, connect and
+                write timeouts, and whatever mocks patch in it; closing the copy leaves it open, closing the original
+                closes it. `auto`, the default: `native`, unless the client has a transport, proxy, mounts or TLS
+                settings of its own, or ignores the environment's proxies (`trust_env=False`).
 
         Raises:
-            TypeError: for any other object, and, except in mode `off`, for what cannot be kept: a transport, proxy,
-                mounts, TLS settings of your own, or `trust_env=False` where the environment has proxies; the message
+            TypeError: for any other object; and under `native` for a client with any of these of its own: the message
                 says which.
+            ValueError: for a client that is closed, and for another word than these three.
 
         """
-        return wrap(self._native, client)
+        return wrap(self._native, client, transport)
 
     def httpx_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
         """Return an `httpx2.Client`, or `httpx.Client`, that goes through this gate.
@@ -104,13 +112,15 @@ class Gate:
 
         Args:
             family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
-            **kwargs: what the client itself takes, but, except in mode `off`, `transport`, `mounts`, `proxy`, `verify`
-                and `cert`. `timeout` is 600 s unless given: its `read` bounds silence, its `pool` the wait for a slot.
+            **kwargs: what the client itself takes. `timeout` is 600 s unless given: its `read` bounds silence, its
+                `pool` the wait for a slot. With `transport`, `mounts`, `proxy`, `verify` or `cert`, or with
+                `trust_env=False` where the environment has proxies, connections are made by httpx's own transport,
+                below the gate; closing the client closes it, as ever. `transport` may also be a word, as in `wrap`:
+                `keep` does so without any of these, `native` refuses them.
 
         Raises:
             ImportError: where neither is installed.
-            TypeError: for arguments that belong to a transport of its own, and `trust_env=False` where the environment
-                has proxies.
+            TypeError: under `transport="native"`, for arguments that belong to a transport of its own.
 
         """
         return gated(self._native, named_or_preferred(family), kwargs, asynchronous=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate._transport import family_of, regated
+from tidegate._transport import checked, family_of, regated
 
 if TYPE_CHECKING:
     from tidegate import _native
+    from tidegate._transport import TransportName
 
 Client = TypeVar("Client")
 
@@ -17,7 +18,7 @@ _SAY = (
 )
 
 
-def wrap(gate: _native.Gate, client: Client) -> Client:
+def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client:
     """Return a copy of the SDK's client whose http client has our transport; or, in mode `off`, its own.
 
     `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
@@ -27,10 +28,11 @@ def wrap(gate: _native.Gate, client: Client) -> Client:
     family = family_of(http)
     if family is None or not hasattr(sdk, "with_options"):
         raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SAY}")
+    choice = checked(transport)
     if gate.mode == "off":
         untouched: Client = sdk.with_options()
         return untouched
-    ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"))
+    ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"), choice=choice)
     # Who retries must be one: two loops, one above the other, multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
     wrapped: Client = sdk.with_options(http_client=ours, **retries)

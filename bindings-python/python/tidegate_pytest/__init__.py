@@ -1,4 +1,4 @@
-"""The pytest plugin of Tidegate: fixtures and a marker over `tidegate.testing`, which is imported only where they are used."""
+"""The pytest plugin of Tidegate: fixtures and a marker over `tidegate.testing`, imported only where they are used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tidegate.testing import FakeTarget, VirtualClock
 
-_MARKER = "tidegate(virtual_time=False, seed=0): the test runs on Tidegate's virtual time; its backoffs' jitter has that seed."
+_MARKER = "tidegate(virtual_time=False, seed=0): on Tidegate's virtual time; the jitter of backoffs has that seed."
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,10 +35,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def tidegate_clock(request: pytest.FixtureRequest) -> Iterator[VirtualClock]:
-    """Virtual time, in place for the length of the test: event loops made meanwhile run on it.
+    """Put virtual time in place for the length of the test: event loops made meanwhile run on it.
 
-    For asynchronous tests use the marker `@pytest.mark.tidegate(virtual_time=True)`, beside this fixture or without it: it sees to
-    it that the clock is there before the test's event loop.
+    For asynchronous tests use the marker `@pytest.mark.tidegate(virtual_time=True)`, beside this fixture or without it:
+    it sees to it that the clock is there before the test's event loop.
     """
     import asyncio  # noqa: PLC0415 - not in runs that do not use it
 
@@ -55,7 +55,7 @@ def tidegate_clock(request: pytest.FixtureRequest) -> Iterator[VirtualClock]:
 
 @pytest.fixture
 def tidegate_target() -> Iterator[FakeTarget]:
-    """A fake target, in place of the network for every gate: to be scripted by the test, and well-behaved until then."""
+    """Put a fake target in place of the network, for every gate: well-behaved until the test scripts it."""
     from tidegate.testing import FakeTarget  # noqa: PLC0415 - not in runs that do not use it
 
     with FakeTarget().installed() as target:

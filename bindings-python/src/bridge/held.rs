@@ -36,6 +36,13 @@ impl<T> Held<T> {
     }
 }
 
+impl<T> Held<T> {
+    /// The value to keep, unless it belongs to the parent of a fork.
+    pub(crate) fn into_inner(mut self) -> Option<T> {
+        if self.usable() { self.value.take() } else { None }
+    }
+}
+
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         let value = self.value.take();

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::bell::Bell;
+use super::mailbox::Mailbox;
 use super::queue::{Done, Outcome, Queue};
 use super::ring::{Pull, Pulled, Ring};
 use super::runtime;
@@ -32,6 +33,8 @@ pub(crate) struct Port {
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     waiting: Mutex<HashMap<u64, Waiting>>,
+    /// The tasks that serve exchanges, by the exchange's number.
+    serving: Mutex<HashMap<u64, Py<PyAny>>>,
     outbox: Mutex<Vec<Started>>,
     next: AtomicU64,
 }
@@ -104,18 +107,24 @@ impl Port {
     }
 
     /// Hands over everything that is finished.
-    fn drain(&self, py: Python<'_>) {
-        for done in self.queue.take() {
+    fn drain(slf: &Bound<'_, Self>) {
+        let (py, this) = (slf.py(), slf.get());
+        for done in this.queue.take() {
             match done {
                 Done::Outcome(number, outcome) => {
-                    let waiting = self.waiting.lock().remove(&number);
+                    let waiting = this.waiting.lock().remove(&number);
                     // None: cancelled meanwhile. The outcome, and the slot in it, is dropped here.
                     if let Some(waiting) = waiting {
                         settle(&waiting.future, py, outcome.into_python(py));
                     }
                 }
+                Done::Post(post) => {
+                    if let Err(error) = post.deliver(py, slf.as_unbound()) {
+                        error.write_unraisable(py, None);
+                    }
+                }
                 Done::Lost(number) => {
-                    let waiting = self.waiting.lock().remove(&number);
+                    let waiting = this.waiting.lock().remove(&number);
                     if let Some(waiting) = waiting {
                         let lost = PyRuntimeError::new_err(
                             "a fault inside tidegate ended this call; please report it",
@@ -136,6 +145,8 @@ impl Port {
         for waiting in waiting.values() {
             self.give_up(waiting);
         }
+        let serving = std::mem::take(&mut *self.serving.lock());
+        drop(serving);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -144,6 +155,11 @@ impl Port {
         if let Some(waiting) = self.waiting.try_lock() {
             for waiting in waiting.values() {
                 visit.call(&waiting.future)?;
+            }
+        }
+        if let Some(serving) = self.serving.try_lock() {
+            for task in serving.values() {
+                visit.call(task)?;
             }
         }
         Ok(())
@@ -164,6 +180,7 @@ impl Port {
             create_future,
             call_soon,
             waiting: Mutex::default(),
+            serving: Mutex::default(),
             outbox: Mutex::default(),
             next: AtomicU64::new(0),
         })
@@ -238,6 +255,21 @@ impl Port {
         }
     }
 
+    /// The way here, for workers.
+    pub(crate) fn mailbox(&self) -> Mailbox {
+        Mailbox::new(self.queue.clone())
+    }
+
+    /// Remembers the task that serves an exchange.
+    pub(crate) fn serving(&self, exchange: u64, task: Py<PyAny>) {
+        self.serving.lock().insert(exchange, task);
+    }
+
+    /// Forgets it, and returns it, if it is still there.
+    pub(crate) fn served(&self, exchange: u64) -> Option<Py<PyAny>> {
+        self.serving.lock().remove(&exchange)
+    }
+
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -305,7 +337,7 @@ impl Drain {
     }
 
     fn __call__(&self, py: Python<'_>) {
-        self.0.get().drain(py);
+        Port::drain(self.0.bind(py));
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use super::bell::Bell;
+use super::mailbox::Post;
 
 /// A result that becomes a Python value once the loop's thread is at it.
 pub(crate) trait Outcome: Send {
@@ -18,6 +19,8 @@ pub(super) enum Done {
     Outcome(u64, Box<dyn Outcome>),
     /// The work of that number panicked.
     Lost(u64),
+    /// Something of its own accord.
+    Post(Box<dyn Post>),
 }
 
 /// Filled by workers, drained in batches by one loop.

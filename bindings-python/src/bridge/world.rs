@@ -44,6 +44,11 @@ pub(crate) fn transport() -> Option<Transport> {
     WORLDS.read().iter().rev().find_map(|world| world.transport.clone())
 }
 
+/// Whether something is in place of the network, and so of a client's own transport too.
+pub(crate) fn is_faked() -> bool {
+    transport().is_some()
+}
+
 /// Enters a world inside the present one.
 pub(crate) fn enter(transport: Option<Transport>) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

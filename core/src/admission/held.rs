@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::Permit;
+use super::{Linger, Permit};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
@@ -15,17 +15,17 @@ use crate::error::Error;
 /// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
 pub(super) struct Held {
     call: Call,
-    permit: Option<Permit>,
+    permit: Option<(Permit, Linger)>,
     body: Option<ResponseBody>,
 }
 
 impl Held {
-    pub(super) fn new(call: Call, permit: Permit) -> Self {
-        Self { call, permit: Some(permit), body: None }
+    pub(super) fn new(call: Call, permit: Permit, linger: Linger) -> Self {
+        Self { call, permit: Some((permit, linger)), body: None }
     }
 
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
-        self.permit.as_mut()
+        self.permit.as_mut().map(|(permit, _)| permit)
     }
 
     pub(super) fn over(mut self, body: ResponseBody) -> Self {
@@ -39,7 +39,8 @@ impl Held {
     /// The exchange goes first, then the slot: whoever gets the slot must not find the upstream still busy with us.
     fn release(&mut self) {
         self.body = None;
-        if self.permit.take().is_some() {
+        if let Some((permit, linger)) = self.permit.take() {
+            linger.leave(permit);
             self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));
         }
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower::{Layer, Service};
 
+use super::Linger;
 use super::held::Held;
 use crate::admission::Permit;
 use crate::body::ResponseBody;
@@ -51,7 +52,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
         // The service that was polled ready is the one to call.
         let mut inner = std::mem::replace(&mut self.inner, clone);
@@ -63,7 +64,9 @@ where
             let permit = admit(&call).await?;
             call.attempt_admitted(permit.admitted_at(), permit.tag());
             call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
-            let mut held = Held::new(call.clone(), permit);
+            let linger = Linger::new();
+            request.extensions_mut().insert(linger.clone());
+            let mut held = Held::new(call.clone(), permit, linger);
             let result = inner.call(request).await;
             call.set_hold(judge(&call, held.permit(), &result));
             Ok(result?.map(|body| ResponseBody::new(held.over(body))))

@@ -9,6 +9,7 @@ mod gatehouse;
 pub mod handoff;
 mod held;
 mod layer;
+mod linger;
 mod permit;
 mod pump;
 #[cfg(test)]
@@ -16,4 +17,5 @@ mod tests;
 
 pub use gatehouse::Admission;
 pub use layer::{AdmissionLayer, AdmissionService};
+pub use linger::Linger;
 pub use permit::Permit;

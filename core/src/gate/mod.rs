@@ -56,7 +56,8 @@ impl Gate {
         Self::over(config, transport)
     }
 
-    /// A gate of this configuration over the caller's own transport.
+    /// A gate of this configuration over the caller's own transport: any tower service of that shape, or, for one that lives outside of tokio,
+    /// [`crate::transport::Foreign`].
     ///
     /// # Errors
     /// As [`Gate::new`].

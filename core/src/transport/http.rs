@@ -92,7 +92,9 @@ impl Service<Request<RequestBody>> for Http {
     }
 }
 
-fn outgoing(request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
+fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
+    // What layers say to each other is nothing to the connection, which would keep it, and the slot, for as long as it likes.
+    request.extensions_mut().clear();
     let request = request.map(|body| match body.bytes() {
         Some(bytes) => reqwest::Body::from(bytes.clone()),
         None if body.is_end_stream() => reqwest::Body::from(Bytes::new()),

@@ -3,6 +3,7 @@
 
 mod caps;
 mod deadlines;
+mod foreign;
 mod modes;
 mod retries;
 mod sockets;

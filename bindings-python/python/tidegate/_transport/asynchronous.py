@@ -9,11 +9,14 @@ from tidegate._bridge import abandon, current_port
 from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
+from tidegate._transport.kept import backstop
+from tidegate._transport.kept_async import serving
 from tidegate._transport.uploads import answered, feed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._transport.family import Family
+    from tidegate._transport.kept import Inner
 
 _NO_LIMITS: dict[str, float | None] = {}
 
@@ -21,8 +24,9 @@ _NO_LIMITS: dict[str, float | None] = {}
 class AsyncGateTransport:
     """An `AsyncBaseTransport` whose calls go through a gate. Usable from any number of event loops and threads."""
 
-    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool) -> None:
-        """Build on the family's base class (see `Family`)."""
+    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool, inner: Inner | None) -> None:
+        """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's."""
+        self.inner = inner
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
@@ -36,22 +40,38 @@ class AsyncGateTransport:
         except family.not_read:
             if fits_in_memory(request):
                 body, feeding = await request.aread(), None
+            elif self.inner is not None:
+                body, feeding = None, None
             else:
                 body = Upload()
                 feeding = asyncio.ensure_future(feed(body, request.stream))
         limits = request.extensions.get("timeout", _NO_LIMITS)
         try:
-            future, number = self._gate.send(
-                port,
-                request.method,
-                str(request.url),
-                request.headers.raw,
-                body,
-                limits.get("read"),
-                limits.get("pool"),
-                current.get(),
-                self._wrapped,
-            )
+            if self.inner is None:
+                future, number = self._gate.send(
+                    port,
+                    request.method,
+                    str(request.url),
+                    request.headers.raw,
+                    body,
+                    limits.get("read"),
+                    limits.get("pool"),
+                    current.get(),
+                    self._wrapped,
+                )
+            else:
+                future, number = self._gate.send_kept(
+                    port,
+                    serving(self.inner, request, family),
+                    request.method,
+                    str(request.url),
+                    request.headers.raw,
+                    body,
+                    backstop(limits),
+                    limits.get("pool"),
+                    current.get(),
+                    self._wrapped,
+                )
         except Error as error:
             raise family.exception(error, request) from error
         try:
@@ -65,11 +85,23 @@ class AsyncGateTransport:
             status_code=reply.status,
             headers=reply.headers(),
             stream=family.async_byte_stream(reply, port, request, family, feeding),
-            extensions={"http_version": reply.http_version},
+            extensions=reply.extensions or {"http_version": reply.http_version},
         )
 
+    async def __aenter__(self) -> AsyncGateTransport:
+        """Enter the transports that are this client's alone."""
+        if self.inner is not None and self.inner.owned:
+            await self.inner.client.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.aclose()
+
     async def aclose(self) -> None:
-        """Do nothing: connections are the gate's, and outlive any one client."""
+        """Close the transports that are this client's alone. Connections of the gate outlive any one client."""
+        if self.inner is not None and self.inner.owned:
+            await self.inner.client.aclose()
 
 
 class AsyncByteStream:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidegate._transport.asynchronous import AsyncGateTransport
+from tidegate._transport.kept import Inner
 from tidegate._transport.synchronous import GateTransport
 
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._transport.family import Family
 
-# What an httpx client hands to the transport it makes, and ours does not take.
-_TRANSPORT_ARGUMENTS = ("transport", "mounts", "proxy", "proxies", "verify", "cert", "app")
+TransportName = Literal["auto", "keep", "native"]
+
+# What an httpx client hands to the transport it makes, and the gate's does not take; with what says nothing.
+_OF_A_TRANSPORT = {
+    "transport": None,
+    "mounts": None,
+    "proxy": None,
+    "proxies": None,
+    "verify": True,
+    "cert": None,
+    "app": None,
+}
 
 # Seconds: the default deadline of a target.
 _TIMEOUT = 600.0
-
-_LATER = 'keeping it comes with transport="keep" in a later version'
 
 _IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which the gate uses"
 
@@ -28,48 +37,83 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
     # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
     kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
     make = family.module.AsyncClient if asynchronous else family.module.Client
+    choice = checked(kwargs.pop("transport")) if isinstance(kwargs.get("transport"), str) else "auto"
     if gate.mode == "off":
         return make(**kwargs)
-    for name in _TRANSPORT_ARGUMENTS:
-        if name in kwargs:
-            raise TypeError(
-                f"{name}= belongs to a transport of your own, and this client's is the gate; {_LATER}. Proxies and CA "
-                "bundles come from the environment (HTTPS_PROXY, SSL_CERT_FILE)"
-            )
-    transport = family.async_transport if asynchronous else family.transport
-    client = make(transport=transport(gate, wrapped=False), **kwargs)
-    if family.ignores_proxies(client):
-        raise TypeError(f"this client has {_IGNORES_PROXIES}, which cannot be kept under the gate yet: {_LATER}")
-    return client
+    own = [f"{name}=" for name, nothing in _OF_A_TRANSPORT.items() if kwargs.get(name, nothing) is not nothing]
+    if family.ignores_proxies(trust_env=kwargs.get("trust_env", True)):
+        own.append(_IGNORES_PROXIES)
+    if own and choice == "native":
+        raise TypeError(_cannot(", ".join(own)))
+    if own or choice == "keep":
+        return _over(gate, family, make(**kwargs), wrapped=False, owned=True)
+    over = family.async_transport if asynchronous else family.transport
+    settings = {name: value for name, value in kwargs.items() if name not in _OF_A_TRANSPORT}
+    return make(transport=over(gate, wrapped=False), **settings)
 
 
-def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool) -> Any:
-    """Copy a client, with our transport in place of its own.
+def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool, choice: TransportName) -> Any:
+    """Copy a client, with our transport in place of its own, or above it.
 
     A shallow copy keeps whatever the user configured, known to us or not: hooks, auth, headers, cookies (the same
-    jar), parameters, redirects, timeouts, and the class. Only what lives in the transport is ours now, and must have
-    been the default.
+    jar), parameters, redirects, timeouts, and the class. What lives in the transport is kept with the transport, where
+    it is not the default one.
     """
     if client.is_closed:
         raise ValueError("this client is closed")
-    refuse = _what_cannot_be_kept(family, client, secure=secure)
-    if refuse is not None:
-        raise TypeError(f"this client has {refuse}, which cannot be kept under the gate yet: {_LATER}")
+    present = client._transport  # noqa: SLF001 - the place that tests and plug-ins use too
+    if isinstance(present, (GateTransport, AsyncGateTransport)):
+        return _from_another(gate, family, client, present.inner, choice=choice)
+    own = _of_its_own(family, client, secure=secure)
+    if own is not None and choice == "native":
+        raise TypeError(_cannot(own))
+    if own is not None or choice == "keep":
+        return _over(gate, family, client, wrapped=True, owned=False)
+    return _on(gate, family, client, None, wrapped=True)
+
+
+def checked(choice: str) -> TransportName:
+    """Return the name of a choice of transport; ValueError for what is none."""
+    known: dict[str, TransportName] = {name: name for name in get_args(TransportName)}
+    if choice not in known:
+        raise ValueError(f"transport: {choice!r} is none of {', '.join(known)}")
+    return known[choice]
+
+
+def _cannot(what: str) -> str:
+    return (
+        f'this client has {what}, which cannot be kept under transport="native"; without it, or with '
+        'transport="keep", its own transport stays, below the gate'
+    )
+
+
+def _from_another(gate: _native.Gate, family: Family, client: Any, inner: Inner | None, *, choice: str) -> Any:
+    """Copy a client that goes through a gate already: now through this one."""
+    if inner is None and choice == "keep":
+        raise TypeError("this client's transport is a gate's already: wrap the original, which still has its own")
+    if inner is not None and choice == "native":
+        raise TypeError(_cannot("a transport of its own"))
+    return _on(gate, family, client, inner and Inner(inner.client, owned=False), wrapped=True)
+
+
+def _over(gate: _native.Gate, family: Family, client: Any, *, wrapped: bool, owned: bool) -> Any:
+    return _on(gate, family, client, Inner(client, owned=owned), wrapped=wrapped)
+
+
+def _on(gate: _native.Gate, family: Family, client: Any, inner: Inner | None, *, wrapped: bool) -> Any:
     asynchronous = isinstance(client, family.module.AsyncClient)
     make = family.async_transport if asynchronous else family.transport
     ours = copy.copy(client)
-    ours._transport = make(gate, wrapped=True)  # noqa: SLF001 - the place that tests and plug-ins use too
+    ours._transport = make(gate, wrapped=wrapped, inner=inner)  # noqa: SLF001
     ours._mounts = {}  # noqa: SLF001
     return ours
 
 
-def _what_cannot_be_kept(family: Family, client: Any, *, secure: bool) -> str | None:  # noqa: PLR0911 - one a reason
+def _of_its_own(family: Family, client: Any, *, secure: bool) -> str | None:  # noqa: PLR0911 - one a reason
     """Name what the user set up in the transport, if anything."""
     transport = client._transport  # noqa: SLF001
-    if family.ignores_proxies(client):
+    if family.ignores_proxies(trust_env=client.trust_env):
         return _IGNORES_PROXIES
-    if isinstance(transport, (GateTransport, AsyncGateTransport)):
-        return None
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):
         return f"a transport of its own ({type(transport).__module__}.{type(transport).__name__})"
     if set(client._mounts) - family.patterns_of_environment():  # noqa: SLF001

@@ -9,11 +9,14 @@ import ssl
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate._transport.asynchronous import AsyncByteStream, AsyncGateTransport
+from tidegate._transport.kept_async import AsyncSent
+from tidegate._transport.kept_sync import KeptByteStream, Sent
 from tidegate._transport.synchronous import ByteStream, GateTransport
 
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._errors import Error
+    from tidegate._transport.kept import Inner
 
 FamilyName = Literal["httpx", "httpx2"]
 
@@ -32,6 +35,22 @@ _RAISED = {
 }
 
 
+# What each of theirs means to the gate, raised by a client's own transport. What is not here is not repeated.
+_KINDS = {
+    "ConnectError": "connect",
+    "ConnectTimeout": "connect_timeout",
+    "PoolTimeout": "connect_timeout",
+    "ProxyError": "connect",
+    "ReadTimeout": "first_token_timeout",
+    "RemoteProtocolError": "transport",
+    "WriteTimeout": "transport",
+    "NetworkError": "transport",
+}
+
+# The same, once the answer had begun.
+_KINDS_LATER = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated"}
+
+
 class Family:
     """One of the two packages, with our transports built on its base classes."""
 
@@ -43,25 +62,35 @@ class Family:
         self.not_read: type[Exception] = self.module.RequestNotRead
         self.byte_stream: Any = _on(ByteStream, self.module.SyncByteStream)
         self.async_byte_stream: Any = _on(AsyncByteStream, self.module.AsyncByteStream)
+        self.kept_byte_stream: Any = _on(KeptByteStream, self.module.SyncByteStream)
+        self.sent: Any = _on(Sent, self.module.SyncByteStream)
+        self.async_sent: Any = _on(AsyncSent, self.module.AsyncByteStream)
         self._utils: Any = importlib.import_module(f"{name}._utils")
         self._transport: Any = _on(GateTransport, self.module.BaseTransport)
         self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
 
-    def transport(self, gate: _native.Gate, *, wrapped: bool) -> Any:
+    def transport(self, gate: _native.Gate, *, wrapped: bool, inner: Inner | None = None) -> Any:
         """Make a synchronous transport over the gate."""
-        return self._transport(gate, self, wrapped)
+        return self._transport(gate, self, wrapped, inner)
 
-    def async_transport(self, gate: _native.Gate, *, wrapped: bool) -> Any:
+    def async_transport(self, gate: _native.Gate, *, wrapped: bool, inner: Inner | None = None) -> Any:
         """Make an asynchronous transport over the gate."""
-        return self._async_transport(gate, self, wrapped)
+        return self._async_transport(gate, self, wrapped, inner)
+
+    def is_upload(self, request: Any) -> bool:
+        """Whether a request's body is not in memory."""
+        try:
+            return request.content is None
+        except self.not_read:
+            return True
 
     def patterns_of_environment(self) -> set[Any]:
         """Return the patterns under which this family mounts the environment's proxies."""
         return {self._utils.URLPattern(pattern) for pattern in self._utils.get_environment_proxies()}
 
-    def ignores_proxies(self, client: Any) -> bool:
-        """Whether the environment has proxies, and the client was told to trust nothing from there."""
-        return not client.trust_env and any(self._utils.get_environment_proxies().values())
+    def ignores_proxies(self, *, trust_env: bool) -> bool:
+        """Whether the environment has proxies, and a client was told to trust nothing from there."""
+        return not trust_env and any(self._utils.get_environment_proxies().values())
 
     def has_own_tls(self, context: Any) -> bool:
         """Whether a TLS context differs from the family's default one, as far as a context can be asked."""
@@ -77,13 +106,30 @@ class Family:
         return set(context.get_ca_certs(binary_form=True)) != set(default.get_ca_certs(binary_form=True))
 
     def exception(self, error: Error, request: Any) -> Exception:
-        """Return what this family's users expect for that failure, with ours as its cause."""
+        """Return what this family's users expect for that failure, with ours as its cause.
+
+        What the client's own transport raised is handed up as it is.
+        """
+        original = error.__cause__
+        if isinstance(original, Exception):
+            return original
         name = _RAISED.get(error.kind)
         if name is None:
             return error
         raised: Exception = getattr(self.module, name)(str(error), request=request)
         raised.__cause__ = error
         return raised
+
+    def kind(self, error: Exception, *, begun: bool) -> str:
+        """Return what an exception of a client's own transport means to the gate; `begun`: the answer had."""
+        if isinstance(error, self.module.HTTPError):
+            for cls in type(error).__mro__:
+                kind = (_KINDS_LATER.get(cls.__name__) if begun else None) or _KINDS.get(cls.__name__)
+                if kind is not None:
+                    return kind
+        if isinstance(error, OSError):
+            return "connect" if isinstance(error, ConnectionRefusedError) else "transport"
+        return "request"
 
 
 def _on(ours: type, base: type) -> type:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
+from tidegate._transport.kept import backstop
+from tidegate._transport.kept_sync import served
 from tidegate._transport.uploads import fed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._transport.family import Family
+    from tidegate._transport.kept import Inner
 
 _NO_LIMITS: dict[str, float | None] = {}
 
@@ -19,8 +22,9 @@ _NO_LIMITS: dict[str, float | None] = {}
 class GateTransport:
     """A `BaseTransport` whose calls go through a gate. Usable from any number of threads."""
 
-    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool) -> None:
-        """Build on the family's base class (see `Family`)."""
+    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool, inner: Inner | None) -> None:
+        """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's."""
+        self.inner = inner
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
@@ -28,6 +32,8 @@ class GateTransport:
     def handle_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
         family = self._family
+        if self.inner is not None:
+            return self._keep(self.inner, request)
         try:
             body, feeding = request.content, False
         except family.not_read:
@@ -59,8 +65,47 @@ class GateTransport:
             extensions={"http_version": reply.http_version},
         )
 
+    def _keep(self, inner: Inner, request: Any) -> Any:
+        family = self._family
+        body = None if family.is_upload(request) and not fits_in_memory(request) else request.read()
+        limits = request.extensions.get("timeout", _NO_LIMITS)
+        try:
+            call = self._gate.start_kept(
+                request.method,
+                str(request.url),
+                request.headers.raw,
+                body,
+                backstop(limits),
+                limits.get("pool"),
+                current.get(),
+                self._wrapped,
+            )
+        except Error as error:
+            raise family.exception(error, request) from error
+        reply, server = served(call, inner, request, family)
+        if type(reply) is not Reply:
+            raise family.exception(reply, request)
+        return family.response(
+            status_code=reply.status,
+            headers=reply.headers(),
+            stream=family.kept_byte_stream(reply, request, family, server),
+            extensions=reply.extensions or {"http_version": reply.http_version},
+        )
+
+    def __enter__(self) -> GateTransport:
+        """Enter the transports that are this client's alone."""
+        if self.inner is not None and self.inner.owned:
+            self.inner.client.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
     def close(self) -> None:
-        """Do nothing: connections are the gate's, and outlive any one client."""
+        """Close the transports that are this client's alone. Connections of the gate outlive any one client."""
+        if self.inner is not None and self.inner.owned:
+            self.inner.client.close()
 
 
 class ByteStream:

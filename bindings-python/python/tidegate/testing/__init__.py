@@ -10,8 +10,9 @@ def test_my_agent_waits_as_it_was_asked_to():
     assert [attempt.status for attempt in target.attempts] == [429, 200]
 ```
 
-While a target is installed, every gate of the process sends to it instead of the network, with the real queueing, retries,
-cool-downs and cancelling above. With virtual time, time passes only while everything waits, in the same order each run.
+While a target is installed, every gate of the process sends to it instead of the network, with the real queueing,
+retries, cool-downs and cancelling above. With virtual time, time passes only while everything waits, in the same order
+each run.
 
 With pytest: the fixtures `tidegate_target` (a target, installed) and `tidegate_clock` (virtual time), and the marker
 `@pytest.mark.tidegate(virtual_time=True)`, for plain tests and for those of pytest-asyncio and anyio.

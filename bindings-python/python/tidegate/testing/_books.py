@@ -21,8 +21,8 @@ class Attempt:
         stream: whether it asks for a stream.
         headers: its headers in order, names in lower case; the values of credentials are `***`.
         body: its body, as text.
-        answer: what it was answered with: `reply`, `status`, `overloaded`, `refuse`, `capacity` or `rate` (a 429, for there
-            were too many), or `unmatched`.
+        answer: what it was answered with: `reply`, `status`, `overloaded`, `refuse`, `capacity` or `rate` (a 429, for
+            there were too many), or `unmatched`.
         status: the status, where it came to one.
         outcome: `answered` (as scripted, to the end), `cancelled` (its caller gave it up) or `in_flight`.
         arrived: when it arrived.
@@ -54,8 +54,8 @@ class Attempt:
         ended = "" if self.ended is None else f", ended at {self.ended:.3f} s"
         said = self.answer if self.status is None else f"{self.answer} {self.status}"
         return (
-            f"call {self.call}, attempt {self.attempt}: {self.method} {self.path} ({self.model}) at {self.arrived:.3f} s: "
-            f"{said}, {self.outcome}{ended}"
+            f"call {self.call}, attempt {self.attempt}: {self.method} {self.path} ({self.model}) "
+            f"at {self.arrived:.3f} s: {said}, {self.outcome}{ended}"
         )
 
 

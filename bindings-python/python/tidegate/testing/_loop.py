@@ -78,7 +78,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return "\n".join(f"  {task!r}" for task in tasks) or "  no task"
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     """Waits by the clock, and takes no sockets but the loop's own: they live in real time."""
 
     def __init__(self, wait: Callable[[float | None], None]) -> None:
@@ -90,8 +90,8 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
         """Take the loop's own pipe only."""
         if not self.is_open:
             raise RuntimeError(
-                "this event loop runs on virtual time, in which sockets, pipes and subprocesses have no place: put a fake in "
-                "their stead, or run this test on real time"
+                "this event loop runs on virtual time, in which sockets, pipes and subprocesses have no place: put a "
+                "fake in their stead, or run this test on real time"
             )
         key: selectors.SelectorKey = super().register(fileobj, events, data)
         return key

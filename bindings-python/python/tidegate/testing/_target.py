@@ -19,8 +19,8 @@ _installed: list[FakeTarget] = []
 class FakeTarget:
     """Answers from a script in place of the network, and remembers what it saw.
 
-    Its answers have the shapes of the API that the request speaks (OpenAI's chat completions, completions, Responses and
-    embeddings, Anthropic's messages), as the official SDKs parse them. `GET`s and what it does not know are answered as chat
+    Its answers have the shapes of the API that the request speaks (OpenAI's chat completions, completions, Responses
+    and embeddings, Anthropic's messages), as the official SDKs parse them. What it does not know is answered as chat
     completions are, unless a route says otherwise.
 
     Args:
@@ -35,7 +35,7 @@ class FakeTarget:
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords, each with a default
         self,
         *answers: Answer,
         otherwise: Answer | None = ok(),  # noqa: B008 - frozen
@@ -96,13 +96,14 @@ class FakeTarget:
     def installed(self) -> Iterator[FakeTarget]:
         """Put it in place of the network for every gate of the process, those that exist and those made inside.
 
-        Gates start anew from their configuration inside, and are afterwards what they were before: what one test does to a gate
-        that a module holds, no other test sees. It is process-wide: tests that run at once in threads of one process would share
-        it. What does not go through a gate (a client that was never wrapped, a gate whose mode is `off`) is not held back.
+        Gates start anew from their configuration inside, and are afterwards what they were before: what one test does
+        to a gate that a module holds, no other test sees. It stands in for transports of clients' own too. It is
+        process-wide: tests that run at once in threads of one process would share it. What does not go through a gate
+        (a client that was never wrapped, a gate whose mode is `off`) is not held back.
 
         Raises:
-            AssertionError: at the end, where a request came that nothing in the script takes; such a request itself fails at
-                once, with `tidegate.RequestError`.
+            AssertionError: at the end, where a request came that nothing in the script takes; such a request itself
+                fails at once, with `tidegate.RequestError`.
 
         """
         self._native.install()

@@ -1,0 +1,68 @@
+"""What both kinds of kept transports need: a client's own transports, and its requests as the gate sends them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate._native import Exchange
+
+_PHASES = ("connect", "write", "read", "pool")
+
+# Seconds: the client's own transport has the first word about its timeouts, and the gate about its deadlines.
+_MARGIN = 1.0
+
+
+class Inner:
+    """The transports that a client has by itself, chosen among as it would."""
+
+    def __init__(self, client: Any, *, owned: bool) -> None:
+        """Keep the client, live: what is mounted later counts too.
+
+        With `owned`, nobody else has it, and it is entered and closed with ours; else it stays its owner's to close.
+        """
+        self.client = client
+        self.owned = owned
+
+    def of(self, request: Any) -> Any:
+        """Return the transport for a request."""
+        return self.client._transport_for_url(request.url)  # noqa: SLF001 - httpx's own choice, mounts and all
+
+
+def attempt(request: Any, exchange: Exchange) -> Any:
+    """Return the request for one attempt: the client's own, but for what the gate changed in it."""
+    # Not copy.copy: it is meant for pickling, and leaves the stream and the extensions behind.
+    made = object.__new__(type(request))
+    made.__dict__.update(request.__dict__)
+    changes = exchange.changes()
+    if changes:
+        made.headers = request.headers.copy()
+        for name, value in changes:
+            made.headers[name] = value
+    return made
+
+
+def backstop(limits: Mapping[str, float | None]) -> float | None:
+    """Return the seconds in which a transport that keeps its timeouts has answered or failed; None without a limit."""
+    total = _MARGIN
+    for phase in _PHASES:
+        limit = limits.get(phase)
+        if limit is None:
+            return None
+        total += limit
+    return total
+
+
+def limited(extensions: Mapping[str, Any], patience: float | None) -> Mapping[str, Any]:
+    """Return a request's extensions with timeouts that end when nobody waits any more.
+
+    A blocked thread cannot be told that the deadline has passed, so that its transport must know beforehand.
+    """
+    if patience is None:
+        return extensions
+    most = patience + _MARGIN
+    limits = extensions.get("timeout", {})
+    timeout = {phase: most if limits.get(phase) is None else min(limits[phase], most) for phase in _PHASES}
+    return {**extensions, "timeout": timeout}

@@ -1,0 +1,78 @@
+"""A client's own asynchronous transport, below the gate: each exchange is a task of the loop that made the call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from tidegate._bridge import run
+from tidegate._transport.kept import attempt
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tidegate._native import Exchange
+    from tidegate._transport.family import Family
+    from tidegate._transport.kept import Inner
+
+
+def serving(inner: Inner, request: Any, family: Family) -> Callable[[Exchange], asyncio.Task[None]]:
+    """Return what makes a task of an exchange, in the caller's own context (tracing goes on working)."""
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+    def serve(exchange: Exchange) -> asyncio.Task[None]:
+        return context.run(loop.create_task, _serve(inner, request, family, exchange))
+
+    return serve
+
+
+async def _serve(inner: Inner, request: Any, family: Family, exchange: Exchange) -> None:
+    """Send one attempt and hand its answer over. Cancelled when nobody waits any more."""
+    made = attempt(request, exchange)
+    if family.is_upload(request):
+        made.stream = family.async_sent(request.stream, exchange)
+    begun = False
+    try:
+        response = await inner.of(request).handle_async_request(made)
+        begun = True
+        try:
+            whole = await _hand_over(response, exchange)
+        finally:
+            await response.stream.aclose()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+        exchange.fail(family.kind(error, begun=begun), error)
+        return
+    # Not before the transport is done with it: the slot may be free now.
+    if whole:
+        exchange.end()
+
+
+async def _hand_over(response: Any, exchange: Exchange) -> bool:
+    """Hand over the head, and chunks as there is room. False: nobody wants the rest."""
+    if not exchange.answer(response.status_code, response.headers.raw, response.extensions):
+        return False
+    async for chunk in response.stream:
+        room = exchange.chunk(chunk)
+        if room is None or (room is False and not await run(exchange.room)):
+            return False
+    return True
+
+
+class AsyncSent:
+    """An upload's stream, that says when it was read to its end."""
+
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
+        """Read from the client's own stream."""
+        self._stream = stream
+        self._exchange = exchange
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield what the stream yields."""
+        async for chunk in self._stream:
+            yield chunk
+        self._exchange.sent()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()

@@ -1,0 +1,158 @@
+"""A client's own synchronous transport, below the gate: the thread that waits for the answer serves its exchanges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate._native import Exchange
+from tidegate._transport.kept import attempt, limited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate._native import KeptCall, Reply
+    from tidegate._transport.family import Family
+    from tidegate._transport.kept import Inner
+
+
+def served(call: KeptCall, inner: Inner, request: Any, family: Family) -> tuple[Any, Server | None]:
+    """Serve a call's exchanges until it is answered. Return the reply, or error, and what brings the rest of it."""
+    server: Server | None = None
+    try:
+        while True:
+            event = call.wait(server.exchange if server else None)
+            if type(event) is Exchange:
+                if server:
+                    server.close()
+                server = Server(event, family)
+                server.begin(inner.of(request), request)
+            elif event is not None or server is None:
+                return event, server
+            else:
+                server.step()
+    except BaseException:
+        call.cancel()
+        if server:
+            server.close()
+        raise
+
+
+class Server:
+    """One exchange. Nothing is read from the transport but what somebody waits for."""
+
+    def __init__(self, exchange: Exchange, family: Family) -> None:
+        """Own the exchange: when this goes, it ends."""
+        self.exchange = exchange
+        self._family = family
+        self._stream: Any = None
+        self._chunks: Iterator[bytes] | None = None
+
+    def begin(self, transport: Any, request: Any) -> None:
+        """Send the attempt and hand over its head."""
+        made = attempt(request, self.exchange)
+        made.extensions = limited(request.extensions, self.exchange.patience)
+        if self._family.is_upload(request):
+            made.stream = self._family.sent(request.stream, self.exchange)
+        try:
+            response = transport.handle_request(made)
+            self._stream = response.stream
+            if self.exchange.answer(response.status_code, response.headers.raw, response.extensions):
+                self._chunks = iter(response.stream)
+            else:
+                self.close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            self._fail(error)
+
+    def step(self) -> bool:
+        """Hand over one chunk more, or the end. False: there is nothing more to come."""
+        if self._chunks is None:
+            self.close()
+            return False
+        try:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._close_stream()
+                self.exchange.end()
+            elif self.exchange.chunk(chunk) is None:
+                self.close()
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+        return True
+
+    def close(self) -> None:
+        """End the exchange in the transport, then say so. Idempotent."""
+        try:
+            self._close_stream()
+        finally:
+            self.exchange.close()
+
+    def _fail(self, error: Exception) -> None:
+        begun = self._chunks is not None
+        try:
+            self._close_stream()
+        finally:
+            self.exchange.fail(self._family.kind(error, begun=begun), error)
+
+    def _close_stream(self) -> None:
+        stream, self._stream, self._chunks = self._stream, None, None
+        if stream is not None:
+            stream.close()
+
+    def __del__(self) -> None:
+        """End what nobody closed."""
+        self.close()
+
+
+class KeptByteStream:
+    """A response's body, brought by the thread that reads it. Closing it, or losing it, ends the exchange at once."""
+
+    def __init__(self, reply: Reply, request: Any, family: Family, server: Server | None) -> None:
+        """Own the reply and what brings it."""
+        self._reply = reply
+        self._request = request
+        self._family = family
+        self._server = server
+
+    def __iter__(self) -> KeptByteStream:
+        """Return itself: a response is read once."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next chunk."""
+        try:
+            pulled: Any = self._reply.pull_ready()
+            while pulled is False:
+                more = self._server is not None and self._server.step()
+                pulled = self._reply.pull_ready() if more else self._reply.pull_blocking()
+        except BaseException:
+            self.close()
+            raise
+        if type(pulled) is bytes:
+            return pulled
+        if pulled is None:
+            raise StopIteration
+        raise self._family.exception(pulled, self._request)
+
+    def close(self) -> None:
+        """End the exchange now."""
+        self._reply.close()
+        if self._server is not None:
+            self._server.close()
+
+
+class Sent:
+    """An upload's stream, that says when it was read to its end."""
+
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
+        """Read from the client's own stream."""
+        self._stream = stream
+        self._exchange = exchange
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield what the stream yields."""
+        yield from self._stream
+        self._exchange.sent()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()

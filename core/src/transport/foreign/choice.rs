@@ -1,0 +1,38 @@
+//! Which transport a request goes by.
+
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower::Service;
+
+use super::Foreign;
+use crate::body::{RequestBody, ResponseBody};
+use crate::error::Error;
+use crate::transport::Transport;
+
+/// The transport that a request brings along, else the gate's.
+#[derive(Clone)]
+pub(crate) struct Choice(Transport);
+
+impl Choice {
+    pub(crate) fn over(transport: Transport) -> Self {
+        Self(transport)
+    }
+}
+
+impl Service<Request<RequestBody>> for Choice {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = <Transport as Service<Request<RequestBody>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+        match request.extensions_mut().remove::<Foreign>() {
+            Some(mut own) => own.call(request),
+            None => self.0.call(request),
+        }
+    }
+}
