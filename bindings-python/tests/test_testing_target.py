@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+import families
 import tidegate
 from shapes import CHAT, MESSAGES
 from tidegate.testing import (
@@ -262,6 +263,18 @@ async def test_a_gate_is_new_inside_and_what_it_was_afterwards(upstream: Upstrea
     assert await said() == "hi"
     assert len(gate.calls()) == 2
     assert len(upstream.exchanges) == 2
+
+
+def test_it_stands_in_for_a_transport_of_the_clients_own() -> None:
+    def network(request: Any) -> Any:
+        raise AssertionError(f"sent for real: {request.url}")
+
+    for name in families.NAMES:
+        family = families.module(name)
+        kept = tidegate.Gate().httpx_client(family=name, transport=family.MockTransport(network))
+        with FakeTarget(otherwise=ok("fake")).installed() as target, kept:
+            assert kept.post(f"{URL}/chat/completions", json={"model": "small"}).status_code == 200
+        assert len(target.attempts) == 1
 
 
 def test_targets_nest_and_the_inner_one_answers() -> None:

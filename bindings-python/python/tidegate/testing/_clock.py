@@ -20,8 +20,8 @@ Result = TypeVar("Result")
 class VirtualClock:
     """Time that passes only while everything waits. In place for the whole process, between `with` and its end.
 
-    Inside, every gate starts anew from its configuration and runs on this time; afterwards it is what it was. `run` runs
-    coroutines on an event loop of the same time: `asyncio.sleep(3600)` and a Retry-After of ninety seconds take
+    Inside, every gate starts anew from its configuration and runs on this time; afterwards it is what it was. `run`
+    runs coroutines on an event loop of the same time: `asyncio.sleep(3600)` and a Retry-After of ninety seconds take
     milliseconds, in the same order each run. A synchronous client's waits pass the same way, on whichever thread waits.
 
     Its limits:
@@ -31,7 +31,7 @@ class VirtualClock:
       `monkeypatch.setattr(time, "sleep", clock.advance)`).
     - Sockets and subprocesses do not belong under it: its event loop refuses them, by a RuntimeError that says so.
     - A synchronous call that waits in a thread of the executor lets time pass for its event loop too. Threads of any
-      other kind are unknown to it: time may pass while they compute, and their calls are not in the same order each run.
+      other kind are unknown to it: time may pass while they compute, and their calls come in any order.
     - A coroutine that spins (`while ...: await asyncio.sleep(0)`) never waits, and so never lets time pass.
 
     Args:

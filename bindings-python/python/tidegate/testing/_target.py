@@ -35,7 +35,7 @@ class FakeTarget:
 
     """
 
-    def __init__(  # noqa: PLR0913 - keywords, each with a default
+    def __init__(
         self,
         *answers: Answer,
         otherwise: Answer | None = ok(),  # noqa: B008 - frozen
@@ -60,7 +60,7 @@ class FakeTarget:
         self._rest = _route(answers, otherwise, capacity, rate, retry_after)
         self._native.follow(self._script())
 
-    def route(
+    def route(  # noqa: PLR0913 - keywords, each with a default
         self,
         *answers: Answer,
         host: str | None = None,
