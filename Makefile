@@ -21,12 +21,19 @@ WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml tes
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
 PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
 
-LINT := lint-format lint-clippy lint-docs lint-deny lint-python
-TEST := test-rust test-python test-openai2 test-examples
+# The Node package, its native half as cargo calls it here, and what its scripts are made from.
+NODE := bindings-node
+NODE_BUILT := $(OUT)/node/.built
+NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
+NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
+NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
+
+LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
+TEST := test-rust test-python test-openai2 test-node test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
 BENCH_PYTHON := python python-cap python-cooldown python-cancel
 
-.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
+.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
 
 help:
@@ -59,6 +66,9 @@ test-python: $(VENV)/.wheel
 test-openai2: $(VENV2)/.wheel
 	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
 
+test-node: $(NODE_BUILT)
+	cd $(NODE) && npm test --silent
+
 # With what `cargo test` has built: its profile and features.
 test-examples: $(VENV)/.wheel
 	$(CARGO) build --quiet --workspace --bins --examples --locked
@@ -86,6 +96,9 @@ lint-python: $(VENV)/.wheel
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --strict examples/demo/*.py
+
+lint-node: $(NODE_BUILT)
+	cd $(NODE) && npm run --silent lint
 
 # ---- figures
 
@@ -115,7 +128,7 @@ bench-python-cap: $(LITELLM_VENV)/.wheel
 
 # ---- set-up
 
-setup: $(VENV)/.wheel $(VENV2)/.wheel cli
+setup: $(VENV)/.wheel $(VENV2)/.wheel $(NODE_BUILT) cli
 
 need-cargo:
 	@.ci/need cargo
@@ -123,6 +136,9 @@ need-cargo:
 
 need-python:
 	@.ci/need python
+
+need-node:
+	@.ci/need node
 
 cli: need-cargo
 	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-cli
@@ -151,6 +167,21 @@ $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	    --manifest-path bindings-python/Cargo.toml --out $(OUT)/wheel
 	touch $@
 
+# Exactly what the lock file says; no package's own scripts are run.
+$(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | need-node
+	cd $(NODE) && npm ci --ignore-scripts --silent
+	touch $@
+
+$(NODE)/tidegate.node: $(NODE_SOURCES) | need-cargo
+	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-node
+	cp $(NODE_LIBRARY) $@
+
+$(NODE_BUILT): $(NODE)/tidegate.node $(NODE)/node_modules/.ready $(NODE_SCRIPTS)
+	rm -rf $(NODE)/dist
+	cd $(NODE) && npm run --silent build
+	mkdir -p $(@D)
+	touch $@
+
 # Unoptimised: it is quick enough so, and built in half the time.
 $(DENY): | need-cargo
 	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root .tools
@@ -166,10 +197,12 @@ fuzz:
 	mkdir -p fuzz/corpus/sse
 	$(CARGO) +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse
 
-format: $(VENV)/.ready
+format: $(VENV)/.ready $(NODE)/node_modules/.ready
 	$(CARGO) fmt --all
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
+	cd $(NODE) && npm run --silent format
 
 clean:
+	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node
 	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(LITELLM_VENV) .tools
 	$(CARGO) clean

@@ -1,0 +1,38 @@
+//! The gate's errors as JavaScript sees them. It maps the kind to a class, never the text.
+
+use napi_derive::napi;
+use tidegate::{Error, ErrorKind};
+
+/// The parts of an error, for `ts/errors.ts`.
+#[napi(object, object_from_js = false)]
+pub struct Failure {
+    pub kind: &'static str,
+    pub message: String,
+    pub reason: Option<&'static str>,
+    pub target: Option<String>,
+    pub status: u16,
+    /// Seconds.
+    pub retry_after: Option<f64>,
+    pub queue_position: Option<u32>,
+    pub retryable: bool,
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        Self {
+            kind: error.kind().as_str(),
+            message: error.to_string(),
+            reason: error.reason().map(|reason| reason.as_str()),
+            target: error.target().map(str::to_owned),
+            status: error.status().as_u16(),
+            retry_after: error.come_back().map(|after| after.as_secs_f64()),
+            queue_position: error.position().and_then(|position| u32::try_from(position).ok()),
+            retryable: error.retryable(),
+        }
+    }
+}
+
+/// What a reader finds when somebody else closed the response.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
+}

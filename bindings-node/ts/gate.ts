@@ -1,0 +1,164 @@
+/**
+ * The gate: the object a process shares.
+ *
+ * @module
+ */
+import type { Config } from "./config.js";
+import { type Context, changed, within } from "./context.js";
+import { errorOf, refined } from "./errors.js";
+import { type Fetch, fetchThrough } from "./fetch/index.js";
+import { type Failure, type NativeGate, native } from "./native.js";
+import { Kind, lost, port } from "./port.js";
+import type { CallRecord, Snapshot } from "./snapshot.js";
+import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
+import { copied } from "./wrap.js";
+
+export type Mode = "enforce" | "observe" | "off";
+
+/**
+ * Lets through as many calls to each model as it can take right now: no fewer, no more.
+ *
+ * Share one per thread: a worker thread's gate is its own.
+ */
+export class Gate {
+  /**
+   * The standard's `fetch`, through this gate. Bound: it can be handed on by itself.
+   *
+   * For everything that takes a fetch. Refusals and deadlines come as responses (429, 503, 504) whose JSON says why; under an SDK that
+   * retries by itself (openai, anthropic and their kin) so does every other failure, marked `x-should-retry: false`, since a rejection
+   * would be retried. Elsewhere those reject with a `TypeError` whose `cause` is a {@link TidegateError}. The caller's own abort rejects
+   * with the signal's reason, and ends the exchange upstream at once. In mode `off` it is the platform's own fetch.
+   */
+  readonly fetch: Fetch;
+  readonly #native: NativeGate;
+
+  /**
+   * Checks the configuration and opens the gate. The keys are those of the configuration file. Durations are seconds, or text with units
+   * (`"500ms"`, `"2m"`). With nothing configured every target has a cap of its own and a queue, and calls wait.
+   *
+   * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
+   */
+  constructor(config: Config = {}) {
+    this.#native = opened(
+      config instanceof ConfigFile ? native.openFile(config.path) : native.open(JSON.stringify(config)),
+    );
+    this.fetch =
+      this.mode === "off" ? (input, init) => globalThis.fetch(input, init) : fetchThrough(this.#native, false);
+  }
+
+  /**
+   * Opens a gate configured by a TOML file.
+   *
+   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also where it cannot be read.
+   */
+  static fromFile(path: string): Gate {
+    return new Gate(new ConfigFile(path) as Config);
+  }
+
+  /** Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`). */
+  get mode(): Mode {
+    return this.#native.mode;
+  }
+
+  /**
+   * The client you have, going through this gate.
+   *
+   * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
+   * headers, timeouts. The original is left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps
+   * yours. In mode `off` the copy has your own fetch and retries.
+   *
+   * @throws `TypeError` for any other object.
+   */
+  wrap<Client extends object>(client: Client): Client {
+    switch (this.mode) {
+      case "off":
+        return copied(client, {});
+      case "observe":
+        return copied(client, { fetch: fetchThrough(this.#native, true) });
+      case "enforce":
+        // Who retries must be one: two loops, one above the other, multiply.
+        return copied(client, { fetch: fetchThrough(this.#native, true), maxRetries: 0 });
+    }
+  }
+
+  /**
+   * Runs the function while holding a slot of the tool, and gives it back however the function ends.
+   *
+   * What is called inside knows which tools are held: a cycle of tools is refused instead of waited for.
+   *
+   * @throws {@link UnknownNameError} for a tool that is not configured; {@link Refused} when the queue is full, the wait is over, or
+   * waiting would never end. All as rejections.
+   */
+  async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
+    const slot = await acquire(this.#native, name, options);
+    try {
+      return await slot.run(run);
+    } finally {
+      slot.release();
+    }
+  }
+
+  /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
+  acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
+    return acquire(this.#native, name, options);
+  }
+
+  /**
+   * Runs the function with a tenant, a lane or a deadline (seconds) for every call and tool that it asks for, directly or in what it awaits.
+   *
+   * @throws `RangeError` for a lane that does not exist, or a deadline that is not in the future.
+   */
+  run<T>(context: Context, run: () => T): T {
+    return within(changed(context), run);
+  }
+
+  /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */
+  snapshot(): Snapshot {
+    return JSON.parse(this.#native.snapshot());
+  }
+
+  /** Every series in Prometheus' text format. */
+  prometheus(): string {
+    return this.#native.prometheus();
+  }
+
+  /** The last 1,024 calls that ended, oldest first, with the stamps of each attempt. No prompt, header or URL is kept. */
+  calls(): CallRecord[] {
+    return JSON.parse(this.#native.calls());
+  }
+
+  /**
+   * Takes no new calls and waits for those under way; resolves with how many are left.
+   *
+   * @param seconds - the most to wait. Then what still waits is refused; what is in flight goes on. Default: 30.
+   * @throws `RangeError` (a rejection) where that is no time to wait.
+   */
+  async drain(seconds = 30): Promise<number> {
+    const number = port.number();
+    try {
+      this.#native.drain(port.native, number, seconds);
+    } catch (error) {
+      throw refined(error);
+    }
+    return new Promise((resolve, reject) => {
+      port.wait(number, {
+        settle: (kind, left) => (kind === Kind.Count ? resolve(left as number) : reject(lost())),
+      });
+      port.native.flush();
+    });
+  }
+}
+
+/** A configuration that is in a file. */
+class ConfigFile {
+  readonly path: string;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+}
+
+function opened(gate: NativeGate | Failure): NativeGate {
+  if (gate instanceof native.Gate) return gate;
+  throw errorOf(gate as Failure);
+}
