@@ -18,7 +18,7 @@ LOCKS := bindings-python/requirements
 # Optimised, without the link-time optimisation of a release; the wheel and the command line share what they build.
 PROFILE := wheel
 
-WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-python/src bindings-python/python \
+WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
 PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
 

@@ -13,9 +13,9 @@ use tidegate::config::Mode;
 use tidegate::transport::Foreign;
 use tidegate::{Client, Config, Error, ErrorKind, RequestBody};
 
-use crate::bridge::{Held, Outcome, Port, block_on, runtime};
+use crate::bridge::{Held, Outcome, Port, block_on, runtime, world};
 use crate::context::{Context, resolve};
-use crate::errors::{forked, raised};
+use crate::errors::raised;
 use crate::kept::{KeptCall, OnLoop};
 use crate::reply::{Ahead, Answer, exchange};
 use crate::request::{Manner, Parts};
@@ -23,11 +23,18 @@ use crate::slot::Slot;
 use crate::tool::Permit;
 use crate::upload::Call;
 
-/// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's.
+/// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's. So it does in
+/// each world that a test enters ([`world`]), and is afterwards what it was before.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
-    current: Mutex<Held<Open>>,
+    current: Mutex<Worlds>,
+}
+
+/// The gate in each of the worlds that it was used in and that last; in the present one, last.
+struct Worlds {
+    epoch: u64,
+    gates: Vec<(u64, Held<Open>)>,
 }
 
 struct Open {
@@ -35,30 +42,78 @@ struct Open {
     client: Client,
 }
 
+impl Worlds {
+    /// The gate, unless the world is another by now.
+    fn present(&self) -> Option<&Open> {
+        let current = self.gates.last().filter(|_| self.epoch == world::epoch());
+        current.and_then(|(_, gate)| gate.get())
+    }
+
+    fn knows(&self, world: u64) -> bool {
+        self.gates.iter().any(|(number, gate)| *number == world && gate.usable())
+    }
+
+    /// Puts the present world's gate last. Returns what is over, to be dropped without the lock.
+    fn enter(&mut self, epoch: u64, present: u64, fresh: Option<Held<Open>>) -> Vec<(u64, Held<Open>)> {
+        let (kept, mut gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gates)
+            .into_iter()
+            .partition(|(number, gate)| gate.usable() && world::lasts(*number));
+        self.gates = kept;
+        let known = self.gates.iter().position(|(number, _)| *number == present);
+        let known = known.map(|at| self.gates.remove(at));
+        // Two threads may come at once: the first one's gate is the gate.
+        match (known, fresh) {
+            (Some(known), fresh) => {
+                self.gates.push(known);
+                gone.extend(fresh.map(|gate| (present, gate)));
+            }
+            (None, Some(fresh)) => self.gates.push((present, fresh)),
+            (None, None) => {}
+        }
+        self.epoch = epoch;
+        gone
+    }
+}
+
 impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
-        let current = Mutex::new(open(py, &config)?);
-        Ok(Self { config, current })
+        let (epoch, present) = world::present();
+        let gates = vec![(present, open(py, &config)?)];
+        Ok(Self { config, current: Mutex::new(Worlds { epoch, gates }) })
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
-        if let Some(open) = self.current.lock().get() {
-            return Ok(f(open));
+        loop {
+            if let Some(open) = self.current.lock().present() {
+                return Ok(f(open));
+            }
+            self.change(py)?;
         }
-        // In the child of a fork, once. Not under the lock: opening may fail, and saying so runs Python code.
-        let fresh = open(py, &self.config)?;
-        let mut current = self.current.lock();
-        let spare = if current.usable() { fresh } else { std::mem::replace(&mut *current, fresh) };
-        let done = current.get().map(f);
-        drop(current);
-        drop(spare);
-        done.ok_or_else(|| raised(py, &forked()))
+    }
+
+    /// Another world, or the child of a fork, met for the first time.
+    fn change(&self, py: Python<'_>) -> PyResult<()> {
+        let (epoch, present) = world::present();
+        // Not under the lock: opening may fail, and saying so runs Python code.
+        let fresh = if self.current.lock().knows(present) { None } else { Some(open(py, &self.config)?) };
+        let gone = self.current.lock().enter(epoch, present, fresh);
+        drop(gone);
+        Ok(())
     }
 
     /// The gate itself, for whatever takes time: nothing may wait, nor Python code run, under the lock.
     fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
         self.with(py, |open| open.gate.clone())
+    }
+
+    /// Asks the gate something, by its runtime's clock.
+    fn inside<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&tidegate::Gate) -> T + Send) -> PyResult<T> {
+        let (gate, runtime) = (self.gate(py)?, runtime::handle()?);
+        Ok(py.detach(move || {
+            let _context = runtime.enter();
+            f(&gate)
+        }))
     }
 
     /// The call, ready to be run.
@@ -86,7 +141,11 @@ impl Gate {
 fn open(py: Python<'_>, config: &Config) -> PyResult<Held<Open>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
-    let gate = tidegate::Gate::new(config.clone()).map_err(|e| raised(py, &e))?;
+    let gate = match world::transport() {
+        None => tidegate::Gate::new(config.clone()),
+        Some(transport) => tidegate::Gate::over(config.clone(), transport),
+    };
+    let gate = gate.map_err(|e| raised(py, &e))?;
     let client = gate.client();
     Ok(Held::new(Open { gate, client }, runtime.clone()))
 }
@@ -128,14 +187,12 @@ impl Gate {
 
     /// The state of everything, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
-        let gate = self.gate(py)?;
-        py.detach(|| json(&gate.snapshot()))
+        self.inside(py, |gate| json(&gate.snapshot()))?
     }
 
     /// Every series, in Prometheus' text format.
     fn prometheus(&self, py: Python<'_>) -> PyResult<String> {
-        let gate = self.gate(py)?;
-        Ok(py.detach(|| gate.prometheus()))
+        self.inside(py, tidegate::Gate::prometheus)
     }
 
     /// The last calls that ended, oldest first, as JSON.
@@ -203,7 +260,9 @@ impl Gate {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
         let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
         let host = OnLoop::new(port.get().mailbox(), serve, request.headers().clone());
-        request.extensions_mut().insert(Foreign::new(host));
+        if !world::is_faked() {
+            request.extensions_mut().insert(Foreign::new(host));
+        }
         Port::submit(port, exchange(client, request, manner, Ahead::Take))
     }
 
@@ -225,7 +284,9 @@ impl Gate {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
         KeptCall::start(request.headers().clone(), |host| {
-            request.extensions_mut().insert(Foreign::new(host));
+            if !world::is_faked() {
+                request.extensions_mut().insert(Foreign::new(host));
+            }
             exchange(client, request, manner, Ahead::Leave)
         })
     }
