@@ -177,7 +177,7 @@ impl<'a> Path<'a> {
             | (_, "v1" | "v2", "chat" | "embed" | "ocr" | "complete" | "score" | "classify" | "pooling")
             | (_, _, "embeddings" | "rerank" | "moderations") => Self::inference(Dialect::Other),
             (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::beside(),
-            ("responses", _, "cancel") | ("runs", _, "cancel") => Self::beside(),
+            ("responses" | "runs" | "interactions", _, "cancel") => Self::beside(),
             // Changes the metadata of a stored completion.
             ("chat", "completions", _) => Self::beside(),
             _ if collection(path) => Self::beside(),

@@ -63,10 +63,8 @@ impl Members {
         while let Some((byte, tail)) = rest.split_first() {
             rest = tail;
             self.step(*byte);
-            // Text that nobody wants is most of it.
-            if self.in_string && !self.escaped && self.place == Place::Unwanted {
-                let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-                rest = rest.get(end..).unwrap_or_default();
+            if self.place == Place::Unwanted && !self.escaped {
+                rest = rest.get(self.idle(rest)..).unwrap_or_default();
             }
         }
     }
@@ -85,6 +83,16 @@ impl Members {
         }
         self.kept.push(b'}');
         Some(self.kept)
+    }
+
+    /// How many of these bytes, inside an unwanted member, change nothing: text and numbers, which are most of a document.
+    fn idle(&self, rest: &[u8]) -> usize {
+        let next = match (self.in_string, self.depth) {
+            (true, _) => memchr2(b'"', b'\\', rest),
+            (false, 0 | 1) => return 0,
+            (false, _) => rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']')),
+        };
+        next.unwrap_or(rest.len())
     }
 
     fn step(&mut self, byte: u8) {
