@@ -142,7 +142,7 @@ async def test_what_the_transport_raises_comes_out_as_it_is(name: str, upstream:
     class Odd(Exception):
         pass
 
-    # The exception, and how often it is tried: what never reached the upstream may be repeated, what nobody knows is not.
+    # The exception, and how often it is tried: what never reached the upstream is repeated, what nobody knows is not.
     cases = [
         (family.ConnectTimeout("slow"), 2),
         (family.ConnectError("none"), 2),
@@ -205,7 +205,9 @@ def test_timeouts_of_the_client_are_its_transports(name: str, upstream: Upstream
     assert in_flight(gate) == 0
 
 
-async def test_a_deadline_ends_what_the_transport_would_wait_for(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_a_deadline_ends_what_the_transport_would_wait_for(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = never
     with tidegate.context(deadline=0.05):
         async with gate.httpx_async_client(family=name, transport="keep") as http:
