@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -142,7 +144,7 @@ async def test_what_the_transport_raises_comes_out_as_it_is(name: str, upstream:
     class Odd(Exception):
         pass
 
-    # The exception, and how often it is tried: what never reached the upstream may be repeated, what nobody knows is not.
+    # The exception, and how often it is tried: what never reached the upstream is repeated, what nobody knows is not.
     cases = [
         (family.ConnectTimeout("slow"), 2),
         (family.ConnectError("none"), 2),
@@ -205,7 +207,9 @@ def test_timeouts_of_the_client_are_its_transports(name: str, upstream: Upstream
     assert in_flight(gate) == 0
 
 
-async def test_a_deadline_ends_what_the_transport_would_wait_for(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_a_deadline_ends_what_the_transport_would_wait_for(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = never
     with tidegate.context(deadline=0.05):
         async with gate.httpx_async_client(family=name, transport="keep") as http:
@@ -275,3 +279,35 @@ async def test_several_loops(name: str, upstream: Upstream, gate: tidegate.Gate)
 
     await asyncio.gather(work(), *(asyncio.to_thread(asyncio.run, work()) for _ in range(3)))
     assert in_flight(gate) == 0
+
+
+async def test_a_gate_that_only_looks(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(mode="observe")
+    upstream.handler = busy
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        answers = [(await http.post(upstream.url + PATH, json=BODY)).status_code for _ in range(2)]
+    assert answers == [429, 200], "it repeats nothing"
+    (target,) = gate.snapshot()["targets"].values()
+    assert (target["attempts"], target["in_flight"]) == (2, 0)
+
+
+async def test_nothing_of_a_call_is_left_behind(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = busy
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        requests = [http.build_request("POST", upstream.url + PATH, json=BODY) for _ in range(4)]
+        left = [weakref.ref(request) for request in requests]
+        for response in await asyncio.gather(*map(http.send, requests)):
+            await response.aread()
+        await until(lambda: gate.snapshot()["active"] == 0)
+        with gate.httpx_client(family=name, transport="keep") as sync:
+            requests = [sync.build_request("POST", upstream.url + PATH, json=BODY)]
+            left.append(weakref.ref(requests[0]))
+            sync.send(requests[0])
+        del requests, response
+
+        def gone() -> bool:
+            gate.snapshot()  # Native code drops what workers left to it.
+            gc.collect()
+            return all(one() is None for one in left)
+
+        await until(gone)

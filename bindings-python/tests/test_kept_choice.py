@@ -104,7 +104,9 @@ def test_a_wrapped_client_leaves_the_transport_to_its_owner(name: str, upstream:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_client_of_the_gates_closes_what_it_was_given(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_a_client_of_the_gates_closes_what_it_was_given(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     own, mounted = Counted(name), Counted(name)
     with gate.httpx_client(family=name, transport=own.of_sync, mounts={"all://b": mounted.of_sync}) as http:
         http.get(upstream.url)

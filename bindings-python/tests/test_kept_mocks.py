@@ -49,9 +49,11 @@ async def test_vcr(name: str, upstream: Upstream, gate: tidegate.Gate, tmp_path:
     upstream.handler = answer(CHAT)
     recorder = vcr.VCR(record_mode="once", match_on=["method", "path", "body"])
     for _ in ("recorded", "played"):
-        with recorder.use_cassette(str(tmp_path / "sync.yaml")):
-            with gate.httpx_client(family=name, transport="keep") as http:
-                assert http.post(upstream.url + PATH, json=BODY).json() == CHAT
+        with (
+            recorder.use_cassette(str(tmp_path / "sync.yaml")),
+            gate.httpx_client(family=name, transport="keep") as http,
+        ):
+            assert http.post(upstream.url + PATH, json=BODY).json() == CHAT
         with recorder.use_cassette(str(tmp_path / "async.yaml")):
             async with gate.httpx_async_client(family=name, transport="keep") as ahttp:
                 assert (await ahttp.post(upstream.url + PATH, json=BODY)).json() == CHAT
@@ -64,7 +66,7 @@ async def test_vcr(name: str, upstream: Upstream, gate: tidegate.Gate, tmp_path:
 def test_a_patch_at_the_connection_pool(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     httpcore = pytest.importorskip(name.replace("httpx", "httpcore"))
 
-    def respond(_: Any, request: Any) -> Any:
+    def respond(*_: Any) -> Any:
         return httpcore.Response(200, headers=[(b"content-length", b"2")], content=b"{}")
 
     monkeypatch.setattr(httpcore.ConnectionPool, "handle_request", respond)
