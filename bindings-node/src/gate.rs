@@ -26,20 +26,6 @@ pub struct Gate {
     client: Client,
 }
 
-/// Opens a gate of this configuration, given as JSON with the keys of the file.
-#[napi]
-pub fn open(json: String) -> Result<Either<Gate, Failure>> {
-    let value =
-        serde_json::from_str(&json).map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-    over(Config::from_json(value))
-}
-
-/// Opens a gate configured by a TOML file.
-#[napi]
-pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
-    over(Config::from_file(path))
-}
-
 fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
@@ -51,6 +37,20 @@ fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<G
 
 #[napi]
 impl Gate {
+    /// Opens a gate of this configuration, given as JSON with the keys of the file.
+    #[napi]
+    pub fn open(json: String) -> Result<Either<Gate, Failure>> {
+        let value = serde_json::from_str(&json)
+            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
+        over(Config::from_json(value))
+    }
+
+    /// Opens a gate configured by a TOML file.
+    #[napi]
+    pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
+        over(Config::from_file(path))
+    }
+
     /// `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> &'static str {

@@ -143,10 +143,10 @@ impl Reply {
     pub fn close(&self) {
         self.stream.close();
     }
-}
 
-/// What a reader finds when somebody else closed the response.
-#[napi]
-pub fn closed_failure() -> Failure {
-    Failure::from(&failure::closed())
+    /// What a reader finds when somebody else closed the response.
+    #[napi]
+    pub fn closed() -> Failure {
+        Failure::from(&failure::closed())
+    }
 }

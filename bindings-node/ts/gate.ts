@@ -56,7 +56,7 @@ export class Gate {
   constructor(options: GateOptions = {}) {
     const { fetch, ...config } = options;
     this.#native = opened(
-      options instanceof ConfigFile ? native.openFile(options.path) : native.open(JSON.stringify(config)),
+      options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
     );
     this.#by = fetch ?? "auto";
     this.fetch =

@@ -100,12 +100,12 @@ export interface Native {
     lane: string | undefined,
     deadline: number | undefined,
   ) => NativeContext;
-  Gate: new () => NativeGate;
-  Reply: new () => NativeReply;
+  Gate: (new () => NativeGate) & {
+    open(json: string): NativeGate | Failure;
+    openFile(path: string): NativeGate | Failure;
+  };
+  Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
-  open(json: string): NativeGate | Failure;
-  openFile(path: string): NativeGate | Failure;
-  closedFailure(): Failure;
 }
 
 /** As napi-rs names the packages of a platform. */

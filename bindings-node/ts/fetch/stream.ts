@@ -59,7 +59,7 @@ export class Source implements Waiter, Abortable {
 
   /** Ends the exchange now. A pull that waits is told. */
   close(): void {
-    this.#end(() => terminated(native.closedFailure()));
+    this.#end(() => terminated(native.Reply.closed()));
   }
 
   abort(reason: unknown): void {
