@@ -25,6 +25,7 @@ PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/py
 # The Node package, its native half as cargo calls it here, and what its scripts are made from.
 NODE := bindings-node
 NODE_BUILT := $(OUT)/node/.built
+NODE_EXAMPLES := examples/node/node_modules/.ready
 NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
@@ -32,6 +33,7 @@ NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
 TEST := test-rust test-python test-openai2 test-node test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
+BENCH_NODE := node
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
 
 .PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
@@ -71,10 +73,10 @@ test-node: $(NODE_BUILT)
 	cd $(NODE) && npm test --silent
 
 # With what `cargo test` has built: its profile and features.
-test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
+test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
 	$(CARGO) build --quiet --workspace --bins --examples --locked
 	$(PYTHON) examples/run.py --tidegate target/debug/tidegate --environment openai3=$(FRAMEWORKS)/bin/python \
-	    --environment openai2=$(FRAMEWORKS2)/bin/python target/debug/examples/chat
+	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node target/debug/examples/chat
 
 # ---- checks
 
@@ -136,7 +138,7 @@ bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
 
 # ---- set-up
 
-setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_BUILT) cli
+setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES) cli
 
 need-cargo:
 	@.ci/need cargo
@@ -181,6 +183,10 @@ $(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | ne
 	cd $(NODE) && npm ci --ignore-scripts --silent
 	touch $@
 
+examples/node/node_modules/.ready: examples/node/package.json examples/node/package-lock.json $(NODE_BUILT)
+	cd examples/node && npm ci --ignore-scripts --silent
+	touch $@
+
 $(NODE)/tidegate.node: $(NODE_SOURCES) | need-cargo
 	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-node
 	cp $(NODE_LIBRARY) $@
@@ -212,6 +218,6 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 	cd $(NODE) && npm run --silent format
 
 clean:
-	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node
+	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules
 	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) .tools
 	$(CARGO) clean
