@@ -57,6 +57,7 @@ export interface NativeUpload {
 
 export interface NativeGate {
   readonly mode: "enforce" | "observe" | "off";
+  targetFor(url: string, model: string | undefined): string | null | Failure;
   snapshot(): string;
   prometheus(): string;
   calls(): string;
@@ -89,6 +90,15 @@ export interface Native {
   open(json: string): NativeGate | Failure;
   openFile(path: string): NativeGate | Failure;
   closedFailure(): Failure;
+  /** For conformance tests. */
+  failureOf(
+    kind: string,
+    message: string,
+    reason: string | undefined,
+    target: string | undefined,
+    retryAfter: number | undefined,
+    queuePosition: number | undefined,
+  ): Failure | null;
 }
 
 /** As napi-rs names the packages of a platform. */
