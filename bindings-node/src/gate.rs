@@ -7,7 +7,7 @@ use napi::{Error, Result, Status};
 use napi_derive::napi;
 use serde::Serialize;
 use tidegate::config::Mode;
-use tidegate::{Client, Config, RequestBody};
+use tidegate::{Client, Config, ErrorKind, RequestBody};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
@@ -58,6 +58,18 @@ impl Gate {
             Mode::Enforce => "enforce",
             Mode::Observe => "observe",
             Mode::Off => "off",
+        }
+    }
+
+    /// The configured target that takes such requests; `null`: none does. A failure for what is no URL.
+    #[napi(ts_return_type = "string | null | Failure")]
+    pub fn target_for(&self, url: String, model: Option<String>) -> Either<Option<String>, Failure> {
+        match url.parse() {
+            Ok(uri) => Either::A(self.gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
+            Err(e) => {
+                let error = tidegate::Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"));
+                Either::B(Failure::from(&error))
+            }
         }
     }
 

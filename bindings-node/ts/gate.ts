@@ -128,6 +128,18 @@ export class Gate {
     return within(changed(context), run);
   }
 
+  /**
+   * The name of the configured target that takes requests to this URL, for this model; undefined where none does: such requests get a
+   * target of their own, by origin, credential and model.
+   *
+   * @throws {@link RequestError} for what is no URL.
+   */
+  targetFor(url: string | URL, model?: string): string | undefined {
+    const found = this.#native.targetFor(String(url), model) ?? undefined;
+    if (typeof found === "object") throw errorOf(found);
+    return found;
+  }
+
   /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */
   snapshot(): Snapshot {
     return JSON.parse(this.#native.snapshot());

@@ -72,6 +72,7 @@ export interface NativeKept {
 
 export interface NativeGate {
   readonly mode: "enforce" | "observe" | "off";
+  targetFor(url: string, model: string | undefined): string | null | Failure;
   snapshot(): string;
   prometheus(): string;
   calls(): string;
@@ -106,6 +107,15 @@ export interface Native {
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
+  /** For conformance tests. */
+  failureOf(
+    kind: string,
+    message: string,
+    reason: string | undefined,
+    target: string | undefined,
+    retryAfter: number | undefined,
+    queuePosition: number | undefined,
+  ): Failure | null;
 }
 
 /** As napi-rs names the packages of a platform. */

@@ -214,3 +214,13 @@ async fn a_redirect_is_no_truncated_answer() {
         assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["completed"], 1);
     }
 }
+
+/// Readers do not ask for the end of a body that says that it has nothing in it.
+#[tokio::test(start_paused = true)]
+async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
+    let (transport, _) = upstream(|_, _, _exchange| async move { Ok(status(400, &[], "")) });
+    let gate = gate(transport, |t| t);
+    drop(gate.client().call(chat(false)).await.unwrap());
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["failed"], 1);
+    assert_eq!(gate.calls().records()[0].outcome, "failed");
+}
