@@ -12,6 +12,7 @@ use tidegate::{Client, Config, RequestBody};
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
 use crate::failure::Failure;
+use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
 use crate::tool::Permit;
@@ -25,20 +26,6 @@ pub struct Gate {
     client: Client,
 }
 
-/// Opens a gate of this configuration, given as JSON with the keys of the file.
-#[napi]
-pub fn open(json: String) -> Result<Either<Gate, Failure>> {
-    let value =
-        serde_json::from_str(&json).map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-    over(Config::from_json(value))
-}
-
-/// Opens a gate configured by a TOML file.
-#[napi]
-pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
-    over(Config::from_file(path))
-}
-
 fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
@@ -50,6 +37,20 @@ fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<G
 
 #[napi]
 impl Gate {
+    /// Opens a gate of this configuration, given as JSON with the keys of the file.
+    #[napi]
+    pub fn open(json: String) -> Result<Either<Gate, Failure>> {
+        let value = serde_json::from_str(&json)
+            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
+        over(Config::from_json(value))
+    }
+
+    /// Opens a gate configured by a TOML file.
+    #[napi]
+    pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
+        over(Config::from_file(path))
+    }
+
     /// `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> &'static str {
@@ -79,7 +80,8 @@ impl Gate {
     }
 
     /// Starts a call; its answer, or failure, comes with the number, once the port is flushed. Returns how many calls wait for that. With
-    /// `wrapped`, the SDK above was told not to retry.
+    /// `wrapped`, the SDK above was told not to retry. With `kept` the caller's own fetch makes its exchanges, each of which comes with the
+    /// number too; true where that streams the body up.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -93,17 +95,23 @@ impl Gate {
         upload: Option<&Upload>,
         context: Option<&Context>,
         wrapped: bool,
+        kept: Option<bool>,
     ) -> Result<Either<u32, Failure>> {
         let body = match (upload, body) {
+            _ if kept == Some(true) => kept::upload(),
             (Some(upload), _) => upload.body()?,
             (None, Some(Either::A(text))) => whole(text.into_bytes()),
             (None, Some(Either::B(bytes))) => whole(bytes.to_vec()),
             (None, None) => RequestBody::default(),
         };
-        let request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
+        let mut request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
+        if kept.is_some() {
+            let transport = kept::transport(port, number, request.headers().clone());
+            request.extensions_mut().insert(transport);
+        }
         let manner = manner(request.headers(), self.gate.mode(), wrapped);
         let waiting = port.submit(number, exchange(self.client.clone(), request, manner));
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))

@@ -8,6 +8,7 @@ mod bridge;
 mod context;
 mod failure;
 mod gate;
+mod kept;
 mod reply;
 mod request;
 mod stream;

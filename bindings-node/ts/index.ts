@@ -27,7 +27,7 @@ export {
   UnknownNameError,
 } from "./errors.js";
 export type { Fetch } from "./fetch/index.js";
-export { Gate, type Mode } from "./gate.js";
+export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type {
   AttemptRecord,
   CallRecord,

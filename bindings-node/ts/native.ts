@@ -17,9 +17,11 @@ export interface Failure {
   retryAfter?: number;
   queuePosition?: number;
   retryable: boolean;
+  /** Where what the caller's own fetch threw is kept, if that is what failed. */
+  thrown?: number;
 }
 
-/** A flat array of rows of five: number, kind, and what that kind brings. */
+/** A flat array of rows of six: number, kind, and what that kind brings. */
 export type Batch = unknown[];
 
 export interface NativePort {
@@ -55,6 +57,19 @@ export interface NativeUpload {
   giveUp(): void;
 }
 
+/** An exchange that the caller's own fetch makes. */
+export interface NativeKept {
+  readonly id: number;
+  sent(): void;
+  answer(attempt: number, status: number, headers: string): boolean;
+  /** True: go on. False: wait for room. Null: nobody reads any more. */
+  chunk(chunk: Uint8Array): boolean | null;
+  room(port: NativePort, number: number): void;
+  end(): void;
+  fail(kind: string, message: string, thrown: number): void;
+  close(): void;
+}
+
 export interface NativeGate {
   readonly mode: "enforce" | "observe" | "off";
   snapshot(): string;
@@ -70,6 +85,8 @@ export interface NativeGate {
     upload: NativeUpload | undefined,
     context: NativeContext | undefined,
     wrapped: boolean,
+    /** The caller's own fetch makes the exchanges; true: it streams the body up. */
+    kept: boolean | undefined,
   ): number | Failure;
   acquire(port: NativePort, number: number, tool: string, context: NativeContext | undefined): void;
   drain(port: NativePort, number: number, seconds: number): void;
@@ -83,12 +100,12 @@ export interface Native {
     lane: string | undefined,
     deadline: number | undefined,
   ) => NativeContext;
-  Gate: new () => NativeGate;
-  Reply: new () => NativeReply;
+  Gate: (new () => NativeGate) & {
+    open(json: string): NativeGate | Failure;
+    openFile(path: string): NativeGate | Failure;
+  };
+  Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
-  open(json: string): NativeGate | Failure;
-  openFile(path: string): NativeGate | Failure;
-  closedFailure(): Failure;
 }
 
 /** As napi-rs names the packages of a platform. */
