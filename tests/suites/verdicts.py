@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,12 +47,31 @@ def total(verdicts: dict[str, Verdict]) -> str:
     return f"{count['passed']:,} passed, {count['failed']:,} failed, {count['skipped']:,} skipped"
 
 
-def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[str]:
-    """Name each test that did not end alike, and say why."""
+class Difference(NamedTuple):
+    """A test that did not end alike."""
+
+    name: str
+    stock: Verdict
+    ours: Verdict
+
+
+def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[Difference]:
+    """Name each test that did not end alike."""
     gone = Verdict("not run", "")
-    lines = []
-    for name in sorted(stock.keys() | ours.keys()):
-        theirs, our = stock.get(name, gone), ours.get(name, gone)
-        if theirs.outcome != our.outcome:
-            lines.append(f"{name}\n    stock {theirs.outcome}, ours {our.outcome}: {our.why or theirs.why}")
-    return lines
+    pairs = ((name, stock.get(name, gone), ours.get(name, gone)) for name in sorted(stock.keys() | ours.keys()))
+    return [Difference(*pair) for pair in pairs if pair[1].outcome != pair[2].outcome]
+
+
+def tell(found: list[Difference], reasons: dict[str, str]) -> int:
+    """Print the differences under their known reasons (by patterns of the tests' names); return how many have none."""
+    left = list(found)
+    for pattern, reason in reasons.items():
+        explained = [difference for difference in left if re.search(pattern, difference.name)]
+        left = [difference for difference in left if difference not in explained]
+        if explained:
+            print(f"  {len(explained)} differ: {reason}")
+            print(*(f"    {difference.name}" for difference in explained), sep="\n")
+    for name, stock, ours in left:
+        print(f"  {name}\n    stock {stock.outcome}, ours {ours.outcome}, nobody knows why: {ours.why or stock.why}")
+    sys.stdout.flush()
+    return len(left)

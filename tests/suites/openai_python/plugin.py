@@ -1,29 +1,48 @@
-"""A pytest plugin that puts the gate's transport under every client of the suite that has a plain one.
+"""A pytest plugin that puts a gate under every client of the suite.
 
-`-p plugin`, with the gate's mode in `TIDEGATE_SUITE_MODE`; each process adds a line to the file named by
+`-p plugin`, with what to do in `TIDEGATE_SUITE_RUN` (see `RUNS`); each process adds a line to the file named by
 `TIDEGATE_SUITE_COUNT`: how many requests went through a gate. Each client gets a gate of its own: what one test's server
 says (a 429 with Retry-After) must not hold another test's calls.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 import tidegate
 from tidegate._transport import family_of
+from tidegate._transport.kept import Inner
 
 if TYPE_CHECKING:
     import pytest
     from bridge import Bridge
+    from tidegate._transport.family import Family
 
-_REQUESTS = itertools.count()
+
+class Run(NamedTuple):
+    """One way to run the suite."""
+
+    mode: str
+    #: The client's own transport stays, below the gate; else the gate's own takes the place of each plain one.
+    keep: bool
+
+
+RUNS = {
+    "observe": Run("observe", keep=False),
+    "enforce": Run("enforce", keep=False),
+    "keep-observe": Run("observe", keep=True),
+    "keep-enforce": Run("enforce", keep=True),
+}
+
 # Now: tests of the environment clear it.
-_MODE, _COUNT = os.environ["TIDEGATE_SUITE_MODE"], Path(os.environ["TIDEGATE_SUITE_COUNT"])
+_RUN, _COUNT = RUNS[os.environ["TIDEGATE_SUITE_RUN"]], Path(os.environ["TIDEGATE_SUITE_COUNT"])
+_REQUESTS = itertools.count()
 _PLAIN = (httpx2.HTTPTransport, httpx2.AsyncHTTPTransport)
 
 
@@ -48,18 +67,18 @@ class _Pool:
 
 @functools.cache
 def _suited(cls: type, *, asynchronous: bool) -> type:
-    """Let our transport ask the suite's mocks where there are any."""
+    """Let a transport of ours count, and ask the suite's mocks where there are any that it would pass by."""
 
     def handle_request(self: Any, request: httpx2.Request) -> httpx2.Response:
         next(_REQUESTS)
-        if not _bridge().mocking:
+        if _RUN.keep or not _bridge().mocking:
             return cls.handle_request(self, request)
         with _bridge().turned(request, asynchronous=False) as turned:
             return cls.handle_request(self, turned)
 
     async def handle_async_request(self: Any, request: httpx2.Request) -> httpx2.Response:
         next(_REQUESTS)
-        if not _bridge().mocking:
+        if _RUN.keep or not _bridge().mocking:
             return await cls.handle_async_request(self, request)
         with _bridge().turned(request, asynchronous=True) as turned:
             return await cls.handle_async_request(self, turned)
@@ -69,35 +88,49 @@ def _suited(cls: type, *, asynchronous: bool) -> type:
     return type(cls.__name__, (cls,), {handle.__name__: handle, "__module__": "httpx2"})
 
 
-def _ours(client: Any, stock: Any) -> Any:
-    """Return the gate's transport, where the client's own is plain; `gate.wrap` keeps to the same rule."""
-    family = family_of(client)
-    assert family is not None
-    if type(stock) not in _PLAIN or family.has_own_tls(stock._pool._ssl_context):
-        return stock
-    gate = tidegate.Gate(mode=_MODE)
-    asynchronous = isinstance(client, httpx2.AsyncClient)
+def _gated(family: Family, *, asynchronous: bool, inner: Inner | None) -> Any:
+    gate = tidegate.Gate(mode=_RUN.mode)
     make = family.async_transport if asynchronous else family.transport
-    ours = make(gate._native, wrapped=False)
+    ours = make(gate._native, wrapped=False, inner=inner)
     ours.__class__ = _suited(type(ours), asynchronous=asynchronous)
     ours._pool = _Pool(gate)
     return ours
 
 
-def _replace(cls: Any) -> None:
+def _replace(cls: Any, *, asynchronous: bool) -> None:
+    """Give each client the gate's own transport where its own is plain, by the rule of `gate.wrap`."""
     stock = cls._init_transport
 
     @functools.wraps(stock)
     def init_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _ours(self, stock(self, *args, **kwargs))
+        family, own = family_of(self), stock(self, *args, **kwargs)
+        if family is None or type(own) not in _PLAIN or family.has_own_tls(own._pool._ssl_context):
+            return own
+        return _gated(family, asynchronous=asynchronous, inner=None)
 
     cls._init_transport = init_transport
 
 
+def _keep(cls: Any, *, asynchronous: bool) -> None:
+    """Put the gate above each client's own transport, whatever that is. Its mounts stay as they are."""
+    stock = cls.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        family = family_of(self)
+        if family is not None:
+            inner = Inner(copy.copy(self), owned=True)
+            self._transport = _gated(family, asynchronous=asynchronous, inner=inner)
+
+    cls.__init__ = init
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Take the transports' place, in every worker."""
-    _replace(httpx2.Client)
-    _replace(httpx2.AsyncClient)
+    put = _keep if _RUN.keep else _replace
+    put(httpx2.Client, asynchronous=False)
+    put(httpx2.AsyncClient, asynchronous=True)
 
 
 def pytest_sessionfinish() -> None:
