@@ -3,9 +3,9 @@
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use tidegate_testing::Script;
+use tidegate_testing::{Script, world};
 
-use crate::bridge::{runtime, world};
+use crate::bridge::runtime;
 
 /// A target that answers from a script; in place of the network while it is installed.
 #[pyclass(frozen, module = "tidegate._native")]

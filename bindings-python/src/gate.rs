@@ -12,8 +12,9 @@ use serde::Serialize;
 use tidegate::config::Mode;
 use tidegate::transport::Foreign;
 use tidegate::{Client, Config, Error, ErrorKind, RequestBody};
+use tidegate_testing::world::{self, Worlds};
 
-use crate::bridge::{Held, Outcome, Port, block_on, runtime, world};
+use crate::bridge::{Held, Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
 use crate::errors::raised;
 use crate::kept::{KeptCall, OnLoop};
@@ -28,13 +29,7 @@ use crate::upload::Call;
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
-    current: Mutex<Worlds>,
-}
-
-/// The gate in each of the worlds that it was used in and that last; in the present one, last.
-struct Worlds {
-    epoch: u64,
-    gates: Vec<(u64, Held<Open>)>,
+    current: Mutex<Worlds<Held<Open>>>,
 }
 
 struct Open {
@@ -42,50 +37,16 @@ struct Open {
     client: Client,
 }
 
-impl Worlds {
-    /// The gate, unless the world is another by now.
-    fn present(&self) -> Option<&Open> {
-        let current = self.gates.last().filter(|_| self.epoch == world::epoch());
-        current.and_then(|(_, gate)| gate.get())
-    }
-
-    fn knows(&self, world: u64) -> bool {
-        self.gates.iter().any(|(number, gate)| *number == world && gate.usable())
-    }
-
-    /// Puts the present world's gate last. Returns what is over, to be dropped without the lock.
-    fn enter(&mut self, epoch: u64, present: u64, fresh: Option<Held<Open>>) -> Vec<(u64, Held<Open>)> {
-        let (kept, mut gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gates)
-            .into_iter()
-            .partition(|(number, gate)| gate.usable() && world::lasts(*number));
-        self.gates = kept;
-        let known = self.gates.iter().position(|(number, _)| *number == present);
-        let known = known.map(|at| self.gates.remove(at));
-        // Two threads may come at once: the first one's gate is the gate.
-        match (known, fresh) {
-            (Some(known), fresh) => {
-                self.gates.push(known);
-                gone.extend(fresh.map(|gate| (present, gate)));
-            }
-            (None, Some(fresh)) => self.gates.push((present, fresh)),
-            (None, None) => {}
-        }
-        self.epoch = epoch;
-        gone
-    }
-}
-
 impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
-        let (epoch, present) = world::present();
-        let gates = vec![(present, open(py, &config)?)];
-        Ok(Self { config, current: Mutex::new(Worlds { epoch, gates }) })
+        let current = Mutex::new(Worlds::new(open(py, &config)?));
+        Ok(Self { config, current })
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
         loop {
-            if let Some(open) = self.current.lock().present() {
+            if let Some(open) = self.current.lock().present().and_then(Held::get) {
                 return Ok(f(open));
             }
             self.change(py)?;
@@ -94,10 +55,10 @@ impl Gate {
 
     /// Another world, or the child of a fork, met for the first time.
     fn change(&self, py: Python<'_>) -> PyResult<()> {
-        let (epoch, present) = world::present();
         // Not under the lock: opening may fail, and saying so runs Python code.
-        let fresh = if self.current.lock().knows(present) { None } else { Some(open(py, &self.config)?) };
-        let gone = self.current.lock().enter(epoch, present, fresh);
+        let known = self.current.lock().knows(Held::usable);
+        let fresh = if known { None } else { Some(open(py, &self.config)?) };
+        let gone = self.current.lock().change(fresh, Held::usable);
         drop(gone);
         Ok(())
     }

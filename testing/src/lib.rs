@@ -11,6 +11,7 @@ mod playback;
 mod routes;
 mod script;
 mod wire;
+pub mod world;
 
 pub use self::books::{Attempt, Outcome};
 pub use self::fake::FakeTarget;

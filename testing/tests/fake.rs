@@ -1,4 +1,5 @@
 //! The fake target below a whole gate, on the paused clock.
+#![allow(clippy::expect_used, reason = "a test fails by panicking, its helpers too")]
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;

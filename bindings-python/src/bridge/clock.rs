@@ -11,13 +11,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use tidegate_testing::world;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::port::Port;
+use super::runtime;
 use super::threads::Threads;
-use super::{runtime, world};
 
 /// How often, in real time, a thread that waits looks up for signals.
 const TICK: Duration = Duration::from_millis(50);

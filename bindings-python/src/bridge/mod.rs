@@ -14,7 +14,6 @@ mod queue;
 mod ring;
 pub(crate) mod runtime;
 mod threads;
-pub(crate) mod world;
 
 pub(crate) use block::block_on;
 pub(crate) use clock::{Clock, is_virtual};

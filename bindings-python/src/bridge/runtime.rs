@@ -12,11 +12,11 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use tidegate_testing::world;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
 use super::clock::VirtualTime;
-use super::world;
 
 /// How long the exit of the process waits for blocked threads, and then for tasks to be dropped.
 const EXIT: Duration = Duration::from_secs(1);
