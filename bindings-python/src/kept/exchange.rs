@@ -138,7 +138,8 @@ impl Exchange {
     /// This side is over. Idempotent.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
-        drop(self.take());
+        let open = self.open.lock().take();
+        drop(open);
         if let Some(port) = &self.port {
             port.get().served(self.number);
         }
