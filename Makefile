@@ -18,16 +18,25 @@ LOCKS := bindings-python/requirements
 # Optimised, without the link-time optimisation of a release; the wheel and the command line share what they build.
 PROFILE := wheel
 
-WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-python/src bindings-python/python \
+WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
 PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
 
-LINT := lint-format lint-clippy lint-docs lint-deny lint-python
-TEST := test-rust test-python test-openai2 test-examples
+# The Node package, its native half as cargo calls it here, and what its scripts are made from.
+NODE := bindings-node
+NODE_BUILT := $(OUT)/node/.built
+NODE_EXAMPLES := examples/node/node_modules/.ready
+NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
+NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
+NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
+
+LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
+TEST := test-rust test-python test-openai2 test-node test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
+BENCH_NODE := node
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
 
-.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python cli \
+.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
 
 help:
@@ -60,11 +69,14 @@ test-python: $(VENV)/.wheel
 test-openai2: $(VENV2)/.wheel
 	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
 
+test-node: $(NODE_BUILT)
+	cd $(NODE) && npm test --silent
+
 # With what `cargo test` has built: its profile and features.
-test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
+test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
 	$(CARGO) build --quiet --workspace --bins --examples --locked
 	$(PYTHON) examples/run.py --tidegate target/debug/tidegate --environment openai3=$(FRAMEWORKS)/bin/python \
-	    --environment openai2=$(FRAMEWORKS2)/bin/python target/debug/examples/chat
+	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node target/debug/examples/chat
 
 # ---- checks
 
@@ -87,7 +99,11 @@ lint-python: $(VENV)/.wheel
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
+	cd bindings-python && ../$(VENV)/bin/stubtest --allowlist stubtest.txt tidegate._native
 	$(VENV)/bin/mypy --strict examples/demo/*.py
+
+lint-node: $(NODE_BUILT)
+	cd $(NODE) && npm run --silent lint
 
 # ---- figures
 
@@ -122,7 +138,7 @@ bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
 
 # ---- set-up
 
-setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel cli
+setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES) cli
 
 need-cargo:
 	@.ci/need cargo
@@ -130,6 +146,9 @@ need-cargo:
 
 need-python:
 	@.ci/need python
+
+need-node:
+	@.ci/need node
 
 cli: need-cargo
 	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-cli
@@ -159,6 +178,25 @@ $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	    --manifest-path bindings-python/Cargo.toml --out $(OUT)/wheel
 	touch $@
 
+# Exactly what the lock file says; no package's own scripts are run.
+$(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | need-node
+	cd $(NODE) && npm ci --ignore-scripts --silent
+	touch $@
+
+examples/node/node_modules/.ready: examples/node/package.json examples/node/package-lock.json $(NODE_BUILT)
+	cd examples/node && npm ci --ignore-scripts --silent
+	touch $@
+
+$(NODE)/tidegate.node: $(NODE_SOURCES) | need-cargo
+	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-node
+	cp $(NODE_LIBRARY) $@
+
+$(NODE_BUILT): $(NODE)/tidegate.node $(NODE)/node_modules/.ready $(NODE_SCRIPTS)
+	rm -rf $(NODE)/dist
+	cd $(NODE) && npm run --silent build
+	mkdir -p $(@D)
+	touch $@
+
 # Unoptimised: it is quick enough so, and built in half the time.
 $(DENY): | need-cargo
 	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root .tools
@@ -174,10 +212,12 @@ fuzz:
 	mkdir -p fuzz/corpus/sse
 	$(CARGO) +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse
 
-format: $(VENV)/.ready
+format: $(VENV)/.ready $(NODE)/node_modules/.ready
 	$(CARGO) fmt --all
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES)
+	cd $(NODE) && npm run --silent format
 
 clean:
+	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules
 	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) .tools
 	$(CARGO) clean

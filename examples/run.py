@@ -86,10 +86,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command whose `sim` serves the models")
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=PYTHON", help="where examples run")
+    parser.add_argument("--node", default="node", help="what runs the programs of examples/node")
     parser.add_argument("programs", nargs="*", help="examples already built")
     args = parser.parse_args()
     runs = planned(dict(given.split("=", 1) for given in args.environment))
-    programs = [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
+    programs = [Run(path.name, [args.node, str(path.absolute())]) for path in sorted((HERE / "node").glob("*.mjs"))]
+    programs += [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
     calling = [run for run in runs + programs if run.file not in NO_CALLS]
     with ThreadPoolExecutor(TOGETHER) as pool:
         with simulator(args.tidegate) as base_url:

@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use tidegate::Lane;
 use tokio::time::Instant;
 
+use crate::bridge::runtime;
+
 /// An immutable context; a nested one inherits what it does not set, and the earlier deadline holds.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Context(pub(crate) tidegate::Context);
@@ -49,7 +51,7 @@ impl Context {
     /// Seconds until the deadline, 0 once it has passed; None without one.
     #[getter]
     fn remaining(&self) -> Option<f64> {
-        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
+        self.0.deadline.map(|at| at.saturating_duration_since(runtime::now()).as_secs_f64())
     }
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn resolve(context: Option<&Bound<'_, Context>>) -> tidegate::Context
 
 fn moment(seconds: f64) -> PyResult<Instant> {
     let wait = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
-    wait.and_then(|wait| Instant::now().checked_add(wait)).ok_or_else(|| {
+    wait.and_then(|wait| runtime::now().checked_add(wait)).ok_or_else(|| {
         PyValueError::new_err(format!(
             "deadline: {seconds} is no number of seconds from now; give one above 0"
         ))

@@ -11,11 +11,12 @@ use pyo3::types::PyList;
 use serde::Serialize;
 use tidegate::config::Mode;
 use tidegate::transport::Foreign;
-use tidegate::{Client, Config, Error, RequestBody};
+use tidegate::{Client, Config, Error, ErrorKind, RequestBody};
+use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
-use crate::errors::{forked, raised};
+use crate::errors::raised;
 use crate::kept::{KeptCall, OnLoop};
 use crate::reply::{Ahead, Answer, exchange};
 use crate::request::{Manner, Parts};
@@ -23,11 +24,12 @@ use crate::slot::Slot;
 use crate::tool::Permit;
 use crate::upload::Call;
 
-/// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's.
+/// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's. So it does in
+/// each world that a test enters ([`world`]), and is afterwards what it was before.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
-    current: Mutex<Held<Open>>,
+    current: Mutex<Worlds<Held<Open>>>,
 }
 
 struct Open {
@@ -38,27 +40,41 @@ struct Open {
 impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
-        let current = Mutex::new(open(py, &config)?);
+        let current = Mutex::new(Worlds::new(open(py, &config)?));
         Ok(Self { config, current })
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
-        if let Some(open) = self.current.lock().get() {
-            return Ok(f(open));
+        loop {
+            if let Some(open) = self.current.lock().present().and_then(Held::get) {
+                return Ok(f(open));
+            }
+            self.change(py)?;
         }
-        // In the child of a fork, once. Not under the lock: opening may fail, and saying so runs Python code.
-        let fresh = open(py, &self.config)?;
-        let mut current = self.current.lock();
-        let spare = if current.usable() { fresh } else { std::mem::replace(&mut *current, fresh) };
-        let done = current.get().map(f);
-        drop(current);
-        drop(spare);
-        done.ok_or_else(|| raised(py, &forked()))
+    }
+
+    /// Another world, or the child of a fork, met for the first time.
+    fn change(&self, py: Python<'_>) -> PyResult<()> {
+        // Not under the lock: opening may fail, and saying so runs Python code.
+        let known = self.current.lock().knows(Held::usable);
+        let fresh = if known { None } else { Some(open(py, &self.config)?) };
+        let gone = self.current.lock().change(fresh, Held::usable);
+        drop(gone);
+        Ok(())
     }
 
     /// The gate itself, for whatever takes time: nothing may wait, nor Python code run, under the lock.
     fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
         self.with(py, |open| open.gate.clone())
+    }
+
+    /// Asks the gate something, by its runtime's clock.
+    fn inside<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&tidegate::Gate) -> T + Send) -> PyResult<T> {
+        let (gate, runtime) = (self.gate(py)?, runtime::handle()?);
+        Ok(py.detach(move || {
+            let _context = runtime.enter();
+            f(&gate)
+        }))
     }
 
     /// The call, ready to be run.
@@ -86,7 +102,11 @@ impl Gate {
 fn open(py: Python<'_>, config: &Config) -> PyResult<Held<Open>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
-    let gate = tidegate::Gate::new(config.clone()).map_err(|e| raised(py, &e))?;
+    let gate = match world::transport() {
+        None => tidegate::Gate::new(config.clone()),
+        Some(transport) => tidegate::Gate::over(config.clone(), transport),
+    };
+    let gate = gate.map_err(|e| raised(py, &e))?;
     let client = gate.client();
     Ok(Held::new(Open { gate, client }, runtime.clone()))
 }
@@ -117,16 +137,23 @@ impl Gate {
         })
     }
 
+    /// The configured target that takes such requests.
+    #[pyo3(signature = (url, model = None))]
+    fn target_for(&self, py: Python<'_>, url: &str, model: Option<&str>) -> PyResult<Option<String>> {
+        let url = url
+            .parse()
+            .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"))))?;
+        self.with(py, |open| open.gate.target_for(&url, model).map(|name| name.to_string()))
+    }
+
     /// The state of everything, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
-        let gate = self.gate(py)?;
-        py.detach(|| json(&gate.snapshot()))
+        self.inside(py, |gate| json(&gate.snapshot()))?
     }
 
     /// Every series, in Prometheus' text format.
     fn prometheus(&self, py: Python<'_>) -> PyResult<String> {
-        let gate = self.gate(py)?;
-        Ok(py.detach(|| gate.prometheus()))
+        self.inside(py, tidegate::Gate::prometheus)
     }
 
     /// The last calls that ended, oldest first, as JSON.
@@ -194,7 +221,9 @@ impl Gate {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
         let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
         let host = OnLoop::new(port.get().mailbox(), serve, request.headers().clone());
-        request.extensions_mut().insert(Foreign::new(host));
+        if !world::is_faked() {
+            request.extensions_mut().insert(Foreign::new(host));
+        }
         Port::submit(port, exchange(client, request, manner, Ahead::Take))
     }
 
@@ -216,7 +245,9 @@ impl Gate {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
         KeptCall::start(request.headers().clone(), |host| {
-            request.extensions_mut().insert(Foreign::new(host));
+            if !world::is_faked() {
+                request.extensions_mut().insert(Foreign::new(host));
+            }
             exchange(client, request, manner, Ahead::Leave)
         })
     }

@@ -6,6 +6,7 @@
 mod bridge;
 mod context;
 mod errors;
+mod fake;
 mod gate;
 mod kept;
 mod reply;
@@ -22,9 +23,13 @@ mod _native {
     #[pymodule_export]
     use crate::bridge::runtime::{after_fork_in_child, stop};
     #[pymodule_export]
-    use crate::bridge::{Drain, Port};
+    use crate::bridge::{Clock, Drain, Port, is_virtual};
     #[pymodule_export]
     use crate::context::Context;
+    #[pymodule_export]
+    use crate::errors::error;
+    #[pymodule_export]
+    use crate::fake::FakeTarget;
     #[pymodule_export]
     use crate::gate::Gate;
     #[pymodule_export]

@@ -127,7 +127,7 @@ impl Reply {
         let ring = {
             let stream: Arc<dyn Pull> = self.stream.clone();
             let mut ring = self.ring.lock();
-            let current = port.get().ring(ring.take(), &stream)?;
+            let current = port.get().ring(ring.take(), &stream);
             ring.insert(current).clone()
         };
         port.get().pull(py, &ring)

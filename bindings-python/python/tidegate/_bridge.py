@@ -37,6 +37,12 @@ def current_port() -> Port:
 
 
 def _attach(loop: asyncio.AbstractEventLoop) -> Port:
+    if _native.is_virtual():
+        raise RuntimeError(
+            "virtual time is in place, and this event loop runs on real time: neither would wait for the other. Run "
+            "the coroutine with tidegate.testing.run(...), or mark the test "
+            "@pytest.mark.tidegate(virtual_time=True)"
+        )
     port = _watched(loop) or _awaited(loop)
     setattr(loop, _ATTRIBUTE, port)
     return port

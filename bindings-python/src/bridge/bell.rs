@@ -3,6 +3,7 @@
 use std::io;
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
 
 /// Rung by workers, heard by one event loop.
 pub(super) enum Bell {
@@ -11,6 +12,8 @@ pub(super) enum Bell {
     Watched(Descriptor),
     /// A helper thread waits and calls `call_soon_threadsafe`: for loops without `add_reader` (Windows' proactor).
     Awaited { rung: Mutex<bool>, heard: Condvar },
+    /// The loop itself runs the workers, and hears: a loop on virtual time.
+    Heard(Notify),
 }
 
 impl Bell {
@@ -34,7 +37,7 @@ impl Bell {
         match self {
             #[cfg(unix)]
             Self::Watched(descriptor) => Some(descriptor.fileno()),
-            Self::Awaited { .. } => None,
+            Self::Awaited { .. } | Self::Heard(_) => None,
         }
     }
 
@@ -47,6 +50,7 @@ impl Bell {
                 *rung.lock() = true;
                 heard.notify_one();
             }
+            Self::Heard(bell) => bell.notify_one(),
         }
     }
 
@@ -55,15 +59,24 @@ impl Bell {
         match self {
             #[cfg(unix)]
             Self::Watched(descriptor) => descriptor.silence(),
-            Self::Awaited { .. } => {}
+            Self::Awaited { .. } | Self::Heard(_) => {}
         }
     }
 
-    /// Blocks until rung. A watched bell does not wait: its loop does.
+    /// Resolves once rung, for the bell of a loop that hears it itself.
+    pub(super) async fn heard(&self) {
+        match self {
+            Self::Heard(bell) => bell.notified().await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Blocks until rung. A bell that its loop watches or hears does not wait: the loop does.
     pub(super) fn wait(&self) {
         match self {
             #[cfg(unix)]
             Self::Watched(_) => {}
+            Self::Heard(_) => {}
             Self::Awaited { rung, heard } => {
                 let mut rung = rung.lock();
                 while !*rung {

@@ -20,6 +20,9 @@ where
     F: Future + Send,
     F::Output: Send,
 {
+    if let Some(clock) = runtime::virtual_time() {
+        return clock.block_on(py, future);
+    }
     let runtime = runtime::handle()?;
     let _blocked = Blocked::enter();
     // Declared before the future, so that it is dropped inside the runtime.

@@ -6,14 +6,17 @@
 
 mod bell;
 mod block;
+mod clock;
 mod held;
 mod mailbox;
 mod port;
 mod queue;
 mod ring;
 pub(crate) mod runtime;
+mod threads;
 
 pub(crate) use block::block_on;
+pub(crate) use clock::{Clock, is_virtual};
 pub(crate) use held::Held;
 pub(crate) use mailbox::{Mailbox, Post};
 pub(crate) use port::{Drain, Port};

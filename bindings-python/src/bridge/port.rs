@@ -13,6 +13,8 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use super::bell::Bell;
 use super::mailbox::Mailbox;
@@ -25,6 +27,9 @@ use super::runtime;
 pub(crate) struct Port {
     queue: Arc<Queue>,
     generation: u64,
+    // Whose loop on virtual time must not wait for what runs on real time, nor the other way round.
+    place: u64,
+    runtime: Handle,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     waiting: Mutex<HashMap<u64, Waiting>>,
@@ -56,16 +61,13 @@ impl Port {
         let bell = bell.map_err(|e| {
             PyOSError::new_err(format!("cannot make a descriptor to wake the event loop: {e}"))
         })?;
-        Ok(Self {
-            queue: Queue::new(bell),
-            generation: runtime::generation(),
-            create_future,
-            call_soon,
-            waiting: Mutex::default(),
-            serving: Mutex::default(),
-            outbox: Mutex::default(),
-            next: AtomicU64::new(0),
-        })
+        Self::ringing(bell, create_future, call_soon)
+    }
+
+    /// The port of a loop on virtual time, which waits by [`super::Clock::wait`].
+    #[staticmethod]
+    fn on_virtual_time(create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
+        Self::ringing(Bell::Heard(Notify::new()), create_future, call_soon)
     }
 
     /// The descriptor to watch, or None where the platform has none.
@@ -73,15 +75,15 @@ impl Port {
         self.queue.bell.fileno()
     }
 
-    /// Whether it can be used: made in this process, and not closed.
+    /// Whether it can be used: made for the runtime that is in place, in this process, and not closed.
     fn usable(&self) -> bool {
-        self.generation == runtime::generation() && !self.queue.closed()
+        self.place == runtime::place() && !self.queue.closed()
     }
 
     /// Blocks until something is finished; False once closed.
     fn wait(&self, py: Python<'_>) -> bool {
         py.detach(|| self.queue.bell.wait());
-        self.usable()
+        self.lives()
     }
 
     /// Gives up the work of that number: drops it at once, and its result if that is on its way. Unknown numbers are ignored.
@@ -93,16 +95,15 @@ impl Port {
     }
 
     /// Hands the calls that wait for it to the workers.
-    fn flush(&self) -> PyResult<()> {
+    fn flush(&self) {
         let batch = std::mem::take(&mut *self.outbox.lock());
-        if self.usable() && !batch.is_empty() {
-            runtime::handle()?.spawn(async move {
+        if self.lives() && !batch.is_empty() {
+            self.runtime.spawn(async move {
                 for started in batch {
                     tokio::spawn(started);
                 }
             });
         }
-        Ok(())
     }
 
     /// Hands over everything that is finished.
@@ -170,6 +171,25 @@ impl Port {
 }
 
 impl Port {
+    fn ringing(bell: Bell, create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            queue: Queue::new(bell),
+            generation: runtime::generation(),
+            place: runtime::place(),
+            runtime: runtime::handle()?,
+            create_future,
+            call_soon,
+            waiting: Mutex::default(),
+            serving: Mutex::default(),
+            outbox: Mutex::default(),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
     /// Runs the work on the workers. Returns the asyncio future to await, and the number to cancel it by.
     pub(crate) fn submit<F, O>(slf: &Bound<'_, Self>, work: F) -> PyResult<(Py<PyAny>, u64)>
     where
@@ -177,7 +197,7 @@ impl Port {
         O: Outcome + 'static,
     {
         let (py, this) = (slf.py(), slf.get());
-        this.check()?;
+        this.check(this.usable())?;
         let future = this.create_future.call0(py)?;
         let number = this.number();
         let queue = this.queue.clone();
@@ -198,22 +218,22 @@ impl Port {
         if waits == 1 {
             this.call_soon.call1(py, (slf.getattr(intern!(py, "flush"))?,))?;
         } else if waits >= BATCH {
-            this.flush()?;
+            this.flush();
         }
         Ok((future, number))
     }
 
     /// A ring for a stream that is read on this loop: the one it has, or a new one.
-    pub(crate) fn ring(&self, current: Option<Arc<Ring>>, stream: &Arc<dyn Pull>) -> PyResult<Arc<Ring>> {
-        match current {
-            Some(ring) if ring.of(&self.queue) => Ok(ring),
-            _ => Ok(Ring::new(self.queue.clone(), self.number(), runtime::handle()?, Arc::downgrade(stream))),
-        }
+    pub(crate) fn ring(&self, current: Option<Arc<Ring>>, stream: &Arc<dyn Pull>) -> Arc<Ring> {
+        let own = current.filter(|ring| ring.of(&self.queue));
+        let new =
+            || Ring::new(self.queue.clone(), self.number(), self.runtime.clone(), Arc::downgrade(stream));
+        own.unwrap_or_else(new)
     }
 
     /// Pulls once: the value if it is there, else an asyncio future that brings it.
     pub(crate) fn pull(&self, py: Python<'_>, ring: &Arc<Ring>) -> PyResult<Py<PyAny>> {
-        self.check()?;
+        self.check(self.lives())?;
         if self.waiting.lock().contains_key(&ring.number()) {
             return Err(PyRuntimeError::new_err("this response is being read already"));
         }
@@ -245,21 +265,28 @@ impl Port {
         self.serving.lock().insert(exchange, task);
     }
 
-    /// Forgets it, and returns it, if it is still there.
-    pub(crate) fn served(&self, exchange: u64) -> Option<Py<PyAny>> {
-        self.serving.lock().remove(&exchange)
+    /// The task that serves it, until that has ended.
+    pub(crate) fn task(&self, py: Python<'_>, exchange: u64) -> Option<Py<PyAny>> {
+        self.serving.lock().get(&exchange).map(|task| task.clone_ref(py))
+    }
+
+    /// Forgets a task that has ended.
+    pub(crate) fn served(&self, exchange: u64) {
+        let task = self.serving.lock().remove(&exchange);
+        drop(task);
     }
 
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn check(&self) -> PyResult<()> {
-        if self.usable() {
-            Ok(())
-        } else {
-            Err(PyRuntimeError::new_err("the event loop of this call is closed"))
-        }
+    /// Whether what was begun on it can be ended on it.
+    fn lives(&self) -> bool {
+        self.generation == runtime::generation() && !self.queue.closed()
+    }
+
+    fn check(&self, good: bool) -> PyResult<()> {
+        if good { Ok(()) } else { Err(PyRuntimeError::new_err("the event loop of this call is closed")) }
     }
 
     fn give_up(&self, waiting: &Waiting) {

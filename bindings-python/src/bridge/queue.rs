@@ -74,6 +74,10 @@ impl Queue {
         self.bell.ring();
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.lock().done.is_empty()
+    }
+
     pub(super) fn closed(&self) -> bool {
         self.items.lock().closed
     }

@@ -140,7 +140,7 @@ impl Exchange {
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
         drop(self.take());
         if let Some(port) = &self.port {
-            drop(port.get().served(self.number));
+            port.get().served(self.number);
         }
     }
 

@@ -1,0 +1,74 @@
+//! `gate.run({ tenant, lane, deadline }, ...)`, resolved: who calls, how urgently, until when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use napi::{Error, Result, Status};
+use napi_derive::napi;
+use tidegate::Lane;
+use tokio::time::Instant;
+
+/// An immutable context; a nested one inherits what it does not set, and the earlier deadline holds.
+#[napi]
+pub struct Context(pub(crate) tidegate::Context);
+
+#[napi]
+impl Context {
+    /// `deadline` is in seconds from now.
+    #[napi(constructor)]
+    pub fn new(
+        outer: Option<&Context>,
+        tenant: Option<String>,
+        lane: Option<String>,
+        deadline: Option<f64>,
+    ) -> Result<Self> {
+        let mut context = outer.map(|outer| outer.0.clone()).unwrap_or_default();
+        if let Some(tenant) = tenant {
+            context.tenant = Some(Arc::from(tenant));
+        }
+        if let Some(lane) = lane {
+            context.lane = Lane::parse(&lane).ok_or_else(|| unknown_lane(&lane))?;
+        }
+        if let Some(seconds) = deadline {
+            let at = moment(seconds)?;
+            context.deadline = Some(context.deadline.map_or(at, |outer| outer.min(at)));
+        }
+        Ok(Self(context))
+    }
+
+    #[napi(getter)]
+    pub fn tenant(&self) -> Option<&str> {
+        self.0.tenant.as_deref()
+    }
+
+    #[napi(getter)]
+    pub fn lane(&self) -> &'static str {
+        self.0.lane.as_str()
+    }
+
+    /// Seconds until the deadline, 0 once it has passed; undefined without one.
+    #[napi(getter)]
+    pub fn remaining(&self) -> Option<f64> {
+        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
+    }
+}
+
+/// The caller's context, or the default one.
+pub(crate) fn resolve(context: Option<&Context>) -> tidegate::Context {
+    context.map(|context| context.0.clone()).unwrap_or_default()
+}
+
+fn moment(seconds: f64) -> Result<Instant> {
+    let wait = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
+    wait.and_then(|wait| Instant::now().checked_add(wait)).ok_or_else(|| {
+        Error::new(
+            Status::InvalidArg,
+            format!("deadline: {seconds} is no number of seconds from now; give one above 0"),
+        )
+    })
+}
+
+fn unknown_lane(lane: &str) -> Error {
+    let known: Vec<_> = Lane::ALL.iter().map(|lane| lane.as_str()).collect();
+    Error::new(Status::InvalidArg, format!("lane: {lane:?} is none of {}", known.join(", ")))
+}

@@ -1,0 +1,161 @@
+//! The gate as JavaScript holds it.
+
+use std::time::Duration;
+
+use napi::bindgen_prelude::Either;
+use napi::{Error, Result, Status};
+use napi_derive::napi;
+use serde::Serialize;
+use tidegate::config::Mode;
+use tidegate::{Client, Config, ErrorKind, RequestBody};
+
+use crate::bridge::{Kind, Outcome, Port, Row, runtime};
+use crate::context::{Context, resolve};
+use crate::failure::Failure;
+use crate::kept;
+use crate::reply::exchange;
+use crate::request::{self, manner, whole};
+use crate::tool::Permit;
+use crate::upload::Upload;
+use crate::values::Latin1;
+
+/// A gate, for the thread that made it.
+#[napi]
+pub struct Gate {
+    gate: tidegate::Gate,
+    client: Client,
+}
+
+fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
+    let runtime = runtime::handle()?;
+    let _context = runtime.enter();
+    Ok(match config.and_then(tidegate::Gate::new) {
+        Ok(gate) => Either::A(Gate { client: gate.client(), gate }),
+        Err(error) => Either::B(Failure::from(&error)),
+    })
+}
+
+#[napi]
+impl Gate {
+    /// Opens a gate of this configuration, given as JSON with the keys of the file.
+    #[napi]
+    pub fn open(json: String) -> Result<Either<Gate, Failure>> {
+        let value = serde_json::from_str(&json)
+            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
+        over(Config::from_json(value))
+    }
+
+    /// Opens a gate configured by a TOML file.
+    #[napi]
+    pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
+        over(Config::from_file(path))
+    }
+
+    /// `enforce`, `observe` or `off`.
+    #[napi(getter)]
+    pub fn mode(&self) -> &'static str {
+        match self.gate.mode() {
+            Mode::Enforce => "enforce",
+            Mode::Observe => "observe",
+            Mode::Off => "off",
+        }
+    }
+
+    /// The configured target that takes such requests; `null`: none does. A failure for what is no URL.
+    #[napi(ts_return_type = "string | null | Failure")]
+    pub fn target_for(&self, url: String, model: Option<String>) -> Either<Option<String>, Failure> {
+        match url.parse() {
+            Ok(uri) => Either::A(self.gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
+            Err(e) => {
+                let error = tidegate::Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"));
+                Either::B(Failure::from(&error))
+            }
+        }
+    }
+
+    /// The state of everything, as JSON.
+    #[napi]
+    pub fn snapshot(&self) -> Result<String> {
+        json(&self.gate.snapshot())
+    }
+
+    /// Every series, in Prometheus' text format.
+    #[napi]
+    pub fn prometheus(&self) -> String {
+        self.gate.prometheus()
+    }
+
+    /// The last calls that ended, oldest first, as JSON.
+    #[napi]
+    pub fn calls(&self) -> Result<String> {
+        json(&self.gate.calls().records())
+    }
+
+    /// Starts a call; its answer, or failure, comes with the number, once the port is flushed. Returns how many calls wait for that. With
+    /// `wrapped`, the SDK above was told not to retry. With `kept` the caller's own fetch makes its exchanges, each of which comes with the
+    /// number too; true where that streams the body up.
+    #[napi(ts_return_type = "number | Failure")]
+    #[allow(clippy::too_many_arguments)]
+    pub fn send(
+        &self,
+        port: &Port,
+        number: u32,
+        method: String,
+        url: String,
+        headers: Latin1,
+        body: Option<Either<String, &[u8]>>,
+        upload: Option<&Upload>,
+        context: Option<&Context>,
+        wrapped: bool,
+        kept: Option<bool>,
+    ) -> Result<Either<u32, Failure>> {
+        let body = match (upload, body) {
+            _ if kept == Some(true) => kept::upload(),
+            (Some(upload), _) => upload.body()?,
+            (None, Some(Either::A(text))) => whole(text.into_bytes()),
+            (None, Some(Either::B(bytes))) => whole(bytes.to_vec()),
+            (None, None) => RequestBody::default(),
+        };
+        let mut request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
+            Ok(request) => request,
+            Err(error) => return Ok(Either::B(Failure::from(&error))),
+        };
+        if kept.is_some() {
+            let transport = kept::transport(port, number, request.headers().clone());
+            request.extensions_mut().insert(transport);
+        }
+        let manner = manner(request.headers(), self.gate.mode(), wrapped);
+        let waiting = port.submit(number, exchange(self.client.clone(), request, manner));
+        Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
+    }
+
+    /// Waits for a tool's slot; its permit, or failure, comes with the number.
+    #[napi]
+    pub fn acquire(&self, port: &Port, number: u32, tool: String, context: Option<&Context>) {
+        port.submit(number, Permit::acquire(self.gate.clone(), tool, resolve(context)));
+    }
+
+    /// Takes no new calls and waits for those under way; how many are left comes with the number.
+    #[napi]
+    pub fn drain(&self, port: &Port, number: u32, seconds: f64) -> Result<()> {
+        let patience = Duration::try_from_secs_f64(seconds).map_err(|_| {
+            Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds to wait"))
+        })?;
+        let gate = self.gate.clone();
+        port.submit(number, async move { Left(gate.drain(patience).await) });
+        Ok(())
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|e| Error::from_reason(e.to_string()))
+}
+
+struct Left(usize);
+
+impl Outcome for Left {
+    fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
+        row.kind(Kind::Count)?;
+        row.put(0, u32::try_from(self.0).unwrap_or(u32::MAX))
+    }
+}

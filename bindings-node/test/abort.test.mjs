@@ -1,0 +1,252 @@
+// Whoever stops waiting, or reading, ends the exchange upstream and gives the slot back; what they catch is the signal's own reason.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Gate } from "tidegate";
+
+import { CHAT, delta, inFlight, queued, until } from "./support/shapes.mjs";
+import { json, never, stallAfter, upstream } from "./support/upstream.mjs";
+
+const reason = new Error("enough");
+const post = (body = {}) => ({
+  method: "POST",
+  body: JSON.stringify({ model: "m", ...body }),
+  headers: { "content-type": "application/json" },
+});
+
+/** A stream that has brought its first chunk, and will bring no more. */
+async function stalled(up, gate, signal) {
+  up.handler = stallAfter(delta("hel"));
+  const response = await gate.fetch(`${up.url}/v1/chat/completions`, { ...post({ stream: true }), signal });
+  const reader = response.body.getReader();
+  await reader.read();
+  return { response, reader };
+}
+
+test("already aborted: nothing is sent", async (t) => {
+  const up = await upstream(t);
+  const gate = new Gate();
+  await assert.rejects(gate.fetch(up.url, { signal: AbortSignal.abort(reason) }), (e) => e === reason);
+  await assert.rejects(gate.fetch(up.url, { signal: AbortSignal.abort() }), { name: "AbortError" });
+  await assert.rejects(gate.fetch(new Request(up.url, { signal: AbortSignal.abort() })), { name: "AbortError" });
+  const body = new ReadableStream({ type: "bytes" });
+  const init = { method: "POST", body, duplex: "half", signal: AbortSignal.abort(reason) };
+  await assert.rejects(gate.fetch(up.url, init), (e) => e === reason);
+  assert.equal(up.exchanges.length, 0);
+});
+
+test("before the head", async (t) => {
+  const up = await upstream(t, never);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const call = gate.fetch(up.url, { ...post(), signal: control.signal });
+  const exchange = await up.exchange();
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+  await exchange.closed;
+  assert.equal(inFlight(gate), 0);
+});
+
+test("a Request's own signal", async (t) => {
+  const up = await upstream(t, never);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const call = gate.fetch(new Request(up.url, { signal: control.signal }));
+  const exchange = await up.exchange();
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+  await exchange.closed;
+});
+
+test("with a pull pending", async (t) => {
+  const up = await upstream(t);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const { reader } = await stalled(up, gate, control.signal);
+  const pull = reader.read();
+  control.abort(reason);
+  await assert.rejects(pull, (e) => e === reason);
+  await assert.rejects(reader.closed, (e) => e === reason);
+  await up.exchanges[0].closed;
+  assert.equal(inFlight(gate), 0);
+});
+
+test("mid-stream, while nobody pulls", async (t) => {
+  const up = await upstream(t);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const { reader } = await stalled(up, gate, control.signal);
+  control.abort();
+  await up.exchanges[0].closed;
+  await assert.rejects(reader.read(), { name: "AbortError" });
+  assert.equal(inFlight(gate), 0);
+});
+
+test("after the head, before anybody touched the body", async (t) => {
+  const up = await upstream(t, stallAfter(delta("hel")));
+  const [gate, control] = [new Gate(), new AbortController()];
+  const init = { ...post({ stream: true }), signal: control.signal };
+  const response = await gate.fetch(`${up.url}/v1/chat/completions`, init);
+  control.abort(reason);
+  await up.exchanges[0].closed;
+  await assert.rejects(response.text(), (e) => e === reason);
+});
+
+test("a clone is aborted with it", async (t) => {
+  const up = await upstream(t, stallAfter(delta("hel")));
+  const [gate, control] = [new Gate(), new AbortController()];
+  const init = { ...post({ stream: true }), signal: control.signal };
+  const response = await gate.fetch(`${up.url}/v1/chat/completions`, init);
+  const texts = [response.clone().text(), response.text()];
+  control.abort(reason);
+  for (const text of texts) await assert.rejects(text, (e) => e === reason);
+});
+
+test("cancelling the body with a pull pending", async (t) => {
+  const up = await upstream(t);
+  const gate = new Gate();
+  const { reader } = await stalled(up, gate);
+  const pull = reader.read();
+  await reader.cancel("no more");
+  assert.equal((await pull).done, true);
+  await up.exchanges[0].closed;
+  assert.equal(inFlight(gate), 0);
+});
+
+test("breaking out of a for await", async (t) => {
+  const up = await upstream(t, stallAfter(delta("hel")));
+  const gate = new Gate();
+  const response = await gate.fetch(`${up.url}/v1/chat/completions`, post({ stream: true }));
+  for await (const _ of response.body) break;
+  await up.exchanges[0].closed;
+  assert.equal(inFlight(gate), 0);
+});
+
+for (const [name, touch] of Object.entries({
+  "nobody touched": () => {},
+  "somebody looked at": (response) => response.body.locked,
+  "somebody began to read": (response) => response.body.getReader().read(),
+})) {
+  test(`a body that ${name}, and everybody lost`, async (t) => {
+    const up = await upstream(t, stallAfter(delta("hel")));
+    const gate = new Gate();
+    // A signal that outlives the call must not keep its body.
+    const { signal } = new AbortController();
+    await (async () => {
+      const init = { ...post({ stream: true }), signal };
+      await touch(await gate.fetch(`${up.url}/v1/chat/completions`, init));
+    })();
+    await until(() => {
+      globalThis.gc();
+      return inFlight(gate) === 0;
+    });
+    await up.exchanges[0].closed;
+    assert.equal(signal.aborted, false);
+  });
+}
+
+test("while queued: it leaves the queue", async (t) => {
+  const up = await upstream(t);
+  const [gate, control] = [new Gate({ defaults: { cap: 1 } }), new AbortController()];
+  const { reader } = await stalled(up, gate);
+  const url = `${up.url}/v1/chat/completions`;
+  const waits = Array.from({ length: 5 }, () => gate.fetch(url, { ...post(), signal: control.signal }));
+  await until(() => queued(gate) === 5);
+  control.abort(reason);
+  for (const wait of waits) await assert.rejects(wait, (e) => e === reason);
+  await until(() => queued(gate) === 0);
+  await reader.cancel();
+  up.handler = json(CHAT);
+  assert.equal((await (await gate.fetch(url, post())).json()).id, CHAT.id);
+  assert.equal(up.exchanges.length, 2);
+});
+
+test("a signal that a thousand calls share: one listener, and none after", async (t) => {
+  const up = await upstream(t, json({}));
+  const gate = new Gate();
+  const warnings = [];
+  const warned = (warning) => warnings.push(warning);
+  process.on("warning", warned);
+  t.after(() => process.off("warning", warned));
+  const control = new AbortController();
+  const { signal } = control;
+  let heard = 0;
+  // What napi's own conversion of a signal would overwrite.
+  signal.onabort = () => heard++;
+  let listeners = 0;
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...args) => {
+    listeners++;
+    return addEventListener.apply(signal, args);
+  };
+  signal.removeEventListener = (...args) => {
+    listeners--;
+    return removeEventListener.apply(signal, args);
+  };
+  const calls = Array.from({ length: 1000 }, () => gate.fetch(up.url, { ...post(), signal }));
+  assert.equal(listeners, 1);
+  for (const response of await Promise.all(calls)) await response.json();
+  assert.equal(listeners, 0);
+  up.handler = never;
+  const pending = Array.from({ length: 100 }, () => gate.fetch(up.url, { ...post(), signal }));
+  await up.exchange(1063);
+  control.abort(reason);
+  for (const call of pending) await assert.rejects(call, (e) => e === reason);
+  assert.equal(heard, 1);
+  await until(() => inFlight(gate) === 0);
+  assert.deepEqual(warnings, []);
+});
+
+test("a race is not a cancel: the loser goes on until its signal says so", async (t) => {
+  const up = await upstream(t, never);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const call = gate.fetch(up.url, { ...post(), signal: control.signal });
+  await up.exchange();
+  assert.equal(await Promise.race([call, "timer"]), "timer");
+  assert.equal(inFlight(gate), 1);
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+  await up.exchanges[0].closed;
+  assert.equal(inFlight(gate), 0);
+});
+
+test("while its body is streamed up", async (t) => {
+  const up = await upstream(t);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const cancelled = Promise.withResolvers?.() ?? deferred();
+  const body = new ReadableStream({
+    pull: (controller) => controller.enqueue(new Uint8Array(1)),
+    cancel: (why) => cancelled.resolve(why),
+  });
+  const arrived = new Promise((resolve) => up.server.prependOnceListener("request", resolve));
+  const call = gate.fetch(up.url, { method: "POST", body, duplex: "half", signal: control.signal });
+  const request = await arrived;
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+  assert.equal(await cancelled.promise, reason);
+  await new Promise((resolve) => (request.destroyed ? resolve() : request.on("close", resolve)));
+});
+
+function deferred() {
+  let resolve;
+  const promise = new Promise((r) => {
+    resolve = r;
+  });
+  return { promise, resolve };
+}
+
+test("a storm: aborted at every stage, nothing is left", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const gate = new Gate({ defaults: { cap: 8 } });
+  for (let turns = 0; turns < 60; turns++) {
+    const calls = Array.from({ length: 16 }, (_, at) => {
+      const control = new AbortController();
+      const call = gate.fetch(`${up.url}/v1/chat/completions`, { ...post(), signal: control.signal });
+      return { call: call.then((response) => response.json()), control: at % 2 === 0 ? control : undefined };
+    });
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+    for (const { control } of calls) control?.abort(reason);
+    const ends = await Promise.allSettled(calls.map(({ call }) => call));
+    for (const [at, end] of ends.entries()) {
+      if (end.status === "rejected") assert.ok(calls[at].control !== undefined && end.reason === reason, end.reason);
+    }
+  }
+  await until(() => gate.snapshot().active === 0);
+  assert.equal(inFlight(gate), 0);
+});

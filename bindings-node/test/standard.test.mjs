@@ -1,0 +1,290 @@
+// The oracle is the platform's fetch: whatever can be observed, here or upstream, is the same through the gate.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import zlib from "node:zlib";
+
+import { Gate } from "tidegate";
+
+import { echo, json, upstream } from "./support/upstream.mjs";
+
+const gate = new Gate();
+const fetches = { stock: globalThis.fetch, ours: gate.fetch };
+
+/** What both make of it. */
+async function both(run) {
+  const [stock, ours] = [await seen(run, fetches.stock), await seen(run, fetches.ours)];
+  assert.deepEqual(ours, stock);
+  return ours;
+}
+
+async function seen(run, fetch) {
+  try {
+    return await run(fetch);
+  } catch (error) {
+    // What libraries above look at; the text is ours.
+    return { rejects: error.constructor.name, name: error.name };
+  }
+}
+
+const head = (response) => ({
+  status: response.status,
+  statusText: response.statusText,
+  ok: response.ok,
+  url: response.url,
+  redirected: response.redirected,
+  type: response.type,
+  body: response.body === null ? null : response.body.constructor.name,
+  used: response.bodyUsed,
+});
+
+const requests = {
+  "a bare URL": (fetch, url) => fetch(`${url}/a?b=c#d`),
+  "a URL object": (fetch, url) => fetch(new URL(`${url}/a b/ü?q=ü`)),
+  "lower-case methods": (fetch, url) => fetch(url, { method: "post", body: "x" }),
+  PATCH: (fetch, url) => fetch(url, { method: "PATCH", body: "x" }),
+  "a method of one's own": (fetch, url) => fetch(url, { method: "PURGE" }),
+  HEAD: (fetch, url) => fetch(url, { method: "HEAD" }),
+  DELETE: (fetch, url) => fetch(url, { method: "DELETE" }),
+  "plain headers": (fetch, url) => fetch(url, { headers: { "X-One": "1", accept: "text/plain", "user-agent": "me" } }),
+  "pairs of headers": (fetch, url) =>
+    fetch(url, {
+      headers: [
+        ["x-two", "a"],
+        ["x-two", "b"],
+      ],
+    }),
+  Headers: (fetch, url) => fetch(url, { headers: new Headers({ "x-three": "ÿ" }) }),
+  "a string": (fetch, url) => fetch(url, { method: "POST", body: "grüße" }),
+  "an empty string": (fetch, url) => fetch(url, { method: "POST", body: "" }),
+  "a string with a type": (fetch, url) =>
+    fetch(url, { method: "POST", body: "{}", headers: { "content-type": "application/json" } }),
+  "null for a body": (fetch, url) => fetch(url, { method: "POST", body: null }),
+  Uint8Array: (fetch, url) => fetch(url, { method: "PUT", body: new Uint8Array([0, 1, 255]) }),
+  "a part of an ArrayBuffer": (fetch, url) =>
+    fetch(url, { method: "PUT", body: new DataView(Buffer.from("abcdef").buffer.slice(0), 0, 2) }),
+  ArrayBuffer: (fetch, url) => fetch(url, { method: "PUT", body: new TextEncoder().encode("abc").buffer }),
+  Blob: (fetch, url) => fetch(url, { method: "POST", body: new Blob(["abc"], { type: "audio/wav" }) }),
+  "a Blob without a type": (fetch, url) => fetch(url, { method: "POST", body: new Blob(["abc"]) }),
+  URLSearchParams: (fetch, url) => fetch(url, { method: "POST", body: new URLSearchParams({ a: "b c", d: "ü" }) }),
+  ReadableStream: (fetch, url) => fetch(url, { method: "POST", body: new Blob(["streamed"]).stream(), duplex: "half" }),
+  "an async iterable": (fetch, url) =>
+    fetch(url, {
+      method: "POST",
+      duplex: "half",
+      body: (async function* () {
+        yield Buffer.from("one ");
+        yield Buffer.from("two");
+      })(),
+    }),
+  "a Request": (fetch, url) =>
+    fetch(new Request(`${url}/r`, { method: "POST", body: "{}", headers: { "content-type": "application/json" } })),
+  "a Request, changed": (fetch, url) =>
+    fetch(new Request(`${url}/r`, { headers: { a: "1" } }), { headers: { b: "2" } }),
+  "a Request without a body": (fetch, url) => fetch(new Request(url)),
+  "a stream without duplex": (fetch, url) => fetch(url, { method: "POST", body: new Blob(["x"]).stream() }),
+  "GET with a body": (fetch, url) => fetch(url, { body: "x" }),
+  "a stream that was read": (fetch, url) => {
+    const body = new Blob(["x"]).stream();
+    body.getReader();
+    return fetch(url, { method: "POST", body, duplex: "half" });
+  },
+  "a malformed URL": (fetch) => fetch("http://["),
+  "a relative URL": (fetch) => fetch("/models"),
+  "no URL": (fetch) => fetch(undefined),
+  "credentials in the URL": (fetch) => fetch("http://user:pass@127.0.0.1:1/"),
+  "a forbidden method": (fetch, url) => fetch(url, { method: "TRACE" }),
+  "a malformed method": (fetch, url) => fetch(url, { method: "a b" }),
+  "a malformed header name": (fetch, url) => fetch(url, { headers: { "a b": "1" } }),
+  "a malformed header value": (fetch, url) => fetch(url, { headers: { a: "1\n2" } }),
+  "a header that is no byte string": (fetch, url) => fetch(url, { headers: { a: "€" } }),
+  "a signal that is none": (fetch, url) => fetch(url, { signal: {} }),
+  "an unknown redirect mode": (fetch, url) => fetch(url, { redirect: "maybe" }),
+  "nobody there": (fetch) => fetch("http://127.0.0.1:1/"),
+  "another scheme": (fetch) => fetch("ftp://127.0.0.1/"),
+  "data:": (fetch) => fetch("data:text/plain,hello"),
+};
+
+for (const [name, request] of Object.entries(requests)) {
+  test(`request: ${name}`, async (t) => {
+    const up = await upstream(t, echo);
+    await both(async (fetch) => {
+      const response = await request(fetch, up.url);
+      const text = await response.text();
+      const sent = text.startsWith("{") ? JSON.parse(text) : text;
+      return { ...head(response), sent };
+    });
+  });
+}
+
+test("request: FormData", async (t) => {
+  const up = await upstream(t, echo);
+  const form = new FormData();
+  form.set("model", "whisper");
+  form.set("file", new Blob(["RIFF"], { type: "audio/wav" }), "a.wav");
+  const both = [];
+  for (const fetch of Object.values(fetches)) {
+    const { headers, body } = await (await fetch(up.url, { method: "POST", body: form })).json();
+    const boundary = headers["content-type"].split("boundary=")[1];
+    delete headers["content-length"];
+    both.push({ ...headers, "content-type": "", body: body.replaceAll(boundary, "BOUNDARY") });
+  }
+  assert.deepEqual(both[1], both[0]);
+});
+
+const answers = {
+  json: json({ a: "ü" }),
+  "no body": ({ response }) => response.writeHead(204).end(),
+  "not modified": ({ response }) => response.writeHead(304).end(),
+  empty: ({ response }) => response.writeHead(200, { "content-length": "0" }).end(),
+  "an error": json({ error: 1 }, 404),
+  "a status of one's own": ({ response }) => response.writeHead(299, "Fine").end("x"),
+  cookies: ({ response }) => response.writeHead(200, { "set-cookie": ["a=1", "b=2"], "x-y": ["1", "2"] }).end("x"),
+  "a byte-order mark": ({ response }) => response.writeHead(200).end("\ufeff{}"),
+  "invalid UTF-8": ({ response }) => response.writeHead(200).end(Buffer.from([0x61, 0xff, 0x62])),
+  binary: ({ response }) => response.writeHead(200, { "content-type": "audio/wav" }).end(Buffer.alloc(3, 7)),
+  "latin-1 in a header": ({ response }) => response.writeHead(200, { "x-y": "ÿ" }).end(),
+  gzip: encoded("gzip", zlib.gzipSync),
+  "x-gzip": encoded("X-GZip", zlib.gzipSync),
+  deflate: encoded("deflate", zlib.deflateSync),
+  "raw deflate": encoded("deflate", zlib.deflateRawSync),
+  br: encoded("br", zlib.brotliCompressSync),
+  "gzip in gzip": encoded("gzip, gzip", (data) => zlib.gzipSync(zlib.gzipSync(data))),
+  "an unknown encoding": encoded("rot13", (data) => data),
+  "six encodings": encoded("gzip, gzip, gzip, gzip, gzip, gzip", (data) => data),
+  "gzip cut short": encoded("gzip", (data) => zlib.gzipSync(data).subarray(0, 20)),
+  "no gzip at all": encoded("gzip", (data) => data),
+  "gzip without content": ({ response }) => response.writeHead(200, { "content-encoding": "gzip" }).end(),
+};
+
+function encoded(encoding, encode) {
+  const data = encode(Buffer.from(JSON.stringify({ text: "hello ".repeat(5000) })));
+  return ({ response }) => {
+    response.writeHead(200, { "content-encoding": encoding, "content-type": "application/json" });
+    response.write(data.subarray(0, 11));
+    response.end(data.subarray(11));
+  };
+}
+
+const readers = {
+  text: (response) => response.text(),
+  json: (response) => response.json(),
+  arrayBuffer: async (response) => Buffer.from(await response.arrayBuffer()).toString("latin1"),
+  blob: async (response) => {
+    const blob = await response.blob();
+    return { type: blob.type, text: await blob.text() };
+  },
+  "for await": async (response) => {
+    const chunks = [];
+    for await (const chunk of response.body ?? []) chunks.push(chunk);
+    return Buffer.concat(chunks).toString("latin1");
+  },
+  byob: async (response) => {
+    const reader = response.body?.getReader({ mode: "byob" });
+    let text = "";
+    for (let buffer = new Uint8Array(7); reader; ) {
+      const { done, value } = await reader.read(buffer);
+      if (done) break;
+      text += Buffer.from(value).toString("latin1");
+      buffer = new Uint8Array(value.buffer);
+    }
+    return text;
+  },
+  "a clone": async (response) => {
+    const copy = response.clone();
+    const texts = [await copy.text(), await response.text()];
+    return { ...head(copy), texts };
+  },
+  "a clone of a clone": async (response) => response.clone().clone().text(),
+  twice: async (response) => {
+    await response.text();
+    return response.text();
+  },
+  "body after text": async (response) => {
+    await response.text();
+    return { ...head(response), locked: response.body?.locked };
+  },
+  "text after body": async (response) => {
+    const touched = response.body?.locked;
+    return { touched, text: await response.text() };
+  },
+  "a clone after text": async (response) => {
+    await response.text();
+    return head(response.clone());
+  },
+  "a Response around it": async (response) => new Response(response.body, response).text(),
+};
+
+for (const [name, answer] of Object.entries(answers)) {
+  test(`response: ${name}`, async (t) => {
+    const up = await upstream(t, answer);
+    for (const read of Object.values(readers)) {
+      await both(async (fetch) => {
+        const response = await fetch(up.url);
+        // What the gate adds: that nobody above is to try again.
+        const headers = [...response.headers].filter(([name]) => name !== "date" && name !== "x-should-retry");
+        const before = head(response);
+        return { before, headers, content: await read(response), after: head(response) };
+      });
+    }
+  });
+}
+
+test("a response is one of the platform's", async (t) => {
+  const up = await upstream(t, json({}, 200, { "x-a": "1" }));
+  const response = await gate.fetch(up.url);
+  assert.ok(response instanceof Response);
+  assert.ok(response.headers instanceof Headers);
+  assert.equal(response.headers, response.headers);
+  assert.equal(Object.prototype.toString.call(response), "[object Response]");
+  assert.equal(response.constructor.name, "Response");
+  assert.ok(response.body instanceof ReadableStream);
+  assert.equal(response.body, response.body);
+});
+
+const redirects = {};
+for (const status of [301, 302, 303, 307, 308]) {
+  for (const method of ["GET", "HEAD", "POST", "PUT", "DELETE"]) {
+    redirects[`${status} ${method}`] = (fetch, url) => fetch(`${url}/${status}?to=/end`, init(method));
+  }
+}
+const init = (method) => ({
+  method,
+  headers: { authorization: "Bearer k", cookie: "c=1", "x-mine": "1", "content-language": "de" },
+  ...(method === "POST" || method === "PUT" ? { body: "x" } : {}),
+});
+Object.assign(redirects, {
+  "to another origin": (fetch, url, other) => fetch(`${url}/307?to=${other}/end`, init("POST")),
+  "to credentials at another origin": (fetch, url, other) =>
+    fetch(`${url}/302?to=${other.replace("//", "//u:p@")}/end`),
+  "a fragment goes along": (fetch, url) => fetch(`${url}/302?to=/end#mine`),
+  "relative to the path": (fetch, url) => fetch(`${url}/302?to=end?x=1`),
+  "without a location": (fetch, url) => fetch(`${url}/302`),
+  "to nowhere": (fetch, url) => fetch(`${url}/302?to=${encodeURIComponent("http://[")}`),
+  "to another scheme": (fetch, url) => fetch(`${url}/302?to=data:text/plain,x`),
+  "in a circle": (fetch, url) =>
+    fetch(`${url}/307?to=${encodeURIComponent("/307?to=/307")}`).then(() => fetch(`${url}/302?to=?to=%3Fto`)),
+  manual: (fetch, url) => fetch(`${url}/302?to=/end`, { redirect: "manual" }),
+  error: (fetch, url) => fetch(`${url}/302?to=/end`, { redirect: "error" }),
+  "a stream, 307": (fetch, url) =>
+    fetch(`${url}/307?to=/end`, { method: "POST", body: new Blob(["x"]).stream(), duplex: "half" }),
+  "a stream, 303": (fetch, url) =>
+    fetch(`${url}/303?to=/end`, { method: "POST", body: new Blob(["x"]).stream(), duplex: "half" }),
+});
+
+for (const [name, request] of Object.entries(redirects)) {
+  test(`redirect: ${name}`, async (t) => {
+    const redirect = (exchange) => {
+      const url = new URL(exchange.path, "http://x");
+      const status = Number(url.pathname.slice(1));
+      if (!(status > 300)) return echo(exchange);
+      const to = url.searchParams.get("to");
+      exchange.response.writeHead(status, to === null ? {} : { location: to }).end("moved");
+    };
+    const [up, other] = [await upstream(t, redirect), await upstream(t, echo)];
+    await both(async (fetch) => {
+      const response = await request(fetch, up.url, other.url);
+      const text = await response.text();
+      return { ...head(response), text: text.startsWith("{") ? JSON.parse(text) : text };
+    });
+  });
+}

@@ -1,0 +1,53 @@
+// A program whose end is looked at from outside: `program.mjs URL HOW`.
+import { Gate } from "tidegate";
+
+const [url, how] = process.argv.slice(2);
+const gate = new Gate({ tools: { db: 1 } });
+const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
+
+/** Calls in every state: a stream that waits for its next chunk, one that nobody reads, one that has not begun, a tool held and wanted. */
+async function busy() {
+  await gate.acquireTool("db");
+  const wanted = gate.acquireTool("db").catch(() => {});
+  const streams = await Promise.all(Array.from({ length: 8 }, () => gate.fetch(url, init)));
+  const reader = streams[0].body.getReader();
+  await reader.read();
+  const pull = reader.read().catch(() => {});
+  const calls = Array.from({ length: 8 }, () => gate.fetch(url, init).catch(() => {}));
+  return [wanted, pull, streams, calls];
+}
+
+switch (how) {
+  case "exit":
+    await busy();
+    console.log("running");
+    process.exit(7);
+    break;
+  case "throw":
+    await busy();
+    console.log("running");
+    setImmediate(() => {
+      throw new Error("uncaught");
+    });
+    break;
+  case "reject":
+    await busy();
+    console.log("running");
+    Promise.reject(new Error("unhandled"));
+    break;
+  case "idle": {
+    // Nobody waits for anything: held slots and unread bodies keep no process alive.
+    const slot = await gate.acquireTool("db");
+    const response = await gate.fetch(url, init);
+    globalThis.kept = [slot, response];
+    console.log("running");
+    break;
+  }
+  case "await":
+    console.log("running");
+    console.log(await (await gate.fetch(url, init)).text());
+    break;
+  case "forever":
+    await busy();
+    await new Promise(() => {});
+}

@@ -1,0 +1,46 @@
+// What providers answer.
+export const CHAT = {
+  id: "chatcmpl-1",
+  object: "chat.completion",
+  created: 1,
+  model: "small",
+  choices: [{ index: 0, finish_reason: "stop", message: { role: "assistant", content: "hello" } }],
+  usage: { prompt_tokens: 9, completion_tokens: 2, total_tokens: 11 },
+};
+
+export const delta = (content, finish_reason = null) => ({
+  id: "chatcmpl-1",
+  object: "chat.completion.chunk",
+  created: 1,
+  model: "small",
+  choices: [{ index: 0, delta: content === undefined ? {} : { content }, finish_reason }],
+});
+
+export const CHAT_STREAM = [delta("hel"), delta("lo"), delta(undefined, "stop"), "[DONE]"];
+
+export const MESSAGES = [{ role: "user", content: "hi" }];
+
+export const MESSAGE = {
+  id: "msg_1",
+  type: "message",
+  role: "assistant",
+  model: "claude",
+  content: [{ type: "text", text: "hello" }],
+  stop_reason: "end_turn",
+  stop_sequence: null,
+  usage: { input_tokens: 9, output_tokens: 2 },
+};
+
+/** A gate that tries once, so that a test sees each failure as it is. */
+export const ONCE = { defaults: { retry: { attempts: 1 } } };
+
+export const inFlight = (gate) =>
+  Object.values(gate.snapshot().targets).reduce((sum, target) => sum + target.in_flight, 0);
+
+export const queued = (gate) =>
+  Object.values(gate.snapshot().targets).reduce((sum, target) => sum + target.queue_depth, 0);
+
+/** Lets the event loop turn until it holds. */
+export async function until(holds) {
+  while (!holds()) await new Promise(setImmediate);
+}

@@ -1,0 +1,118 @@
+// A scripted HTTP/1.1 server on loopback: what tests put upstream.
+import { once } from "node:events";
+import http from "node:http";
+
+/** Starts one for this test. `handler(exchange)` answers; `upstream.exchanges` are what came in. */
+export async function upstream(t, handler = json({ ok: true })) {
+  const up = new Upstream(handler);
+  await up.start();
+  t.after(() => up.stop());
+  return up;
+}
+
+class Upstream {
+  constructor(handler) {
+    this.handler = handler;
+    this.exchanges = [];
+    this.waiting = [];
+  }
+
+  async start() {
+    this.server = http.createServer((request, response) => this.serve(request, response));
+    this.server.keepAliveTimeout = 60_000;
+    this.server.listen(0, "127.0.0.1");
+    await once(this.server, "listening");
+    this.url = `http://127.0.0.1:${this.server.address().port}`;
+  }
+
+  async stop() {
+    this.server.closeAllConnections();
+    this.server.close();
+    await once(this.server, "close");
+  }
+
+  async serve(request, response) {
+    const exchange = new Exchange(request, response);
+    try {
+      if (!request.url.endsWith("/early")) exchange.body = await read(request);
+    } catch {
+      // The client went away: `exchange.closed` says so.
+    }
+    this.exchanges.push(exchange);
+    for (const wake of this.waiting.splice(0)) wake();
+    await this.handler(exchange);
+  }
+
+  /** The request of that number, from 0, once it is there. */
+  async exchange(number = 0) {
+    while (this.exchanges.length <= number) await new Promise((wake) => this.waiting.push(wake));
+    return this.exchanges[number];
+  }
+}
+
+class Exchange {
+  constructor(request, response) {
+    this.request = request;
+    this.response = response;
+    this.path = request.url;
+    this.headers = request.headers;
+    /** Resolves when the client closes the connection before the answer ended. */
+    this.closed = new Promise((resolve) => {
+      response.on("close", () => {
+        if (!response.writableFinished) resolve();
+      });
+    });
+  }
+
+  json() {
+    return JSON.parse(this.body.toString());
+  }
+}
+
+async function read(request) {
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+/** Answers with JSON. */
+export function json(body, status = 200, headers = {}) {
+  return ({ response }) => {
+    response.writeHead(status, { "content-type": "application/json", ...headers });
+    response.end(JSON.stringify(body));
+  };
+}
+
+/** Says what came in. */
+export function echo({ request, response, headers, body }) {
+  const { host, connection, ...rest } = headers;
+  response.writeHead(200, { "content-type": "application/json" });
+  response.end(
+    JSON.stringify({ method: request.method, path: request.url, headers: rest, body: body.toString("latin1") }),
+  );
+}
+
+export const event = (data) => `data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
+
+/** Answers with these server-sent events, and ends properly. */
+export function events(...lines) {
+  return ({ response }) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    for (const line of lines) response.write(event(line));
+    response.end();
+  };
+}
+
+/** Sends these events, then nothing more. */
+export function stallAfter(...lines) {
+  return ({ response }) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    for (const line of lines) response.write(event(line));
+  };
+}
+
+/** Says nothing. */
+export const never = () => {};
+
+/** Closes without an answer. */
+export const hangUp = ({ request }) => request.socket.destroy();

@@ -1,0 +1,43 @@
+/**
+ * Who calls, how urgently and until when: carried along by the asynchronous context.
+ *
+ * @module
+ */
+import { AsyncLocalStorage } from "node:async_hooks";
+
+import { refined } from "./errors.js";
+import { type NativeContext, native } from "./native.js";
+
+/** The priority class of a call. */
+export type Lane = "interactive" | "standard" | "batch";
+
+/** What the calls made inside `gate.run` have in common. Whatever is left out is inherited. */
+export interface Context {
+  /** The fairness key. Default: `default`. At most 200 bytes; a longer one is cut. */
+  tenant?: string | undefined;
+  /** Default: `standard`. */
+  lane?: Lane | undefined;
+  /** Seconds from now, by which each call, its stream included, must have ended. Of nested ones the earliest holds. */
+  deadline?: number | undefined;
+}
+
+const storage = new AsyncLocalStorage<NativeContext>();
+
+/** The context of whoever asks. */
+export function current(): NativeContext | undefined {
+  return storage.getStore();
+}
+
+/** Runs the function in that context. */
+export function within<T>(context: NativeContext, run: () => T): T {
+  return storage.run(context, run);
+}
+
+/** The current context with these changes. */
+export function changed(context: Context): NativeContext {
+  try {
+    return new native.Context(current(), context.tenant, context.lane, context.deadline);
+  } catch (error) {
+    throw refined(error);
+  }
+}

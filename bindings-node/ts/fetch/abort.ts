@@ -1,0 +1,84 @@
+/**
+ * Signals: one listener each, however many calls share one, and none once its calls are over.
+ *
+ * Listeners, and not napi's own conversion of a signal, which overwrites the caller's `onabort`.
+ *
+ * @module
+ */
+
+/** Hears of an abort. */
+export interface Abortable {
+  abort(reason: unknown): void;
+}
+
+class Watch {
+  readonly #signal: AbortSignal;
+  readonly #calls = new Set<Abortable>();
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+    signal.addEventListener("abort", this);
+  }
+
+  add(call: Abortable): void {
+    this.#calls.add(call);
+  }
+
+  remove(call: Abortable): void {
+    if (this.#calls.delete(call) && this.#calls.size === 0) {
+      watches.delete(this.#signal);
+      this.#signal.removeEventListener("abort", this);
+    }
+  }
+
+  handleEvent(): void {
+    watches.delete(this.#signal);
+    for (const call of this.#calls) call.abort(this.#signal.reason);
+    this.#calls.clear();
+  }
+}
+
+const watches = new WeakMap<AbortSignal, Watch>();
+
+/** Tells the call when the signal is aborted, until `unwatch`. The signal is not aborted yet. */
+export function watch(signal: AbortSignal, call: Abortable): void {
+  let watch = watches.get(signal);
+  if (watch === undefined) {
+    watch = new Watch(signal);
+    watches.set(signal, watch);
+  }
+  watch.add(call);
+}
+
+export function unwatch(signal: AbortSignal, call: Abortable): void {
+  watches.get(signal)?.remove(call);
+}
+
+/**
+ * Tells an object for as long as somebody else keeps it: a signal that outlives its calls must not keep their bodies, whose
+ * collection is what ends an exchange that everybody forgot.
+ */
+export function watchWeakly(signal: AbortSignal, call: Abortable): () => void {
+  const leash = new Leash(call);
+  watch(signal, leash);
+  const remove = () => unwatch(signal, leash);
+  collected.register(call, remove, leash);
+  return () => {
+    collected.unregister(leash);
+    remove();
+  };
+}
+
+class Leash implements Abortable {
+  readonly #call: WeakRef<Abortable>;
+
+  constructor(call: Abortable) {
+    this.#call = new WeakRef(call);
+  }
+
+  abort(reason: unknown): void {
+    this.#call.deref()?.abort(reason);
+  }
+}
+
+const collected = new FinalizationRegistry<() => void>((remove) => remove());

@@ -1,0 +1,45 @@
+/**
+ * A request's body: in memory, where the gate can read its model and send it again, or streamed.
+ *
+ * @module
+ */
+import type { ReadableStream } from "node:stream/web";
+
+/** In memory; or streamed up as it is produced, once. */
+export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
+
+/** What the caller gave as a body. */
+export type BodyOf = unknown;
+
+/** Bytes. A body in memory can be sent again; a larger one is not worth the memory. */
+const MOST_IN_MEMORY = 32 * 1024 * 1024;
+
+/** The body of a request whose `init.body` was `given` (undefined: none was, and the request may have one of its own). */
+export async function bodyOf(request: Request, given: BodyOf): Promise<Payload> {
+  const stream = request.body as ReadableStream<Uint8Array> | null;
+  if (stream === null) return undefined;
+  const size = sizeOf(given);
+  const small = size === undefined ? given === undefined && isJson(request.headers) : size <= MOST_IN_MEMORY;
+  return small ? new Uint8Array(await request.arrayBuffer()) : stream;
+}
+
+/** The bytes it will be, about; undefined where only reading tells. */
+function sizeOf(given: BodyOf): number | undefined {
+  if (typeof given === "string") return given.length;
+  if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return given.byteLength;
+  if (given instanceof Blob) return given.size;
+  if (given instanceof URLSearchParams) return given.size;
+  if (given instanceof FormData) {
+    let size = 0;
+    for (const [name, value] of given) {
+      size += name.length + (typeof value === "string" ? value.length : value.size);
+    }
+    return size;
+  }
+  return undefined;
+}
+
+/** A `Request` does not say whether its body is in memory; what is JSON has been, and holds the model. */
+function isJson(headers: Headers): boolean {
+  return headers.get("content-type")?.includes("json") === true;
+}

@@ -1,0 +1,150 @@
+/**
+ * Content encodings: undone by node:zlib, a chunk at a time, as it is asked for.
+ *
+ * @module
+ */
+import type { Transform } from "node:stream";
+import * as zlib from "node:zlib";
+
+import { find } from "./headers.js";
+import type { Chunks } from "./stream.js";
+
+/** As stock fetch: more layers are an attack. */
+const MOST = 5;
+
+/** The body as its content-encoding says; as it is, where there is none, or one that nobody knows. */
+export function decoded(body: string | Uint8Array | Chunks, headers: string): string | Uint8Array | Chunks {
+  const encoding = find(headers, "content-encoding");
+  if (encoding === undefined || body === "") return body;
+  const codings = encoding
+    .toLowerCase()
+    .split(",")
+    .map((coding) => coding.trim());
+  if (codings.length > MOST)
+    throw new TypeError(`fetch failed: ${codings.length} content encodings, one upon the other`);
+  const decoders: (() => Transform)[] = [];
+  for (const coding of codings.reverse()) {
+    const decoder = DECODERS[coding];
+    if (decoder === undefined) return body;
+    decoders.push(decoder);
+  }
+  let chunks: Chunks = typeof body === "string" || body instanceof Uint8Array ? new Once(body) : body;
+  for (const decoder of decoders) chunks = new Decoded(chunks, decoder);
+  return chunks;
+}
+
+const GZIP = { flush: zlib.constants.Z_SYNC_FLUSH, finishFlush: zlib.constants.Z_SYNC_FLUSH };
+const BROTLI = { flush: zlib.constants.BROTLI_OPERATION_FLUSH, finishFlush: zlib.constants.BROTLI_OPERATION_FLUSH };
+
+type Zstd = { createZstdDecompress?: () => Transform };
+
+const DECODERS: Record<string, (() => Transform) | undefined> = {
+  gzip: () => zlib.createGunzip(GZIP),
+  "x-gzip": () => zlib.createGunzip(GZIP),
+  deflate: () => zlib.createInflate(GZIP),
+  br: () => zlib.createBrotliDecompress(BROTLI),
+  // From Node 22.15 on.
+  zstd: (zlib as Zstd).createZstdDecompress,
+};
+
+/** A body that is all there. */
+class Once implements Chunks {
+  #body: Uint8Array | null;
+  onAbort: ((reason: unknown) => void) | undefined;
+
+  constructor(body: string | Uint8Array) {
+    this.#body = typeof body === "string" ? Buffer.from(body) : body;
+  }
+
+  next(): Uint8Array | null {
+    const body = this.#body;
+    this.#body = null;
+    return body;
+  }
+
+  close(): void {
+    this.#body = null;
+  }
+}
+
+/** What comes out of a decoder that is fed as it is read. */
+class Decoded implements Chunks {
+  readonly #from: Chunks;
+  readonly #make: () => Transform;
+  #decoder: Transform | undefined;
+  #failed: { error: unknown } | undefined;
+  #fed = true;
+  #ended = false;
+  #wake: (() => void) | undefined;
+
+  constructor(from: Chunks, make: () => Transform) {
+    this.#from = from;
+    this.#make = make;
+  }
+
+  get onAbort(): ((reason: unknown) => void) | undefined {
+    return this.#from.onAbort;
+  }
+
+  set onAbort(tell: ((reason: unknown) => void) | undefined) {
+    this.#from.onAbort = tell;
+  }
+
+  async next(): Promise<Uint8Array | null> {
+    for (;;) {
+      if (this.#failed !== undefined) throw this.#failed.error;
+      const out: Buffer | null = this.#decoder?.read() ?? null;
+      // A copy of its own: zlib hands out parts of one buffer, and a byte stream detaches what it is given.
+      if (out !== null && out.length > 0) return new Uint8Array(out);
+      if (this.#ended) return null;
+      if (this.#fed) await this.#feed();
+      else
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+    }
+  }
+
+  close(): void {
+    this.#decoder?.destroy();
+    this.#from.close();
+  }
+
+  async #feed(): Promise<void> {
+    const chunk = await this.#from.next();
+    this.#decoder ??= this.#start(chunk);
+    const decoder = this.#decoder;
+    if (chunk === null) {
+      this.#fed = false;
+      decoder.end();
+      return;
+    }
+    this.#fed = false;
+    decoder.write(chunk, () => {
+      this.#fed = true;
+      this.#tell();
+    });
+  }
+
+  #start(first: Uint8Array | null): Transform {
+    // Deflate comes with zlib's wrapper or, from some servers, without.
+    const raw = this.#make === DECODERS.deflate && first !== null && ((first[0] ?? 0) & 0x0f) !== 0x08;
+    const decoder = raw ? zlib.createInflateRaw(GZIP) : this.#make();
+    decoder.on("readable", () => this.#tell());
+    decoder.on("end", () => {
+      this.#ended = true;
+      this.#tell();
+    });
+    decoder.on("error", (cause: Error) => {
+      this.#failed = { error: new TypeError(`terminated: ${cause.message}`, { cause }) };
+      this.#from.close();
+      this.#tell();
+    });
+    return decoder;
+  }
+
+  #tell(): void {
+    this.#wake?.();
+    this.#wake = undefined;
+  }
+}

@@ -1,0 +1,51 @@
+/**
+ * Headers, as they cross: one string of names and values, a line each.
+ *
+ * @module
+ */
+
+/** Just those. */
+export function lines(headers: Headers): string {
+  let flat = "";
+  for (const [name, value] of headers) flat += `${name}\n${value}\n`;
+  return flat;
+}
+
+/** The request's, with what stock fetch adds where the caller said nothing. */
+export function flatten(headers: Headers, secure: boolean, empty: boolean): string {
+  let flat = lines(headers);
+  if (empty) flat += "content-length\n0\n";
+  if (!headers.has("accept")) flat += "accept\n*/*\n";
+  if (!headers.has("accept-language")) flat += "accept-language\n*\n";
+  if (!headers.has("sec-fetch-mode")) flat += "sec-fetch-mode\ncors\n";
+  if (!headers.has("user-agent")) flat += "user-agent\nnode\n";
+  if (!headers.has("accept-encoding")) {
+    flat += `accept-encoding\n${secure ? "br, gzip, deflate" : "gzip, deflate"}\n`;
+  }
+  return flat;
+}
+
+/** The response's: after a first line, the reason phrase. */
+export function headersOf(flat: string): Headers {
+  const headers = new Headers();
+  const lines = flat.split("\n");
+  for (let at = 1; at + 1 < lines.length; at += 2) headers.append(lines[at] as string, lines[at + 1] as string);
+  return headers;
+}
+
+/** What the status line says beside the status. */
+export function reasonOf(flat: string): string {
+  return flat.slice(0, flat.indexOf("\n"));
+}
+
+/** One header's value, or the first of several, without reading the others; the name is in lower case. */
+export function find(flat: string, name: string): string | undefined {
+  const mark = `\n${name}\n`;
+  // Names stand between values: what is found may be a value, and then the line before it is a name.
+  for (let at = flat.indexOf("\n"), value = 0; at >= 0; at = flat.indexOf("\n", value)) {
+    value = flat.indexOf("\n", at + 1) + 1;
+    if (value === 0) return undefined;
+    if (flat.startsWith(mark, at)) return flat.slice(value, flat.indexOf("\n", value));
+  }
+  return undefined;
+}

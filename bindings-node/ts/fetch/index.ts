@@ -1,0 +1,49 @@
+/**
+ * `gate.fetch`: the standard's fetch, with the gate's exchange in the place of the network's.
+ *
+ * @module
+ */
+import type { NativeGate } from "../native.js";
+import { asked, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
+import { byOwn, direct } from "./send.js";
+
+export type Fetch = typeof globalThis.fetch;
+
+/** How a fetch's calls go. */
+export interface Way {
+  /** The SDK above was told not to retry. */
+  wrapped: boolean;
+  /** What makes the exchanges: the native transport, a fetch of the caller's own, or that of whoever brings an undici dispatcher along. */
+  by: Fetch | "native" | "auto";
+}
+
+/** The platform's, as it was when we were loaded: one that differs from it is somebody's own. */
+const stock = globalThis.fetch;
+
+/** What each fetch of ours has below it: to be found again where a client is wrapped twice. */
+const below = new WeakMap<Fetch, Way["by"]>();
+
+/** A fetch through this gate. */
+export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
+  const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {
+    const url = urlOf(input);
+    const own = typeof by === "function" ? by : undefined;
+    // A relative URL, or no URL: the platform says what is wrong with it.
+    if (url === undefined || isForeign(url)) return (own ?? globalThis.fetch)(input, init);
+    const read = asked(input, init, url);
+    const request = read instanceof Promise ? await read : read;
+    if (request.signal?.aborted === true) throw request.signal.reason;
+    if (own !== undefined) return byOwn(gate, request, wrapped, own);
+    // A connection of the caller's own, for this call.
+    if (by === "auto" && init?.dispatcher !== undefined) return byOwn(gate, request, wrapped, globalThis.fetch);
+    return direct(gate, request, wrapped);
+  };
+  below.set(fetch as Fetch, by);
+  return fetch as Fetch;
+}
+
+/** Whose exchanges a client's are, by the fetch that it has. */
+export function ownerOf(fetch: Fetch): Fetch | "auto" {
+  const by = below.get(fetch) ?? fetch;
+  return typeof by === "function" && by !== stock ? by : "auto";
+}

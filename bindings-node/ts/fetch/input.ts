@@ -1,0 +1,92 @@
+/**
+ * What `fetch` was asked: brought into one shape, by the standard's rules.
+ *
+ * What SDKs send (a URL, plain options, a string) is read directly; for anything else the platform's own `Request` reads it.
+ *
+ * @module
+ */
+import { type BodyOf, bodyOf, type Payload } from "./body.js";
+
+export type FetchInput = Parameters<typeof globalThis.fetch>[0];
+export type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
+
+/** One request, ready to be sent. */
+export interface Asked {
+  url: URL;
+  method: string;
+  headers: Headers;
+  payload: Payload;
+  signal: AbortSignal | undefined;
+  redirect: "follow" | "error" | "manual";
+  /** As it was given: a fetch of the caller's own may know more of it. */
+  init: FetchInit | undefined;
+}
+
+const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
+const REDIRECTS = new Set(["follow", "error", "manual"]);
+
+/** Whether a URL is none of ours (`data:`, `blob:`). */
+export function isForeign(url: URL): boolean {
+  return url.protocol !== "http:" && url.protocol !== "https:";
+}
+
+/** The URL, where it can be read without a `Request`. */
+export function urlOf(input: FetchInput): URL | undefined {
+  if (input instanceof URL) return input;
+  const text = typeof input === "string" ? input : (input as Request).url;
+  try {
+    return new URL(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Reads the arguments. Throws (or rejects with) the standard's `TypeError`s. */
+export function asked(input: FetchInput, init: FetchInit | undefined, url: URL): Asked | Promise<Asked> {
+  return plain(input, init, url) ?? unusual(input, init, url);
+}
+
+/** The common case: a URL, and options that need no more than a look. */
+function plain(input: FetchInput, init: FetchInit | undefined, url: URL): Asked | undefined {
+  if (typeof input !== "string" && !(input instanceof URL)) return undefined;
+  if (url.username !== "" || url.password !== "") return undefined;
+  const { method = "GET", headers, body, signal, redirect = "follow" } = init ?? {};
+  const verb = KNOWN.has(method) ? method : undefined;
+  if (verb === undefined || !REDIRECTS.has(redirect) || (signal != null && !(signal instanceof AbortSignal))) {
+    return undefined;
+  }
+  const sent = new Headers(headers);
+  if (body == null)
+    return { url, method: verb, headers: sent, payload: undefined, signal: signal ?? undefined, redirect, init };
+  if (typeof body !== "string" || verb === "GET" || verb === "HEAD") return undefined;
+  if (!sent.has("content-type")) sent.set("content-type", "text/plain;charset=UTF-8");
+  return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
+}
+
+async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<Asked> {
+  // Its signal is ours to watch; a `Request` would put one of its own in between, with a listener each.
+  const { signal, ...rest } = init ?? {};
+  const given: BodyOf = rest.body ?? undefined;
+  const request = new Request(input, rest);
+  if (signal != null && !(signal instanceof AbortSignal)) {
+    throw new TypeError("fetch: init.signal is not an AbortSignal");
+  }
+  const own = input instanceof Request ? input.signal : undefined;
+  const asked: Asked = {
+    url: withoutFragment(request.url, url),
+    method: request.method,
+    headers: new Headers(request.headers),
+    payload: undefined,
+    signal: signal === undefined ? own : (signal ?? undefined),
+    redirect: request.redirect,
+    init,
+  };
+  if (asked.signal?.aborted === true) return asked;
+  asked.payload = await bodyOf(request, given);
+  return asked;
+}
+
+/** A `Request` keeps the fragment in its URL. */
+function withoutFragment(text: string, url: URL): URL {
+  return text === url.href ? url : new URL(text);
+}

@@ -1,0 +1,61 @@
+/**
+ * Following redirects, as the standard says: what changes in the method, what is dropped on the way to another origin.
+ *
+ * @module
+ */
+import type { Head } from "./exchange.js";
+import { find } from "./headers.js";
+import type { Asked } from "./input.js";
+
+const OF_THE_BODY = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];
+const CREDENTIALS = ["authorization", "proxy-authorization", "cookie", "host"];
+
+export function isRedirect(status: number): boolean {
+  return status === 301 || status === 302 || status === 303 || status === 307 || status === 308;
+}
+
+/** The request to make instead; undefined where the response is the caller's. */
+export function redirected(asked: Asked, head: Head): Asked | undefined {
+  if (asked.redirect === "manual") return undefined;
+  if (asked.redirect === "error") throw new TypeError("fetch failed: unexpected redirect");
+  const location = find(head.headers, "location");
+  if (location === undefined) return undefined;
+  const url = target(location, asked.url);
+  const { status } = head;
+  let { method, payload } = asked;
+  const headers = new Headers(asked.headers);
+  if (status !== 303 && payload !== undefined && typeof payload !== "string" && !(payload instanceof Uint8Array)) {
+    throw new TypeError("fetch failed: redirected, and a streamed body cannot be sent again");
+  }
+  if (
+    ((status === 301 || status === 302) && method === "POST") ||
+    (status === 303 && method !== "GET" && method !== "HEAD")
+  ) {
+    method = "GET";
+    payload = undefined;
+    for (const name of OF_THE_BODY) headers.delete(name);
+  }
+  if (url.origin !== asked.url.origin) {
+    if (url.username !== "" || url.password !== "") {
+      throw new TypeError("fetch failed: redirected to another origin, with credentials in the URL");
+    }
+    for (const name of CREDENTIALS) headers.delete(name);
+  }
+  return { ...asked, url, method, headers, payload };
+}
+
+function target(location: string, base: URL): URL {
+  // The bytes of a header are read one by one; a location may be UTF-8.
+  const text = Buffer.from(location, "latin1").toString("utf8");
+  let url: URL;
+  try {
+    url = new URL(text, base);
+  } catch {
+    throw new TypeError("fetch failed: redirected to a malformed URL");
+  }
+  if (url.protocol !== "http:" && url.protocol !== "https:") {
+    throw new TypeError("fetch failed: redirected to something that is not HTTP");
+  }
+  if (url.hash === "") url.hash = base.hash;
+  return url;
+}

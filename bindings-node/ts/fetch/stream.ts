@@ -1,0 +1,145 @@
+/**
+ * A response's body as a byte stream: one chunk a pull, nothing read ahead.
+ *
+ * @module
+ */
+import { type ReadableByteStreamController, ReadableStream, type UnderlyingByteSource } from "node:stream/web";
+
+import { terminated } from "../errors.js";
+import { type Failure, type NativeReply, native } from "../native.js";
+import { Kind, lost, port, type Waiter } from "../port.js";
+import { type Abortable, watchWeakly } from "./abort.js";
+
+/** Reads a reply. Whoever loses it loses the reply, whose finalizer ends the exchange. */
+export class Source implements Waiter, Abortable {
+  readonly #reply: NativeReply;
+  readonly #number = port.number();
+  readonly #thrown: unknown[] | undefined;
+  #unwatch: (() => void) | undefined;
+  #wanted: Wanted | undefined;
+  #aborted: { reason: unknown } | undefined;
+  /** Told of an abort, so that a stream errors at once, read or not. */
+  onAbort: ((reason: unknown) => void) | undefined;
+
+  /** `thrown`: what the caller's own fetch threw, where that makes the exchange. */
+  constructor(reply: NativeReply, signal: AbortSignal | undefined, thrown: unknown[] | undefined) {
+    this.#reply = reply;
+    this.#thrown = thrown;
+    if (signal !== undefined) this.#unwatch = watchWeakly(signal, this);
+  }
+
+  /** The next chunk; null at the end. Rejects with what ended the body early. One at a time. */
+  next(): Uint8Array | null | Promise<Uint8Array | null> {
+    if (this.#aborted !== undefined) return Promise.reject(this.#aborted.reason);
+    const pulled = this.#reply.pull(port.native, this.#number);
+    if (pulled instanceof Uint8Array) return pulled;
+    if (pulled === null) {
+      this.#over();
+      return null;
+    }
+    if (pulled !== undefined) return Promise.reject(this.#failed(pulled));
+    return new Promise((resolve, reject) => {
+      this.#wanted = { resolve, reject };
+      port.wait(this.#number, this);
+    });
+  }
+
+  settle(kind: Kind, value: unknown): void {
+    const wanted = this.#wanted;
+    this.#wanted = undefined;
+    if (kind === Kind.Chunk) {
+      wanted?.resolve(value as Uint8Array);
+    } else if (kind === Kind.End) {
+      this.#over();
+      wanted?.resolve(null);
+    } else {
+      wanted?.reject(kind === Kind.Failure ? this.#failed(value as Failure) : lost());
+    }
+  }
+
+  /** Ends the exchange now. A pull that waits is told. */
+  close(): void {
+    this.#end(() => terminated(native.Reply.closed()));
+  }
+
+  abort(reason: unknown): void {
+    this.#aborted = { reason };
+    this.#end(() => reason);
+    this.onAbort?.(reason);
+  }
+
+  #end(why: () => unknown): void {
+    this.#over();
+    // First ours: a stream's `cancel` does not reach a pull that waits.
+    this.#reply.close();
+    const wanted = this.#wanted;
+    if (wanted === undefined) return;
+    this.#wanted = undefined;
+    port.forget(this.#number);
+    wanted.reject(why());
+  }
+
+  #failed(failure: Failure): unknown {
+    this.#over();
+    const thrown = failure.thrown === undefined ? undefined : this.#thrown?.[failure.thrown];
+    // Not as an AbortError, which is the caller's own.
+    if (thrown instanceof Error && thrown.name !== "AbortError") return thrown;
+    return terminated(failure, thrown);
+  }
+
+  #over(): void {
+    this.#unwatch?.();
+    this.#unwatch = undefined;
+  }
+}
+
+interface Wanted {
+  resolve: (chunk: Uint8Array | null) => void;
+  reject: (error: unknown) => void;
+}
+
+/** Something that brings chunks, and can be ended. */
+export interface Chunks {
+  next(): Uint8Array | null | Promise<Uint8Array | null>;
+  close(): void;
+  onAbort: ((reason: unknown) => void) | undefined;
+}
+
+/** The stream of these chunks. */
+export function streamOf(chunks: Chunks): ReadableStream<Uint8Array> {
+  return new ReadableStream(new ByteSource(chunks));
+}
+
+class ByteSource implements UnderlyingByteSource {
+  readonly type = "bytes";
+  readonly #chunks: Chunks;
+
+  constructor(chunks: Chunks) {
+    this.#chunks = chunks;
+  }
+
+  start(controller: ReadableByteStreamController): void {
+    this.#chunks.onAbort = (reason) => controller.error(reason);
+  }
+
+  pull(controller: ReadableByteStreamController): void | Promise<void> {
+    const next = this.#chunks.next();
+    if (next instanceof Promise) return next.then((chunk) => deliver(controller, chunk));
+    deliver(controller, next);
+  }
+
+  cancel(): void {
+    this.#chunks.onAbort = undefined;
+    this.#chunks.close();
+  }
+}
+
+function deliver(controller: ReadableByteStreamController, chunk: Uint8Array | null): void {
+  if (chunk !== null) {
+    controller.enqueue(chunk);
+    return;
+  }
+  controller.close();
+  // A reader that brought its own buffer waits for it.
+  (controller.byobRequest as ReadableStreamBYOBRequest | null)?.respond(0);
+}

@@ -1,0 +1,59 @@
+/**
+ * A body that is streamed up: a chunk is asked for when the one before has been taken.
+ *
+ * @module
+ */
+import type { ReadableStream, ReadableStreamDefaultReader } from "node:stream/web";
+
+import { type NativeUpload, native } from "../native.js";
+import { port } from "../port.js";
+
+/** Sends with that body. A server may answer before it has read everything. */
+export async function upload<T>(
+  body: ReadableStream<Uint8Array>,
+  send: (upload: NativeUpload) => Promise<T>,
+  signal: AbortSignal | undefined,
+): Promise<T> {
+  const upload = new native.Upload();
+  const reader = body.getReader();
+  const answered = send(upload);
+  const fed = feed(upload, reader);
+  try {
+    // The body's own failure is the caller's to see.
+    return await Promise.race([answered, fed.then(() => answered)]);
+  } catch (error) {
+    upload.giveUp();
+    answered.catch(() => {});
+    await reader.cancel(signal?.aborted === true ? signal.reason : error).catch(() => {});
+    throw error;
+  }
+}
+
+async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) {
+      upload.finish();
+      return;
+    }
+    if (!(value instanceof Uint8Array)) throw new TypeError("fetch failed: a body streams chunks of bytes");
+    let taken = upload.offer(value);
+    while (taken === false) {
+      await room(upload);
+      taken = upload.offer(value);
+    }
+    if (taken === null) {
+      await reader.cancel();
+      return;
+    }
+  }
+}
+
+function room(upload: NativeUpload): Promise<void> {
+  return new Promise((resolve) => {
+    const number = port.number();
+    port.wait(number, { settle: () => resolve() });
+    upload.room(port.native, number);
+    port.native.flush();
+  });
+}

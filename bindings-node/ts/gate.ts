@@ -1,0 +1,194 @@
+/**
+ * The gate: the object a process shares.
+ *
+ * @module
+ */
+import type { Config } from "./config.js";
+import { type Context, changed, within } from "./context.js";
+import { errorOf, refined } from "./errors.js";
+import { type Fetch, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
+import { type Failure, type NativeGate, native } from "./native.js";
+import { Kind, lost, port } from "./port.js";
+import type { CallRecord, Snapshot } from "./snapshot.js";
+import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
+import { copied, fetchOf } from "./wrap.js";
+
+/** The configuration, and what is no text. */
+export interface GateOptions extends Config {
+  /**
+   * A fetch of your own, to make the exchanges below the gate: for proxies, TLS settings, undici dispatchers, mocks. Caps, queues, retries,
+   * cool-downs and deadlines are the gate's all the same. A slot is free once its promise is settled, or its body over.
+   */
+  fetch?: Fetch;
+}
+
+export interface WrapOptions {
+  /** `auto` (the default): a fetch of the client's own is kept below the gate. `native`: the gate's transport takes its place. */
+  transport?: "auto" | "native";
+}
+
+export type Mode = "enforce" | "observe" | "off";
+
+/**
+ * Lets through as many calls to each model as it can take right now: no fewer, no more.
+ *
+ * Share one per thread: a worker thread's gate is its own.
+ */
+export class Gate {
+  /**
+   * The standard's `fetch`, through this gate. Bound: it can be handed on by itself.
+   *
+   * For everything that takes a fetch. Refusals and deadlines come as responses (429, 503, 504) whose JSON says why; under an SDK that
+   * retries by itself (openai, anthropic and their kin) so does every other failure, marked `x-should-retry: false`, since a rejection
+   * would be retried. Elsewhere those reject with a `TypeError` whose `cause` is a {@link TidegateError}. The caller's own abort rejects
+   * with the signal's reason, and ends the exchange upstream at once. In mode `off` it is the platform's own fetch.
+   */
+  readonly fetch: Fetch;
+  readonly #native: NativeGate;
+  readonly #by: Way["by"];
+
+  /**
+   * Checks the configuration and opens the gate. The keys are those of the configuration file. Durations are seconds, or text with units
+   * (`"500ms"`, `"2m"`). With nothing configured every target has a cap of its own and a queue, and calls wait.
+   *
+   * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
+   */
+  constructor(options: GateOptions = {}) {
+    const { fetch, ...config } = options;
+    this.#native = opened(
+      options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
+    );
+    this.#by = fetch ?? "auto";
+    this.fetch =
+      this.mode === "off"
+        ? (input, init) => (fetch ?? globalThis.fetch)(input, init)
+        : fetchThrough(this.#native, { wrapped: false, by: this.#by });
+  }
+
+  /**
+   * Opens a gate configured by a TOML file.
+   *
+   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also where it cannot be read.
+   */
+  static fromFile(path: string, options: Pick<GateOptions, "fetch"> = {}): Gate {
+    return new Gate(new ConfigFile(path, options.fetch));
+  }
+
+  /** Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`). */
+  get mode(): Mode {
+    return this.#native.mode;
+  }
+
+  /**
+   * The client you have, going through this gate.
+   *
+   * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
+   * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the exchanges below the gate. The original is
+   * left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has
+   * your own fetch and retries.
+   *
+   * @throws `TypeError` for any other object.
+   */
+  wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
+    if (this.mode === "off") return copied(client, {});
+    const own = this.#by === "auto" ? ownerOf(fetchOf(client)) : this.#by;
+    const fetch = fetchThrough(this.#native, { wrapped: true, by: transport === "native" ? "native" : own });
+    // Who retries must be one: two loops, one above the other, multiply.
+    return copied(client, this.mode === "enforce" ? { fetch, maxRetries: 0 } : { fetch });
+  }
+
+  /**
+   * Runs the function while holding a slot of the tool, and gives it back however the function ends.
+   *
+   * What is called inside knows which tools are held: a cycle of tools is refused instead of waited for.
+   *
+   * @throws {@link UnknownNameError} for a tool that is not configured; {@link Refused} when the queue is full, the wait is over, or
+   * waiting would never end. All as rejections.
+   */
+  async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
+    const slot = await acquire(this.#native, name, options);
+    try {
+      return await slot.run(run);
+    } finally {
+      slot.release();
+    }
+  }
+
+  /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
+  acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
+    return acquire(this.#native, name, options);
+  }
+
+  /**
+   * Runs the function with a tenant, a lane or a deadline (seconds) for every call and tool that it asks for, directly or in what it awaits.
+   *
+   * @throws `RangeError` for a lane that does not exist, or a deadline that is not in the future.
+   */
+  run<T>(context: Context, run: () => T): T {
+    return within(changed(context), run);
+  }
+
+  /**
+   * The name of the configured target that takes requests to this URL, for this model; undefined where none does: such requests get a
+   * target of their own, by origin, credential and model.
+   *
+   * @throws {@link RequestError} for what is no URL.
+   */
+  targetFor(url: string | URL, model?: string): string | undefined {
+    const found = this.#native.targetFor(String(url), model) ?? undefined;
+    if (typeof found === "object") throw errorOf(found);
+    return found;
+  }
+
+  /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */
+  snapshot(): Snapshot {
+    return JSON.parse(this.#native.snapshot());
+  }
+
+  /** Every series in Prometheus' text format. */
+  prometheus(): string {
+    return this.#native.prometheus();
+  }
+
+  /** The last 1,024 calls that ended, oldest first, with the stamps of each attempt. No prompt, header or URL is kept. */
+  calls(): CallRecord[] {
+    return JSON.parse(this.#native.calls());
+  }
+
+  /**
+   * Takes no new calls and waits for those under way; resolves with how many are left.
+   *
+   * @param seconds - the most to wait. Then what still waits is refused; what is in flight goes on. Default: 30.
+   * @throws `RangeError` (a rejection) where that is no time to wait.
+   */
+  async drain(seconds = 30): Promise<number> {
+    const number = port.number();
+    try {
+      this.#native.drain(port.native, number, seconds);
+    } catch (error) {
+      throw refined(error);
+    }
+    return new Promise((resolve, reject) => {
+      port.wait(number, {
+        settle: (kind, left) => (kind === Kind.Count ? resolve(left as number) : reject(lost())),
+      });
+      port.native.flush();
+    });
+  }
+}
+
+/** A configuration that is in a file. */
+class ConfigFile implements GateOptions {
+  readonly path: string;
+  readonly fetch?: Fetch;
+
+  constructor(path: string, fetch: Fetch | undefined) {
+    this.path = path;
+    if (fetch !== undefined) this.fetch = fetch;
+  }
+}
+
+function opened(gate: NativeGate | Failure): NativeGate {
+  if (gate instanceof native.Gate) return gate;
+  throw errorOf(gate as Failure);
+}

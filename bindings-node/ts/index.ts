@@ -1,0 +1,40 @@
+/**
+ * As many calls to each language model as it can take right now: no fewer, so nothing idles; no more, so nothing breaks.
+ *
+ * @packageDocumentation
+ */
+export type {
+  Config,
+  Duration,
+  RetryConfig,
+  TargetConfig,
+  TargetSettings,
+  TenantConfig,
+  ToolConfig,
+  TransportConfig,
+} from "./config.js";
+export type { Context, Lane } from "./context.js";
+export {
+  ConfigError,
+  ConnectionFailed,
+  Deadline,
+  type Reason,
+  Refused,
+  RequestError,
+  TidegateError,
+  Timeout,
+  Truncated,
+  UnknownNameError,
+} from "./errors.js";
+export type { Fetch } from "./fetch/index.js";
+export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
+export type {
+  AttemptRecord,
+  CallRecord,
+  Quantiles,
+  Snapshot,
+  TargetSnapshot,
+  TenantSnapshot,
+  ToolSnapshot,
+} from "./snapshot.js";
+export { type ToolOptions, ToolSlot } from "./tool.js";

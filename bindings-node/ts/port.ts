@@ -1,0 +1,122 @@
+/**
+ * This thread's side of the bridge: what is under way, by number, and what happens when the native side wakes us.
+ *
+ * @module
+ */
+import { type NativeKept, type NativePort, native } from "./native.js";
+
+/** What a row is; as in `src/bridge/queue.rs`. */
+export const enum Kind {
+  Answer = 0,
+  Failure = 1,
+  Chunk = 2,
+  End = 3,
+  Room = 4,
+  Permit = 5,
+  Count = 6,
+  Lost = 7,
+  Begin = 8,
+  Cancel = 9,
+}
+
+/** Waits for a row. */
+export interface Waiter {
+  settle(kind: Kind, a: unknown, b: unknown, c: unknown, d: unknown): void;
+  /** Told of an exchange that the caller's own fetch is to make; what it waits for comes later. */
+  begin?(exchange: NativeKept, changes: string): void;
+}
+
+const WIDTH = 6;
+/** Numbers are small integers, and come round again long after their first use. */
+const MOST = 2 ** 30;
+/** Fewer calls wait until those that are being made now are made: each hand-over wakes a sleeping thread. */
+const BATCH = 16;
+
+class Port {
+  readonly native: NativePort = new native.Port(() => this.#drain());
+  readonly #waiting = new Map<number, Waiter>();
+  readonly #serving = new Map<number, () => void>();
+  #next = 0;
+  #held = false;
+  readonly #flush = () => this.native.flush();
+
+  /** A number that nobody uses. */
+  number(): number {
+    do {
+      this.#next = (this.#next + 1) % MOST;
+    } while (this.#waiting.has(this.#next));
+    return this.#next;
+  }
+
+  /** From now on the row of that number goes to the waiter, and the process stays alive for it. */
+  wait(number: number, waiter: Waiter): void {
+    this.#waiting.set(number, waiter);
+    if (!this.#held) {
+      this.#held = true;
+      this.native.hold();
+    }
+  }
+
+  /** Nobody waits for that number any more. */
+  forget(number: number): void {
+    this.#waiting.delete(number);
+    this.#rest();
+  }
+
+  /** Gives up the work of that number. */
+  cancel(number: number): void {
+    this.native.cancel(number);
+    this.forget(number);
+  }
+
+  /** An exchange is being made by the caller's own fetch; how to end it. */
+  serving(id: number, cancel: () => void): void {
+    this.#serving.set(id, cancel);
+  }
+
+  /** It is over. */
+  served(id: number): void {
+    this.#serving.delete(id);
+  }
+
+  /** So many calls wait to be handed over. */
+  started(count: number): void {
+    if (count === 1) queueMicrotask(this.#flush);
+    else if (count >= BATCH) this.native.flush();
+  }
+
+  #drain(): void {
+    const batch = this.native.take();
+    for (let at = 0; at < batch.length; at += WIDTH) {
+      const number = batch[at] as number;
+      const kind = batch[at + 1] as Kind;
+      if (kind === Kind.Cancel) {
+        this.#serving.get(batch[at + 2] as number)?.();
+        continue;
+      }
+      const waiter = this.#waiting.get(number);
+      if (kind === Kind.Begin) {
+        waiter?.begin?.(batch[at + 2] as NativeKept, batch[at + 3] as string);
+        continue;
+      }
+      this.#waiting.delete(number);
+      waiter?.settle(kind, batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5]);
+    }
+    this.#rest();
+  }
+
+  #rest(): void {
+    if (this.#held && this.#waiting.size === 0) {
+      this.#held = false;
+      this.native.release();
+    }
+  }
+}
+
+/** One for each thread: modules are loaded anew in each. */
+export const port = new Port();
+
+/** What came of work that panicked. */
+export function lost(): Error {
+  return new Error("a fault inside tidegate ended this call; please report it");
+}

@@ -1,0 +1,249 @@
+//! Virtual time: a runtime whose clock stands still while there is anything to do, and jumps to the next timer when there is not.
+//!
+//! It has no threads: whoever waits runs it. An event loop that sleeps through [`Clock::wait`] therefore shares one order of events with the gate
+//! and the fake target behind it, and ninety seconds pass in milliseconds, the same each time.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use tidegate_testing::world;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::port::Port;
+use super::runtime;
+use super::threads::Threads;
+
+/// How often, in real time, a thread that waits looks up for signals.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How many of these pass before a loop that has nothing left to wait for gives up: threads may still have something to say.
+const PATIENCE: u32 = 40;
+
+/// A runtime on virtual time.
+pub(crate) struct VirtualTime {
+    runtime: Runtime,
+    start: Instant,
+    tick: Arc<Notify>,
+    /// The threads that work for the event loop on this time.
+    threads: Arc<Threads>,
+}
+
+impl VirtualTime {
+    fn new() -> PyResult<Arc<Self>> {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        let start = {
+            let _context = runtime.enter();
+            Instant::now()
+        };
+        let tick = Arc::new(Notify::new());
+        let weak = Arc::downgrade(&tick);
+        std::thread::Builder::new().name("tidegate-ticks".to_owned()).spawn(move || ticks(&weak))?;
+        Ok(Arc::new(Self { runtime, start, tick, threads: Arc::default() }))
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        self.runtime.handle()
+    }
+
+    fn seconds(&self) -> f64 {
+        let _context = self.runtime.enter();
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Runs the future on this thread, detached from the interpreter, and time with it. A signal handler that raises ends it.
+    pub(super) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        let _context = self.runtime.enter();
+        let mut future = pin!(future);
+        if let Some(work) = Threads::present() {
+            // The loop drives, and must not overtake its own timers: this thread only waits.
+            let beside = self.threads.beside(work, future);
+            return Ok(py.detach(|| self.handle().block_on(beside)));
+        }
+        loop {
+            if let Some(output) = self.run(py, future.as_mut()) {
+                return Ok(output);
+            }
+            py.check_signals()?;
+            if runtime::stopped() {
+                return Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting"));
+            }
+        }
+    }
+
+    /// The future's output, or None after a tick of real time in which nothing came of it.
+    fn run<F>(&self, py: Python<'_>, future: F) -> Option<F::Output>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        py.detach(|| {
+            self.runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    output = future => Some(output),
+                    () = self.tick.notified() => None,
+                }
+            })
+        })
+    }
+}
+
+/// Lets waiting threads look up, for as long as there is anybody to wait.
+fn ticks(tick: &Weak<Notify>) {
+    loop {
+        std::thread::sleep(TICK);
+        match tick.upgrade() {
+            Some(tick) => tick.notify_waiters(),
+            None => return,
+        }
+    }
+}
+
+/// Virtual time, for the whole process while it is entered.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct Clock {
+    time: Arc<VirtualTime>,
+    seed: u64,
+    world: Mutex<Option<u64>>,
+}
+
+#[pymethods]
+impl Clock {
+    /// Jitter on the thread that enters it comes from the seed.
+    #[new]
+    fn new(seed: u64) -> PyResult<Self> {
+        Ok(Self { time: VirtualTime::new()?, seed, world: Mutex::default() })
+    }
+
+    /// Puts it in place of real time.
+    fn enter(&self) -> PyResult<()> {
+        if !runtime::begin_virtual(self.time.clone()) {
+            return Err(PyRuntimeError::new_err("virtual time is in place already: it cannot be nested"));
+        }
+        fastrand::seed(self.seed);
+        let left = self.world.lock().replace(world::enter(None));
+        debug_assert!(left.is_none(), "entered twice");
+        Ok(())
+    }
+
+    /// Puts real time back. Idempotent.
+    fn leave(&self) {
+        if let Some(number) = self.world.lock().take() {
+            runtime::end_virtual(&self.time);
+            world::leave(number);
+        }
+    }
+
+    /// Seconds since it was made.
+    fn time(&self) -> f64 {
+        self.time.seconds()
+    }
+
+    /// Lets time pass, for a thread without an event loop.
+    fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let span = span(seconds)?;
+        self.time.block_on(py, async move { tokio::time::sleep(span).await })
+    }
+
+    /// A thread begins to work for the event loop: its number. Time stands still until it waits for the gate, or `end_work`.
+    fn begin_work(&self) -> u64 {
+        self.time.threads.begin()
+    }
+
+    /// Called on that thread, before its work. Its jitter has a seed of its own.
+    fn enter_thread(&self, work: u64) {
+        fastrand::seed(self.seed.wrapping_add(work));
+        Threads::enter(work);
+    }
+
+    /// Called on that thread, after its work.
+    #[staticmethod]
+    fn leave_thread() {
+        Threads::leave();
+    }
+
+    /// Called on the loop's thread, once it knows of the result. Idempotent.
+    fn end_work(&self, work: u64) {
+        self.time.threads.end(work);
+    }
+
+    /// Ends a wait that is under way, or the next: a thread called back.
+    fn stir(&self) {
+        self.time.threads.stir();
+    }
+
+    /// Whether a thread works just now.
+    fn is_busy(&self) -> bool {
+        self.time.threads.is_busy()
+    }
+
+    /// Runs what is ready, without letting time pass.
+    fn turn(&self, py: Python<'_>) {
+        py.detach(|| self.time.runtime.block_on(tokio::task::yield_now()));
+    }
+
+    /// Waits, as an event loop does, until there is something for it the time is over, or a thread that works for it
+    /// woke. False: there is nothing that could ever come.
+    fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
+        let queue = port.get().queue().clone();
+        let _context = self.time.runtime.enter();
+        let until = timeout.map(span).transpose()?.map(|span| Instant::now() + span);
+        let mut ticks = 0;
+        while queue.is_empty() {
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let waited = self.time.run(py, async {
+                tokio::select! {
+                    biased;
+                    () = queue.bell.heard() => false,
+                    () = self.time.threads.stirred() => true,
+                    () = over => true,
+                }
+            });
+            match waited {
+                Some(true) => break,
+                Some(false) => {}
+                None => {
+                    py.check_signals()?;
+                    ticks += 1;
+                    if until.is_none() && ticks >= PATIENCE {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn span(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+}
+
+/// Whether virtual time is in place.
+#[pyfunction]
+pub(crate) fn is_virtual() -> bool {
+    runtime::virtual_time().is_some()
+}

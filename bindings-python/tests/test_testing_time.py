@@ -1,0 +1,249 @@
+"""Virtual time: one order of events for asyncio, the gate and the fake target, the same in each run."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from shapes import CHAT_STREAM, MESSAGES
+from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited, run, stall, status
+from upstream import Upstream, events
+
+URL = "https://models.example.com/v1"
+HOUR = 3600.0
+
+
+def asynchronous(gate: tidegate.Gate) -> openai.AsyncOpenAI:
+    return gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
+
+
+def synchronous(gate: tidegate.Gate) -> openai.OpenAI:
+    return gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+
+
+@pytest.fixture
+def clock() -> Iterator[VirtualClock]:
+    with VirtualClock() as clock:
+        yield clock
+
+
+def storm(seed: int) -> tuple[list[str], float]:
+    """Two hundred agents, at a model that takes 8 at once, has a bad start, and fails now and then."""
+
+    async def agent(sdk: openai.AsyncOpenAI, gate: tidegate.Gate, number: int) -> None:
+        await asyncio.sleep(number * 0.25)
+        async with gate.tool("search"):
+            await asyncio.sleep(1.5)
+        chunks = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in chunks]) == "the tide comes in"
+
+    async def fan_out() -> float:
+        gate = tidegate.Gate(
+            targets={"small": {"cap": 10, "retry": {"attempts": 20}, "deadline": 3600}}, tools={"search": 12}
+        )
+        sdk = asynchronous(gate)
+        await asyncio.gather(*(agent(sdk, gate, number) for number in range(200)))
+        return asyncio.get_running_loop().time()
+
+    good = ok("the tide comes in", after=2, every=0.5)
+    script = [rate_limited(90).times(5), *[good.times(9), status(500)] * 9]
+    target = FakeTarget(*script, otherwise=good, capacity=8, retry_after=7)
+    with target.installed():
+        took = run(fan_out(), seed=seed)
+    target.assert_no_call_in_flight()
+    assert len(target.calls) == 200
+    return target.trace(), took
+
+
+def test_a_storm_of_ten_minutes_is_the_same_each_time() -> None:
+    first, took = storm(1)
+    again, took_again = storm(1)
+    assert took > 300
+    assert (first, took) == (again, took_again)
+    assert any("capacity 429" in line for line in first)
+    other, _ = storm(2)
+    assert other != first, "the seed decides the jitter"
+
+
+def test_sleeps_of_all_kinds_are_in_one_order() -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        seen.append((name, round(asyncio.get_running_loop().time(), 3)))
+
+    async def caller() -> None:
+        await asynchronous(tidegate.Gate()).chat.completions.create(model="small", messages=MESSAGES)
+        seen.append(("call", round(asyncio.get_running_loop().time(), 3)))
+
+    async def all_of_them() -> None:
+        await asyncio.gather(sleeper("year", 365 * 24 * HOUR), sleeper("late", 31), caller(), sleeper("early", 29))
+
+    with FakeTarget(ok(after=30)).installed():
+        run(all_of_them())
+    assert seen == [("early", 29.0), ("call", 30.0), ("late", 31.0), ("year", 365 * 24 * HOUR)]
+
+
+def test_a_plain_function_waits_on_it_too(clock: VirtualClock) -> None:
+    with FakeTarget(rate_limited(90), ok("hi")).installed() as target:
+        sdk = synchronous(tidegate.Gate())
+        assert sdk.chat.completions.create(model="small", messages=MESSAGES).choices[0].message.content == "hi"
+        assert clock.time() >= 90
+        clock.advance(HOUR)
+        assert clock.time() >= HOUR + 90
+    assert target.calls[0].statuses == [429, 200]
+
+
+def test_a_stream_read_by_a_plain_function(clock: VirtualClock) -> None:
+    with FakeTarget(ok("the tide", after=5, every=60)).installed():
+        chunks = synchronous(tidegate.Gate()).chat.completions.create(model="small", messages=MESSAGES, stream=True)
+        times = [clock.time() for chunk in chunks if chunk.choices[0].delta.content]
+    assert times == pytest.approx([5, 65], abs=0.01)
+
+
+def test_deadlines_and_timeouts_are_virtual() -> None:
+    async def late() -> float:
+        sdk = asynchronous(tidegate.Gate())
+        with tidegate.context(deadline=20) as context:
+            await asyncio.sleep(5)
+            assert context.remaining == pytest.approx(15, abs=0.01)
+            with pytest.raises(openai.APIStatusError, match="deadline"):
+                await sdk.chat.completions.create(model="small", messages=MESSAGES)
+        return asyncio.get_running_loop().time()
+
+    async def silent() -> None:
+        sdk = asynchronous(tidegate.Gate(targets={"small": {"idle": 45}}))
+        chunks = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+        with pytest.raises(openai.APIError):
+            _ = [chunk async for chunk in chunks]
+        assert asyncio.get_running_loop().time() == pytest.approx(45, abs=1)
+
+    with FakeTarget(ok(after=60)).installed():
+        assert run(late()) == pytest.approx(20, abs=0.01)
+    with FakeTarget(stall("half")).installed():
+        run(silent())
+
+
+def test_time_stands_still_while_a_thread_works() -> None:
+    go = threading.Event()
+
+    async def both() -> float:
+        loop = asyncio.get_running_loop()
+        work = asyncio.create_task(asyncio.to_thread(go.wait))
+        timer = asyncio.create_task(asyncio.sleep(HOUR))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not timer.done()
+        go.set()
+        await work
+        stood = loop.time()
+        await timer
+        return stood
+
+    assert run(both()) == 0
+
+
+def test_a_synchronous_call_in_a_thread_does_not_overtake_the_loop() -> None:
+    seen: list[float] = []
+
+    async def agent() -> None:
+        sdk = synchronous(tidegate.Gate())
+        call = asyncio.create_task(asyncio.to_thread(sdk.chat.completions.create, model="small", messages=MESSAGES))
+        while not call.done():
+            await asyncio.sleep(7)
+            seen.append(asyncio.get_running_loop().time())
+        assert (await call).choices[0].message.content == "hi"
+
+    with FakeTarget(rate_limited(90), ok("hi", after=10)).installed():
+        run(agent())
+    assert seen == pytest.approx([7.0 * n for n in range(1, len(seen) + 1)], abs=0.1)
+    assert 100 <= seen[-1] <= 115
+
+
+def test_synchronous_clients_in_a_pool_of_threads(clock: VirtualClock) -> None:
+    with FakeTarget(rate_limited(30), otherwise=ok("hi", after=3), capacity=4, retry_after=2).installed() as target:
+        sdk = synchronous(tidegate.Gate())
+
+        def ask(_: int) -> str | None:
+            return sdk.chat.completions.create(model="small", messages=MESSAGES).choices[0].message.content
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(ask, range(24))) == ["hi"] * 24
+        target.assert_no_call_in_flight()
+    assert clock.time() > 30
+
+
+def test_sockets_are_refused_by_name() -> None:
+    async def connects() -> None:
+        left, right = socket.socketpair()
+        with left, right, pytest.raises(RuntimeError, match="virtual time, in which sockets"):
+            asyncio.get_running_loop().add_reader(left, print)
+
+    run(connects())
+
+
+def test_what_can_never_come_is_told() -> None:
+    async def hopeless() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match=r"nothing can wake this event loop(.|\n)*hopeless"):
+        run(hopeless())
+
+
+def test_it_is_not_nested_and_real_loops_are_refused(clock: VirtualClock) -> None:
+    async def call() -> None:
+        async with tidegate.Gate().httpx_async_client() as http:
+            await http.post(f"{URL}/chat/completions", json={"model": "small", "messages": MESSAGES})
+
+    with pytest.raises(RuntimeError, match="cannot be nested"):
+        run(asyncio.sleep(0))
+    with FakeTarget().installed():
+        with pytest.raises(RuntimeError, match="this event loop runs on real time"):
+            asyncio.run(call())
+        clock.run(call())
+
+
+def test_what_runs_on_real_time_goes_on_beside_it(upstream: Upstream) -> None:
+    """A stream begun before virtual time is read to its end while it is in place, on its own loop."""
+    upstream.handler = events(*CHAT_STREAM)
+    sdk = tidegate.Gate().wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    begun, virtual = threading.Event(), threading.Event()
+
+    async def reads() -> list[Any]:
+        chunks = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+        text = [(await anext(aiter(chunks))).choices[0].delta.content]
+        begun.set()
+        await asyncio.to_thread(virtual.wait)
+        return text + [chunk.choices[0].delta.content async for chunk in chunks]
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(asyncio.run, reads())
+        begun.wait()
+        with VirtualClock() as clock, FakeTarget(otherwise=ok("fake")).installed():
+            virtual.set()
+            assert reading.result() == ["hel", "lo", None]
+            clock.advance(1)
+
+
+def test_the_clock_is_gone_without_a_trace() -> None:
+    async def left_behind() -> None:
+        asyncio.get_running_loop().create_task(
+            asynchronous(tidegate.Gate()).chat.completions.create(model="small", messages=MESSAGES)
+        )
+        await asyncio.sleep(1)
+
+    with FakeTarget(otherwise=ok(after=HOUR)).installed() as target:
+        run(left_behind())
+        target.assert_no_call_in_flight()
+    assert [attempt.outcome for attempt in target.attempts] == ["cancelled"]
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
+    assert asyncio.run(asyncio.sleep(0, "real")) == "real"

@@ -1,0 +1,37 @@
+//! Patterns in which `*` stands for any run of characters.
+
+/// Whether the whole text fits.
+pub(crate) fn fits(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return text.ends_with(part);
+        }
+        // The leftmost fit leaves the most to the parts behind it.
+        match text.find(part).and_then(|at| text.get(at + part.len()..)) {
+            Some(behind) => text = behind,
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn a_star_is_any_run_of_characters() {
+        for (pattern, text) in
+            [("gpt", "gpt"), ("gpt*", "gpt"), ("*", ""), ("a*b*c", "axxbyc"), ("*/chat/*", "/v1/chat/x")]
+        {
+            assert!(fits(pattern, text), "{pattern} takes {text}");
+        }
+        for (pattern, text) in [("gpt", "gpt-4"), ("gpt*", "a gpt"), ("a*b*b", "ab"), ("", "x"), ("*x", "xy")]
+        {
+            assert!(!fits(pattern, text), "{pattern} does not take {text}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `embeddings`: the same small vector for every text.
+
+use serde_json::{Value, json};
+
+use super::shape::Shape;
+
+/// What there is to embed in a test is not its meaning.
+const VECTOR: [f32; 3] = [0.0, 0.5, 1.0];
+/// The same as little-endian floats in base64, which is what the official clients ask for.
+const BASE64: &str = "AAAAAAAAAD8AAIA/";
+
+pub(super) fn whole(shape: &Shape) -> Value {
+    let vector = if shape.base64 { json!(BASE64) } else { json!(VECTOR) };
+    let data: Vec<Value> = (0..shape.inputs)
+        .map(|index| json!({"object": "embedding", "index": index, "embedding": vector}))
+        .collect();
+    let tokens = shape.input_tokens;
+    json!({
+        "object": "list", "data": data, "model": shape.model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    })
+}

@@ -1,0 +1,178 @@
+//! Answers in the shape of the API that a request speaks. One file for each shape.
+
+mod chat;
+mod completions;
+mod embeddings;
+mod error;
+mod messages;
+mod responses;
+mod shape;
+mod sse;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
+use tidegate::ErrorKind;
+
+pub(crate) use self::shape::Shape;
+use self::shape::{Api, Piece};
+use crate::fake::{Head, Played};
+use crate::playback::{Step, What};
+use crate::script::{End, Reply, Status};
+
+/// A stream, piece by piece.
+struct Events {
+    /// What each piece comes as; the first brings along what opens the stream.
+    pieces: Vec<String>,
+    /// What comes right behind the last.
+    close: String,
+}
+
+/// What a model says.
+pub(crate) fn reply(reply: &Reply, shape: &Shape) -> Played {
+    let pieces = shape::pieces(reply);
+    if shape.stream && shape.api != Api::Embeddings {
+        streamed(reply, &pieces, shape)
+    } else {
+        at_once(reply, &pieces, shape)
+    }
+}
+
+fn streamed(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
+    let events = match shape.api {
+        Api::Completions => completions::events(pieces, shape),
+        Api::Responses => responses::events(pieces, shape),
+        Api::Messages => messages::events(pieces, shape),
+        Api::Chat | Api::Embeddings => chat::events(pieces, shape),
+    };
+    let last = if reply.end == End::Complete {
+        events.pieces.len()
+    } else {
+        reply.end_after.unwrap_or(usize::MAX).min(events.pieces.len())
+    };
+    let at = |index: usize| reply.after + reply.every * u32::try_from(index).unwrap_or(u32::MAX);
+    let mut steps: VecDeque<Step> = events
+        .pieces
+        .into_iter()
+        .take(last)
+        .enumerate()
+        .map(|(index, text)| Step { at: at(index), what: What::Chunk(text.into()) })
+        .collect();
+    let end = steps.back().map_or(reply.after, |step| step.at);
+    match reply.end {
+        End::Complete => steps.push_back(Step { at: end, what: What::Chunk(events.close.into()) }),
+        End::Truncate => {}
+        End::Stall => steps.push_back(Step { at: end, what: What::Silence }),
+        End::Error => {
+            steps.push_back(Step { at: end + reply.every, what: What::Chunk(error::event(shape).into()) })
+        }
+        End::Break => steps.push_back(Step { at: end + reply.every, what: BROKEN }),
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    Played {
+        answer: "reply",
+        after: Duration::ZERO,
+        head: Some(Head { status: StatusCode::OK, headers, length: None }),
+        steps,
+    }
+}
+
+const BROKEN: What =
+    What::Fail(ErrorKind::Transport, "the exchange failed: the fake target breaks the connection");
+
+fn at_once(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
+    let value = match shape.api {
+        Api::Chat => chat::whole(pieces, shape),
+        Api::Completions => completions::whole(pieces, shape),
+        Api::Responses => responses::whole(pieces, shape),
+        Api::Messages => messages::whole(pieces, shape),
+        Api::Embeddings => embeddings::whole(shape),
+    };
+    let text = value.to_string();
+    let after = reply.after + reply.every * u32::try_from(pieces.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    if reply.end == End::Error {
+        return Played {
+            answer: "reply",
+            after,
+            ..failure("reply", StatusCode::INTERNAL_SERVER_ERROR, None, shape)
+        };
+    }
+    let played = Played::whole(StatusCode::OK, json_headers(), text.into());
+    let broken = match reply.end {
+        End::Complete | End::Error => None,
+        End::Truncate => Some(What::Fail(
+            ErrorKind::Truncated,
+            "the exchange failed: the fake target ends the body too early",
+        )),
+        End::Stall => Some(What::Silence),
+        End::Break => Some(BROKEN),
+    };
+    let steps = match broken {
+        None => played.steps,
+        Some(what) => halved(played.steps, what),
+    };
+    Played { answer: "reply", after, steps, ..played }
+}
+
+/// The first half of a body, and what comes instead of the other.
+fn halved(steps: VecDeque<Step>, instead: What) -> VecDeque<Step> {
+    let half = |step| match step {
+        Step { at, what: What::Chunk(bytes) } => {
+            Step { at, what: What::Chunk(bytes.slice(..bytes.len() / 2)) }
+        }
+        other => other,
+    };
+    steps.into_iter().map(half).chain([Step { at: Duration::ZERO, what: instead }]).collect()
+}
+
+/// Any status with any body.
+pub(crate) fn status(status: &Status, shape: &Shape) -> Played {
+    let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let (mut headers, body) = match &status.body {
+        None if code.is_client_error() || code.is_server_error() => {
+            (json_headers(), error::body(code, shape).to_string())
+        }
+        None => (HeaderMap::new(), String::new()),
+        Some(Value::String(text)) => (HeaderMap::new(), text.clone()),
+        Some(value) => (json_headers(), value.to_string()),
+    };
+    come_back(&mut headers, status.retry_after);
+    for (name, value) in &status.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.insert(name, value);
+        }
+    }
+    Played { after: status.after, ..Played::whole(code, headers, Bytes::from(body)) }
+}
+
+/// A failure in the words of the API.
+pub(crate) fn failure(
+    answer: &'static str,
+    code: StatusCode,
+    after: Option<Duration>,
+    shape: &Shape,
+) -> Played {
+    let mut headers = json_headers();
+    come_back(&mut headers, after);
+    Played { answer, ..Played::whole(code, headers, error::body(code, shape).to_string().into()) }
+}
+
+/// In whole seconds as everybody reads it; what is not whole, in milliseconds too, as Azure does.
+fn come_back(headers: &mut HeaderMap, after: Option<Duration>) {
+    let Some(after) = after else { return };
+    let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    headers.insert(RETRY_AFTER, whole.into());
+    if after.subsec_nanos() > 0 {
+        let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        headers.insert(HeaderName::from_static("retry-after-ms"), millis.into());
+    }
+}
+
+fn json_headers() -> HeaderMap {
+    HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))])
+}

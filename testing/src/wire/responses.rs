@@ -1,0 +1,133 @@
+//! `responses`: a message, then one item for each tool.
+
+use serde_json::{Value, json};
+
+use super::chat::CREATED;
+use super::shape::{Piece, Shape, has_tools, text, tools};
+use super::{Events, sse};
+use crate::script::ToolCall;
+
+fn response(shape: &Shape, status: &str, output: Value, usage: Value) -> Value {
+    json!({
+        "id": format!("resp_{}", shape.number), "object": "response", "created_at": CREATED, "status": status,
+        "model": shape.model, "output": output, "usage": usage, "error": null, "incomplete_details": null,
+        "instructions": null, "metadata": null, "parallel_tool_calls": true, "temperature": 1.0,
+        "tool_choice": "auto", "tools": [], "top_p": 1.0,
+    })
+}
+
+fn usage(shape: &Shape, pieces: &[Piece<'_>]) -> Value {
+    let (input, output) = (shape.input_tokens, pieces.len());
+    json!({
+        "input_tokens": input, "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": output, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": input + output,
+    })
+}
+
+fn message_id(shape: &Shape) -> String {
+    format!("msg_{}", shape.number)
+}
+
+fn message(shape: &Shape, status: &str, content: Value) -> Value {
+    json!({"id": message_id(shape), "type": "message", "role": "assistant", "status": status, "content": content})
+}
+
+fn part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn tool(shape: &Shape, index: usize, tool: &ToolCall, status: &str, arguments: &str) -> Value {
+    json!({
+        "id": format!("fc_{}_{index}", shape.number), "type": "function_call", "status": status, "name": tool.name,
+        "call_id": format!("call_{}_{index}", shape.number), "arguments": arguments,
+    })
+}
+
+fn output(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+    let text = text(pieces);
+    let mut items = Vec::new();
+    if !text.is_empty() || !has_tools(pieces) {
+        items.push(message(shape, "completed", json!([part(&text)])));
+    }
+    items.extend(
+        tools(pieces).map(|(index, called)| tool(shape, index, called, "completed", &called.argument_text())),
+    );
+    Value::Array(items)
+}
+
+/// Numbers the events as they are written.
+#[derive(Default)]
+struct Writer(u64);
+
+impl Writer {
+    fn write(&mut self, mut event: Value) -> String {
+        if let Some(fields) = event.as_object_mut() {
+            fields.insert(String::from("sequence_number"), json!(self.0));
+        }
+        self.0 += 1;
+        sse::event(&event)
+    }
+}
+
+pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
+    let mut writer = Writer::default();
+    let texts = pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count();
+    let (id, text) = (message_id(shape), text(pieces));
+    let mut events = Vec::new();
+    for (number, piece) in pieces.iter().enumerate() {
+        let mut event = String::new();
+        let mut say = |value| event.push_str(&writer.write(value));
+        if number == 0 {
+            let begun = response(shape, "in_progress", json!([]), Value::Null);
+            say(json!({"type": "response.created", "response": begun}));
+            say(json!({"type": "response.in_progress", "response": begun}));
+        }
+        match piece {
+            Piece::Text(delta) => {
+                let at =
+                    |kind: &str| json!({"type": kind, "output_index": 0, "content_index": 0, "item_id": id});
+                let with = |kind: &str, key: &str, value: Value| {
+                    let mut event = at(kind);
+                    if let Some(fields) = event.as_object_mut() {
+                        fields.insert(key.to_owned(), value);
+                    }
+                    event
+                };
+                if number == 0 {
+                    let item = message(shape, "in_progress", json!([]));
+                    say(json!({"type": "response.output_item.added", "output_index": 0, "item": item}));
+                    say(with("response.content_part.added", "part", part("")));
+                }
+                say(with("response.output_text.delta", "delta", json!(delta)));
+                if number + 1 == texts {
+                    say(with("response.output_text.done", "text", json!(text)));
+                    say(with("response.content_part.done", "part", part(&text)));
+                    let item = message(shape, "completed", json!([part(&text)]));
+                    say(json!({"type": "response.output_item.done", "output_index": 0, "item": item}));
+                }
+            }
+            Piece::Tool(index, called) => {
+                let (place, arguments) = (usize::from(texts > 0) + index, called.argument_text());
+                let item = tool(shape, *index, called, "in_progress", "");
+                let id = format!("fc_{}_{index}", shape.number);
+                say(json!({"type": "response.output_item.added", "output_index": place, "item": item}));
+                say(json!({
+                    "type": "response.function_call_arguments.delta", "output_index": place, "item_id": id, "delta": arguments,
+                }));
+                say(json!({
+                    "type": "response.function_call_arguments.done", "output_index": place, "item_id": id,
+                    "name": called.name, "arguments": arguments,
+                }));
+                let item = tool(shape, *index, called, "completed", &arguments);
+                say(json!({"type": "response.output_item.done", "output_index": place, "item": item}));
+            }
+        }
+        events.push(event);
+    }
+    let close = writer.write(json!({"type": "response.completed", "response": whole(pieces, shape)}));
+    Events { pieces: events, close }
+}
+
+pub(super) fn whole(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+    response(shape, "completed", output(pieces, shape), usage(shape, pieces))
+}

@@ -1,0 +1,112 @@
+//! What an answer needs to know of its request.
+
+use http::StatusCode;
+use serde_json::Value;
+use tidegate::wire::Dialect;
+use tidegate::wire::request::RequestFacts;
+
+use crate::script::{Reply, ToolCall};
+
+/// The shape of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    /// Also what is not known: the commonest shape.
+    Chat,
+    Completions,
+    Responses,
+    Messages,
+    Embeddings,
+}
+
+/// A request, as far as its answer depends on it.
+pub(crate) struct Shape {
+    pub(crate) api: Api,
+    pub(crate) stream: bool,
+    pub(super) model: String,
+    /// Makes ids unique, and the same in each run.
+    pub(super) number: usize,
+    pub(super) include_usage: bool,
+    pub(super) input_tokens: usize,
+    /// Of embeddings: how many texts, and whether as base64.
+    pub(super) inputs: usize,
+    pub(super) base64: bool,
+}
+
+impl Shape {
+    pub(crate) fn of(path: &str, facts: &RequestFacts, body: &[u8], number: usize) -> Self {
+        let api = match facts.dialect {
+            Dialect::OpenAiCompletions => Api::Completions,
+            Dialect::OpenAiResponses => Api::Responses,
+            Dialect::AnthropicMessages => Api::Messages,
+            _ if path.ends_with("/embeddings") => Api::Embeddings,
+            _ => Api::Chat,
+        };
+        let value: Value = serde_json::from_slice(body).unwrap_or_default();
+        Self {
+            api,
+            stream: facts.stream,
+            model: facts.model.as_deref().unwrap_or("fake").to_owned(),
+            number,
+            include_usage: value.pointer("/stream_options/include_usage").is_some_and(|on| *on == true),
+            input_tokens: body.len().div_ceil(4),
+            inputs: value.get("input").and_then(Value::as_array).map_or(1, Vec::len),
+            base64: value.get("encoding_format").is_some_and(|format| format == "base64"),
+        }
+    }
+
+    /// The status with which this API says that it has no room.
+    pub(crate) fn no_room(&self) -> StatusCode {
+        let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        if self.api == Api::Messages { overloaded } else { StatusCode::SERVICE_UNAVAILABLE }
+    }
+}
+
+/// A piece of an answer.
+#[derive(Clone, Copy)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Tool(usize, &'a ToolCall),
+}
+
+/// The pieces in which an answer is streamed: as said, or in words; then its tools.
+pub(super) fn pieces(reply: &Reply) -> Vec<Piece<'_>> {
+    let text: Vec<&str> = if !reply.chunks.is_empty() {
+        reply.chunks.iter().map(String::as_str).collect()
+    } else if reply.tool_calls.is_empty() || reply.text != Reply::default().text {
+        reply.text.split_inclusive(' ').collect()
+    } else {
+        Vec::new()
+    };
+    let tools = reply.tool_calls.iter().enumerate().map(|(index, tool)| Piece::Tool(index, tool));
+    text.into_iter().map(Piece::Text).chain(tools).collect()
+}
+
+pub(super) fn text(pieces: &[Piece<'_>]) -> String {
+    pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(*text) } else { None }).collect()
+}
+
+pub(super) fn tools<'a>(pieces: &'a [Piece<'a>]) -> impl Iterator<Item = (usize, &'a ToolCall)> {
+    pieces
+        .iter()
+        .filter_map(|piece| if let Piece::Tool(index, tool) = piece { Some((*index, *tool)) } else { None })
+}
+
+pub(super) fn has_tools(pieces: &[Piece<'_>]) -> bool {
+    tools(pieces).next().is_some()
+}
+
+impl ToolCall {
+    /// The arguments as the text that APIs carry them in.
+    pub(super) fn argument_text(&self) -> String {
+        match &self.arguments {
+            Value::Null => String::from("{}"),
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        }
+    }
+
+    /// The arguments as a JSON object, where they are one.
+    pub(super) fn argument_value(&self) -> Value {
+        serde_json::from_str(&self.argument_text()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,152 @@
+//! The fake target below a whole gate, on the paused clock.
+#![allow(clippy::expect_used, reason = "a test fails by panicking, its helpers too")]
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tidegate::config::Target;
+use tidegate::{Error, ErrorKind, Gate, RequestBody, ResponseBody};
+use tidegate_testing::{FakeTarget, Outcome, Script};
+use tokio::time::{Duration, Instant};
+
+fn target(script: Value) -> FakeTarget {
+    FakeTarget::new(serde_json::from_value(script).expect("a script"))
+}
+
+fn gate(target: &FakeTarget) -> Gate {
+    Gate::builder().target(Target::new("all").cap(4)).build_over(target.transport()).expect("a gate")
+}
+
+fn request(path: &str, body: Value) -> Request<RequestBody> {
+    let url = format!("https://models.example.com{path}?key=secret");
+    let request = Request::post(url).header("x-api-key", "secret").body(body.to_string().into());
+    request.expect("a request")
+}
+
+async fn ask(gate: &Gate, stream: bool) -> Result<Response<ResponseBody>, Error> {
+    gate.client().call(request("/v1/chat/completions", json!({"model": "small", "stream": stream}))).await
+}
+
+async fn text(response: Response<ResponseBody>) -> Result<String, Error> {
+    let bytes = response.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_as_it_is_told_and_remembers_its_attempts() {
+    let target = target(json!({"routes": [{
+        "answers": [{"status": {"status": 429, "retry_after": 90, "times": 2}}, {"overloaded": {}}],
+        "otherwise": {"reply": {"text": "the tide"}},
+    }]}));
+    let response = ask(&gate(&target), false).await.expect("an answer");
+    assert!(text(response).await.expect("a body").contains("the tide"));
+    let attempts = target.attempts();
+    let statuses: Vec<_> = attempts.iter().map(|attempt| attempt.status).collect();
+    assert_eq!(statuses, [Some(429), Some(429), Some(503), Some(200)]);
+    assert_eq!(attempts.iter().map(|attempt| attempt.attempt).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert!(attempts.iter().all(|attempt| attempt.call == 0));
+    assert!(attempts[1].arrived >= 90.0 && attempts[2].arrived >= 180.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_comes_when_it_says_however_it_is_read() {
+    let target = target(
+        json!({"routes": [{"otherwise": {"reply": {"chunks": ["a", "b", "c"], "after": 2, "every": 5}}}]}),
+    );
+    let start = Instant::now();
+    let mut body = ask(&gate(&target), true).await.expect("an answer").into_body();
+    assert_eq!(start.elapsed().as_secs(), 2, "the gate holds the head for the first event");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    while let Some(frame) = body.frame().await {
+        frame.expect("a frame");
+    }
+    assert_eq!(start.elapsed().as_secs(), 62, "what was due meanwhile is there");
+    assert_eq!(target.in_flight(), 0);
+    assert_eq!(target.attempts()[0].outcome, Outcome::Answered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_bad_end_is_what_the_gate_makes_of_it() {
+    let kinds = [
+        ("truncate", ErrorKind::Truncated),
+        ("break", ErrorKind::Transport),
+        ("stall", ErrorKind::IdleTimeout),
+    ];
+    for (end, kind) in kinds {
+        let target = target(json!({"routes": [{"otherwise": {"reply": {"chunks": ["half"], "end": end}}}]}));
+        let gate = Gate::builder().target(Target::new("all").idle(Duration::from_secs(30)));
+        let gate = gate.build_over(target.transport()).expect("a gate");
+        let response = ask(&gate, true).await.expect("a head");
+        assert_eq!(text(response).await.expect_err(end).kind(), kind);
+        assert_eq!(target.in_flight(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_its_caller_drops_is_cancelled_there_and_then() {
+    let target = target(json!({"routes": [{"otherwise": {"reply": {"after": 60}}}]}));
+    let gate = gate(&target);
+    let waited = tokio::time::timeout(Duration::from_secs(7), ask(&gate, false)).await;
+    assert!(waited.is_err());
+    assert_eq!(target.attempts()[0].outcome, Outcome::Cancelled);
+    assert_eq!(target.attempts()[0].ended, Some(7.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_free_again_once_its_answer_has_ended() {
+    let target = target(json!({"routes": [{"otherwise": {"reply": {}}, "capacity": 1}]}));
+    let transport = target.transport();
+    let send = async || {
+        let request = request("/v1/chat/completions", json!({"model": "small", "stream": true}));
+        tower::ServiceExt::oneshot(transport.clone(), request).await.expect("a head")
+    };
+    let first = send().await;
+    assert_eq!(send().await.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(first);
+    assert_eq!(send().await.status(), StatusCode::OK);
+    assert_eq!(target.max_in_flight(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_is_over_any_minute() {
+    let target = target(json!({"routes": [{"otherwise": {"reply": {}}, "rate": 2}]}));
+    let transport = target.transport();
+    let send = async || {
+        let request = request("/v1/messages", json!({"model": "claude"}));
+        let head = tower::ServiceExt::oneshot(transport.clone(), request).await.expect("a head");
+        head.headers().get("retry-after").map(|after| after.to_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(send().await, None);
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(send().await, None);
+    assert_eq!(send().await.as_deref(), Some("40"));
+    tokio::time::advance(Duration::from_secs(40)).await;
+    assert_eq!(send().await, None);
+    assert_eq!(send().await.as_deref(), Some("20"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nothing_takes_fails_and_is_told_without_secrets() {
+    let target = target(json!({"routes": [{"model": "gpt-*", "otherwise": {"reply": {}}}]}));
+    let error = ask(&gate(&target), false).await.expect_err("no route");
+    assert_eq!(error.kind(), ErrorKind::Request);
+    assert_eq!(
+        target.unmatched(),
+        ["POST models.example.com/v1/chat/completions: no route of the script takes it"]
+    );
+    assert_eq!(target.in_flight(), 0);
+    assert!(!format!("{:?}", target.attempts()).contains("secret"));
+}
+
+#[test]
+fn a_script_says_what_is_wrong_with_it() {
+    for (script, said) in [
+        (json!({"routes": [{"otherwise": {"reply": {"after": -1}}}]}), "no number of seconds"),
+        (json!({"routes": [{"otherwise": {"reply": {"afetr": 1}}}]}), "afetr"),
+        (json!({"routes": [{"otherwise": {"replay": {}}}]}), "replay"),
+        (json!({"route": []}), "route"),
+    ] {
+        let error = serde_json::from_value::<Script>(script).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}

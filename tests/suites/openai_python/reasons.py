@@ -1,0 +1,20 @@
+"""Why a test ends otherwise over the gate, by a pattern of its name, for each run of the plugin."""
+
+_RETRIES = (
+    "the gate retries in the SDK's place, so that the SDK counts none; it sends what it was given again, and asks no "
+    "provider of keys for another"
+)
+_RAISED = (
+    "an SDK that retries by itself and was not wrapped gets every failure as a response that says not to retry: 502 or "
+    "504 instead of its timeout error"
+)
+
+_ENFORCED = {
+    r"::test_(retries_taken|retries_taken_new_response_class|omit_retry_count_header|overwrite_retry_count_header)\[": _RETRIES,
+    r"::test_(api_key_refresh_on_retry|bearer_token_refresh_async|client_token_provider_refresh_(a?sync))$": _RETRIES,
+    r"::test_(retrying_timeout_errors_doesnt_leak|respx2_maps_timeout_to_native_family)$": _RAISED,
+}
+
+_KEPT: dict[str, str] = {}
+
+REASONS = {"observe": {}, "keep-observe": _KEPT, "enforce": _ENFORCED, "keep-enforce": _KEPT | _ENFORCED}
