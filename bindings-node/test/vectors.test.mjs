@@ -12,7 +12,8 @@ import { until } from "./support/shapes.mjs";
 import { hangUp, json, stallAfter, upstream } from "./support/upstream.mjs";
 import { bodyOf, casesOf, every, files, pieces } from "./support/vectors.mjs";
 
-const { ConfigError, Gate, RequestError } = tidegate;
+const exported = { ...tidegate };
+const { ConfigError, Gate, RequestError, TidegateError } = exported;
 const internal = createRequire(import.meta.url);
 const { native } = internal("../dist/native.js");
 const { errorOf } = internal("../dist/errors.js");
@@ -41,6 +42,10 @@ every("config_errors", ({ config, toml, errors }) => {
   rmSync(folder, { recursive: true });
 });
 
+test("a path is no configuration", () => {
+  assert.throws(() => new Gate("tidegate.toml"), { name: "ConfigError", message: /must be a table; got the string/ });
+});
+
 every("target_matching", ({ config, requests }) => {
   const gate = new Gate(config);
   for (const { url, model, target } of requests) {
@@ -61,8 +66,8 @@ test("calls are booked where targetFor says", async (t) => {
 every("errors", ({ error: given, class: name, status, retryable, body }) => {
   const { kind, message, reason, target, retry_after, queue_position } = given;
   const error = errorOf(native.failureOf(kind, message, reason, target, retry_after, queue_position));
-  assert.equal(error.constructor, tidegate[name]);
-  assert.ok(error instanceof tidegate.TidegateError && error.name === name);
+  assert.equal(error.constructor, exported[name]);
+  assert.ok(error instanceof TidegateError && error.name === name);
   const said = body.error;
   assert.equal(error.message, said.message);
   assert.deepEqual([error.kind, error.reason], [kind, reason]);
