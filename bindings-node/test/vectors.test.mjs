@@ -94,7 +94,7 @@ const REFUSALS = {
   no_slot: { on_full: "refuse" },
   queue_full: { queue: 0 },
   wait_budget: { wait: "1ms" },
-  deadline: { deadline: "20ms", retry: { attempts: 1 } },
+  deadline: {},
 };
 
 for (const [code, settings] of Object.entries(REFUSALS)) {
@@ -103,7 +103,8 @@ for (const [code, settings] of Object.entries(REFUSALS)) {
     const gate = new Gate({ targets: { up: { url: up.url, cap: 1, ...settings } } });
     const ask = (body) => gate.fetch(up.url + CHAT, { method: "POST", body: JSON.stringify(body) });
     const held = await ask({ model: "m", stream: true });
-    await saidLike(await ask({ model: "m" }), code);
+    const context = code === "deadline" ? { deadline: 0.02 } : {};
+    await saidLike(await gate.run(context, () => ask({ model: "m" })), code);
     await held.body.cancel().catch(() => {});
   });
 }
