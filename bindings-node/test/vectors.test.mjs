@@ -65,7 +65,7 @@ test("calls are booked where targetFor says", async (t) => {
 
 every("errors", ({ error: given, class: name, status, retryable, body }) => {
   const { kind, message, reason, target, retry_after, queue_position } = given;
-  const error = errorOf(native.failureOf(kind, message, reason, target, retry_after, queue_position));
+  const error = errorOf(native.Gate.failure(kind, message, reason, target, retry_after, queue_position));
   assert.equal(error.constructor, exported[name]);
   assert.ok(error instanceof TidegateError && error.name === name);
   const said = body.error;
