@@ -11,7 +11,7 @@ use tidegate::{Client, Config, ErrorKind, RequestBody};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
-use crate::failure::Failure;
+use crate::failure::{Failure, made};
 use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
@@ -50,6 +50,19 @@ impl Gate {
     #[napi]
     pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
         over(Config::from_file(path))
+    }
+
+    /// The failure that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind can be had at will.
+    #[napi]
+    pub fn failure(
+        kind: String,
+        message: String,
+        reason: Option<String>,
+        target: Option<String>,
+        retry_after: Option<f64>,
+        queue_position: Option<u32>,
+    ) -> Option<Failure> {
+        made(&kind, message, reason.as_deref(), target, retry_after, queue_position)
     }
 
     /// `enforce`, `observe` or `off`.

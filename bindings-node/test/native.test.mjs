@@ -27,3 +27,11 @@ for (const name of made) {
     assert.deepEqual(members.sort(), declared(`Native${name}`));
   });
 }
+
+test("so are the functions of each class", () => {
+  const [native] = source.match(/export interface Native \{.*?\n\}/s);
+  const functions = made.flatMap((name) => Object.getOwnPropertyNames(addon[name]));
+  const ours = functions.filter((name) => !["length", "name", "prototype"].includes(name));
+  const names = [...native.matchAll(/(?:^ {4}|\{ )(\w+)\(/gm)].map(([, name]) => name);
+  assert.deepEqual(ours.sort(), names.sort());
+});

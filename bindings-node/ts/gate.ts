@@ -56,7 +56,9 @@ export class Gate {
    * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
    */
   constructor(options: GateOptions = {}) {
-    const { fetch, ...config } = options;
+    const { fetch, ...rest } = options;
+    // What is no object is no configuration, and the native half says so.
+    const config = typeof options === "object" && !Array.isArray(options) ? rest : options;
     this.#native = opened(
       options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
     );

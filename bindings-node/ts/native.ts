@@ -111,18 +111,18 @@ export interface Native {
   Gate: (new () => NativeGate) & {
     open(json: string): NativeGate | Failure;
     openFile(path: string): NativeGate | Failure;
+    /** For conformance tests. */
+    failure(
+      kind: string,
+      message: string,
+      reason: string | undefined,
+      target: string | undefined,
+      retryAfter: number | undefined,
+      queuePosition: number | undefined,
+    ): Failure | null;
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
-  /** For conformance tests. */
-  failureOf(
-    kind: string,
-    message: string,
-    reason: string | undefined,
-    target: string | undefined,
-    retryAfter: number | undefined,
-    queuePosition: number | undefined,
-  ): Failure | null;
 }
 
 /** As napi-rs names the packages of a platform. */
