@@ -7,6 +7,7 @@
 mod bridge;
 mod context;
 mod failure;
+mod fake;
 mod gate;
 mod reply;
 mod request;

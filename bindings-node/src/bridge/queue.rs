@@ -8,6 +8,7 @@ use napi::{Result, Status};
 use parking_lot::Mutex;
 
 use super::ring::Pulled;
+use super::runtime;
 
 /// What rings on the event loop's thread. Weak: by itself it keeps no process alive.
 pub(super) type Bell = ThreadsafeFunction<(), (), (), Status, false, true>;
@@ -55,12 +56,17 @@ impl Queue {
         };
         if let Some(bell) = bell {
             bell.call((), ThreadsafeFunctionCallMode::NonBlocking);
+            runtime::stir();
         }
     }
 
     /// Everything so far.
     pub(super) fn take(&self) -> Vec<Done> {
         std::mem::take(&mut self.items.lock().done)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.lock().done.is_empty()
     }
 
     /// Drops what is there and whatever comes.
