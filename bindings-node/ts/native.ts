@@ -75,6 +75,25 @@ export interface NativeGate {
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
+export interface NativeFakeTarget {
+  readonly inFlight: number;
+  readonly maxInFlight: number;
+  readonly unmatched: string[];
+  follow(script: string): void;
+  install(): void;
+  uninstall(): void;
+  start(): void;
+  attempts(): string;
+}
+
+export interface NativeClock {
+  enter(): void;
+  leave(): void;
+  time(): number;
+  /** What ended the step: something is finished (0), the time is over (1), or nothing came (2). */
+  step(port: NativePort, until: number | undefined): number;
+}
+
 export interface Native {
   Port: new (wake: () => void) => NativePort;
   Context: new (
@@ -86,6 +105,8 @@ export interface Native {
   Gate: new () => NativeGate;
   Reply: new () => NativeReply;
   Upload: new () => NativeUpload;
+  FakeTarget: new (script: string) => NativeFakeTarget;
+  Clock: new (seed: number) => NativeClock;
   open(json: string): NativeGate | Failure;
   openFile(path: string): NativeGate | Failure;
   closedFailure(): Failure;
