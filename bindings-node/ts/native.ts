@@ -100,6 +100,25 @@ export interface NativeGate {
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
+export interface NativeFakeTarget {
+  readonly inFlight: number;
+  readonly maxInFlight: number;
+  readonly unmatched: string[];
+  follow(script: string): void;
+  install(): void;
+  uninstall(): void;
+  start(): void;
+  attempts(): string;
+}
+
+export interface NativeClock {
+  enter(): void;
+  leave(): void;
+  time(): number;
+  /** What ended the step: something is finished (0), the time is over (1), or nothing came (2). */
+  step(port: NativePort, until: number | undefined): number;
+}
+
 export interface Native {
   Port: new (wake: () => void) => NativePort;
   Context: new (
@@ -123,6 +142,8 @@ export interface Native {
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
+  FakeTarget: new (script: string) => NativeFakeTarget;
+  Clock: new (seed: number) => NativeClock;
 }
 
 /** As napi-rs names the packages of a platform. */

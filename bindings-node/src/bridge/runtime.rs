@@ -3,14 +3,27 @@
 //! It is never stopped: event loops end before the process does, and each gives up what it had under way.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use napi::{Error, Result};
+use parking_lot::RwLock;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+
+// Tests put a runtime on virtual time in its place, for a while.
+static IS_VIRTUAL: AtomicBool = AtomicBool::new(false);
+static VIRTUAL: RwLock<Option<Handle>> = RwLock::new(None);
+static STIRRED: Notify = Notify::const_new();
 
 static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 
 /// A handle on the runtime.
 pub(crate) fn handle() -> Result<Handle> {
+    if IS_VIRTUAL.load(Ordering::Relaxed)
+        && let Some(handle) = &*VIRTUAL.read()
+    {
+        return Ok(handle.clone());
+    }
     match RUNTIME.get_or_init(start) {
         Ok(runtime) => Ok(runtime.handle().clone()),
         Err(error) => Err(Error::from_reason(format!("cannot start tidegate's threads: {error}"))),
@@ -22,4 +35,41 @@ fn start() -> std::io::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = if cores > 2 { 2 } else { 1 };
     Builder::new_multi_thread().worker_threads(workers).thread_name("tidegate").enable_all().build()
+}
+
+/// Puts virtual time in place. False: one is in place already.
+pub(super) fn begin_virtual(handle: Handle) -> bool {
+    let mut present = VIRTUAL.write();
+    if present.is_some() {
+        return false;
+    }
+    *present = Some(handle);
+    IS_VIRTUAL.store(true, Ordering::Relaxed);
+    true
+}
+
+/// Puts real time back.
+pub(super) fn end_virtual() {
+    let mut present = VIRTUAL.write();
+    IS_VIRTUAL.store(false, Ordering::Relaxed);
+    *present = None;
+}
+
+/// Something is finished: whoever waits on virtual time looks.
+pub(super) fn stir() {
+    if IS_VIRTUAL.load(Ordering::Relaxed) {
+        STIRRED.notify_one();
+    }
+}
+
+/// Resolves when something is finished.
+pub(super) async fn stirred() {
+    STIRRED.notified().await;
+}
+
+/// Now, as the runtime that is in place tells it.
+pub(crate) fn now() -> tokio::time::Instant {
+    let runtime = VIRTUAL.read().clone();
+    let _context = runtime.as_ref().map(Handle::enter);
+    tokio::time::Instant::now()
 }
