@@ -55,10 +55,11 @@ RUNS_IN = {
     "openai_sync.py": EITHER,
     "pydantic_ai_agent.py": OPENAI_3,
     "slot_by_name.py": OPENAI_3,
+    "testing_agents.py": OPENAI_3,
     "tools.py": OPENAI_3,
 }
-#: These call no model.
-NO_CALLS = ("tools.py",)
+#: These call no server.
+NO_CALLS = ("testing_agents.py", "tools.py")
 
 
 class Run(NamedTuple):
