@@ -217,7 +217,7 @@ impl Gate {
         Port::submit(port, exchange(client, request, manner, Ahead::Take))
     }
 
-    /// Starts a call by the client's own transport, whose exchanges the caller serves from the same thread. A body of None is the transport's
+    /// Prepares a call by the client's own transport, whose exchanges the caller serves from the same thread. A body of None is the transport's
     /// to read.
     #[allow(clippy::too_many_arguments)]
     fn start_kept(
@@ -234,7 +234,7 @@ impl Gate {
     ) -> PyResult<KeptCall> {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
-        KeptCall::start(request.headers().clone(), |host| {
+        KeptCall::new(request.headers().clone(), |host| {
             if !world::is_faked() {
                 request.extensions_mut().insert(Foreign::new(host));
             }

@@ -54,10 +54,16 @@ print("done")
 """
 
 
+HEADS = {"native": HEAD, "kept": HEAD.replace('api_key="k")', 'api_key="k"), transport="keep"')}
+
+
+@pytest.mark.parametrize("way", HEADS)
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
-def test_fork(upstream: Upstream) -> None:
+def test_fork(way: str, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
-    assert finish(start(upstream, HEAD + FORK)) == "done\n"
+    # A pool of httpx's own is for one event loop: it is used on one in each process.
+    script = FORK if way == "native" else FORK.replace('assert asyncio.run(aask()) == "chatcmpl-1"\nchild', "child")
+    assert finish(start(upstream, HEADS[way] + script)) == "done\n"
 
 
 FORK_IN_FLIGHT = """
@@ -78,10 +84,11 @@ print("done")
 """
 
 
+@pytest.mark.parametrize("way", HEADS)
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
-def test_fork_with_a_stream_open(upstream: Upstream) -> None:
+def test_fork_with_a_stream_open(way: str, upstream: Upstream) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
-    assert finish(start(upstream, HEAD + FORK_IN_FLIGHT)) == "done\n"
+    assert finish(start(upstream, HEADS[way] + FORK_IN_FLIGHT)) == "done\n"
 
 
 LIGHT = """
@@ -91,6 +98,8 @@ http, ahttp = gate.httpx_client(timeout=None), gate.httpx_async_client(timeout=N
 get = lambda: http.get(sys.argv[1])
 aget = lambda: ahttp.get(sys.argv[1])
 """
+
+KEPT = LIGHT.replace("timeout=None", "timeout=None, transport='keep'")
 
 EXITS = {
     "async": """
@@ -119,11 +128,12 @@ print(next(response.iter_raw()), flush=True)
 }
 
 
+@pytest.mark.parametrize("head", [LIGHT, KEPT], ids=["native", "kept"])
 @pytest.mark.parametrize("kind", EXITS)
-def test_exit_with_calls_in_flight(kind: str, upstream: Upstream) -> None:
+def test_exit_with_calls_in_flight(kind: str, head: str, upstream: Upstream) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0]) if kind == "stream open" else never
-    for _ in range(5):
-        processes = [start(upstream, LIGHT + EXITS[kind]) for _ in range(4)]
+    for _ in range(5 if head is LIGHT else 2):
+        processes = [start(upstream, head + EXITS[kind]) for _ in range(4)]
         for process in processes:
             assert finish(process)
 
@@ -137,9 +147,10 @@ assert all(t["in_flight"] == 0 for t in gate.snapshot()["targets"].values())
 """
 
 
-def test_keyboard_interrupt(upstream: Upstream) -> None:
+@pytest.mark.parametrize("way", HEADS)
+def test_keyboard_interrupt(way: str, upstream: Upstream) -> None:
     upstream.handler = never
-    process = start(upstream, HEAD + INTERRUPT)
+    process = start(upstream, HEADS[way] + INTERRUPT)
     exchange = upstream.wait_for(1)
     process.send_signal(signal.SIGINT)
     assert finish(process) == "interrupted\n"

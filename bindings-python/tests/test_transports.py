@@ -68,19 +68,6 @@ async def test_malformed_requests(name: str, gate: tidegate.Gate) -> None:
         await http.get("http://127.0.0.1/", headers={"x-a": "line\nbreak"})
 
 
-def test_a_transport_of_ones_own_is_refused(name: str, gate: tidegate.Gate) -> None:
-    for argument in ("transport", "verify", "proxy", "mounts"):
-        with pytest.raises(TypeError, match=argument):
-            gate.httpx_client(family=name, **{argument: None})
-
-
-def test_proxies_that_a_client_ignores(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate.httpx_client(family=name, trust_env=False)
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    with pytest.raises(TypeError, match="trust_env"):
-        gate.httpx_async_client(family=name, trust_env=False)
-
-
 async def test_a_gate_that_is_off_stands_aside(name: str, upstream: Upstream) -> None:
     gate, httpx = tidegate.Gate(mode="off"), module(name)
     with gate.httpx_client(family=name, verify=False) as http:

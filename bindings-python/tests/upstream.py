@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -56,7 +57,8 @@ Handler = Callable[[Exchange], Awaitable[None]]
 class Upstream:
     """The server. Set `handler`, or `early` for paths answered before the body is read; look at `exchanges`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.handler: Handler = answer({})
         self.early: Handler = answer({})
         self.exchanges: list[Exchange] = []
@@ -112,7 +114,7 @@ class Upstream:
             task.add_done_callback(lambda _: writer.close())
             writers.append(writer)
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=2048)
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=2048, ssl=self._tls)
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()

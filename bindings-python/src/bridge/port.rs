@@ -265,9 +265,15 @@ impl Port {
         self.serving.lock().insert(exchange, task);
     }
 
-    /// Forgets it, and returns it, if it is still there.
-    pub(crate) fn served(&self, exchange: u64) -> Option<Py<PyAny>> {
-        self.serving.lock().remove(&exchange)
+    /// The task that serves it, until that has ended.
+    pub(crate) fn task(&self, py: Python<'_>, exchange: u64) -> Option<Py<PyAny>> {
+        self.serving.lock().get(&exchange).map(|task| task.clone_ref(py))
+    }
+
+    /// Forgets a task that has ended.
+    pub(crate) fn served(&self, exchange: u64) {
+        let task = self.serving.lock().remove(&exchange);
+        drop(task);
     }
 
     fn number(&self) -> u64 {

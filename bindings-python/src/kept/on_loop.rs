@@ -61,7 +61,7 @@ struct Cancel(u64);
 
 impl Post for Cancel {
     fn deliver(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()> {
-        match port.get().served(self.0) {
+        match port.get().task(py, self.0) {
             Some(task) => task.call_method0(py, intern!(py, "cancel")).map(drop),
             None => Ok(()),
         }

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 _PHASES = ("connect", "write", "read", "pool")
 
-# Seconds: the client's own transport has the first word about its timeouts, and the gate about its deadlines.
-_MARGIN = 1.0
+# Seconds. The client's own transport has the first word about its own timeouts, and the gate about its deadlines.
+_AFTER_THE_TRANSPORT = 1.0
+_AFTER_THE_GATE = 0.25
 
 
 class Inner:
@@ -46,7 +47,7 @@ def attempt(request: Any, exchange: Exchange) -> Any:
 
 def backstop(limits: Mapping[str, float | None]) -> float | None:
     """Return the seconds in which a transport that keeps its timeouts has answered or failed; None without a limit."""
-    total = _MARGIN
+    total = _AFTER_THE_TRANSPORT
     for phase in _PHASES:
         limit = limits.get(phase)
         if limit is None:
@@ -62,7 +63,7 @@ def limited(extensions: Mapping[str, Any], patience: float | None) -> Mapping[st
     """
     if patience is None:
         return extensions
-    most = patience + _MARGIN
+    most = patience + _AFTER_THE_GATE
     limits = extensions.get("timeout", {})
     timeout = {phase: most if limits.get(phase) is None else min(limits[phase], most) for phase in _PHASES}
     return {**extensions, "timeout": timeout}

@@ -1,0 +1,60 @@
+"""Shorthand for tests of clients whose own transport is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import tidegate
+from families import module
+from shapes import MESSAGES
+from upstream import WAIT
+
+PATH = "/v1/chat/completions"
+BODY = {"model": "small", "messages": MESSAGES}
+STREAM = {**BODY, "stream": True}
+
+
+class Counted:
+    """A transport of one's own: counts what goes by it, and otherwise is the family's."""
+
+    def __init__(self, name: str) -> None:
+        family = module(name)
+        self.sync, self.asynchronous = family.HTTPTransport(), family.AsyncHTTPTransport()
+        self.requests: list[Any] = []
+        self.closes = 0
+        counted = self
+
+        class Sync(family.BaseTransport):  # type: ignore[misc, name-defined]
+            def handle_request(self, request: Any) -> Any:
+                counted.requests.append(request)
+                return counted.sync.handle_request(request)
+
+            def close(self) -> None:
+                counted.closes += 1
+                counted.sync.close()
+
+        class Async(family.AsyncBaseTransport):  # type: ignore[misc, name-defined]
+            async def handle_async_request(self, request: Any) -> Any:
+                counted.requests.append(request)
+                return await counted.asynchronous.handle_async_request(request)
+
+            async def aclose(self) -> None:
+                counted.closes += 1
+                await counted.asynchronous.aclose()
+
+        self.of_sync, self.of_async = Sync(), Async()
+
+
+def in_flight(gate: tidegate.Gate) -> int:
+    return sum(target["in_flight"] for target in gate.snapshot()["targets"].values())
+
+
+async def until(condition: Any) -> None:
+    """Let the loop run until something holds."""
+
+    async def holds() -> None:
+        while not condition():
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(holds(), WAIT)

@@ -1,0 +1,313 @@
+"""A client's own transport, below the gate: what goes by it, and what comes out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+import tidegate
+from families import NAMES, module
+from kept import BODY, PATH, STREAM, Counted, in_flight, until
+from shapes import CHAT, CHAT_STREAM
+from upstream import Exchange, Upstream, answer, event, events, never, truncate
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+QUICK = {"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}
+
+
+async def busy(exchange: Exchange) -> None:
+    """Answer every other request with 429."""
+    busy.count += 1  # type: ignore[attr-defined]
+    if busy.count % 2:  # type: ignore[attr-defined]
+        await answer({"error": {"message": "slow down"}}, status=429, retry_after="0")(exchange)
+    else:
+        await answer(CHAT, x_Mixed_Case="yes")(exchange)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    busy.count = 0  # type: ignore[attr-defined]
+
+
+async def test_the_gate_retries_and_counts_what_goes_by_it(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = busy
+    own = Counted(name)
+    async with gate.httpx_async_client(family=name, transport=own.of_async) as http:
+        response = await http.post(upstream.url + PATH, json=BODY)
+    assert (response.json(), response.headers["x-mixed-case"]) == (CHAT, "yes")
+    assert (response.http_version, response.reason_phrase) == ("HTTP/1.1", "Scripted")
+    assert "network_stream" in response.extensions
+    assert (len(own.requests), len(upstream.exchanges)) == (2, 2)
+    (target,) = gate.snapshot()["targets"].values()
+    assert (target["attempts"], target["in_flight"]) == (2, 0)
+
+
+def test_sync_the_gate_retries_and_counts(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = busy
+    own = Counted(name)
+    with gate.httpx_client(family=name, transport=own.of_sync) as http:
+        response = http.post(upstream.url + PATH, json=BODY)
+    assert response.json() == CHAT
+    assert (response.http_version, response.reason_phrase) == ("HTTP/1.1", "Scripted")
+    assert "network_stream" in response.extensions
+    assert (len(own.requests), len(upstream.exchanges)) == (2, 2)
+    (target,) = gate.snapshot()["targets"].values()
+    assert (target["attempts"], target["in_flight"]) == (2, 0)
+
+
+async def test_the_request_is_the_clients_but_for_what_the_gate_changed(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    upstream.handler = events(*CHAT_STREAM)
+    own = Counted(name)
+    headers = {"X-Mine": "ü".encode("latin-1"), "Accept-Encoding": "gzip"}
+    http = gate.httpx_async_client(family=name, transport=own.of_async, timeout=7, headers=headers)
+    traced: list[str] = []
+
+    async def trace(kind: str, _: Any) -> None:
+        traced.append(kind)
+
+    async with http:
+        response = await http.post(upstream.url + PATH, json=STREAM, extensions={"trace": trace})
+    assert response.text.endswith("data: [DONE]\n\n")
+    (sent,) = own.requests
+    assert type(sent) is module(name).Request
+    assert (b"X-Mine", "ü".encode("latin-1")) in sent.headers.raw
+    assert sent.headers.get_list("accept-encoding") == ["identity"]
+    assert sent.extensions["timeout"] == {"connect": 7, "read": 7, "write": 7, "pool": 7}
+    assert any("send_request_headers" in kind for kind in traced)
+    assert upstream.exchanges[0].json() == STREAM
+    assert http.build_request("GET", upstream.url).headers["accept-encoding"] == "gzip"
+
+
+async def test_a_cap_holds_over_kept_streams(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 2})
+    release = upstream.event()
+
+    async def held(exchange: Exchange) -> None:
+        await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
+        await exchange.chunk(event(CHAT_STREAM[0]))
+        await release.wait()
+        for line in CHAT_STREAM[1:]:
+            await exchange.chunk(event(line))
+        await exchange.chunk(b"")
+
+    upstream.handler = held
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        calls = [asyncio.create_task(http.post(upstream.url + PATH, json=STREAM)) for _ in range(6)]
+        await asyncio.to_thread(upstream.wait_for, 2)
+        await until(lambda: gate.snapshot()["active"] == 6)
+        (target,) = gate.snapshot()["targets"].values()
+        assert (target["in_flight"], target["queue_depth"], len(upstream.exchanges)) == (2, 4, 2)
+        upstream.call(release.set)
+        assert {(await call).status_code for call in calls} == {200}
+    (target,) = gate.snapshot()["targets"].values()
+    assert (target["peak_in_flight"], target["in_flight"]) == (2, 0)
+
+
+def test_sync_streams_come_as_they_are_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    """A thread that serves its own exchange never waits for a chunk while there is one to hand up."""
+    turn = upstream.event()
+
+    async def stepwise(exchange: Exchange) -> None:
+        await exchange.head(content_type=exchange.headers["x-kind"], transfer_encoding="chunked")
+        for line in CHAT_STREAM:
+            await exchange.chunk(event(line))
+            await turn.wait()
+            turn.clear()
+        await exchange.chunk(b"")
+
+    upstream.handler = stepwise
+    for kind in ("text/event-stream", "application/x-ndjson"):
+        with (
+            gate.httpx_client(family=name, transport="keep") as http,
+            http.stream("POST", upstream.url + PATH, json=STREAM, headers={"x-kind": kind}) as response,
+        ):
+            chunks = response.iter_raw()
+            for line in CHAT_STREAM:
+                assert next(chunks) == event(line)
+                upstream.call(turn.set)
+            assert next(chunks, None) is None
+    assert in_flight(gate) == 0
+
+
+async def test_what_the_transport_raises_comes_out_as_it_is(name: str, upstream: Upstream) -> None:
+    gate, family = tidegate.Gate(defaults=QUICK), module(name)
+
+    class Odd(Exception):
+        pass
+
+    # The exception, and how often it is tried: what never reached the upstream is repeated, what nobody knows is not.
+    cases = [
+        (family.ConnectTimeout("slow"), 2),
+        (family.ConnectError("none"), 2),
+        (family.PoolTimeout("full"), 2),
+        (ConnectionRefusedError("none"), 2),
+        (family.ReadTimeout("silent"), 1),
+        (family.ReadError("broken"), 1),
+        (family.UnsupportedProtocol("gopher"), 1),
+        (Odd("mine"), 1),
+    ]
+    for error, attempts in cases:
+        raised: list[BaseException] = []
+
+        def fail(_: Any, error: Exception = error, raised: list[BaseException] = raised) -> Any:
+            raised.append(error)
+            raise error
+
+        mock = family.MockTransport(fail)
+        async with gate.httpx_async_client(family=name, transport=mock) as http:
+            with pytest.raises(type(error)) as caught:
+                await http.post(upstream.url)
+            assert (caught.value is error, len(raised)) == (True, attempts), error
+        raised.clear()
+        with gate.httpx_client(family=name, transport=mock) as sync:
+            with pytest.raises(type(error)) as caught:
+                sync.post(upstream.url)
+            assert (caught.value is error, len(raised)) == (True, attempts), error
+    assert gate.snapshot()["active"] == 0
+
+
+async def test_broken_off_bodies(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = truncate(b'{"a": ', 100)
+    family = module(name)
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        with pytest.raises(family.RemoteProtocolError) as caught:
+            await http.get(upstream.url)
+        assert not isinstance(caught.value.__cause__, tidegate.Error), "httpx's own"
+    with gate.httpx_client(family=name, transport="keep") as sync, pytest.raises(family.RemoteProtocolError):
+        sync.get(upstream.url)
+
+    def short(_: Any) -> Any:
+        return family.Response(200, headers={"content-length": "5"}, content=b"abc")
+
+    async with gate.httpx_async_client(family=name, transport=family.MockTransport(short)) as http:
+        with pytest.raises(family.RemoteProtocolError, match="content-length"):
+            await http.get(upstream.url)
+    assert gate.snapshot()["active"] == 0
+
+
+def test_timeouts_of_the_client_are_its_transports(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = never
+    family = module(name)
+    timeout = family.Timeout(30, read=0.05)
+    with (
+        gate.httpx_client(family=name, transport="keep", timeout=timeout) as http,
+        pytest.raises(family.ReadTimeout) as caught,
+    ):
+        http.post(upstream.url + PATH, json=BODY)
+    assert not isinstance(caught.value.__cause__, tidegate.Error)
+    assert in_flight(gate) == 0
+
+
+async def test_a_deadline_ends_what_the_transport_would_wait_for(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    upstream.handler = never
+    with tidegate.context(deadline=0.05):
+        async with gate.httpx_async_client(family=name, transport="keep") as http:
+            assert (await http.post(upstream.url + PATH, json=BODY)).status_code == 504
+        with gate.httpx_client(family=name, transport="keep") as sync:
+            assert sync.post(upstream.url + PATH, json=BODY).status_code == 504
+    await until(lambda: in_flight(gate) == 0)
+
+
+async def test_uploads_go_by_it_once(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    pieces = [b"%d" % n * 1000 for n in range(10)]
+    read = []
+
+    async def produced() -> Any:
+        for piece in pieces:
+            read.append(piece)
+            yield piece
+
+    upstream.handler = answer({}, status=503)
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        response = await http.post(upstream.url, content=produced())
+    assert (response.status_code, read, len(upstream.exchanges)) == (503, pieces, 1)
+    with gate.httpx_client(family=name, transport="keep") as sync:
+        assert sync.post(upstream.url, content=iter(pieces)).status_code == 503
+        upstream.handler = answer({})
+        sync.post(upstream.url, files={"file": b"x" * 1000})
+    assert [exchange.body for exchange in upstream.exchanges[:2]] == [b"".join(pieces)] * 2
+    assert b"x" * 1000 in upstream.exchanges[2].body
+
+
+async def test_it_runs_in_the_callers_context(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    family = module(name)
+    seen: list[Any] = []
+
+    async def see(_: Any) -> Any:
+        seen.append((variable.get(), asyncio.get_running_loop()))
+        return family.Response(200, json={})
+
+    http = gate.httpx_async_client(family=name, transport=family.MockTransport(see))
+
+    async def call(value: str) -> None:
+        variable.set(value)
+        await http.get(upstream.url)
+
+    await asyncio.gather(*(call(value) for value in "abc"))
+    assert sorted(value for value, _ in seen) == ["a", "b", "c"]
+    assert {loop for _, loop in seen} == {asyncio.get_running_loop()}
+
+    threads: list[int] = []
+
+    def here(_: Any) -> Any:
+        threads.append(threading.get_ident())
+        return family.Response(200, json={})
+
+    gate.httpx_client(family=name, transport=family.MockTransport(here)).get(upstream.url)
+    assert threads == [threading.get_ident()]
+
+
+async def test_several_loops(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+
+    async def work() -> None:
+        async with gate.httpx_async_client(family=name, transport="keep") as http:
+            answers = await asyncio.gather(*(http.post(upstream.url + PATH, json=BODY) for _ in range(10)))
+            assert [one.json() for one in answers] == [CHAT] * 10
+
+    await asyncio.gather(work(), *(asyncio.to_thread(asyncio.run, work()) for _ in range(3)))
+    assert in_flight(gate) == 0
+
+
+async def test_a_gate_that_only_looks(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(mode="observe")
+    upstream.handler = busy
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        answers = [(await http.post(upstream.url + PATH, json=BODY)).status_code for _ in range(2)]
+    assert answers == [429, 200], "it repeats nothing"
+    (target,) = gate.snapshot()["targets"].values()
+    assert (target["attempts"], target["in_flight"]) == (2, 0)
+
+
+async def test_nothing_of_a_call_is_left_behind(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = busy
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        requests = [http.build_request("POST", upstream.url + PATH, json=BODY) for _ in range(4)]
+        left = [weakref.ref(request) for request in requests]
+        for response in await asyncio.gather(*map(http.send, requests)):
+            await response.aread()
+        await until(lambda: gate.snapshot()["active"] == 0)
+        with gate.httpx_client(family=name, transport="keep") as sync:
+            requests = [sync.build_request("POST", upstream.url + PATH, json=BODY)]
+            left.append(weakref.ref(requests[0]))
+            sync.send(requests[0])
+        del requests, response
+
+        def gone() -> bool:
+            gate.snapshot()  # Native code drops what workers left to it.
+            gc.collect()
+            return all(one() is None for one in left)
+
+        await until(gone)

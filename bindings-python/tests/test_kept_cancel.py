@@ -1,0 +1,173 @@
+"""Whoever stops waiting ends what goes by a client's own transport too; the slot is free when that is done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+import tidegate
+from families import NAMES, module
+from kept import BODY, PATH, STREAM, in_flight, until
+from shapes import CHAT, CHAT_STREAM
+from upstream import WAIT, Upstream, answer, event, never, stall_after
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+
+async def seen(upstream: Upstream, count: int = 1) -> Any:
+    return await asyncio.to_thread(upstream.wait_for, count)
+
+
+async def closed(exchange: Any) -> None:
+    assert await asyncio.to_thread(exchange.closed.wait, WAIT)
+
+
+async def test_before_the_head(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = never
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        task = asyncio.create_task(http.post(upstream.url + PATH, json=BODY))
+        exchange = await seen(upstream)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await closed(exchange)
+        await until(lambda: in_flight(gate) == 0)
+
+
+async def test_mid_stream(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    first = asyncio.Event()
+
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+
+        async def read() -> None:
+            async with http.stream("POST", upstream.url + PATH, json=STREAM) as response:
+                async for _ in response.aiter_raw():
+                    first.set()
+
+        task = asyncio.create_task(read())
+        await first.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await closed(upstream.exchanges[0])
+        await until(lambda: in_flight(gate) == 0)
+
+
+async def test_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        async with http.stream("POST", upstream.url + PATH, json=STREAM) as response:
+            assert await anext(response.aiter_raw()) == event(CHAT_STREAM[0])
+        await closed(upstream.exchanges[0])
+        response = await http.send(http.build_request("POST", upstream.url + PATH, json=STREAM), stream=True)
+        del response
+        gc.collect()
+        await closed(upstream.exchanges[1])
+        await until(lambda: in_flight(gate) == 0)
+
+
+def test_sync_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+    with gate.httpx_client(family=name, transport="keep") as http:
+        with http.stream("POST", upstream.url + PATH, json=STREAM) as response:
+            chunks = response.iter_raw()
+            assert next(chunks) == event(CHAT_STREAM[0])
+            assert in_flight(gate) == 1
+        assert in_flight(gate) == 0
+        assert upstream.exchanges[0].closed.wait(WAIT)
+        response = http.send(http.build_request("POST", upstream.url + PATH, json=STREAM), stream=True)
+        del response
+        gc.collect()
+        assert in_flight(gate) == 0
+        assert upstream.exchanges[1].closed.wait(WAIT)
+
+
+async def test_the_slot_waits_for_the_transport(name: str) -> None:
+    gate, family = tidegate.Gate(defaults={"cap": 1}), module(name)
+    begun, ending, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end(_: Any) -> Any:
+        if begun.is_set():
+            return family.Response(200, json=CHAT)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await release.wait()
+
+    mock = family.MockTransport(slow_to_end)
+    async with gate.httpx_async_client(family=name, transport=mock, base_url="http://llm") as http:
+        first = asyncio.create_task(http.post(PATH, json=BODY))
+        await begun.wait()
+        first.cancel()
+        await ending.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await until(lambda: gate.snapshot()["active"] == 0)
+        second = asyncio.create_task(http.post(PATH, json=BODY))
+        await until(lambda: gate.snapshot()["active"] == 1)
+        (target,) = gate.snapshot()["targets"].values()
+        assert (target["in_flight"], target["queue_depth"]) == (1, 1), "the first is not over yet"
+        release.set()
+        assert (await second).json() == CHAT
+        await until(lambda: in_flight(gate) == 0)
+
+
+async def test_a_transport_that_swallows_the_cancel(name: str, gate: tidegate.Gate) -> None:
+    family = module(name)
+    begun = asyncio.Event()
+
+    async def stubborn(_: Any) -> Any:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return family.Response(200, json=CHAT)
+
+    async with gate.httpx_async_client(family=name, transport=family.MockTransport(stubborn)) as http:
+        task = asyncio.create_task(http.post("http://llm" + PATH, json=BODY))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: in_flight(gate) == 0)
+
+
+async def test_storm(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 8})
+    upstream.handler = answer(CHAT)
+    async with gate.httpx_async_client(family=name, transport="keep") as http:
+        for turns in range(0, 60, 3):
+            tasks = [asyncio.create_task(http.post(upstream.url + PATH, json=BODY)) for _ in range(16)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await until(lambda: gate.snapshot()["active"] == 0 and in_flight(gate) == 0)
+        assert (await http.post(upstream.url + PATH, json=BODY)).json() == CHAT
+
+
+def test_threads(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 4})
+    upstream.handler = answer(CHAT)
+    answers: list[Any] = []
+    with gate.httpx_client(family=name, transport="keep") as http:
+
+        def work() -> None:
+            answers.extend(http.post(upstream.url + PATH, json=BODY).json() for _ in range(5))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [CHAT] * 40
+    (target,) = gate.snapshot()["targets"].values()
+    assert (target["in_flight"], target["peak_in_flight"] <= 4) == (0, True)

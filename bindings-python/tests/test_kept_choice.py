@@ -1,0 +1,156 @@
+"""Which transport a client goes by, and who closes it."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from families import NAMES, module
+from kept import Counted
+from shapes import CHAT, MESSAGES
+from test_wrap import CA, families_of_openai
+from upstream import Upstream, answer
+
+
+def ask(sdk: Any) -> Any:
+    return sdk.chat.completions.create(model="small", messages=MESSAGES)
+
+
+def goes_by(client: Any) -> str:
+    return "native" if client._transport.inner is None else "kept"
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
+    name: str, gate: tidegate.Gate, monkeypatch: Any
+) -> None:
+    httpx = module(name)
+    cases = {
+        "transport of its own": {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
+        "proxy of its own": {"proxy": "http://127.0.0.1:1"},
+        "mounts": {"mounts": {"all://": httpx.HTTPTransport()}},
+        "Unix socket": {"transport": httpx.HTTPTransport(uds="/tmp/socket")},
+        "local address": {"transport": httpx.HTTPTransport(local_address="127.0.0.1")},
+        "TLS": {"verify": ssl.create_default_context(cadata=CA)},
+        "TLS settings": {"verify": False},
+    }
+    for said, kwargs in cases.items():
+        sdk = openai.OpenAI(api_key="k", http_client=httpx.Client(**kwargs))
+        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        with pytest.raises(TypeError, match=said):
+            gate.wrap(sdk, transport="native")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))._client) == "native"
+    stubborn = openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False))
+    assert goes_by(gate.wrap(stubborn)._client) == "kept"
+    with pytest.raises(TypeError, match="trust_env"):
+        gate.wrap(stubborn, transport="native")
+    monkeypatch.delenv("HTTPS_PROXY")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    assert goes_by(gate.wrap(stubborn)._client) == "native"
+    assert goes_by(gate.wrap(stubborn, transport="keep")._client) == "kept"
+
+
+def test_another_word(gate: tidegate.Gate) -> None:
+    sdk = openai.OpenAI(api_key="k")
+    with pytest.raises(ValueError, match="'keeep' is none of auto, keep, native"):
+        gate.wrap(sdk, transport="keeep")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="keeep"):
+        gate.httpx_client(transport="keeep")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_of_a_transport(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    httpx = module(name)
+    for nothing in ({"transport": None, "mounts": None, "proxy": None, "verify": True, "cert": None}, {}):
+        assert goes_by(gate.httpx_client(family=name, **nothing)) == "native"
+    assert goes_by(gate.httpx_client(family=name, transport="native")) == "native"
+    own: list[dict[str, Any]] = [
+        {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
+        {"mounts": {"all://": None}},
+        {"proxy": "http://127.0.0.1:1"},
+        {"verify": False},
+        {"transport": "keep"},
+    ]
+    for kwargs in own:
+        assert goes_by(gate.httpx_client(family=name, **kwargs)) == "kept"
+    with pytest.raises(TypeError, match="verify="):
+        gate.httpx_client(family=name, transport="native", verify=False)
+    assert goes_by(gate.httpx_client(family=name, trust_env=False)) == "native"
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    assert goes_by(gate.httpx_async_client(family=name, trust_env=False)) == "kept"
+    with pytest.raises(TypeError, match="trust_env"):
+        gate.httpx_async_client(family=name, trust_env=False, transport="native")
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_a_wrapped_client_leaves_the_transport_to_its_owner(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    own, httpx = Counted(name), module(name)
+    original = openai.OpenAI(base_url=upstream.url, api_key="k", http_client=httpx.Client(transport=own.of_sync))
+    with gate.wrap(original) as wrapped:
+        assert ask(wrapped).id == "chatcmpl-1"
+    assert own.closes == 0
+    assert ask(original).id == "chatcmpl-1"
+    assert len(own.requests) == 2
+    original.close()
+    assert own.closes == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_client_of_the_gates_closes_what_it_was_given(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    own, mounted = Counted(name), Counted(name)
+    with gate.httpx_client(family=name, transport=own.of_sync, mounts={"all://b": mounted.of_sync}) as http:
+        http.get(upstream.url)
+    assert (own.closes, mounted.closes) == (1, 1)
+    async with gate.httpx_async_client(family=name, transport=own.of_async) as ahttp:
+        await ahttp.get(upstream.url)
+    assert own.closes == 2
+    await gate.httpx_async_client(family=name, transport=own.of_async).aclose()
+    assert own.closes == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mounts_choose_as_ever(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    general, special = Counted(name), Counted(name)
+    mounts = {"http://localhost": special.of_sync, "all://*.example": None}
+    with gate.httpx_client(family=name, transport=general.of_sync, mounts=mounts) as http:
+        http.get(upstream.url)
+        http.get(upstream.url.replace("127.0.0.1", "localhost"))
+    assert [len(one.requests) for one in (general, special)] == [1, 1]
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_wrapping_again(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    own, other = Counted(name), tidegate.Gate()
+    http = gate.httpx_client(family=name, transport=own.of_sync)
+    sdk = other.wrap(openai.OpenAI(base_url=upstream.url, api_key="k", http_client=http))
+    assert ask(sdk).id == "chatcmpl-1"
+    assert (len(own.requests), len(gate.snapshot()["targets"]), len(other.snapshot()["targets"])) == (1, 0, 1)
+    with pytest.raises(TypeError, match="native"):
+        other.wrap(openai.OpenAI(api_key="k", http_client=http), transport="native")
+    with pytest.raises(TypeError, match="wrap the original"):
+        other.wrap(openai.OpenAI(api_key="k", http_client=gate.httpx_client(family=name)), transport="keep")
+    http.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_under_an_sdk_that_was_not_wrapped_failures_are_answers(name: str, gate: tidegate.Gate) -> None:
+    """So that it does not retry what was retried below it."""
+    httpx = module(name)
+
+    def fail(_: Any) -> Any:
+        raise httpx.ReadError("broken")
+
+    http = gate.httpx_client(family=name, transport=httpx.MockTransport(fail))
+    response = http.get("http://127.0.0.1:1/", headers={"x-stainless-retry-count": "0"})
+    assert (response.status_code, response.headers["x-should-retry"]) == (502, "false")
