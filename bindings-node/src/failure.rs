@@ -1,7 +1,11 @@
 //! The gate's errors as JavaScript sees them. It maps the kind to a class, never the text.
 
+use std::error::Error as _;
+
 use napi_derive::napi;
 use tidegate::{Error, ErrorKind};
+
+use crate::kept::Thrown;
 
 /// The parts of an error, for `ts/errors.ts`.
 #[napi(object, object_from_js = false)]
@@ -15,6 +19,8 @@ pub struct Failure {
     pub retry_after: Option<f64>,
     pub queue_position: Option<u32>,
     pub retryable: bool,
+    /// Where what the caller's own fetch threw is kept, if that is what failed.
+    pub thrown: Option<u32>,
 }
 
 impl From<&Error> for Failure {
@@ -28,6 +34,7 @@ impl From<&Error> for Failure {
             retry_after: error.come_back().map(|after| after.as_secs_f64()),
             queue_position: error.position().and_then(|position| u32::try_from(position).ok()),
             retryable: error.retryable(),
+            thrown: error.source().and_then(|source| source.downcast_ref::<Thrown>()).map(|thrown| thrown.0),
         }
     }
 }

@@ -14,8 +14,10 @@ use tidegate_testing::world::{self, Worlds};
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
 use crate::failure::Failure;
+use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
+use crate::slot::Slot;
 use crate::tool::Permit;
 use crate::upload::Upload;
 use crate::values::Latin1;
@@ -31,20 +33,6 @@ pub struct Gate {
 struct Open {
     gate: tidegate::Gate,
     client: Client,
-}
-
-/// Opens a gate of this configuration, given as JSON with the keys of the file.
-#[napi]
-pub fn open(json: String) -> Result<Either<Gate, Failure>> {
-    let value =
-        serde_json::from_str(&json).map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-    over(Config::from_json(value))
-}
-
-/// Opens a gate configured by a TOML file.
-#[napi]
-pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
-    over(Config::from_file(path))
 }
 
 fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
@@ -67,7 +55,7 @@ impl Open {
 
 impl Gate {
     /// The gate in the present world.
-    fn open(&self) -> Result<Open> {
+    fn present(&self) -> Result<Open> {
         let mut worlds = self.worlds.lock();
         if let Some(open) = worlds.present() {
             return Ok(open.clone());
@@ -87,10 +75,24 @@ impl Gate {
 
 #[napi]
 impl Gate {
+    /// Opens a gate of this configuration, given as JSON with the keys of the file.
+    #[napi]
+    pub fn open(json: String) -> Result<Either<Gate, Failure>> {
+        let value = serde_json::from_str(&json)
+            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
+        over(Config::from_json(value))
+    }
+
+    /// Opens a gate configured by a TOML file.
+    #[napi]
+    pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
+        over(Config::from_file(path))
+    }
+
     /// `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> Result<&'static str> {
-        Ok(match self.open()?.gate.mode() {
+        Ok(match self.present()?.gate.mode() {
             Mode::Enforce => "enforce",
             Mode::Observe => "observe",
             Mode::Off => "off",
@@ -100,7 +102,7 @@ impl Gate {
     /// The state of everything, as JSON.
     #[napi]
     pub fn snapshot(&self) -> Result<String> {
-        let (open, runtime) = (self.open()?, runtime::handle()?);
+        let (open, runtime) = (self.present()?, runtime::handle()?);
         let _context = runtime.enter();
         json(&open.gate.snapshot())
     }
@@ -108,17 +110,18 @@ impl Gate {
     /// Every series, in Prometheus' text format.
     #[napi]
     pub fn prometheus(&self) -> Result<String> {
-        Ok(self.open()?.gate.prometheus())
+        Ok(self.present()?.gate.prometheus())
     }
 
     /// The last calls that ended, oldest first, as JSON.
     #[napi]
     pub fn calls(&self) -> Result<String> {
-        json(&self.open()?.gate.calls().records())
+        json(&self.present()?.gate.calls().records())
     }
 
     /// Starts a call; its answer, or failure, comes with the number, once the port is flushed. Returns how many calls wait for that. With
-    /// `wrapped`, the SDK above was told not to retry.
+    /// `wrapped`, the SDK above was told not to retry. With `kept` the caller's own fetch makes its exchanges, each of which comes with the
+    /// number too; true where that streams the body up.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -132,18 +135,25 @@ impl Gate {
         upload: Option<&Upload>,
         context: Option<&Context>,
         wrapped: bool,
+        kept: Option<bool>,
     ) -> Result<Either<u32, Failure>> {
         let body = match (upload, body) {
+            _ if kept == Some(true) => kept::upload(),
             (Some(upload), _) => upload.body()?,
             (None, Some(Either::A(text))) => whole(text.into_bytes()),
             (None, Some(Either::B(bytes))) => whole(bytes.to_vec()),
             (None, None) => RequestBody::default(),
         };
-        let request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
+        let mut request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
-        let Open { gate, client } = self.open()?;
+        // What is in place of the network is so in place of the caller's own fetch too.
+        if kept.is_some() && !world::is_faked() {
+            let transport = kept::transport(port, number, request.headers().clone());
+            request.extensions_mut().insert(transport);
+        }
+        let Open { gate, client } = self.present()?;
         let manner = manner(request.headers(), gate.mode(), wrapped);
         let waiting = port.submit(number, exchange(client, request, manner));
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
@@ -152,7 +162,20 @@ impl Gate {
     /// Waits for a tool's slot; its permit, or failure, comes with the number.
     #[napi]
     pub fn acquire(&self, port: &Port, number: u32, tool: String, context: Option<&Context>) -> Result<()> {
-        port.submit(number, Permit::acquire(self.open()?.gate, tool, resolve(context)));
+        port.submit(number, Permit::acquire(self.present()?.gate, tool, resolve(context)));
+        Ok(())
+    }
+
+    /// Waits for a target's slot; the slot, or failure, comes with the number.
+    #[napi]
+    pub fn acquire_slot(
+        &self,
+        port: &Port,
+        number: u32,
+        target: String,
+        context: Option<&Context>,
+    ) -> Result<()> {
+        port.submit(number, Slot::acquire(self.present()?.gate, target, resolve(context)));
         Ok(())
     }
 
@@ -162,7 +185,7 @@ impl Gate {
         let patience = Duration::try_from_secs_f64(seconds).map_err(|_| {
             Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds to wait"))
         })?;
-        let gate = self.open()?.gate;
+        let gate = self.present()?.gate;
         port.submit(number, async move { Left(gate.drain(patience).await) });
         Ok(())
     }

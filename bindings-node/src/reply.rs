@@ -14,7 +14,8 @@ use tidegate::{Client, Error, ErrorKind, RequestBody};
 
 use crate::bridge::{Kind, Outcome, Port, Pull, Pulled, Ring, Row};
 use crate::failure::{self, Failure};
-use crate::request::Manner;
+use crate::kept::Attempt;
+use crate::request::{self, Manner};
 use crate::stream::{self, Begun, Stream};
 use crate::values::{Chunk, Latin1, Whole};
 
@@ -25,6 +26,8 @@ pub(crate) struct Answer {
     reason: Vec<u8>,
     headers: HeaderMap,
     body: Begun,
+    /// Of the caller's own fetch, where that made it.
+    attempt: Option<Attempt>,
 }
 
 /// Makes the call and takes what comes with the head.
@@ -45,7 +48,8 @@ pub(crate) async fn exchange(
         Some(reason) => reason.as_bytes().to_vec(),
         None => head.status.canonical_reason().unwrap_or_default().into(),
     };
-    Ok(Answer { status: head.status.as_u16(), reason, headers: head.headers, body })
+    let attempt = head.extensions.get::<Attempt>().copied();
+    Ok(Answer { status: head.status.as_u16(), reason, headers: head.headers, body, attempt })
 }
 
 fn refusal(error: &Error) -> bool {
@@ -54,13 +58,16 @@ fn refusal(error: &Error) -> bool {
 
 impl Outcome for std::result::Result<Answer, Error> {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        let Answer { status, reason, headers, body } = match *self {
+        let Answer { status, reason, headers, body, attempt } = match *self {
             Ok(answer) => answer,
             Err(error) => return write_failure(&error, row),
         };
         row.kind(Kind::Answer)?;
         row.put(0, status)?;
         row.put(1, Latin1(flat(reason, &headers)))?;
+        if let Some(Attempt(attempt)) = attempt {
+            row.put(3, attempt)?;
+        }
         match body {
             Begun::Whole(bytes) if bytes.is_empty() => row.put(2, Null),
             Begun::Whole(bytes) => row.put(2, Whole { text: !headers.contains_key(CONTENT_ENCODING), bytes }),
@@ -79,12 +86,7 @@ fn flat(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
     let mut flat = reason;
     flat.reserve(1 + headers.len() * 48);
     flat.push(b'\n');
-    for (name, value) in headers {
-        flat.extend_from_slice(name.as_str().as_bytes());
-        flat.push(b'\n');
-        flat.extend_from_slice(value.as_bytes());
-        flat.push(b'\n');
-    }
+    headers.iter().for_each(|(name, value)| request::line(&mut flat, name, value));
     flat
 }
 
@@ -141,10 +143,10 @@ impl Reply {
     pub fn close(&self) {
         self.stream.close();
     }
-}
 
-/// What a reader finds when somebody else closed the response.
-#[napi]
-pub fn closed_failure() -> Failure {
-    Failure::from(&failure::closed())
+    /// What a reader finds when somebody else closed the response.
+    #[napi]
+    pub fn closed() -> Failure {
+        Failure::from(&failure::closed())
+    }
 }

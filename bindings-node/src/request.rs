@@ -56,7 +56,8 @@ pub(crate) fn manner(headers: &HeaderMap, mode: Mode, wrapped: bool) -> Manner {
     }
 }
 
-fn parse(flat: &[u8]) -> Result<HeaderMap, Error> {
+/// Headers as they cross: `name\nvalue\n...`.
+pub(crate) fn parse(flat: &[u8]) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::with_capacity(16);
     let mut parts = flat.split(|&byte| byte == b'\n');
     while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
@@ -68,6 +69,14 @@ fn parse(flat: &[u8]) -> Result<HeaderMap, Error> {
         headers.append(name, value);
     }
     Ok(headers)
+}
+
+/// The other way round: one header more.
+pub(crate) fn line(flat: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    flat.extend_from_slice(name.as_str().as_bytes());
+    flat.push(b'\n');
+    flat.extend_from_slice(value.as_bytes());
+    flat.push(b'\n');
 }
 
 /// A body in memory.

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use tidegate::{Error, ErrorKind, RequestBody};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::bridge::{Kind, Outcome, Port, Row};
+use crate::bridge::Port;
+use crate::kept::Ready;
 
 /// One chunk is on its way at most: a slow upstream slows the producer.
 #[napi]
@@ -56,7 +57,7 @@ impl Upload {
         let sender = sender.ok_or_else(|| JsError::from_reason("this upload is finished"))?;
         port.submit(number, async move {
             drop(sender.reserve().await);
-            Room
+            Ready
         });
         Ok(())
     }
@@ -80,14 +81,6 @@ impl Upload {
     pub(crate) fn body(&self) -> Result<RequestBody> {
         let feed = self.feed.lock().take();
         feed.map(RequestBody::stream).ok_or_else(|| JsError::from_reason("this upload was sent already"))
-    }
-}
-
-struct Room;
-
-impl Outcome for Room {
-    fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        row.kind(Kind::Room)
     }
 }
 

@@ -105,8 +105,9 @@ export function fetchFailed(failure: Failure): TypeError {
 }
 
 /** What a body that broke errors with. Never an `AbortError`: SDKs take that for the caller's own, and end as if nothing were missing. */
-export function terminated(failure: Failure): TypeError {
+export function terminated(failure: Failure, thrown?: unknown): TypeError {
   const cause = errorOf(failure);
+  if (thrown !== undefined) cause.cause = thrown;
   return new TypeError(`terminated: ${cause.message}`, { cause });
 }
 

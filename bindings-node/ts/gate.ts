@@ -6,12 +6,28 @@
 import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
 import { errorOf, refined } from "./errors.js";
-import { type Fetch, fetchThrough } from "./fetch/index.js";
+import { type Fetch, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
+import type { WaitOptions } from "./hold.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
+import { type TargetSlot, withSlot } from "./slot.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
-import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
-import { copied } from "./wrap.js";
+import { acquire, type ToolSlot } from "./tool.js";
+import { copied, fetchOf } from "./wrap.js";
+
+/** The configuration, and what is no text. */
+export interface GateOptions extends Config {
+  /**
+   * A fetch of your own, to make the exchanges below the gate: for proxies, TLS settings, undici dispatchers, mocks. Caps, queues, retries,
+   * cool-downs and deadlines are the gate's all the same. A slot is free once its promise is settled, or its body over.
+   */
+  fetch?: Fetch;
+}
+
+export interface WrapOptions {
+  /** `auto` (the default): a fetch of the client's own is kept below the gate. `native`: the gate's transport takes its place. */
+  transport?: "auto" | "native";
+}
 
 export type Mode = "enforce" | "observe" | "off";
 
@@ -31,6 +47,7 @@ export class Gate {
    */
   readonly fetch: Fetch;
   readonly #native: NativeGate;
+  readonly #by: Way["by"];
 
   /**
    * Checks the configuration and opens the gate. The keys are those of the configuration file. Durations are seconds, or text with units
@@ -38,12 +55,16 @@ export class Gate {
    *
    * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
    */
-  constructor(config: Config = {}) {
+  constructor(options: GateOptions = {}) {
+    const { fetch, ...config } = options;
     this.#native = opened(
-      config instanceof ConfigFile ? native.openFile(config.path) : native.open(JSON.stringify(config)),
+      options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
     );
+    this.#by = fetch ?? "auto";
     this.fetch =
-      this.mode === "off" ? (input, init) => globalThis.fetch(input, init) : fetchThrough(this.#native, false);
+      this.mode === "off"
+        ? (input, init) => (fetch ?? globalThis.fetch)(input, init)
+        : fetchThrough(this.#native, { wrapped: false, by: this.#by });
   }
 
   /**
@@ -51,8 +72,8 @@ export class Gate {
    *
    * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also where it cannot be read.
    */
-  static fromFile(path: string): Gate {
-    return new Gate(new ConfigFile(path) as Config);
+  static fromFile(path: string, options: Pick<GateOptions, "fetch"> = {}): Gate {
+    return new Gate(new ConfigFile(path, options.fetch));
   }
 
   /** Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`). */
@@ -64,21 +85,18 @@ export class Gate {
    * The client you have, going through this gate.
    *
    * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
-   * headers, timeouts. The original is left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps
-   * yours. In mode `off` the copy has your own fetch and retries.
+   * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the exchanges below the gate. The original is
+   * left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has
+   * your own fetch and retries.
    *
    * @throws `TypeError` for any other object.
    */
-  wrap<Client extends object>(client: Client): Client {
-    switch (this.mode) {
-      case "off":
-        return copied(client, {});
-      case "observe":
-        return copied(client, { fetch: fetchThrough(this.#native, true) });
-      case "enforce":
-        // Who retries must be one: two loops, one above the other, multiply.
-        return copied(client, { fetch: fetchThrough(this.#native, true), maxRetries: 0 });
-    }
+  wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
+    if (this.mode === "off") return copied(client, {});
+    const own = this.#by === "auto" ? ownerOf(fetchOf(client)) : this.#by;
+    const fetch = fetchThrough(this.#native, { wrapped: true, by: transport === "native" ? "native" : own });
+    // Who retries must be one: two loops, one above the other, multiply.
+    return copied(client, this.mode === "enforce" ? { fetch, maxRetries: 0 } : { fetch });
   }
 
   /**
@@ -89,7 +107,7 @@ export class Gate {
    * @throws {@link UnknownNameError} for a tool that is not configured; {@link Refused} when the queue is full, the wait is over, or
    * waiting would never end. All as rejections.
    */
-  async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
+  async tool<T>(name: string, run: () => T | Promise<T>, options?: WaitOptions): Promise<T> {
     const slot = await acquire(this.#native, name, options);
     try {
       return await slot.run(run);
@@ -99,8 +117,23 @@ export class Gate {
   }
 
   /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
-  acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
+  acquireTool(name: string, options?: WaitOptions): Promise<ToolSlot> {
     return acquire(this.#native, name, options);
+  }
+
+  /**
+   * Runs the function while holding a slot of a target, for a call that no fetch makes: gRPC, an AWS client, websockets.
+   *
+   * The same queue, limits and books as for every other call to that target; a target that is there for slots alone has `url: "none"`. There
+   * is one attempt and no retry. What a wrapped client calls takes slots of its own: do not hold one around it. Where the function
+   * resolves the call went well; `slot.failed(status, retryAfter)` says that the upstream failed it; without that, a rejection says nothing
+   * of the target, and the call counts as cancelled.
+   *
+   * @throws {@link UnknownNameError} for a target that is not configured; {@link Refused} when the queue is full, the wait is over, or the
+   * target is held back for too long. All as rejections.
+   */
+  slot<T>(target: string, run: (slot: TargetSlot) => T | Promise<T>, options?: WaitOptions): Promise<T> {
+    return withSlot(this.#native, target, run, options);
   }
 
   /**
@@ -150,11 +183,13 @@ export class Gate {
 }
 
 /** A configuration that is in a file. */
-class ConfigFile {
+class ConfigFile implements GateOptions {
   readonly path: string;
+  readonly fetch?: Fetch;
 
-  constructor(path: string) {
+  constructor(path: string, fetch: Fetch | undefined) {
     this.path = path;
+    if (fetch !== undefined) this.fetch = fetch;
   }
 }
 

@@ -17,9 +17,11 @@ export interface Failure {
   retryAfter?: number;
   queuePosition?: number;
   retryable: boolean;
+  /** Where what the caller's own fetch threw is kept, if that is what failed. */
+  thrown?: number;
 }
 
-/** A flat array of rows of five: number, kind, and what that kind brings. */
+/** A flat array of rows of six: number, kind, and what that kind brings. */
 export type Batch = unknown[];
 
 export interface NativePort {
@@ -41,6 +43,12 @@ export interface NativePermit {
   close(): void;
 }
 
+export interface NativeSlot {
+  /** Whether the same call may succeed later; null once it was given back. */
+  failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
+  close(well: boolean): void;
+}
+
 export interface NativeReply {
   /** The next chunk; null at the end; a failure; or undefined: one of these will come with the number. */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
@@ -53,6 +61,19 @@ export interface NativeUpload {
   room(port: NativePort, number: number): void;
   finish(): void;
   giveUp(): void;
+}
+
+/** An exchange that the caller's own fetch makes. */
+export interface NativeKept {
+  readonly id: number;
+  sent(): void;
+  answer(attempt: number, status: number, headers: string): boolean;
+  /** True: go on. False: wait for room. Null: nobody reads any more. */
+  chunk(chunk: Uint8Array): boolean | null;
+  room(port: NativePort, number: number): void;
+  end(): void;
+  fail(kind: string, message: string, thrown: number): void;
+  close(): void;
 }
 
 export interface NativeGate {
@@ -70,8 +91,11 @@ export interface NativeGate {
     upload: NativeUpload | undefined,
     context: NativeContext | undefined,
     wrapped: boolean,
+    /** The caller's own fetch makes the exchanges; true: it streams the body up. */
+    kept: boolean | undefined,
   ): number | Failure;
   acquire(port: NativePort, number: number, tool: string, context: NativeContext | undefined): void;
+  acquireSlot(port: NativePort, number: number, target: string, context: NativeContext | undefined): void;
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
@@ -102,14 +126,14 @@ export interface Native {
     lane: string | undefined,
     deadline: number | undefined,
   ) => NativeContext;
-  Gate: new () => NativeGate;
-  Reply: new () => NativeReply;
+  Gate: (new () => NativeGate) & {
+    open(json: string): NativeGate | Failure;
+    openFile(path: string): NativeGate | Failure;
+  };
+  Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
   FakeTarget: new (script: string) => NativeFakeTarget;
   Clock: new (seed: number) => NativeClock;
-  open(json: string): NativeGate | Failure;
-  openFile(path: string): NativeGate | Failure;
-  closedFailure(): Failure;
 }
 
 /** As napi-rs names the packages of a platform. */
@@ -120,16 +144,22 @@ function platform(): string {
 }
 
 function isMusl(): boolean {
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  return report?.header?.glibcVersionRuntime === undefined;
+  const { report } = process as { report?: { excludeNetwork?: boolean; getReport(): unknown } };
+  if (report === undefined) return false;
+  // Its names of network peers take seconds where there is no DNS.
+  const { excludeNetwork } = report;
+  report.excludeNetwork = true;
+  const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
+  if (excludeNetwork !== undefined) report.excludeNetwork = excludeNetwork;
+  return header?.glibcVersionRuntime === undefined;
 }
 
 function load(): Native {
   const require = createRequire(__filename);
-  const name = platform();
   // What `make` builds, beside the sources; a published package has none.
   const built = join(__dirname, "..", "tidegate.node");
   if (existsSync(built)) return require(built);
+  const name = platform();
   try {
     return require(`@tidegate/node-${name}`);
   } catch (cause) {

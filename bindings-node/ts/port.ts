@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type NativePort, native } from "./native.js";
+import { type NativeKept, type NativePort, native } from "./native.js";
 
 /** What a row is; as in `src/bridge/queue.rs`. */
 export const enum Kind {
@@ -15,14 +15,19 @@ export const enum Kind {
   Permit = 5,
   Count = 6,
   Lost = 7,
+  Begin = 8,
+  Cancel = 9,
+  Slot = 10,
 }
 
 /** Waits for a row. */
 export interface Waiter {
-  settle(kind: Kind, a: unknown, b: unknown, c: unknown): void;
+  settle(kind: Kind, a: unknown, b: unknown, c: unknown, d: unknown): void;
+  /** Told of an exchange that the caller's own fetch is to make; what it waits for comes later. */
+  begin?(exchange: NativeKept, changes: string): void;
 }
 
-const WIDTH = 5;
+const WIDTH = 6;
 /** Numbers are small integers, and come round again long after their first use. */
 const MOST = 2 ** 30;
 /** Fewer calls wait until those that are being made now are made: each hand-over wakes a sleeping thread. */
@@ -31,6 +36,7 @@ const BATCH = 16;
 class Port {
   readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
+  readonly #serving = new Map<number, () => void>();
   #next = 0;
   #held = false;
   readonly #flush = () => this.native.flush();
@@ -64,6 +70,16 @@ class Port {
     this.forget(number);
   }
 
+  /** An exchange is being made by the caller's own fetch; how to end it. */
+  serving(id: number, cancel: () => void): void {
+    this.#serving.set(id, cancel);
+  }
+
+  /** It is over. */
+  served(id: number): void {
+    this.#serving.delete(id);
+  }
+
   /** So many calls wait to be handed over. */
   started(count: number): void {
     if (count === 1) queueMicrotask(this.#flush);
@@ -75,9 +91,18 @@ class Port {
     const batch = this.native.take();
     for (let at = 0; at < batch.length; at += WIDTH) {
       const number = batch[at] as number;
+      const kind = batch[at + 1] as Kind;
+      if (kind === Kind.Cancel) {
+        this.#serving.get(batch[at + 2] as number)?.();
+        continue;
+      }
       const waiter = this.#waiting.get(number);
+      if (kind === Kind.Begin) {
+        waiter?.begin?.(batch[at + 2] as NativeKept, batch[at + 3] as string);
+        continue;
+      }
       this.#waiting.delete(number);
-      waiter?.settle(batch[at + 1] as Kind, batch[at + 2], batch[at + 3], batch[at + 4]);
+      waiter?.settle(kind, batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5]);
     }
     this.#rest();
   }

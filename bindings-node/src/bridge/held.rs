@@ -18,6 +18,11 @@ impl<T> Held<T> {
         &self.runtime
     }
 
+    /// The value itself, to be used on a thread of the runtime or one that is inside it.
+    pub(crate) fn into_inner(mut self) -> Option<T> {
+        self.value.take()
+    }
+
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         self.value.as_mut()
     }

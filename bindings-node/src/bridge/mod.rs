@@ -13,5 +13,5 @@ pub(crate) mod runtime;
 
 pub(crate) use held::Held;
 pub(crate) use port::Port;
-pub(crate) use queue::{Kind, Outcome, Row};
+pub(crate) use queue::{Kind, Outcome, Queue, Row};
 pub(crate) use ring::{Pull, Pulled, Ring};

@@ -48,7 +48,7 @@ impl Port {
         Ok(Self { shared, bell })
     }
 
-    /// Everything that is finished, as a flat array of rows of five: number, kind, and what that kind brings.
+    /// Everything that is finished, as a flat array of rows of six: number, kind, and what that kind brings.
     #[napi]
     pub fn take<'env>(&self, env: &'env Env) -> Result<Array<'env>> {
         let finished = self.shared.queue.take();
@@ -63,6 +63,17 @@ impl Port {
                     }
                 }
                 Done::Pulled(number, pulled) => Box::new(pulled).write(&mut batch.row(number)?)?,
+                Done::Begin(number, letter) => {
+                    // Else it was cancelled meanwhile: dropping the letter says that this side is over.
+                    if self.shared.under_way.lock().contains_key(&number) {
+                        Box::new(letter).write(&mut batch.row(number)?)?;
+                    }
+                }
+                Done::Cancel(id) => {
+                    let mut row = batch.row(0)?;
+                    row.kind(Kind::Cancel)?;
+                    row.put(0, id as f64)?;
+                }
                 Done::Lost(number) => {
                     self.shared.under_way.lock().remove(&number);
                     batch.row(number)?.kind(Kind::Lost)?;
@@ -146,6 +157,11 @@ impl Port {
     /// Whether nothing is finished.
     pub(super) fn is_idle(&self) -> bool {
         self.shared.queue.is_empty()
+    }
+
+    /// Where what this loop is to know goes.
+    pub(crate) fn queue(&self) -> Arc<Queue> {
+        self.shared.queue.clone()
     }
 
     /// A ring for a stream that is read on this loop.

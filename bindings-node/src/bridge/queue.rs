@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::ring::Pulled;
 use super::runtime;
+use crate::kept::Letter;
 
 /// What rings on the event loop's thread. Weak: by itself it keeps no process alive.
 pub(super) type Bell = ThreadsafeFunction<(), (), (), Status, false, true>;
@@ -25,6 +26,10 @@ pub(super) enum Done {
     Pulled(u32, Pulled),
     /// The work of that number panicked.
     Lost(u32),
+    /// The call of that number is to be served by the caller's own fetch.
+    Begin(u32, Letter),
+    /// Nobody waits for that exchange any more.
+    Cancel(u64),
 }
 
 /// Filled by workers, drained in batches by one loop.
@@ -60,6 +65,16 @@ impl Queue {
         }
     }
 
+    /// An exchange for the caller's own fetch.
+    pub(crate) fn begin(&self, number: u32, letter: Letter) {
+        self.push(Done::Begin(number, letter));
+    }
+
+    /// Nobody waits for that exchange any more.
+    pub(crate) fn cancel(&self, id: u64) {
+        self.push(Done::Cancel(id));
+    }
+
     /// Everything so far.
     pub(super) fn take(&self) -> Vec<Done> {
         std::mem::take(&mut self.items.lock().done)
@@ -80,12 +95,12 @@ impl Queue {
 }
 
 /// How many values a row has: its number, its kind, and what that kind brings.
-const WIDTH: u32 = 5;
+const WIDTH: u32 = 6;
 
 /// What a row is, for `ts/port.ts`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// status, headers, body
+    /// status, headers, body, attempt (of the caller's own fetch)
     Answer = 0,
     /// failure
     Failure = 1,
@@ -99,6 +114,12 @@ pub(crate) enum Kind {
     /// a whole number
     Count = 6,
     Lost = 7,
+    /// exchange, changed headers
+    Begin = 8,
+    /// the exchange's id
+    Cancel = 9,
+    /// slot
+    Slot = 10,
 }
 
 /// A flat array of rows: arrays inside arrays would cost an object each.

@@ -4,10 +4,17 @@
  * @module
  */
 
+/** Just those. */
+export function lines(headers: Headers): string {
+  let flat = "";
+  for (const [name, value] of headers) flat += `${name}\n${value}\n`;
+  return flat;
+}
+
 /** The request's, with what stock fetch adds where the caller said nothing. */
 export function flatten(headers: Headers, secure: boolean, empty: boolean): string {
-  let flat = empty ? "content-length\n0\n" : "";
-  for (const [name, value] of headers) flat += `${name}\n${value}\n`;
+  let flat = lines(headers);
+  if (empty) flat += "content-length\n0\n";
   if (!headers.has("accept")) flat += "accept\n*/*\n";
   if (!headers.has("accept-language")) flat += "accept-language\n*\n";
   if (!headers.has("sec-fetch-mode")) flat += "sec-fetch-mode\ncors\n";

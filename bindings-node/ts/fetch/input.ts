@@ -18,6 +18,8 @@ export interface Asked {
   payload: Payload;
   signal: AbortSignal | undefined;
   redirect: "follow" | "error" | "manual";
+  /** As it was given: a fetch of the caller's own may know more of it. */
+  init: FetchInit | undefined;
 }
 
 const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
@@ -55,10 +57,10 @@ function plain(input: FetchInput, init: FetchInit | undefined, url: URL): Asked 
   }
   const sent = new Headers(headers);
   if (body == null)
-    return { url, method: verb, headers: sent, payload: undefined, signal: signal ?? undefined, redirect };
+    return { url, method: verb, headers: sent, payload: undefined, signal: signal ?? undefined, redirect, init };
   if (typeof body !== "string" || verb === "GET" || verb === "HEAD") return undefined;
   if (!sent.has("content-type")) sent.set("content-type", "text/plain;charset=UTF-8");
-  return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect };
+  return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
 }
 
 async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<Asked> {
@@ -77,6 +79,7 @@ async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL)
     payload: undefined,
     signal: signal === undefined ? own : (signal ?? undefined),
     redirect: request.redirect,
+    init,
   };
   if (asked.signal?.aborted === true) return asked;
   asked.payload = await bodyOf(request, given);

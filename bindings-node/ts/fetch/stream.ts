@@ -14,14 +14,17 @@ import { type Abortable, watchWeakly } from "./abort.js";
 export class Source implements Waiter, Abortable {
   readonly #reply: NativeReply;
   readonly #number = port.number();
+  readonly #thrown: unknown[] | undefined;
   #unwatch: (() => void) | undefined;
   #wanted: Wanted | undefined;
   #aborted: { reason: unknown } | undefined;
   /** Told of an abort, so that a stream errors at once, read or not. */
   onAbort: ((reason: unknown) => void) | undefined;
 
-  constructor(reply: NativeReply, signal: AbortSignal | undefined) {
+  /** `thrown`: what the caller's own fetch threw, where that makes the exchange. */
+  constructor(reply: NativeReply, signal: AbortSignal | undefined, thrown: unknown[] | undefined) {
     this.#reply = reply;
+    this.#thrown = thrown;
     if (signal !== undefined) this.#unwatch = watchWeakly(signal, this);
   }
 
@@ -56,7 +59,7 @@ export class Source implements Waiter, Abortable {
 
   /** Ends the exchange now. A pull that waits is told. */
   close(): void {
-    this.#end(() => terminated(native.closedFailure()));
+    this.#end(() => terminated(native.Reply.closed()));
   }
 
   abort(reason: unknown): void {
@@ -76,9 +79,12 @@ export class Source implements Waiter, Abortable {
     wanted.reject(why());
   }
 
-  #failed(failure: Failure): TypeError {
+  #failed(failure: Failure): unknown {
     this.#over();
-    return terminated(failure);
+    const thrown = failure.thrown === undefined ? undefined : this.#thrown?.[failure.thrown];
+    // Not as an AbortError, which is the caller's own.
+    if (thrown instanceof Error && thrown.name !== "AbortError") return thrown;
+    return terminated(failure, thrown);
   }
 
   #over(): void {

@@ -1,0 +1,314 @@
+// A fetch of the caller's own makes the exchanges; the gate decides, as ever.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import zlib from "node:zlib";
+
+import { HttpResponse, http } from "msw";
+import { setupServer } from "msw/node";
+import OpenAI from "openai";
+import { Gate } from "tidegate";
+import { Agent, MockAgent, ProxyAgent, fetch as undiciFetch } from "undici";
+
+import { CHAT, CHAT_STREAM, delta, inFlight, MESSAGES, ONCE, queued, until } from "./support/shapes.mjs";
+import { echo, event, events, json, never, stallAfter, upstream } from "./support/upstream.mjs";
+
+const chat = { method: "POST", body: JSON.stringify({ model: "m" }), headers: { "content-type": "application/json" } };
+const path = "/v1/chat/completions";
+const stock = globalThis.fetch;
+const reason = new Error("enough");
+
+test("what it is given, and what comes back", async (t) => {
+  const up = await upstream(t, echo);
+  const seen = [];
+  const gate = new Gate({
+    fetch: (input, init) => {
+      seen.push([input, init.method, init.redirect, init.keepalive, init.signal instanceof AbortSignal]);
+      return stock(input, init);
+    },
+  });
+  const response = await gate.fetch(`${up.url}/a?b#c`, { ...chat, keepalive: true, redirect: "manual" });
+  assert.deepEqual(seen, [[`${up.url}/a?b#c`, "POST", "manual", true, true]]);
+  assert.equal(response.url, `${up.url}/a?b`);
+  assert.ok(response instanceof Response);
+  const { headers, body } = await response.json();
+  assert.deepEqual([headers["content-type"], body], ["application/json", chat.body]);
+  assert.equal(inFlight(gate), 0);
+});
+
+test("redirects and encodings are its own", async (t) => {
+  const text = JSON.stringify({ text: "hello ".repeat(20_000) });
+  const up = await upstream(t, ({ path, response }) => {
+    if (path === "/from") return response.writeHead(302, { location: "/to" }).end();
+    response.writeHead(200, "Fine", { "content-type": "application/json", "content-encoding": "gzip" });
+    response.end(zlib.gzipSync(text));
+  });
+  const gate = new Gate({ fetch: stock });
+  const response = await gate.fetch(`${up.url}/from`);
+  assert.deepEqual([response.redirected, response.url, response.statusText], [true, `${up.url}/to`, "Fine"]);
+  assert.equal(response.headers.get("content-encoding"), "gzip");
+  assert.equal(await response.text(), text);
+});
+
+test("retries, and the last answer", async (t) => {
+  let left = 2;
+  const up = await upstream(t, (exchange) => json(CHAT, left-- > 0 ? 503 : 200)(exchange));
+  const gate = new Gate({ fetch: stock, defaults: { retry: { base: "1ms", max: "2ms" } } });
+  const response = await gate.fetch(up.url + path, chat);
+  assert.deepEqual([response.status, (await response.json()).id, up.exchanges.length], [200, CHAT.id, 3]);
+});
+
+test("the caller gets back the very object that was thrown", async () => {
+  const boom = new Error("boom");
+  let calls = 0;
+  const gate = new Gate({
+    fetch: async () => {
+      calls++;
+      throw boom;
+    },
+  });
+  await assert.rejects(gate.fetch("http://nowhere.test/", chat), (error) => error === boom);
+  // What nobody knows is not repeated.
+  assert.equal(calls, 1);
+  const sync = new Gate({
+    fetch: () => {
+      throw boom;
+    },
+  });
+  await assert.rejects(sync.fetch("http://nowhere.test/", chat), (error) => error === boom);
+  const refused = new Gate({ ...ONCE, fetch: stock });
+  await assert.rejects(refused.fetch("http://127.0.0.1:1/", chat), { message: "fetch failed", name: "TypeError" });
+  assert.equal(inFlight(gate), 0);
+});
+
+test("a body that breaks: the very object, but for an AbortError that is not the caller's", async (t) => {
+  const up = await upstream(t);
+  for (const thrown of [new Error("broken"), new DOMException("theirs", "AbortError")]) {
+    const gate = new Gate({
+      fetch: async () => {
+        const body = new ReadableStream({
+          pull: (controller) => {
+            controller.enqueue(Buffer.alloc(100_000));
+            controller.error(thrown);
+          },
+        });
+        return new Response(body, { headers: { "content-type": "application/octet-stream" } });
+      },
+    });
+    await assert.rejects((await gate.fetch(up.url)).text(), (error) => {
+      if (thrown.name !== "AbortError") return error === thrown;
+      return error.name === "TypeError" && error.cause.cause === thrown;
+    });
+  }
+});
+
+test("aborts reach it, and the slot waits for it to end", async () => {
+  let settle;
+  const aborted = [];
+  const gate = new Gate({
+    defaults: { cap: 1 },
+    fetch: (_, { signal }) => {
+      signal.addEventListener("abort", () => aborted.push(signal.reason));
+      return new Promise((_, reject) => {
+        settle = () => reject(signal.reason);
+      });
+    },
+  });
+  const control = new AbortController();
+  const call = gate.fetch("http://nowhere.test/", { ...chat, signal: control.signal });
+  await until(() => settle !== undefined);
+  control.abort(reason);
+  await assert.rejects(call, (error) => error === reason);
+  await until(() => aborted.length === 1);
+  assert.deepEqual(aborted, [reason]);
+  assert.equal(inFlight(gate), 1);
+  settle();
+  await until(() => inFlight(gate) === 0);
+});
+
+test("aborted while queued: it is never asked", async (t) => {
+  const up = await upstream(t, never);
+  let asked = 0;
+  const gate = new Gate({
+    defaults: { cap: 1 },
+    fetch: (...request) => {
+      asked++;
+      return stock(...request);
+    },
+  });
+  const [first, second] = [new AbortController(), new AbortController()];
+  const calls = [first, second].map(({ signal }) => gate.fetch(up.url + path, { ...chat, signal }));
+  await until(() => queued(gate) === 1);
+  second.abort(reason);
+  await assert.rejects(calls[1], (error) => error === reason);
+  first.abort(reason);
+  await assert.rejects(calls[0], (error) => error === reason);
+  await until(() => inFlight(gate) === 0);
+  assert.equal(asked, 1);
+});
+
+test("streams: mid-stream aborts and cancels end the exchange upstream", async (t) => {
+  const up = await upstream(t, stallAfter(delta("hel")));
+  const gate = new Gate({ fetch: stock });
+  const control = new AbortController();
+  const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
+  const reader = (await gate.fetch(up.url + path, { ...init, signal: control.signal })).body.getReader();
+  await reader.read();
+  const pull = reader.read();
+  control.abort(reason);
+  await assert.rejects(pull, (error) => error === reason);
+  await up.exchanges[0].closed;
+  for await (const _ of (await gate.fetch(up.url + path, init)).body) break;
+  await up.exchanges[1].closed;
+  await until(() => inFlight(gate) === 0);
+  up.handler = events(...CHAT_STREAM);
+  assert.equal(await (await gate.fetch(up.url + path, init)).text(), CHAT_STREAM.map(event).join(""));
+  up.handler = events(delta("hel"));
+  const cut = await gate.fetch(up.url + path, init);
+  await assert.rejects(cut.text(), (error) => error.cause.kind === "truncated");
+});
+
+test("a chunk ahead of the reader, and no more", async () => {
+  let pulled = 0;
+  const gate = new Gate({
+    fetch: async () =>
+      new Response(
+        new ReadableStream(
+          {
+            pull(controller) {
+              pulled++;
+              controller.enqueue(Buffer.alloc(70_000));
+            },
+          },
+          { highWaterMark: 0 },
+        ),
+      ),
+  });
+  const reader = (await gate.fetch("http://nowhere.test/")).body.getReader();
+  for (let read = 0; read < 5; read++) await reader.read();
+  for (let turn = 0; turn < 500; turn++) await new Promise(setImmediate);
+  assert.ok(pulled <= 9, `${pulled} chunks for 5 that were read`);
+  await reader.cancel();
+  await until(() => inFlight(gate) === 0);
+});
+
+test("a streamed upload", async (t) => {
+  const up = await upstream(t, echo);
+  const gate = new Gate({ fetch: stock });
+  const body = new Blob(["one ", "two"]).stream();
+  const response = await gate.fetch(up.url, { method: "POST", body, duplex: "half" });
+  assert.equal((await response.json()).body, "one two");
+});
+
+test("wrap keeps a client's own fetch, unless told not to", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const seen = [];
+  const fetch = (...request) => {
+    seen.push(request[0]);
+    return stock(...request);
+  };
+  const client = new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k", fetch });
+  const ask = (sdk) => sdk.chat.completions.create({ model: "small", messages: MESSAGES });
+  const gate = new Gate();
+  const kept = gate.wrap(client);
+  assert.equal((await ask(kept)).id, CHAT.id);
+  assert.equal(seen.length, 1);
+  assert.equal(Object.values(gate.snapshot().targets)[0].attempts, 1);
+  await ask(gate.wrap(client, { transport: "native" }));
+  assert.equal(seen.length, 1);
+  // Wrapping again changes the gate, and not what is below it.
+  const other = new Gate();
+  await ask(other.wrap(kept));
+  assert.equal(seen.length, 2);
+  assert.equal(Object.values(gate.snapshot().targets)[0].attempts, 2);
+  assert.equal(Object.values(other.snapshot().targets)[0].attempts, 1);
+});
+
+test("MSW: its handlers answer, and decide", async (t) => {
+  let left = 1;
+  const server = setupServer(
+    http.post("https://api.openai.com/v1/chat/completions", async ({ request }) => {
+      if (left-- > 0)
+        return HttpResponse.json(
+          { error: { message: "slow down" } },
+          { status: 429, headers: { "retry-after-ms": "1" } },
+        );
+      return HttpResponse.json({ ...CHAT, model: (await request.json()).model });
+    }),
+    http.post("https://api.openai.com/v1/embeddings", () => HttpResponse.error()),
+  );
+  server.listen({ onUnhandledRequest: "error" });
+  t.after(() => server.close());
+  const gate = new Gate();
+  // A client that was made under MSW has MSW's fetch.
+  const client = gate.wrap(new OpenAI({ apiKey: "k" }));
+  const answer = await client.chat.completions.create({ model: "mocked", messages: MESSAGES });
+  assert.equal(answer.model, "mocked");
+  assert.equal(
+    gate.snapshot().targets["api.openai.com/mocked"]?.attempts ?? Object.values(gate.snapshot().targets)[0].attempts,
+    2,
+  );
+  await assert.rejects(client.embeddings.create({ model: "m", input: "x" }), OpenAI.APIConnectionError);
+});
+
+test("undici: a fetch over a dispatcher of its own", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const seen = [];
+  const dispatcher = new Agent().compose((dispatch) => (options, handler) => {
+    seen.push(options.path);
+    return dispatch(options, handler);
+  });
+  t.after(() => dispatcher.close());
+  const own = new Gate({ fetch: (input, init) => undiciFetch(input, { ...init, dispatcher }) });
+  assert.equal((await (await own.fetch(up.url + path, chat)).json()).id, CHAT.id);
+  assert.deepEqual(seen, [path]);
+  const mock = new MockAgent();
+  mock.disableNetConnect();
+  mock.get("http://mocked.test").intercept({ path, method: "POST" }).reply(200, CHAT);
+  const mocked = new Gate({ fetch: (input, init) => undiciFetch(input, { ...init, dispatcher: mock }) });
+  assert.equal((await (await mocked.fetch(`http://mocked.test${path}`, chat)).json()).id, CHAT.id);
+});
+
+test("undici: a dispatcher that one call brings along makes its exchange", async () => {
+  const boom = new Error("boom");
+  const dispatcher = {
+    dispatch(_, handler) {
+      handler.onError(boom);
+      return true;
+    },
+  };
+  const gate = new Gate(ONCE);
+  await assert.rejects(gate.fetch("http://nowhere.test/", { ...chat, dispatcher }), (error) => error.cause === boom);
+  const client = new OpenAI({ apiKey: "k", fetchOptions: { dispatcher } });
+  const call = (transport) => gate.wrap(client, { transport }).models.list();
+  await assert.rejects(call("auto"), (error) => error.cause.cause === boom);
+  const nobody = client.withOptions({ baseURL: "http://127.0.0.1:1" });
+  const native = gate.wrap(nobody, { transport: "native" }).models.list();
+  await assert.rejects(native, (error) => error.cause.cause.kind === "connect");
+});
+
+test("undici: a proxy's dispatcher among a client's fetchOptions is used", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const tunnels = [];
+  const { createServer } = await import("node:http");
+  const { connect } = await import("node:net");
+  const proxy = createServer().on("connect", (request, socket) => {
+    tunnels.push(request.url);
+    const onward = connect(new URL(up.url).port, "127.0.0.1", () => {
+      socket.write("HTTP/1.1 200 Connected\r\n\r\n");
+      onward.pipe(socket).pipe(onward);
+    });
+    for (const end of [socket, onward]) end.on("error", () => {});
+  });
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const dispatcher = new ProxyAgent({ uri: `http://127.0.0.1:${proxy.address().port}`, proxyTunnel: true });
+  t.after(async () => {
+    await dispatcher.destroy();
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  const fetch = (input, init) => undiciFetch(input, init);
+  const options = { baseURL: "http://upstream.test/v1", apiKey: "k", fetch, fetchOptions: { dispatcher } };
+  const client = new Gate().wrap(new OpenAI(options));
+  assert.equal((await client.chat.completions.create({ model: "m", messages: MESSAGES })).id, CHAT.id);
+  assert.deepEqual(tunnels, ["upstream.test:80"]);
+});

@@ -1,0 +1,140 @@
+/**
+ * Calls that go by the caller's own fetch: undici dispatchers, mocks, corporate proxies go on working below the gate.
+ *
+ * @module
+ */
+import { ReadableStream, TransformStream } from "node:stream/web";
+
+import type { NativeKept } from "../native.js";
+import { port } from "../port.js";
+import type { Payload } from "./body.js";
+import { lines } from "./headers.js";
+import type { Fetch } from "./index.js";
+import type { Asked, FetchInit } from "./input.js";
+
+/** Serves the attempts of one call. */
+export class Host {
+  /** What it threw, attempt by attempt: the caller gets back the very object. */
+  readonly thrown: unknown[] = [];
+  /** What it answered. */
+  readonly responses: Response[] = [];
+  readonly #fetch: Fetch;
+  readonly #asked: Asked;
+
+  constructor(fetch: Fetch, asked: Asked) {
+    this.#fetch = fetch;
+    this.#asked = asked;
+  }
+
+  get streams(): boolean {
+    return this.#asked.payload instanceof ReadableStream;
+  }
+
+  /** Makes one attempt. `changes` are the headers that the gate changed. */
+  begin(exchange: NativeKept, changes: string): void {
+    void this.#serve(exchange, changes);
+  }
+
+  async #serve(exchange: NativeKept, changes: string): Promise<void> {
+    const control = new AbortController();
+    port.serving(exchange.id, () => control.abort(this.#asked.signal?.reason));
+    try {
+      const response = await this.#fetch(this.#asked.url.href, this.#init(exchange, changes, control.signal));
+      const attempt = this.responses.push(response) - 1;
+      if (exchange.answer(attempt, response.status, headersFor(response))) await bring(exchange, response);
+      else await response.body?.cancel();
+    } catch (error) {
+      const text = `the caller's own fetch failed: ${error instanceof Error ? error.message : String(error)}`;
+      exchange.fail(kindOf(error), text, this.thrown.push(error) - 1);
+    } finally {
+      port.served(exchange.id);
+      // Idempotent. Until now a cancelled exchange keeps its slot.
+      exchange.close();
+    }
+  }
+
+  #init(exchange: NativeKept, changes: string, signal: AbortSignal): FetchInit {
+    const { init, method, payload, redirect } = this.#asked;
+    const headers = new Headers(this.#asked.headers);
+    const lines = changes.split("\n");
+    for (let at = 0; at + 1 < lines.length; at += 2) headers.set(lines[at] as string, lines[at + 1] as string);
+    const body = payload === undefined ? {} : { body: watched(payload, exchange) as NonNullable<FetchInit["body"]> };
+    return { ...init, method, headers, redirect, signal, ...(this.streams && { duplex: "half" as const }), ...body };
+  }
+}
+
+/** A streamed body that says when it was read. */
+function watched(payload: Payload, exchange: NativeKept): Payload {
+  if (!(payload instanceof ReadableStream)) return payload;
+  return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.sent() }));
+}
+
+/** Brings the body, a chunk ahead of its reader at most. */
+async function bring(exchange: NativeKept, response: Response): Promise<void> {
+  const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
+  while (reader !== undefined) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const room = exchange.chunk(value);
+    if (room === null) return reader.cancel();
+    if (room === false) await roomFor(exchange);
+  }
+  exchange.end();
+}
+
+function roomFor(exchange: NativeKept): Promise<void> {
+  return new Promise((resolve) => {
+    const number = port.number();
+    port.wait(number, { settle: () => resolve() });
+    exchange.room(port.native, number);
+    port.native.flush();
+  });
+}
+
+/** What the body is now: a fetch has decoded it, and then its length is another. */
+function headersFor(response: Response): string {
+  const decoded = response.headers.has("content-encoding");
+  if (!decoded) return lines(response.headers);
+  const headers = new Headers(response.headers);
+  for (const name of OF_THE_CODING) headers.delete(name);
+  return lines(headers);
+}
+
+const OF_THE_CODING = ["content-encoding", "content-length"];
+
+/** The response's headers as its own fetch gave them, and what the gate says in them. */
+export function restored(headers: string, response: Response): string {
+  let flat = response.statusText + headers.slice(headers.indexOf("\n"));
+  if (!response.headers.has("content-encoding")) return flat;
+  for (const name of OF_THE_CODING) {
+    const value = response.headers.get(name);
+    if (value !== null) flat += `${name}\n${value}\n`;
+  }
+  return flat;
+}
+
+/** By the code that Node and undici give the cause: in `connect` and `connect_timeout` nothing was sent. */
+const KINDS: Record<string, string> = {
+  ECONNREFUSED: "connect",
+  ENOTFOUND: "connect",
+  EAI_AGAIN: "connect",
+  EHOSTUNREACH: "connect",
+  ENETUNREACH: "connect",
+  UND_ERR_CONNECT_TIMEOUT: "connect_timeout",
+  UND_ERR_HEADERS_TIMEOUT: "first_token_timeout",
+  UND_ERR_BODY_TIMEOUT: "idle_timeout",
+  UND_ERR_SOCKET: "transport",
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "truncated",
+  ECONNRESET: "transport",
+  EPIPE: "transport",
+  ETIMEDOUT: "transport",
+};
+
+function kindOf(error: unknown): string {
+  for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause, depth++) {
+    const kind = KINDS[(at as NodeJS.ErrnoException).code ?? ""];
+    if (kind !== undefined) return kind;
+  }
+  // What nobody knows is not repeated.
+  return "request";
+}

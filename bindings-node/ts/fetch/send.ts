@@ -1,0 +1,105 @@
+/**
+ * One call, sent: by the native transport or by the caller's own fetch, and made a response.
+ *
+ * @module
+ */
+import type { NativeGate } from "../native.js";
+import { answer, type Parts } from "./answer.js";
+import type { Payload } from "./body.js";
+import { decoded } from "./decode.js";
+import { exchange, type Head } from "./exchange.js";
+import { flatten, lines } from "./headers.js";
+import type { Fetch } from "./index.js";
+import type { Asked } from "./input.js";
+import { Host, restored } from "./kept.js";
+import { isRedirect, redirected } from "./redirect.js";
+import { Source } from "./stream.js";
+import { upload } from "./upload.js";
+
+/** Statuses without a body. */
+const NULL_BODY = new Set([101, 103, 204, 205, 304]);
+/** As the standard has it. */
+const MOST_REDIRECTS = 20;
+
+/** By the native transport. It follows no redirects, and decodes no bodies. */
+export async function direct(gate: NativeGate, asked: Asked, wrapped: boolean): Promise<Response> {
+  let request = asked;
+  let crossed = false;
+  for (let hops = 0; ; hops++) {
+    const head = await once(gate, request, wrapped);
+    const next = isRedirect(head.status) ? redirected(request, head) : undefined;
+    if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
+    if (head.body instanceof Source) head.body.close();
+    if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
+    crossed ||= next.url.origin !== request.url.origin;
+    request = next;
+  }
+}
+
+function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head> {
+  const { url, method, headers, payload, signal } = request;
+  const sent = {
+    method,
+    url: hrefOf(url),
+    headers: flatten(headers, url.protocol === "https:", saysEmpty(method, payload)),
+    signal,
+    wrapped,
+    host: undefined,
+  };
+  if (payload === undefined || typeof payload === "string" || payload instanceof Uint8Array) {
+    return exchange(gate, { ...sent, body: payload, upload: undefined });
+  }
+  return upload(payload, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
+}
+
+/** By a fetch of the caller's own, which does what fetches do. */
+export async function byOwn(gate: NativeGate, asked: Asked, wrapped: boolean, own: Fetch): Promise<Response> {
+  const { url, method, headers, payload, signal } = asked;
+  const host = new Host(own, asked);
+  const head = await exchange(gate, {
+    method,
+    url: hrefOf(url),
+    headers: lines(headers),
+    body: typeof payload === "string" || payload instanceof Uint8Array ? payload : undefined,
+    upload: undefined,
+    signal,
+    wrapped,
+    host,
+  });
+  const ours = { ...parts(head, asked), redirected: false, crossed: false };
+  const response = head.own;
+  // Else it is the gate's own answer.
+  if (response === undefined) return answer(ours);
+  return answer({
+    ...ours,
+    headers: restored(head.headers, response),
+    url: response.url === "" ? ours.url : response.url,
+    redirected: response.redirected,
+    crossed: response.type === "cors",
+  });
+}
+
+/** A URL as it is sent. */
+function hrefOf(url: URL): string {
+  return url.hash === "" ? url.href : url.href.slice(0, -url.hash.length);
+}
+
+function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirected" | "crossed"> {
+  const { status, headers } = head;
+  const href = hrefOf(url);
+  if (method === "HEAD" || NULL_BODY.has(status)) {
+    if (head.body instanceof Source) head.body.close();
+    return { status, headers, body: null, url: href, signal };
+  }
+  // Every other response has a body, if an empty one.
+  return { status, headers, body: decoded(head.body ?? "", headers), url: href, signal };
+}
+
+/** Whether it says that it has no content, rather than say nothing. */
+function saysEmpty(method: string, payload: Payload): boolean {
+  return payload === undefined
+    ? method === "POST" || method === "PUT"
+    : typeof payload !== "object"
+      ? payload === ""
+      : false;
+}
