@@ -27,7 +27,7 @@ NODE := bindings-node
 NODE_BUILT := $(OUT)/node/.built
 NODE_EXAMPLES := examples/node/node_modules/.ready
 NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
-NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
+NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node

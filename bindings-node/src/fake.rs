@@ -59,12 +59,14 @@ impl FakeTarget {
     /// Every attempt so far, as JSON.
     #[napi]
     pub fn attempts(&self) -> Result<String> {
+        runtime::settle();
         serde_json::to_string(&self.target.attempts()).map_err(|e| Error::from_reason(e.to_string()))
     }
 
     /// How many attempts are in flight.
     #[napi(getter)]
     pub fn in_flight(&self) -> u32 {
+        runtime::settle();
         u32::try_from(self.target.in_flight()).unwrap_or(u32::MAX)
     }
 

@@ -174,6 +174,7 @@ impl Gate {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
+        // What is in place of the network is so in place of the caller's own fetch too.
         if kept.is_some() && !world::is_faked() {
             let transport = kept::transport(port, number, request.headers().clone());
             request.extensions_mut().insert(transport);

@@ -15,6 +15,9 @@ use tokio::time::Instant;
 /// How often, in real time, a wait that nothing ends lets its thread look up.
 const TICK: Duration = Duration::from_millis(50);
 
+/// A call that is given up wakes its task, which drops what it holds, which wakes who waits for that.
+const TURNS: usize = 4;
+
 /// A runtime on virtual time.
 #[derive(Debug)]
 pub struct VirtualTime {
@@ -68,9 +71,13 @@ impl VirtualTime {
         })
     }
 
-    /// Runs what is ready, without letting time pass.
+    /// Runs what is ready, and what that wakes at once, without letting time pass.
     pub fn turn(&self) {
-        self.runtime.block_on(tokio::task::yield_now());
+        self.runtime.block_on(async {
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+        });
     }
 }
 

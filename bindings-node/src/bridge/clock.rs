@@ -1,5 +1,6 @@
 //! Virtual time in place of the workers: the thread of the test runs it, step by step, and lets its own event loop turn between two steps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use napi::{Error, Result, Status};
@@ -24,7 +25,7 @@ pub enum Step {
 /// Virtual time, for the whole process while it is entered.
 #[napi]
 pub struct Clock {
-    time: VirtualTime,
+    time: Arc<VirtualTime>,
     seed: u32,
     world: Mutex<Option<u64>>,
 }
@@ -35,13 +36,13 @@ impl Clock {
     #[napi(constructor)]
     pub fn new(seed: u32) -> Result<Self> {
         let time = VirtualTime::new().map_err(|e| Error::from_reason(e.to_string()))?;
-        Ok(Self { time, seed, world: Mutex::default() })
+        Ok(Self { time: Arc::new(time), seed, world: Mutex::default() })
     }
 
     /// Puts it in place of real time.
     #[napi]
     pub fn enter(&self) -> Result<()> {
-        if !runtime::begin_virtual(self.time.handle().clone()) {
+        if !runtime::begin_virtual(self.time.clone()) {
             return Err(Error::from_reason("virtual time is in place already: it cannot be nested"));
         }
         fastrand::seed(u64::from(self.seed));

@@ -2,17 +2,18 @@
 //!
 //! It is never stopped: event loops end before the process does, and each gives up what it had under way.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use napi::{Error, Result};
 use parking_lot::RwLock;
+use tidegate_testing::VirtualTime;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 // Tests put a runtime on virtual time in its place, for a while.
 static IS_VIRTUAL: AtomicBool = AtomicBool::new(false);
-static VIRTUAL: RwLock<Option<Handle>> = RwLock::new(None);
+static VIRTUAL: RwLock<Option<Arc<VirtualTime>>> = RwLock::new(None);
 static STIRRED: Notify = Notify::const_new();
 
 static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
@@ -20,9 +21,9 @@ static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 /// A handle on the runtime.
 pub(crate) fn handle() -> Result<Handle> {
     if IS_VIRTUAL.load(Ordering::Relaxed)
-        && let Some(handle) = &*VIRTUAL.read()
+        && let Some(time) = &*VIRTUAL.read()
     {
-        return Ok(handle.clone());
+        return Ok(time.handle().clone());
     }
     match RUNTIME.get_or_init(start) {
         Ok(runtime) => Ok(runtime.handle().clone()),
@@ -38,12 +39,12 @@ fn start() -> std::io::Result<Runtime> {
 }
 
 /// Puts virtual time in place. False: one is in place already.
-pub(super) fn begin_virtual(handle: Handle) -> bool {
+pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
     let mut present = VIRTUAL.write();
     if present.is_some() {
         return false;
     }
-    *present = Some(handle);
+    *present = Some(time);
     IS_VIRTUAL.store(true, Ordering::Relaxed);
     true
 }
@@ -69,7 +70,15 @@ pub(super) async fn stirred() {
 
 /// Now, as the runtime that is in place tells it.
 pub(crate) fn now() -> tokio::time::Instant {
-    let runtime = VIRTUAL.read().clone();
-    let _context = runtime.as_ref().map(Handle::enter);
+    let time = VIRTUAL.read().clone();
+    let _context = time.as_ref().map(|time| time.handle().enter());
     tokio::time::Instant::now()
+}
+
+/// On virtual time, lets what was given up a moment ago end.
+pub(crate) fn settle() {
+    let time = VIRTUAL.read().clone();
+    if let Some(time) = time {
+        time.turn();
+    }
 }

@@ -31,6 +31,10 @@ impl Virtual {
         self.time.handle()
     }
 
+    pub(crate) fn turn(&self) {
+        self.time.turn();
+    }
+
     /// Runs the future on this thread, detached from the interpreter, and time with it. A signal handler that raises ends it.
     pub(super) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
@@ -137,7 +141,7 @@ impl Clock {
 
     /// Runs what is ready, without letting time pass.
     fn turn(&self, py: Python<'_>) {
-        py.detach(|| self.here.time.turn());
+        py.detach(|| self.here.turn());
     }
 
     /// Waits, as an event loop does, until there is something for it the time is over, or a thread that works for it
