@@ -44,6 +44,6 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     // Until the client closes.
-    stream.read(&mut [0; 16]).await?;
+    while stream.read(&mut [0; 16]).await? > 0 {}
     Ok(())
 }
