@@ -36,7 +36,7 @@ BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
 BENCH_NODE := node
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
 
-.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
+.PHONY: help demo test lint bench node setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
 
 help:
@@ -48,6 +48,7 @@ help:
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
 	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       the environments, without running anything'
+	@echo 'make node        the Node package, built in its folder'
 	@echo 'make lock        the lock files of the Python environments anew (needs uv)'
 
 # ---- the demo
@@ -140,6 +141,8 @@ bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
 	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python,frameworks)
 
 # ---- set-up
+
+node: $(NODE_BUILT)
 
 setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES) cli
 
