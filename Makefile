@@ -32,9 +32,9 @@ NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
 TEST := test-rust test-python test-openai2 test-node test-examples
-BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
-BENCH_NODE := node
-BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
+BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory
+BENCH_NODE := node node-abort node-memory
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory
 
 .PHONY: help demo test lint bench node setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
@@ -128,7 +128,11 @@ bench-python: $(BENCH_VENV)/.wheel
 bench-node: $(NODE_BUILT)
 	@$(call MEASURE,node --expose-gc bench/node/bench_node.mjs,node)
 
-bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
+# As many descriptors as streams.
+bench-node-abort bench-node-memory: bench-node-%: $(NODE_BUILT)
+	@ulimit -n 16384 && $(call MEASURE,node bench/node/$*.mjs,node-$*)
+
+bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
 
 # LiteLLM looks up prices on the network as it starts, unless told not to.
