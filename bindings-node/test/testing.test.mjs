@@ -267,6 +267,13 @@ test("on real time too, and a gate is what it was afterwards", async (t) => {
   assert.equal(up.exchanges.length, 2);
 });
 
+test("in place of a fetch of the user's own", async () => {
+  const gate = new Gate({ fetch: (url) => assert.fail(`sent for real: ${url}`) });
+  const target = new FakeTarget({ otherwise: ok("fake") });
+  await target.during(async () => assert.equal(await ask(openai(gate)), "fake"));
+  assert.equal(target.attempts.length, 1);
+});
+
 test("what the script does not take fails loudly", async () => {
   const target = new FakeTarget({ answers: [ok("once")], otherwise: null });
   target.route({ model: "gpt-*", contains: "rain" }, { otherwise: ok("weather") });

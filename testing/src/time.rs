@@ -99,12 +99,12 @@ mod tests {
     #[test]
     fn time_passes_only_for_who_waits() {
         let time = VirtualTime::new().expect("a thread");
-        let sleeper = time.handle().spawn(tokio::time::sleep(Duration::from_secs(90)));
+        let sleeper = time.handle().spawn(async { tokio::time::sleep(Duration::from_secs(90)).await });
         time.turn();
         assert_eq!(time.elapsed(), Duration::ZERO);
-        while time.run(tokio::time::sleep(Duration::from_secs(60))).is_none() {}
+        while time.run(async { tokio::time::sleep(Duration::from_secs(60)).await }).is_none() {}
         assert!(!sleeper.is_finished());
-        while time.run(tokio::time::sleep(Duration::from_secs(60))).is_none() {}
+        while time.run(async { tokio::time::sleep(Duration::from_secs(60)).await }).is_none() {}
         assert!(sleeper.is_finished());
         assert_eq!(time.elapsed(), Duration::from_secs(120));
     }

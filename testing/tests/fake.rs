@@ -83,6 +83,27 @@ async fn each_bad_end_is_what_the_gate_makes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_of_each_api_ends_as_the_gate_expects_it() {
+    let script = json!({"routes": [{"otherwise": {"reply": {
+        "chunks": ["the ", "tide"], "tool_calls": [{"name": "search", "arguments": {"text": "moon"}}],
+    }}}]});
+    let streamed = json!({"model": "small", "stream": true});
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1beta/models/gemini:streamGenerateContent",
+    ] {
+        let target = target(script.clone());
+        let response = gate(&target).client().call(request(path, streamed.clone())).await.expect(path);
+        let said = text(response).await.expect(path);
+        assert!(said.contains("the ") && said.contains("tide"), "{said}");
+        assert_eq!(target.in_flight(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_its_caller_drops_is_cancelled_there_and_then() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {"after": 60}}}]}));
     let gate = gate(&target);

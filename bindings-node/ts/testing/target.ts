@@ -40,7 +40,8 @@ const installed = new Set<NativeFakeTarget>();
  * Answers from a script in place of the network, and remembers what it saw.
  *
  * Its answers have the shapes of the API that the request speaks (OpenAI's chat completions, completions, Responses and embeddings, Anthropic's
- * messages), as the official SDKs parse them. What it does not know is answered as chat completions are, unless a route says otherwise.
+ * messages, Gemini's generateContent), as the official SDKs parse them. What it does not know is answered as chat completions are, unless a route
+ * says otherwise.
  */
 export class FakeTarget {
   readonly #native: NativeFakeTarget;
