@@ -37,7 +37,7 @@ BENCH_NODE := node
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
 
 .PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
-    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
+    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
 
 help:
 	@echo 'make demo        three tenants, one bursts: the official client as it is, then wrapped (2 min)'
@@ -45,7 +45,7 @@ help:
 	@echo 'make lint        every check: $(LINT)'
 	@echo 'make bench       every experiment, and bench/RESULTS.md; make bench-NAME runs one:'
 	@echo '                 $(BENCH_RUST)'
-	@echo '                 $(BENCH_PYTHON)'
+	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
 	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       the environments, without running anything'
 	@echo 'make lock        the lock files of the Python environments anew (needs uv)'
@@ -108,8 +108,8 @@ lint-node: $(NODE_BUILT)
 # ---- figures
 
 # One line of JSON each; then all of them as a table.
-bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
-	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
+bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
+	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
 	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
 	cat bench/shortfalls.md >> $(OUT)/RESULTS.md
 	mv $(OUT)/RESULTS.md bench/RESULTS.md
@@ -123,6 +123,9 @@ $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
 
 bench-python: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py,python)
+
+bench-node: $(NODE_BUILT)
+	@$(call MEASURE,node --expose-gc bench/node/bench_node.mjs,node)
 
 bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)

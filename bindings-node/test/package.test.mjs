@@ -1,7 +1,7 @@
 // What is published: one module state, however it is loaded; typings that say what is there.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -60,12 +60,44 @@ export { client };
   execFileSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-p", project], { stdio: "pipe" });
 });
 
+const { platform, arch, report } = process;
+const libc = report.getReport().header.glibcVersionRuntime === undefined ? "musl" : "gnu";
+const name =
+  platform === "linux" ? `linux-${arch}-${libc}` : platform === "win32" ? `win32-${arch}-msvc` : `${platform}-${arch}`;
+
+/** The package as it is published: without what `make` built here. */
+function installed() {
+  const modules = join(mkdtempSync(join(tmpdir(), "tidegate-")), "node_modules");
+  for (const part of ["dist", "esm", "package.json"]) {
+    cpSync(join(root, part), join(modules, "tidegate", part), { recursive: true });
+  }
+  return modules;
+}
+
+const load = (modules) =>
+  execFileSync(
+    process.execPath,
+    ["--input-type=module", "-e", 'import { Gate } from "tidegate"; console.log(new Gate().mode)'],
+    {
+      cwd: modules,
+      encoding: "utf8",
+      stdio: "pipe",
+    },
+  );
+
+test("the native half is found in the package of its platform", () => {
+  const modules = installed();
+  const half = join(modules, "@tidegate", `node-${name}`);
+  cpSync(join(root, "tidegate.node"), join(half, `tidegate.${name}.node`));
+  writeFileSync(
+    join(half, "package.json"),
+    JSON.stringify({ name: `@tidegate/node-${name}`, main: `tidegate.${name}.node` }),
+  );
+  assert.equal(load(modules), "enforce\n");
+});
+
 test("without a native half, the error names the platform", () => {
-  const elsewhere = mkdtempSync(join(tmpdir(), "tidegate-"));
-  mkdirSync(join(elsewhere, "dist"));
-  copyFileSync(join(root, "dist/native.js"), join(elsewhere, "dist/native.js"));
-  const { platform, arch } = process;
-  assert.throws(() => createRequire(import.meta.url)(join(elsewhere, "dist/native.js")), {
-    message: new RegExp(`no native half for ${platform}-${arch}.*@tidegate/node-${platform}-${arch}`),
+  assert.throws(() => load(installed()), {
+    message: new RegExp(`no native half for ${name}: @tidegate/node-${name} is not installed`),
   });
 });

@@ -126,16 +126,22 @@ function platform(): string {
 }
 
 function isMusl(): boolean {
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  return report?.header?.glibcVersionRuntime === undefined;
+  const { report } = process as { report?: { excludeNetwork?: boolean; getReport(): unknown } };
+  if (report === undefined) return false;
+  // Its names of network peers take seconds where there is no DNS.
+  const { excludeNetwork } = report;
+  report.excludeNetwork = true;
+  const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
+  if (excludeNetwork !== undefined) report.excludeNetwork = excludeNetwork;
+  return header?.glibcVersionRuntime === undefined;
 }
 
 function load(): Native {
   const require = createRequire(__filename);
-  const name = platform();
   // What `make` builds, beside the sources; a published package has none.
   const built = join(__dirname, "..", "tidegate.node");
   if (existsSync(built)) return require(built);
+  const name = platform();
   try {
     return require(`@tidegate/node-${name}`);
   } catch (cause) {

@@ -2,7 +2,11 @@
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 
-const gate = new Gate({ defaults: { cap: 4 }, tools: { search: 2 } });
+const gate = new Gate({
+  defaults: { cap: 4 },
+  tools: { search: 2 },
+  tenants: { chat: { weight: 2 }, nightly: { cap: 2 } },
+});
 const client = gate.wrap(new OpenAI());
 
 async function answer(question) {

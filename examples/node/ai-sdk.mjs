@@ -5,7 +5,12 @@ import { Gate } from "tidegate";
 
 const gate = new Gate();
 const openai = createOpenAI({ fetch: gate.fetch });
-const request = { model: openai.chat("gpt-4o-mini"), prompt: "What is a tide gate?", maxOutputTokens: 32, maxRetries: 0 };
+const request = {
+  model: openai.chat("gpt-4o-mini"),
+  prompt: "What is a tide gate?",
+  maxOutputTokens: 32,
+  maxRetries: 0,
+};
 
 const { text } = await generateText(request);
 console.log(text);
