@@ -20,9 +20,12 @@ test("import and require give the same things", () => {
 test("a consumer's program is typed, as ESM and as CommonJS", () => {
   const text = `
 import { type CallRecord, Gate, type Snapshot, TidegateError, type ToolSlot } from "tidegate";
+import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 const gate = new Gate({ targets: { openai: { cap: 64, ttft: 2, retry: { attempts: 3 } } }, tools: { db: 8 }, mode: "enforce" });
-const client: OpenAI = gate.wrap(new OpenAI());
+const client: OpenAI = gate.wrap(new OpenAI({ fetch: gate.fetch }));
+const claude: Anthropic = gate.wrap(new Anthropic({ fetch: gate.fetch }));
+const own = new Gate({ fetch: (input, init) => fetch(input, init), tools: { db: { cap: 8, wait: "2s" } } });
 const plain: typeof fetch = gate.fetch;
 export async function run(): Promise<number> {
   await using slot: ToolSlot = await gate.acquireTool("db");
@@ -40,7 +43,7 @@ export async function run(): Promise<number> {
   }
   return snapshot.targets.openai?.in_flight ?? same.length;
 }
-export { client };
+export { claude, client, own };
 `;
   const project = mkdtempSync(join(root, "node_modules", ".typed-"));
   for (const extension of ["mts", "cts"]) {

@@ -43,6 +43,12 @@ export interface NativePermit {
   close(): void;
 }
 
+export interface NativeSlot {
+  /** Whether the same call may succeed later; null once it was given back. */
+  failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
+  close(well: boolean): void;
+}
+
 export interface NativeReply {
   /** The next chunk; null at the end; a failure; or undefined: one of these will come with the number. */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
@@ -90,6 +96,7 @@ export interface NativeGate {
     kept: boolean | undefined,
   ): number | Failure;
   acquire(port: NativePort, number: number, tool: string, context: NativeContext | undefined): void;
+  acquireSlot(port: NativePort, number: number, target: string, context: NativeContext | undefined): void;
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
