@@ -39,6 +39,8 @@ const head = (response) => ({
 
 const requests = {
   "a bare URL": (fetch, url) => fetch(`${url}/a?b=c#d`),
+  "an empty fragment": (fetch, url) => fetch(`${url}/a#`),
+  "an object that says its URL": (fetch, url) => fetch({ toString: () => url }),
   "a URL object": (fetch, url) => fetch(new URL(`${url}/a b/ü?q=ü`)),
   "lower-case methods": (fetch, url) => fetch(url, { method: "post", body: "x" }),
   PATCH: (fetch, url) => fetch(url, { method: "PATCH", body: "x" }),
@@ -62,7 +64,7 @@ const requests = {
   "null for a body": (fetch, url) => fetch(url, { method: "POST", body: null }),
   Uint8Array: (fetch, url) => fetch(url, { method: "PUT", body: new Uint8Array([0, 1, 255]) }),
   "a part of an ArrayBuffer": (fetch, url) =>
-    fetch(url, { method: "PUT", body: new DataView(Buffer.from("abcdef").buffer.slice(0), 0, 2) }),
+    fetch(url, { method: "PUT", body: new DataView(new TextEncoder().encode("abcdef").buffer, 1, 2) }),
   ArrayBuffer: (fetch, url) => fetch(url, { method: "PUT", body: new TextEncoder().encode("abc").buffer }),
   Blob: (fetch, url) => fetch(url, { method: "POST", body: new Blob(["abc"], { type: "audio/wav" }) }),
   "a Blob without a type": (fetch, url) => fetch(url, { method: "POST", body: new Blob(["abc"]) }),

@@ -6,7 +6,7 @@
 import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
 import { errorOf, refined } from "./errors.js";
-import { type Fetch, fetchThrough, ownerOf, platform, type Way } from "./fetch/index.js";
+import { type Fetch, fetchAside, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
 import type { WaitOptions } from "./hold.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
@@ -63,10 +63,7 @@ export class Gate {
       options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
     );
     this.#by = fetch ?? "auto";
-    this.fetch =
-      this.mode === "off"
-        ? (input, init) => (fetch ?? platform)(input, init)
-        : fetchThrough(this.#native, { wrapped: false, by: this.#by });
+    this.fetch = this.mode === "off" ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });
   }
 
   /**

@@ -39,6 +39,13 @@ export const platform: Fetch = (input, init) => {
 /** What each fetch of ours has below it: to be found again where a client is wrapped twice. */
 const below = new WeakMap<Fetch, Way["by"]>();
 
+/** No gate at all: the caller's own fetch, or the platform's. */
+export function fetchAside(own: Fetch | undefined): Fetch {
+  const fetch: Fetch = (input, init) => (own ?? platform)(input, init);
+  below.set(fetch, own ?? "auto");
+  return fetch;
+}
+
 /** A fetch through this gate. */
 export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
   const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {

@@ -93,7 +93,9 @@ function close({ body }: Head): void {
 
 /** A URL as it is sent. */
 function hrefOf(url: URL): string {
-  return url.hash === "" ? url.href : url.href.slice(0, -url.hash.length);
+  const { href } = url;
+  const end = href.indexOf("#");
+  return end < 0 ? href : href.slice(0, end);
 }
 
 function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirected" | "crossed"> {
