@@ -173,14 +173,6 @@ for (const [name, touch] of Object.entries({
   });
 }
 
-test("bodies that everybody lost do not keep others waiting, though waiting makes no garbage", async (t) => {
-  const up = await upstream(t, stallAfter(delta("hel")));
-  const gate = new Gate({ defaults: { cap: 4 } });
-  const ask = () => gate.fetch(`${up.url}/v1/chat/completions`, post({ stream: true }));
-  // Nobody calls gc here.
-  for (let lost = 0; lost < 9; lost++) assert.equal((await ask()).status, 200);
-});
-
 test("while queued: it leaves the queue", async (t) => {
   const up = await upstream(t);
   const [gate, control] = [new Gate({ defaults: { cap: 1 } }), new AbortController()];
