@@ -8,7 +8,8 @@ SHELL := bash
 VENV := .venv
 VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
-LITELLM_VENV := .venv-litellm
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS2 := .venv-frameworks-openai2
 OUT := out
 DENY := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
@@ -24,6 +25,7 @@ PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/py
 # The Node package, its native half as cargo calls it here, and what its scripts are made from.
 NODE := bindings-node
 NODE_BUILT := $(OUT)/node/.built
+NODE_EXAMPLES := examples/node/node_modules/.ready
 NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
@@ -31,10 +33,11 @@ NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
 TEST := test-rust test-python test-openai2 test-node test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
-BENCH_PYTHON := python python-cap python-cooldown python-cancel
+BENCH_NODE := node
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
 
 .PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
-    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
+    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
 
 help:
 	@echo 'make demo        three tenants, one bursts: the official client as it is, then wrapped (2 min)'
@@ -42,7 +45,7 @@ help:
 	@echo 'make lint        every check: $(LINT)'
 	@echo 'make bench       every experiment, and bench/RESULTS.md; make bench-NAME runs one:'
 	@echo '                 $(BENCH_RUST)'
-	@echo '                 $(BENCH_PYTHON)'
+	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
 	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       the environments, without running anything'
 	@echo 'make lock        the lock files of the Python environments anew (needs uv)'
@@ -70,9 +73,10 @@ test-node: $(NODE_BUILT)
 	cd $(NODE) && npm test --silent
 
 # With what `cargo test` has built: its profile and features.
-test-examples: $(VENV)/.wheel
+test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
 	$(CARGO) build --quiet --workspace --bins --examples --locked
-	$(VENV)/bin/python examples/run.py --tidegate target/debug/tidegate target/debug/examples/chat
+	$(PYTHON) examples/run.py --tidegate target/debug/tidegate --environment openai3=$(FRAMEWORKS)/bin/python \
+	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node target/debug/examples/chat
 
 # ---- checks
 
@@ -104,8 +108,8 @@ lint-node: $(NODE_BUILT)
 # ---- figures
 
 # One line of JSON each; then all of them as a table.
-bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON))
-	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
+bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
+	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
 	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
 	cat bench/shortfalls.md >> $(OUT)/RESULTS.md
 	mv $(OUT)/RESULTS.md bench/RESULTS.md
@@ -120,16 +124,24 @@ $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
 bench-python: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py,python)
 
+bench-node: $(NODE_BUILT)
+	@$(call MEASURE,node --expose-gc bench/node/bench_node.mjs,node)
+
 bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
 
 # LiteLLM looks up prices on the network as it starts, unless told not to.
-bench-python-cap: $(LITELLM_VENV)/.wheel
-	@$(call MEASURE,LITELLM_LOCAL_MODEL_COST_MAP=True $(LITELLM_VENV)/bin/python bench/python/cap.py,python-cap)
+bench-python-cap: export LITELLM_LOCAL_MODEL_COST_MAP := True
+bench-python-cap: $(FRAMEWORKS2)/.wheel
+	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
+
+bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
+bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
+	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python,frameworks)
 
 # ---- set-up
 
-setup: $(VENV)/.wheel $(VENV2)/.wheel $(NODE_BUILT) cli
+setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES) cli
 
 need-cargo:
 	@.ci/need cargo
@@ -160,7 +172,8 @@ endef
 $(eval $(call environment,$(VENV),$(LOCKS)/test.txt))
 $(eval $(call environment,$(VENV2),$(LOCKS)/test-openai2.txt))
 $(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
-$(eval $(call environment,$(LITELLM_VENV),bench/python/litellm.txt))
+$(eval $(call environment,$(FRAMEWORKS),$(LOCKS)/frameworks.txt))
+$(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
 
 $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	rm -rf $(OUT)/wheel
@@ -171,6 +184,10 @@ $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 # Exactly what the lock file says; no package's own scripts are run.
 $(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | need-node
 	cd $(NODE) && npm ci --ignore-scripts --silent
+	touch $@
+
+examples/node/node_modules/.ready: examples/node/package.json examples/node/package-lock.json $(NODE_BUILT)
+	cd examples/node && npm ci --ignore-scripts --silent
 	touch $@
 
 $(NODE)/tidegate.node: $(NODE_SOURCES) | need-cargo
@@ -189,7 +206,7 @@ $(DENY): | need-cargo
 
 lock:
 	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
-	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench bench/python/litellm; do \
+	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench $(LOCKS)/frameworks $(LOCKS)/frameworks-openai2; do \
 	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
 
@@ -204,6 +221,6 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 	cd $(NODE) && npm run --silent format
 
 clean:
-	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node
-	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(LITELLM_VENV) .tools
+	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) .tools
 	$(CARGO) clean

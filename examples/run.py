@@ -1,4 +1,10 @@
-"""Run every example against the simulator. One that fails, fails this."""
+"""Run every example against the simulator, then those that call models against a server on which everything fails.
+
+Under failure each must say so by its exit status, and the server must see no more attempts of one call than the gate
+makes by itself, whatever loop the client above it has. Nobody may talk to another machine. One that fails, fails this.
+
+    python run.py --tidegate target/debug/tidegate --environment NAME=PYTHON ... [PROGRAM ...]
+"""
 
 from __future__ import annotations
 
@@ -7,60 +13,168 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from failing import failing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
-#: Longer than any takes on a slow machine.
+MODELS = ("gpt-4o-mini", "claude-haiku-4-5", "gemini-2.5-flash")
+#: Seconds: longer than any takes on a slow machine.
 LIMIT = 120
+#: A gate's own attempts, by default. Held by name, a slot is for one.
+ATTEMPTS = 4
+ATTEMPTS_OF = {"slot_by_name.py": 1}
+#: The exit status of `loopback/sitecustomize.py`.
+NOT_LOOPBACK = 70
+#: Programs at once: half of the time they wait.
+TOGETHER = 4
+
+#: The environments in which each example runs. None may be left out, and no environment may be missing.
+EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
+RUNS_IN = {
+    "anthropic_stream.py": OPENAI_3,
+    "anthropic_sync.py": OPENAI_3,
+    "google_genai_client.py": OPENAI_3,
+    "httpx2_stream.py": OPENAI_3,
+    "httpx_plain.py": EITHER,
+    "langchain_chat.py": OPENAI_3,
+    "litellm_completion.py": OPENAI_2,
+    "llama_index_chat.py": OPENAI_2,
+    "openai_agents_runner.py": OPENAI_3,
+    "openai_async.py": EITHER,
+    "openai_responses.py": EITHER,
+    "openai_stream.py": EITHER,
+    "openai_sync.py": EITHER,
+    "pydantic_ai_agent.py": OPENAI_3,
+    "slot_by_name.py": OPENAI_3,
+    "tools.py": OPENAI_3,
+}
+#: These call no model.
+NO_CALLS = ("tools.py",)
+
+
+class Run(NamedTuple):
+    """One example in one environment."""
+
+    name: str
+    command: list[str]
+
+    @property
+    def file(self) -> str:
+        """The example."""
+        return Path(self.command[-1]).name
+
+
+class Outcome(NamedTuple):
+    """How one went."""
+
+    run: Run
+    passed: bool
+    said: list[str]
 
 
 def main() -> int:
-    """Start the simulator and run them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Start the simulator and run them, then again where nothing works."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command whose `sim` serves the models")
+    parser.add_argument("--environment", action="append", default=[], metavar="NAME=PYTHON", help="where examples run")
+    parser.add_argument("--node", default="node", help="what runs the programs of examples/node")
     parser.add_argument("programs", nargs="*", help="examples already built")
     args = parser.parse_args()
+    runs = planned(dict(given.split("=", 1) for given in args.environment))
+    programs = [Run(path.name, [args.node, str(path.absolute())]) for path in sorted((HERE / "node").glob("*.mjs"))]
+    programs += [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
+    calling = [run for run in runs + programs if run.file not in NO_CALLS]
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        with simulator(args.tidegate) as base_url:
+            outcomes = [shown(outcome) for outcome in pool.map(lambda run: passes(run, base_url), runs + programs)]
+        print("and where every call fails:")
+        outcomes += [shown(outcome) for outcome in pool.map(fails_modestly, calling)]
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+def planned(pythons: dict[str, str]) -> list[Run]:
+    """Return every Python example with each environment it is for."""
+    files = {path.name: path for path in (HERE / "python").glob("*.py")}
+    if files.keys() != RUNS_IN.keys():
+        sys.exit(f"RUNS_IN and examples/python differ: {sorted(files.keys() ^ RUNS_IN.keys())}")
+    missing = {name for names in RUNS_IN.values() for name in names} - pythons.keys()
+    if missing:
+        sys.exit(f"no --environment {', '.join(sorted(missing))}")
+    return [
+        Run(f"{name} ({where})", [str(Path(pythons[where]).absolute()), str(files[name].absolute())])
+        for name, places in sorted(RUNS_IN.items())
+        for where in places
+    ]
+
+
+@contextmanager
+def simulator(tidegate: str) -> Iterator[str]:
+    """Run one; give its base URL."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20"]
     for model in MODELS:
         options += ["--model", model]
-    simulator = subprocess.Popen([args.tidegate, "sim", *options], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([tidegate, "sim", *options], stdout=subprocess.PIPE, text=True)
     try:
-        ready = simulator.stdout.readline() if simulator.stdout else ""
-        base_url = json.loads(ready)["base_url"]
-        programs = [[sys.executable, str(path)] for path in sorted((HERE / "python").glob("*.py"))]
-        failed = [name for name in programs + [[path] for path in args.programs] if not passes(name, base_url)]
+        ready = process.stdout.readline() if process.stdout else ""
+        yield json.loads(ready)["base_url"]
     finally:
-        simulator.terminate()
-        simulator.wait(timeout=10)
-    return 1 if failed else 0
+        process.terminate()
+        process.wait(timeout=10)
 
 
-def passes(command: list[str], base_url: str) -> bool:
-    """Run one, and say how it went."""
+def started(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
+    """Run one to its end. From elsewhere: an example must not depend on where it is started."""
+    origin = base_url.removesuffix("/v1")
     environment = {
         **os.environ,
         "OPENAI_BASE_URL": base_url,
+        "OPENAI_API_BASE": base_url,
         "OPENAI_API_KEY": "sk-none",
-        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+        "ANTHROPIC_BASE_URL": origin,
         "ANTHROPIC_API_KEY": "sk-ant-none",
+        "GOOGLE_GEMINI_BASE_URL": origin,
+        "GEMINI_API_KEY": "none",
+        "PYTHONPATH": str((HERE / "loopback").absolute()),
+        # LiteLLM looks up prices on the network as it is imported, unless told not to.
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
-    # From elsewhere: an example must not depend on where it is started.
-    done = subprocess.run(
-        [Path(command[0]).absolute(), *(Path(part).absolute() for part in command[1:])],
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
+    return subprocess.run(
+        run.command, env=environment, cwd="/", capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    passed = done.returncode == 0
-    print(f"{'passed' if passed else 'FAILED'}  {Path(command[-1]).name}")
+
+
+def passes(run: Run, base_url: str) -> Outcome:
+    """Run one where everything works."""
+    done = started(run, base_url)
     said = [line for line in (done.stdout + done.stderr).splitlines() if line]
-    shown = said[-2:] if passed else said
-    print("".join(f"        {line[:200]}\n" for line in shown), end="", flush=True)
-    return passed
+    passed = done.returncode == 0
+    return Outcome(run, passed, said[-2:] if passed else said)
+
+
+def fails_modestly(run: Run) -> Outcome:
+    """Run one where every call fails: it ends with an error, and has made as many attempts as the gate and no more."""
+    with failing() as (url, attempts):
+        done = started(run, f"{url}/v1")
+    most = max(attempts.values(), default=0)
+    allowed = ATTEMPTS_OF.get(run.file, ATTEMPTS)
+    # Where many calls fail at once, the retry budget may leave each of them fewer; one alone proves nothing of a loop.
+    passed = done.returncode not in {0, NOT_LOOPBACK} and min(2, allowed) <= most <= allowed
+    said = f"exit status {done.returncode}, at most {most} attempts of a call"
+    return Outcome(run, passed, [said] if passed else [*done.stderr.splitlines(), said])
+
+
+def shown(outcome: Outcome) -> Outcome:
+    """Say how one went."""
+    print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.run.name}")
+    print("".join(f"        {line[:200]}\n" for line in outcome.said), end="", flush=True)
+    return outcome
 
 
 if __name__ == "__main__":

@@ -36,8 +36,13 @@ pub(crate) fn same_wherever_it_is_cut(input: &[u8]) {
     let Some((size, body)) = input.split_first() else { return };
     let size = usize::from(*size).max(1);
     assert_eq!(events(std::iter::once(body)), events(body.chunks(size)));
-    for dialect in [Dialect::OpenAiChat, Dialect::OpenAiResponses, Dialect::AnthropicMessages, Dialect::Other]
-    {
+    for dialect in [
+        Dialect::OpenAiChat,
+        Dialect::OpenAiResponses,
+        Dialect::AnthropicMessages,
+        Dialect::Gemini,
+        Dialect::Other,
+    ] {
         assert_eq!(end(dialect, std::iter::once(body)), end(dialect, body.chunks(size)));
     }
 }

@@ -3,10 +3,14 @@
     POST /slow/MS/...       answers after MS milliseconds
     POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first of these, then at once
     POST /stall/head/...    never answers
-    POST /stall/stream/...  streams one chunk and then nothing
-    GET  /seen              the requests in order (path, x-id, times, status), and the most at once
+    POST /stall/stream/...  streams its first text and then nothing
+    POST /fail/STATUS/...   always that status; a 429 with Retry-After: 1
+    POST /once/STATUS/...   that status to the first request of a path, then answers
+    POST /cut/...           streams its first text and ends, without what ends a stream in that API
+    GET  /seen              the requests in order (path, x-id, times, status), the most at once, and how many now
 
-Times are the system's monotonic clock, which all processes share. Prints its port, then serves until its input ends.
+Answers and streams are those of the API that the path ends in (`dialects.py`). Times are the system's monotonic clock,
+which all processes share. Prints its port, then serves until its input ends.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ import math
 import sys
 import time
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from typing import Any
 
-from upstream import ANSWER, CHUNK, STREAM
+import dialects
+from upstream import STREAM, chunked
 
 
 @dataclass
@@ -58,8 +64,11 @@ class Upstream:
         """Answer one request as its path says."""
         _, kind, how, *_ = [*path.split("/"), "", ""]
         if kind == "seen":
-            writer.write(whole("200 OK", {"most": self.most, "requests": [asdict(seen) for seen in self.seen]}))
+            requests = [asdict(seen) for seen in self.seen]
+            writer.write(whole("200 OK", {"most": self.most, "now": self.now, "requests": requests}))
             return
+        api = dialects.api_of(path)
+        first = all(earlier.path != path for earlier in self.seen)
         seen = Seen(path, headers.get("x-id", ""), time.monotonic())
         self.seen.append(seen)
         self.now += 1
@@ -67,19 +76,25 @@ class Upstream:
         try:
             if kind == "stall":
                 if how == "stream":
-                    writer.write(STREAM + CHUNK)
+                    writer.write(STREAM + chunked(dialects.opening(api)))
                 await reader.read()
                 seen.closed_at = time.monotonic()
                 raise ConnectionResetError
-            if kind == "window" and (left := self.left(int(how) / 1000)) > 0:
-                seen.status = 429
-                error = {"error": {"message": "slow down", "type": "rate_limit", "code": None}}
-                writer.write(whole("429 Too Many Requests", error, f"retry-after: {math.ceil(left)}\r\n"))
+            if kind == "cut":
+                seen.status = 200
+                writer.write(STREAM + chunked(dialects.opening(api)) + b"0\r\n\r\n")
+                return
+            wait = self.left(int(how) / 1000) if kind == "window" else 1
+            if (kind == "window" and wait > 0) or kind == "fail" or (kind == "once" and first):
+                seen.status = 429 if kind == "window" else int(how)
+                again = f"retry-after: {math.ceil(wait)}\r\n" if seen.status == HTTPStatus.TOO_MANY_REQUESTS else ""
+                reason = HTTPStatus(seen.status).phrase
+                writer.write(whole(f"{seen.status} {reason}", dialects.error(api, seen.status), again))
                 return
             if kind == "slow":
                 await asyncio.sleep(int(how) / 1000)
             seen.status = 200
-            writer.write(ANSWER)
+            writer.write(whole("200 OK", dialects.whole(api)))
         finally:
             self.now -= 1
 

@@ -8,6 +8,7 @@ export const {
   Gate,
   Refused,
   RequestError,
+  TargetSlot,
   TidegateError,
   Timeout,
   ToolSlot,

@@ -15,6 +15,7 @@ use crate::failure::{Failure, made};
 use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
+use crate::slot::Slot;
 use crate::tool::Permit;
 use crate::upload::Upload;
 use crate::values::Latin1;
@@ -146,6 +147,12 @@ impl Gate {
     #[napi]
     pub fn acquire(&self, port: &Port, number: u32, tool: String, context: Option<&Context>) {
         port.submit(number, Permit::acquire(self.gate.clone(), tool, resolve(context)));
+    }
+
+    /// Waits for a target's slot; the slot, or failure, comes with the number.
+    #[napi]
+    pub fn acquire_slot(&self, port: &Port, number: u32, target: String, context: Option<&Context>) {
+        port.submit(number, Slot::acquire(self.gate.clone(), target, resolve(context)));
     }
 
     /// Takes no new calls and waits for those under way; how many are left comes with the number.

@@ -11,6 +11,7 @@ mod gate;
 mod kept;
 mod reply;
 mod request;
+mod slot;
 mod stream;
 mod tool;
 mod upload;

@@ -88,6 +88,38 @@ test("after the head, before anybody touched the body", async (t) => {
   await assert.rejects(response.text(), (e) => e === reason);
 });
 
+test("after a whole answer, before anybody read it", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const [gate, control] = [new Gate(), new AbortController()];
+  const response = await gate.fetch(up.url, { ...post(), signal: control.signal });
+  control.abort(reason);
+  await assert.rejects(response.json(), (e) => e === reason);
+});
+
+test("between the hops of a redirect", async (t) => {
+  const control = new AbortController();
+  const up = await upstream(t, ({ path, response }) => {
+    if (path === "/end") return;
+    response.writeHead(302, { location: "/end" }).end();
+  });
+  const gate = new Gate();
+  const call = gate.fetch(up.url, { signal: control.signal });
+  const exchange = await up.exchange(1);
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+  await exchange.closed;
+  // And where it is aborted before the next hop is sent: a signal that is aborted tells nobody any more.
+  const late = new AbortController();
+  const { addEventListener } = late.signal;
+  late.signal.addEventListener = function (...listener) {
+    addEventListener.apply(this, listener);
+    // What happens as the first hop's answer is taken in.
+    this.removeEventListener = () => late.abort(reason);
+  };
+  await assert.rejects(gate.fetch(up.url, { signal: late.signal }), (e) => e === reason);
+  assert.equal(up.exchanges.filter(({ path }) => path === "/end").length, 1);
+});
+
 test("a clone is aborted with it", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const [gate, control] = [new Gate(), new AbortController()];

@@ -155,6 +155,31 @@ test("tools that wait for each other are refused by name", async () => {
   });
 });
 
+test("a target's slot, for what no fetch calls", async () => {
+  const gate = new Gate({ targets: { bedrock: { url: "none", cap: 1 } } });
+  const seen = () => gate.snapshot().targets.bedrock;
+  assert.equal(await gate.slot("bedrock", async () => seen().in_flight), 1);
+  const boom = new Error("boom");
+  let kept;
+  const failing = gate.slot("bedrock", (slot) => {
+    kept = slot;
+    assert.throws(() => slot.failed(7), RangeError);
+    assert.equal(slot.failed(400), false);
+    throw boom;
+  });
+  await assert.rejects(failing, (error) => error === boom);
+  assert.throws(() => kept.failed(503), /given back/);
+  assert.equal(seen().in_flight, 0);
+  assert.deepEqual(
+    gate.calls().map(({ outcome }) => outcome),
+    ["completed", "failed"],
+  );
+  await assert.rejects(
+    gate.slot("bedrok", () => {}),
+    UnknownNameError,
+  );
+});
+
 test("what it says of itself", async (t) => {
   const up = await upstream(t, json(CHAT, 200));
   const gate = new Gate({ targets: { here: { url: up.url } } });

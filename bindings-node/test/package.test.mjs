@@ -1,7 +1,7 @@
 // What is published: one module state, however it is loaded; typings that say what is there.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,9 +20,12 @@ test("import and require give the same things", () => {
 test("a consumer's program is typed, as ESM and as CommonJS", () => {
   const text = `
 import { type CallRecord, Gate, type Snapshot, TidegateError, type ToolSlot } from "tidegate";
+import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 const gate = new Gate({ targets: { openai: { cap: 64, ttft: 2, retry: { attempts: 3 } } }, tools: { db: 8 }, mode: "enforce" });
-const client: OpenAI = gate.wrap(new OpenAI());
+const client: OpenAI = gate.wrap(new OpenAI({ fetch: gate.fetch }));
+const claude: Anthropic = gate.wrap(new Anthropic({ fetch: gate.fetch }));
+const own = new Gate({ fetch: (input, init) => fetch(input, init), tools: { db: { cap: 8, wait: "2s" } } });
 const plain: typeof fetch = gate.fetch;
 export async function run(): Promise<number> {
   await using slot: ToolSlot = await gate.acquireTool("db");
@@ -40,7 +43,7 @@ export async function run(): Promise<number> {
   }
   return snapshot.targets.openai?.in_flight ?? same.length;
 }
-export { client };
+export { claude, client, own };
 `;
   const project = mkdtempSync(join(root, "node_modules", ".typed-"));
   for (const extension of ["mts", "cts"]) {
@@ -60,12 +63,44 @@ export { client };
   execFileSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-p", project], { stdio: "pipe" });
 });
 
+const { platform, arch, report } = process;
+const libc = report.getReport().header.glibcVersionRuntime === undefined ? "musl" : "gnu";
+const name =
+  platform === "linux" ? `linux-${arch}-${libc}` : platform === "win32" ? `win32-${arch}-msvc` : `${platform}-${arch}`;
+
+/** The package as it is published: without what `make` built here. */
+function installed() {
+  const modules = join(mkdtempSync(join(tmpdir(), "tidegate-")), "node_modules");
+  for (const part of ["dist", "esm", "package.json"]) {
+    cpSync(join(root, part), join(modules, "tidegate", part), { recursive: true });
+  }
+  return modules;
+}
+
+const load = (modules) =>
+  execFileSync(
+    process.execPath,
+    ["--input-type=module", "-e", 'import { Gate } from "tidegate"; console.log(new Gate().mode)'],
+    {
+      cwd: modules,
+      encoding: "utf8",
+      stdio: "pipe",
+    },
+  );
+
+test("the native half is found in the package of its platform", () => {
+  const modules = installed();
+  const half = join(modules, "@tidegate", `node-${name}`);
+  cpSync(join(root, "tidegate.node"), join(half, `tidegate.${name}.node`));
+  writeFileSync(
+    join(half, "package.json"),
+    JSON.stringify({ name: `@tidegate/node-${name}`, main: `tidegate.${name}.node` }),
+  );
+  assert.equal(load(modules), "enforce\n");
+});
+
 test("without a native half, the error names the platform", () => {
-  const elsewhere = mkdtempSync(join(tmpdir(), "tidegate-"));
-  mkdirSync(join(elsewhere, "dist"));
-  copyFileSync(join(root, "dist/native.js"), join(elsewhere, "dist/native.js"));
-  const { platform, arch } = process;
-  assert.throws(() => createRequire(import.meta.url)(join(elsewhere, "dist/native.js")), {
-    message: new RegExp(`no native half for ${platform}-${arch}.*@tidegate/node-${platform}-${arch}`),
+  assert.throws(() => load(installed()), {
+    message: new RegExp(`no native half for ${name}: @tidegate/node-${name} is not installed`),
   });
 });

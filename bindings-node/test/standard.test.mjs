@@ -148,6 +148,8 @@ const answers = {
   deflate: encoded("deflate", zlib.deflateSync),
   "raw deflate": encoded("deflate", zlib.deflateRawSync),
   br: encoded("br", zlib.brotliCompressSync),
+  // From Node 22.15 on.
+  ...(zlib.zstdCompressSync && { zstd: encoded("zstd", zlib.zstdCompressSync) }),
   "gzip in gzip": encoded("gzip, gzip", (data) => zlib.gzipSync(zlib.gzipSync(data))),
   "an unknown encoding": encoded("rot13", (data) => data),
   "six encodings": encoded("gzip, gzip, gzip, gzip, gzip, gzip", (data) => data),

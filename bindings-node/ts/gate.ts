@@ -7,10 +7,12 @@ import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
 import { errorOf, refined } from "./errors.js";
 import { type Fetch, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
+import type { WaitOptions } from "./hold.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
+import { type TargetSlot, withSlot } from "./slot.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
-import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
+import { acquire, type ToolSlot } from "./tool.js";
 import { copied, fetchOf } from "./wrap.js";
 
 /** The configuration, and what is no text. */
@@ -107,7 +109,7 @@ export class Gate {
    * @throws {@link UnknownNameError} for a tool that is not configured; {@link Refused} when the queue is full, the wait is over, or
    * waiting would never end. All as rejections.
    */
-  async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
+  async tool<T>(name: string, run: () => T | Promise<T>, options?: WaitOptions): Promise<T> {
     const slot = await acquire(this.#native, name, options);
     try {
       return await slot.run(run);
@@ -117,8 +119,23 @@ export class Gate {
   }
 
   /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
-  acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
+  acquireTool(name: string, options?: WaitOptions): Promise<ToolSlot> {
     return acquire(this.#native, name, options);
+  }
+
+  /**
+   * Runs the function while holding a slot of a target, for a call that no fetch makes: gRPC, an AWS client, websockets.
+   *
+   * The same queue, limits and books as for every other call to that target; a target that is there for slots alone has `url: "none"`. There
+   * is one attempt and no retry. What a wrapped client calls takes slots of its own: do not hold one around it. Where the function
+   * resolves the call went well; `slot.failed(status, retryAfter)` says that the upstream failed it; without that, a rejection says nothing
+   * of the target, and the call counts as cancelled.
+   *
+   * @throws {@link UnknownNameError} for a target that is not configured; {@link Refused} when the queue is full, the wait is over, or the
+   * target is held back for too long. All as rejections.
+   */
+  slot<T>(target: string, run: (slot: TargetSlot) => T | Promise<T>, options?: WaitOptions): Promise<T> {
+    return withSlot(this.#native, target, run, options);
   }
 
   /**

@@ -28,6 +28,8 @@ export {
 } from "./errors.js";
 export type { Fetch } from "./fetch/index.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
+export type { WaitOptions } from "./hold.js";
+export { TargetSlot } from "./slot.js";
 export type {
   AttemptRecord,
   CallRecord,
@@ -37,4 +39,4 @@ export type {
   TenantSnapshot,
   ToolSnapshot,
 } from "./snapshot.js";
-export { type ToolOptions, ToolSlot } from "./tool.js";
+export { ToolSlot } from "./tool.js";

@@ -43,6 +43,12 @@ export interface NativePermit {
   close(): void;
 }
 
+export interface NativeSlot {
+  /** Whether the same call may succeed later; null once it was given back. */
+  failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
+  close(well: boolean): void;
+}
+
 export interface NativeReply {
   /** The next chunk; null at the end; a failure; or undefined: one of these will come with the number. */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
@@ -90,6 +96,7 @@ export interface NativeGate {
     kept: boolean | undefined,
   ): number | Failure;
   acquire(port: NativePort, number: number, tool: string, context: NativeContext | undefined): void;
+  acquireSlot(port: NativePort, number: number, target: string, context: NativeContext | undefined): void;
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
@@ -126,16 +133,22 @@ function platform(): string {
 }
 
 function isMusl(): boolean {
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  return report?.header?.glibcVersionRuntime === undefined;
+  const { report } = process as { report?: { excludeNetwork?: boolean; getReport(): unknown } };
+  if (report === undefined) return false;
+  // Its names of network peers take seconds where there is no DNS.
+  const { excludeNetwork } = report;
+  report.excludeNetwork = true;
+  const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
+  if (excludeNetwork !== undefined) report.excludeNetwork = excludeNetwork;
+  return header?.glibcVersionRuntime === undefined;
 }
 
 function load(): Native {
   const require = createRequire(__filename);
-  const name = platform();
   // What `make` builds, beside the sources; a published package has none.
   const built = join(__dirname, "..", "tidegate.node");
   if (existsSync(built)) return require(built);
+  const name = platform();
   try {
     return require(`@tidegate/node-${name}`);
   } catch (cause) {

@@ -17,6 +17,7 @@ export const enum Kind {
   Lost = 7,
   Begin = 8,
   Cancel = 9,
+  Slot = 10,
 }
 
 /** Waits for a row. */

@@ -4,10 +4,9 @@
  * @module
  */
 import { current, within } from "./context.js";
-import { errorOf } from "./errors.js";
-import { unwatch, watch } from "./fetch/abort.js";
-import type { Failure, NativeGate, NativePermit } from "./native.js";
-import { Kind, lost, port } from "./port.js";
+import { held, type WaitOptions } from "./hold.js";
+import type { NativeGate, NativePermit } from "./native.js";
+import { port } from "./port.js";
 
 // Node 20 has it; older typings, and other runtimes, may not.
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
@@ -37,31 +36,8 @@ export class ToolSlot {
   }
 }
 
-/** Options of a wait for a tool. */
-export interface ToolOptions {
-  /** Leaves the queue when it is aborted; the wait then rejects with its reason. */
-  signal?: AbortSignal | undefined;
-}
-
 /** Waits for a slot. */
-export function acquire(gate: NativeGate, tool: string, { signal }: ToolOptions = {}): Promise<ToolSlot> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted === true) throw signal.reason;
-    const number = port.number();
-    const waiter = {
-      settle(kind: Kind, value: unknown) {
-        if (signal !== undefined) unwatch(signal, waiter);
-        if (kind === Kind.Permit) resolve(new ToolSlot(value as NativePermit));
-        else reject(kind === Kind.Failure ? errorOf(value as Failure) : lost());
-      },
-      abort(reason: unknown) {
-        port.cancel(number);
-        reject(reason);
-      },
-    };
-    gate.acquire(port.native, number, tool, current());
-    port.wait(number, waiter);
-    port.native.flush();
-    if (signal !== undefined) watch(signal, waiter);
-  });
+export async function acquire(gate: NativeGate, tool: string, options?: WaitOptions): Promise<ToolSlot> {
+  const start = (number: number) => gate.acquire(port.native, number, tool, current());
+  return new ToolSlot(await held<NativePermit>(start, options));
 }

@@ -19,6 +19,7 @@ use crate::errors::{forked, raised};
 use crate::kept::{KeptCall, OnLoop};
 use crate::reply::{Ahead, Answer, exchange};
 use crate::request::{Manner, Parts};
+use crate::slot::Slot;
 use crate::tool::Permit;
 use crate::upload::Call;
 
@@ -268,6 +269,28 @@ impl Gate {
     ) -> PyResult<Py<PyAny>> {
         let (gate, context) = (self.gate(py)?, resolve(context));
         Box::new(block_on(py, Permit::acquire(gate, tool, context))?).into_python(py)
+    }
+
+    /// Waits for a target's slot. Returns the asyncio future of the slot (or error), and the number to cancel it by.
+    fn acquire_slot(
+        &self,
+        port: &Bound<'_, Port>,
+        target: String,
+        context: Option<&Bound<'_, Context>>,
+    ) -> PyResult<(Py<PyAny>, u64)> {
+        let (gate, context) = (self.gate(port.py())?, resolve(context));
+        Port::submit(port, Slot::acquire(gate, target, context))
+    }
+
+    /// Waits for a target's slot; the slot, or error.
+    fn acquire_slot_blocking(
+        &self,
+        py: Python<'_>,
+        target: String,
+        context: Option<&Bound<'_, Context>>,
+    ) -> PyResult<Py<PyAny>> {
+        let (gate, context) = (self.gate(py)?, resolve(context));
+        Box::new(block_on(py, Slot::acquire(gate, target, context))?).into_python(py)
     }
 
     /// Takes no new calls and waits for those under way. The asyncio future is of how many are left.

@@ -10,6 +10,7 @@ mod gate;
 mod kept;
 mod reply;
 mod request;
+mod slot;
 mod stream;
 mod tool;
 mod upload;
@@ -32,6 +33,8 @@ mod _native {
     use crate::kept::{Exchange, KeptCall};
     #[pymodule_export]
     use crate::reply::Reply;
+    #[pymodule_export]
+    use crate::slot::Slot;
     #[pymodule_export]
     use crate::tool::Permit;
     #[pymodule_export]

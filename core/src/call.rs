@@ -40,6 +40,8 @@ struct Inner {
 struct Story {
     attempts: Vec<Attempt>,
     charged: Option<Tag>,
+    /// What its waits so far have taken of its wait budget, which is one for all of them.
+    spent: Duration,
     hold: Option<Hold>,
     last_failure: Option<&'static str>,
     tokens: Option<(u64, u64)>,
@@ -154,13 +156,15 @@ impl Call {
 
     /// What the next attempt says at the door: the age of the call, and what it was charged already.
     pub(crate) fn ticket(&self) -> Ticket {
+        let story = self.0.story.lock();
+        let wait = earlier(self.0.target.config().wait, self.0.timeouts.pool);
         Ticket {
             tenant: self.0.tenant.clone(),
             lane: self.0.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
-            wait: earlier(self.0.target.config().wait, self.0.timeouts.pool),
-            charged: self.0.story.lock().charged,
+            wait: wait.map(|wait| wait.saturating_sub(story.spent)),
+            charged: story.charged,
         }
     }
 
@@ -170,9 +174,10 @@ impl Call {
     }
 
     /// It got one.
-    pub(crate) fn attempt_admitted(&self, now: Instant, tag: Tag) {
+    pub(crate) fn attempt_admitted(&self, now: Instant, tag: Tag, spent: Duration) {
         let mut story = self.0.story.lock();
         story.charged = Some(tag);
+        story.spent += spent;
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);
         }

@@ -24,12 +24,14 @@ pub mod observe;
 mod refusal;
 pub mod retry;
 pub mod schedule;
+pub mod slot;
 pub mod stream;
 pub mod target;
 #[cfg(test)]
 mod testing;
 pub mod tool;
 pub mod transport;
+mod unknown;
 pub mod wire;
 
 pub use body::{RequestBody, ResponseBody};
@@ -39,5 +41,6 @@ pub use context::{Chain, Context, Lane, Timeouts};
 pub use error::{Error, ErrorKind, Reason};
 pub use gate::{Gate, GateBuilder};
 pub use observe::Snapshot;
+pub use slot::Slot;
 pub use tool::ToolPermit;
 pub use transport::Transport;

@@ -13,7 +13,7 @@ client = gate.wrap(AsyncAnthropic())
 async def main() -> None:
     """Stream one answer."""
     async with client.messages.stream(
-        model="claude-sonnet-4-5",
+        model="claude-haiku-4-5",
         max_tokens=16,
         messages=[{"role": "user", "content": "What is a slack tide?"}],
     ) as stream:

@@ -15,7 +15,7 @@ async def ask(tenant: str, number: int) -> str:
     with tidegate.context(tenant=tenant, deadline=60):
         completion = await client.chat.completions.create(
             model="gpt-4o-mini",
-            messages=[{"role": "user", "content": f"Question {number}"}],
+            messages=[{"role": "user", "content": f"Question {number} of {tenant}"}],
             max_completion_tokens=4,
         )
     return completion.choices[0].message.content or ""

@@ -171,6 +171,36 @@ async fn token_rate_reserved() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gemini_is_told_in_the_body_and_cut_like_the_others() {
+    let body = json!({"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 3}});
+    let call = || post("/v1beta/models/sim:streamGenerateContent?alt=sse", &body);
+    let window = RateLimitWindow { from_s: 0.0, until_s: 3.5, retry_after: None };
+    let sim = with(Faults { rate_limit_windows: vec![window], ..Faults::default() });
+    let refused = sim.respond(call()).await.unwrap();
+    assert_eq!((refused.status().as_u16(), refused.headers().get("retry-after")), (429, None));
+    let error = value(refused).await["error"].take();
+    assert_eq!(error["status"], "RESOURCE_EXHAUSTED");
+    assert_eq!(error["details"][0]["retryDelay"], "3.5s");
+
+    let cut = Cut { after_tokens: 2, ..Cut::default() };
+    sim.set_faults(Faults { truncate_stream: Some(cut), ..Faults::default() }).unwrap();
+    let events = events(&text(sim.respond(call()).await.unwrap()).await);
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event["candidates"][0].get("finishReason").is_none()));
+
+    let rate = TokenRate {
+        tokens_per_minute: 60.0,
+        requests_per_minute: None,
+        burst_s: 4.0,
+        counts: Counted::Reserved,
+    };
+    sim.set_faults(Faults { token_rate: Some(rate), ..Faults::default() }).unwrap();
+    assert!(sim.respond(call()).await.unwrap().headers().get("x-ratelimit-limit-tokens").is_none());
+    let refused = value(sim.respond(call()).await.unwrap()).await;
+    assert_eq!(refused["error"]["details"][0]["retryDelay"], "4s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn token_rate_actual() {
     let rate = TokenRate {
         tokens_per_minute: 600.0,

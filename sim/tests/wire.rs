@@ -104,6 +104,52 @@ async fn messages_stream() {
     assert_eq!(events[5]["usage"]["output_tokens"], 2);
 }
 
+fn gemini(output: u32) -> Value {
+    json!({
+        "contents": [{"role": "user", "parts": [{"text": "x".repeat(40)}]}],
+        "generationConfig": {"maxOutputTokens": output},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn gemini_stream() {
+    let sim = simulator(|_| ());
+    let path = "/v1beta/models/sim:streamGenerateContent";
+    let response = sim.respond(post(&format!("{path}?alt=sse"), &gemini(2))).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
+    let sse = text(response).await;
+    assert!(sse.ends_with("}\r\n\r\n"), "{sse}");
+    let events = events(&sse);
+    let parts: Vec<_> = events.iter().map(|e| &e["candidates"][0]["content"]["parts"][0]["text"]).collect();
+    assert_eq!(parts, ["The", " tide", ""]);
+    assert_eq!(events[0]["candidates"][0].get("finishReason"), None);
+    assert_eq!(events[2]["candidates"][0]["finishReason"], "MAX_TOKENS");
+    let usage = json!({"promptTokenCount": 10, "candidatesTokenCount": 2, "totalTokenCount": 12});
+    assert_eq!(events[2]["usageMetadata"], usage);
+
+    let list = sim.respond(post(path, &gemini(2))).await.unwrap();
+    assert_eq!(list.headers()["content-type"], "application/json; charset=UTF-8");
+    let list = value(list).await;
+    assert_eq!((list.as_array().map(Vec::len), &list[2]["usageMetadata"]), (Some(3), &usage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gemini_whole_on_vertex_and_refused() {
+    let sim = simulator(|_| ());
+    let path = "/v1beta1/projects/p/locations/l/publishers/google/models/sim:generateContent";
+    let answer = value(sim.respond(post(path, &gemini(2))).await.unwrap()).await;
+    assert_eq!(answer["candidates"][0]["content"]["parts"][0]["text"], "The tide");
+    let none = sim.respond(post("/v1beta/models/sim:generateContent", &json!({}))).await.unwrap();
+    assert_eq!(
+        (none.status().as_u16(), &value(none).await["error"]["status"]),
+        (400, &json!("INVALID_ARGUMENT"))
+    );
+    let gone = sim.respond(post("/v1beta/models/gone:generateContent", &gemini(2))).await.unwrap();
+    assert_eq!((gone.status().as_u16(), &value(gone).await["error"]["status"]), (404, &json!("NOT_FOUND")));
+    let two = json!({"contents": [{}], "generationConfig": {"candidateCount": 2}});
+    assert_eq!(sim.respond(post("/v1beta/models/sim:generateContent", &two)).await.unwrap().status(), 400);
+}
+
 #[tokio::test(start_paused = true)]
 async fn whole_answers() {
     let sim = simulator(|_| ());
@@ -246,10 +292,11 @@ proptest! {
 
     /// Any bytes, on any path, get an answer.
     #[test]
-    fn no_input_panics(path in 0usize..6, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
-        let paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/sim/faults", "/x"];
+    fn no_input_panics(path in 0usize..7, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
+        let paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+            "/v1beta/models/sim:streamGenerateContent", "/sim/faults", "/x"];
         let shaped = json!({"model": "sim", "messages": [{"role": token, "content": [token, n]}], "prompt": [n, n],
-            "input": token, "max_tokens": n, "max_output_tokens": n, "sim_prompt_tokens": n, "stream": n % 2 == 0});
+            "contents": [{"parts": [token, n]}], "generationConfig": {"maxOutputTokens": n}, "input": token, "max_tokens": n, "max_output_tokens": n, "sim_prompt_tokens": n, "stream": n % 2 == 0});
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let sim = simulator(|c| c.engine.max_model_len = 64);

@@ -112,6 +112,8 @@ pub(crate) enum Kind {
     Begin = 8,
     /// the exchange's id
     Cancel = 9,
+    /// slot
+    Slot = 10,
 }
 
 /// A flat array of rows: arrays inside arrays would cost an object each.

@@ -19,6 +19,8 @@ export interface Parts {
   body: string | Uint8Array | Chunks | null;
   url: string;
   redirected: boolean;
+  /** The caller's: once it is aborted, nothing more is read. */
+  signal: AbortSignal | undefined;
   /** Whether a redirect left the origin. */
   crossed: boolean;
 }
@@ -113,9 +115,10 @@ class Answer extends Base {
 
   /** The whole body, if it is there, and nobody has had it; then it is used. */
   #take(): string | Uint8Array | undefined {
-    const { body } = this.#parts;
+    const { body, signal } = this.#parts;
     if (this.#inner !== undefined || this.#used || body === null || isChunks(body)) return undefined;
     this.#used = true;
+    if (signal?.aborted === true) throw signal.reason;
     return body;
   }
 

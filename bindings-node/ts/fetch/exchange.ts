@@ -53,6 +53,11 @@ class Exchange implements Waiter, Abortable {
   }
 
   start(gate: NativeGate, { method, url, headers, body, upload, wrapped }: Sent): void {
+    // Since the call began: between the hops of a redirect, say.
+    if (this.#signal?.aborted === true) {
+      this.#reject(this.#signal.reason);
+      return;
+    }
     const started = gate.send(
       port.native,
       this.#number,

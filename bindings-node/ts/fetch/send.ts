@@ -84,15 +84,15 @@ function hrefOf(url: URL): string {
   return url.hash === "" ? url.href : url.href.slice(0, -url.hash.length);
 }
 
-function parts(head: Head, { url, method }: Asked): Omit<Parts, "redirected" | "crossed"> {
+function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirected" | "crossed"> {
   const { status, headers } = head;
   const href = hrefOf(url);
   if (method === "HEAD" || NULL_BODY.has(status)) {
     if (head.body instanceof Source) head.body.close();
-    return { status, headers, body: null, url: href };
+    return { status, headers, body: null, url: href, signal };
   }
   // Every other response has a body, if an empty one.
-  return { status, headers, body: decoded(head.body ?? "", headers), url: href };
+  return { status, headers, body: decoded(head.body ?? "", headers), url: href, signal };
 }
 
 /** Whether it says that it has no content, rather than say nothing. */

@@ -13,6 +13,7 @@ from tidegate._errors import (
     UnknownNameError,
 )
 from tidegate._gate import Gate
+from tidegate._native import Slot
 
 __all__ = [
     "ConfigError",
@@ -22,6 +23,7 @@ __all__ = [
     "Gate",
     "Refused",
     "RequestError",
+    "Slot",
     "Timeout",
     "Truncated",
     "UnknownNameError",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tidegate import _native
 from tidegate._bridge import run
+from tidegate._slot import TargetSlot
 from tidegate._tool import Tool
 from tidegate._transport import FamilyName, TransportName, gated, named_or_preferred
 from tidegate._wrap import wrap
@@ -80,11 +81,11 @@ class Gate:
         """Return the client you have, going through this gate.
 
         Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
-        other flavours included. What you configured stays: keys, base URL, headers, timeouts, and, of an
-        `http_client` of your own, its event hooks, auth, headers, cookies, parameters and redirects. The
-        original is left as it was. Retries become the gate's: `max_retries` is 0, except in mode `observe`,
-        which keeps yours. In mode `off` the copy has your own transport, retries and timeouts, whatever they are:
-        nothing of it goes through the gate.
+        other flavours included, and LangChain's `ChatOpenAI` with both of its clients. What you configured stays:
+        keys, base URL, headers, timeouts, and, of an `http_client` of your own, its event hooks, auth, headers,
+        cookies, parameters and redirects. The original is left as it was. Retries become the gate's: `max_retries`
+        is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has your own transport, retries and
+        timeouts, whatever they are: nothing of it goes through the gate.
 
         Args:
             client: the client; it must not be closed.
@@ -169,6 +170,48 @@ class Gate:
 
         """
         return self._native.target_for(url, model)
+
+    def slot(
+        self,
+        target: str,
+        *,
+        tenant: str | None = None,
+        lane: Lane | None = None,
+        deadline: float | None = None,
+    ) -> TargetSlot:
+        """Hold a slot of a target, for a call that no HTTP client of ours makes: gRPC, boto3, websockets.
+
+        ```python
+        async with gate.slot("bedrock", tenant="acme") as slot:
+            try:
+                answer = await converse(...)
+            except ClientError as error:
+                slot.failed(error.response["ResponseMetadata"]["HTTPStatusCode"])
+                raise
+        ```
+
+        `with`, `async with`, or a decorator; one object may be entered any number of times, also at once. The same
+        queue, limits and books as for every other call to that target; a target that is there for slots alone has
+        `url: "none"`. There is one attempt and no retry. What a wrapped client calls takes slots of its own: do not
+        hold one around it.
+
+        Left without an exception the call went well. `slot.failed(status, retry_after)` says that the upstream failed
+        it, and cools the target down as any such answer would; it returns whether the same call may succeed later.
+        Without it an exception says nothing of the target, and the call counts as cancelled.
+
+        Args:
+            target: a configured target.
+            tenant: as in `tidegate.context`.
+            lane: as in `tidegate.context`.
+            deadline: seconds from entering, for the wait and for every call inside. It does not end what you do while
+                you hold the slot.
+
+        Raises:
+            UnknownNameError: on entering, for a target that is not configured; the message names the nearest.
+            Refused: on entering, when the queue is full, the wait is over, or the target is held back for too long.
+
+        """
+        return TargetSlot(self._native, target, tenant, lane, deadline)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of every target and tool now: limits, slots, queues, counts, quantiles in seconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate._frameworks import is_langchain, with_clients
 from tidegate._transport import checked, family_of, regated
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 Client = TypeVar("Client")
 
 _SAY = (
-    "gate.wrap takes the clients of openai and anthropic; whatever else takes an http client, takes "
-    "gate.httpx_client() or gate.httpx_async_client()"
+    "gate.wrap takes the clients of openai and anthropic, and LangChain's ChatOpenAI; whatever else takes an http "
+    "client, takes gate.httpx_client() or gate.httpx_async_client()"
 )
 
 
@@ -23,6 +24,9 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
 
     `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
     """
+    if is_langchain(client):
+        model: Client = with_clients(client, lambda held: wrap(gate, held, transport))
+        return model
     sdk: Any = client
     http = getattr(sdk, "_client", None)
     family = family_of(http)

@@ -102,6 +102,11 @@ impl Admission {
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
+    /// Whether a cool-down is on, that a call which comes now would have to wait for.
+    pub fn is_cooling(&self) -> bool {
+        self.scheduler.lock().is_cooling(now())
+    }
+
     /// What a person would want to know.
     pub fn view(&self) -> View {
         self.scheduler.lock().view(now())

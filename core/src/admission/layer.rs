@@ -7,15 +7,14 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::Linger;
 use super::held::Held;
+use super::{Linger, attempt};
 use crate::admission::Permit;
 use crate::body::ResponseBody;
 use crate::call::Call;
-use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind};
-use crate::wire::classify::{Class, Verdict};
+use crate::wire::classify::Verdict;
 
 /// Admits each attempt at its target's door.
 ///
@@ -59,11 +58,7 @@ where
         let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
-            let queued_at = clock::now();
-            call.attempt_queued(queued_at);
-            let permit = admit(&call).await?;
-            call.attempt_admitted(permit.admitted_at(), permit.tag());
-            call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
+            let permit = attempt::admit(&call).await?;
             let linger = Linger::new();
             request.extensions_mut().insert(linger.clone());
             let mut held = Held::new(call.clone(), permit, linger);
@@ -74,30 +69,11 @@ where
     }
 }
 
-async fn admit(call: &Call) -> Result<Permit, Error> {
-    let admission = call.target().admission();
-    let ticket = call.ticket();
-    if call.is_enforced() {
-        return admission.acquire(ticket).await;
-    }
-    let (permit, would) = admission.force(&ticket);
-    if let Some(decision) = would {
-        call.target().metrics().would(decision);
-    }
-    Ok(permit)
-}
-
-/// Tells the target's cool-down how its attempt went.
+/// What its attempt's end says of the target.
 fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
     let Some(permit) = permit else { return Hold::No };
     let failed = match result {
-        Ok(response) => {
-            response.extensions().get::<Verdict>().filter(|verdict| verdict.retryable).map(|verdict| {
-                // A rate limit turns away unread too, but does not mean that the target is down.
-                let away = verdict.class == Class::Overloaded;
-                (if away { Failure::Unread { worth_waiting: true } } else { Failure::Other }, verdict.delay)
-            })
-        }
+        Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::weigh),
         // A request that cannot be sent says nothing about the target.
         Err(error) if error.kind() == ErrorKind::Request => None,
         Err(error) if error.never_sent() => {
@@ -105,14 +81,5 @@ fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Resp
         }
         Err(_) => Some((Failure::Other, None)),
     };
-    let Some((failure, delay)) = failed else {
-        permit.succeeded();
-        return Hold::No;
-    };
-    let hold = permit.failed(call.id(), failure, delay);
-    if hold != Hold::No {
-        call.target().metrics().cooled(hold);
-        tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");
-    }
-    hold
+    attempt::judge(call, permit, failed)
 }

@@ -5,6 +5,7 @@
 //!
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
+pub(crate) mod attempt;
 mod gatehouse;
 pub mod handoff;
 mod held;

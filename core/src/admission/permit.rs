@@ -33,6 +33,11 @@ impl Permit {
         self.grant.as_ref().map(Grant::tag).unwrap_or_default()
     }
 
+    /// What the wait took of the call's wait budget.
+    pub fn spent(&self) -> Duration {
+        self.grant.as_ref().map(Grant::spent).unwrap_or_default()
+    }
+
     /// How long the call waited for it.
     pub fn waited(&self) -> Duration {
         self.admitted_at.saturating_duration_since(self.queued_at)

@@ -57,7 +57,7 @@
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
 //! | `cap` | the most slots | 1 to 65536 | 64 |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
-//! | `wait` | the longest a call waits while the target is open | up to `deadline` | none |
+//! | `wait` | the longest a call waits while the target is open, all its attempts together | up to `deadline` | none |
 //! | `on_full` | `"wait"` in the queue (then 504), or `"refuse"` at once (429) | | `"wait"` |
 //! | `deadline` | the longest a whole call takes, waiting, retries and stream included | | 600 s, or the client's own read timeout if longer |
 //! | `first_token` | the longest from sending an attempt that streams to its first token | up to `deadline` | the client's own read timeout |
@@ -76,7 +76,8 @@
 //! Without a `url`, a target called `openai`, `anthropic`, `gemini`, `groq`, `mistral`, `together`, `fireworks`, `openrouter` or
 //! `deepseek` has that provider's; any other matches by its `models` alone. One with neither matches everything, which is
 //! allowed only where it is the gate's sole target. How URLs and models are compared: [`Matcher`]. A target that could never
-//! be reached, because one above it takes all of its requests, is an error. (In TOML the plain keys of a table come before its
+//! be reached, because one above it takes all of its requests, is an error; one with `url = "none"` takes no request, and its slots are
+//! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
 //! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
 //!
 //! # Tenants

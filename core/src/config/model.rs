@@ -55,7 +55,7 @@ pub struct TargetConfig {
     pub cap: usize,
     /// The most calls that may wait, per tenant (0 to 1,000,000). Default 10,000.
     pub queue: usize,
-    /// The wait budget: the longest a call may wait while the target is open. Default: none (the deadline bounds it).
+    /// The wait budget: the longest a call may wait while the target is open, all its attempts together. Default: none (the deadline bounds it).
     pub wait: Option<Duration>,
     /// Default: [`OnFull::Wait`].
     pub on_full: OnFull,
@@ -86,6 +86,8 @@ pub struct TargetMatch {
     pub urls: Vec<String>,
     /// Model names, `*` standing for any run of characters (`gpt-4o*`).
     pub models: Vec<String>,
+    /// No request at all (`url = "none"`): its slots are held by [`Gate::acquire_slot`](crate::Gate::acquire_slot) alone.
+    pub slots_only: bool,
 }
 
 /// A tenant's share of a target.

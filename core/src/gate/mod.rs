@@ -15,12 +15,14 @@ use crate::body::RequestBody;
 use crate::client::Client;
 use crate::clock;
 use crate::config::{Config, Mode};
-use crate::context::Context;
+use crate::context::{Context, Timeouts};
 use crate::error::Error;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
+use crate::slot::Slot;
 use crate::tool::{ToolPermit, Tools};
 use crate::transport::{Http, Transport};
+use crate::wire::request::RequestFacts;
 
 /// Holds targets and tools. Cheap to clone; clones are the same gate.
 ///
@@ -115,6 +117,26 @@ impl Gate {
     /// request gets a target of its own, one for each origin, credential and model.
     pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
         self.0.identify.configured(url, model)
+    }
+
+    /// A slot of a configured target, for a call that no HTTP client of ours makes. The same queue, and the same books, as for every other call
+    /// to it. Dropping the slot gives it back.
+    ///
+    /// The wait is bounded by the target's `wait` and by the deadline, the context's or the target's, as for calls. In mode `observe` it never
+    /// waits and in mode `off` it holds nothing. What a wrapped client calls takes slots of its own: do not hold one around it.
+    ///
+    /// *Cancellation safety*: dropping the future leaves the queue.
+    ///
+    /// # Errors
+    /// `Unknown` for a target that is not configured; `Refused` as for calls.
+    pub async fn acquire_slot(&self, target: &str, context: &Context) -> Result<Slot, Error> {
+        let target = self.0.identify.named(target)?;
+        if self.mode() == Mode::Off {
+            return Ok(Slot::of_nothing());
+        }
+        self.0.identify.open()?;
+        let call = self.0.identify.call(target, RequestFacts::unseen(), context, Timeouts::default());
+        Slot::take(call, self.0.log.clone(), &self.0.active).await
     }
 
     /// What a person wants to know, now.

@@ -75,17 +75,34 @@ impl Identify {
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
         let target = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
         let context = request.extensions_mut().remove::<Context>().unwrap_or_default();
+        let timeouts = request.extensions_mut().remove::<Timeouts>().unwrap_or_default();
+        request.extensions_mut().insert(self.call(target, facts, &context, timeouts));
+        Ok(())
+    }
+
+    /// The configured target of this name.
+    pub(crate) fn named(&self, target: &str) -> Result<Arc<Target>, Error> {
+        self.registry.named(target)
+    }
+
+    /// A call that begins now.
+    pub(crate) fn call(
+        &self,
+        target: Arc<Target>,
+        facts: RequestFacts,
+        context: &Context,
+        timeouts: Timeouts,
+    ) -> Call {
         let identity = Identity {
             mode: self.mode,
             target,
             facts,
-            tenant: self.tenant(&context),
+            tenant: self.tenant(context),
             lane: context.lane,
-            timeouts: request.extensions_mut().remove::<Timeouts>().unwrap_or_default(),
+            timeouts,
             deadline: context.deadline.map(tokio::time::Instant::into_std),
         };
-        request.extensions_mut().insert(Call::new(identity, clock::now()));
-        Ok(())
+        Call::new(identity, clock::now())
     }
 
     pub(crate) fn tenant(&self, context: &Context) -> Arc<str> {

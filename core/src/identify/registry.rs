@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use parking_lot::RwLock;
 
 use crate::clock;
@@ -13,20 +15,48 @@ use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
 use crate::observe::Metrics;
 use crate::target::Target;
+use crate::unknown::unknown;
 
-/// Unconfigured targets that get a door of their own. What comes after shares one, so that neither memory nor labels grow without bound.
+/// Unconfigured targets that have a door of their own at the same time. One more takes the place of the one that has been idle the longest;
+/// where none is idle it shares a door with others like it, so that neither memory nor labels grow without bound.
 const MOST: usize = 256;
 
-/// Where providers look for a credential. It is hashed under a key of this process, and never kept.
+/// What was called more recently is not idle: keys and models that take turns must not push each other out at every call.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The key of the door that the rest share. A hash that is the same by chance joins one target to them.
+const OTHERS: u64 = 0;
+
+/// Where providers look for a credential, beside `authorization` and Google's `?key=`. It is hashed under a key of this process, and never kept.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
 pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,
     default: TargetConfig,
-    found: RwLock<HashMap<u64, Arc<Target>>>,
+    found: RwLock<HashMap<u64, Found>>,
+    began: Instant,
     hasher: RandomState,
     metrics: Arc<Metrics>,
+}
+
+/// A target that nobody configured.
+struct Found {
+    target: Arc<Target>,
+    /// When it was called last, in milliseconds since the registry began.
+    used: AtomicU64,
+}
+
+impl Found {
+    fn touch(&self, now: u64) -> Arc<Target> {
+        self.used.store(now, Ordering::Relaxed);
+        self.target.clone()
+    }
+
+    /// Whether nothing would be lost with it: no call holds it (a waiting one would, or one that backs off), and no cool-down is on.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.target) == 1 && !self.target.admission().is_cooling()
+    }
 }
 
 impl Registry {
@@ -38,6 +68,7 @@ impl Registry {
             configured: config.targets.iter().map(make).collect(),
             default: config.default_target.clone(),
             found: RwLock::default(),
+            began: now,
             hasher: RandomState::new(),
             metrics,
         })
@@ -53,29 +84,75 @@ impl Registry {
         if let Some(target) = self.configured(uri, model) {
             return target.clone();
         }
-        let credential =
-            CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
-        let credential = credential.map(|value| lasting(value.as_bytes()));
+        let credential = credential(uri, headers).map(lasting);
         let key =
             self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
-        if let Some(target) = self.found.read().get(&key) {
-            return target.clone();
+        let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
+        let now = now.unwrap_or(u64::MAX);
+        if let Some(known) = self.found.read().get(&key) {
+            return known.touch(now);
         }
         let mut found = self.found.write();
-        let (key, name) =
-            if found.len() < MOST { (key, name(uri, model, &found)) } else { (0, "others".to_owned()) };
+        // Another call may have brought it meanwhile.
+        if let Some(known) = found.get(&key) {
+            return known.touch(now);
+        }
+        let (key, name) = if found.len() < MOST || self.evict(&mut found, now) {
+            (key, name(uri, model, &found))
+        } else {
+            (OTHERS, "others".to_owned())
+        };
         let make = || {
             let config = TargetConfig { name: name.into(), ..self.default.clone() };
             let metrics = self.metrics.target(&config);
-            Target::new(config, metrics, clock::now())
+            Found { target: Target::new(config, metrics, clock::now()), used: AtomicU64::new(now) }
         };
-        found.entry(key).or_insert_with(make).clone()
+        found.entry(key).or_insert_with(make).touch(now)
+    }
+
+    /// Lets the target go that has been idle the longest, and its series; whether there was one.
+    fn evict(&self, found: &mut HashMap<u64, Found>, now: u64) -> bool {
+        let idle = IDLE.as_millis() as u64;
+        let used = |known: &Found| known.used.load(Ordering::Relaxed);
+        let oldest = found
+            .iter()
+            .filter(|(_, known)| now.saturating_sub(used(known)) >= idle && known.is_idle())
+            .min_by_key(|(_, known)| used(known));
+        let Some(key) = oldest.map(|(key, _)| *key) else { return false };
+        if let Some(gone) = found.remove(&key) {
+            gone.target.metrics().forget();
+        }
+        true
+    }
+
+    /// The configured target of this name.
+    ///
+    /// # Errors
+    /// `Unknown`, naming the nearest.
+    pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
+        match self.configured.iter().find(|target| &**target.name() == name) {
+            Some(target) => Ok(target.clone()),
+            None => {
+                let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
+                let advice = "name it with its cap: targets = { NAME = { cap = 8, url = \"none\" } }";
+                Err(unknown("target", name, &names, advice))
+            }
+        }
     }
 
     /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<Target>> {
-        self.configured.iter().chain(self.found.read().values()).cloned().collect()
+        self.configured.iter().chain(self.found.read().values().map(|known| &known.target)).cloned().collect()
     }
+}
+
+fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+    let header =
+        CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
+    header.map(HeaderValue::as_bytes).or_else(|| {
+        let key = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("key="))?;
+        Some(key.as_bytes())
+    })
 }
 
 /// The part of a credential that stays the same from call to call. Signatures differ each time, and tokens that expire (JWTs) within the hour: of
@@ -90,13 +167,13 @@ fn lasting(credential: &[u8]) -> &[u8] {
 }
 
 /// `host/model`, numbered where several credentials share it. Both come from outside, so their length is bounded.
-fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Arc<Target>>) -> String {
+fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Found>) -> String {
     let host = uri.authority().map_or("unknown", |authority| authority.host());
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     let model: String = model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
     let separator = if model.is_empty() { "" } else { "/" };
     let base = format!("{host}{port}{separator}{model}");
-    let taken = |name: &str| found.values().any(|target| &**target.name() == name);
+    let taken = |name: &str| found.values().any(|known| &**known.target.name() == name);
     if !taken(&base) {
         return base;
     }
@@ -105,7 +182,18 @@ fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Arc<Target>>) -> St
 
 #[cfg(test)]
 mod tests {
-    use super::lasting;
+    use http::{HeaderMap, Uri};
+
+    use super::{credential, lasting};
+
+    #[test]
+    fn a_key_in_the_query_is_a_credential_where_no_header_is() {
+        let uri: Uri = "https://g.example/v1beta/models/m:generateContent?alt=sse&key=k1".parse().unwrap();
+        assert_eq!(credential(&uri, &HeaderMap::new()), Some(&b"k1"[..]));
+        let headers = [("x-goog-api-key".parse().unwrap(), "k2".parse().unwrap())].into_iter().collect();
+        assert_eq!(credential(&uri, &headers), Some(&b"k2"[..]));
+        assert_eq!(credential(&"/v1?monkey=k".parse().unwrap(), &HeaderMap::new()), None);
+    }
 
     #[test]
     fn signatures_and_short_lived_tokens_do_not_make_new_targets() {

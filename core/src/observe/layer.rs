@@ -10,12 +10,12 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use tower::{Layer, Service};
 
+use super::tally::{Tally, outcome_of};
 use super::{CallLog, Outcome};
-use crate::active::{Active, Entered};
+use crate::active::Active;
 use crate::body::ResponseBody;
 use crate::call::Call;
-use crate::clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// Counts and logs each call, once.
 ///
@@ -66,7 +66,7 @@ where
         let call = request.extensions().get::<Call>().cloned();
         let response = self.inner.call(request);
         let Some(call) = call else { return Box::pin(response) };
-        let mut tally = Tally { call, log: self.log.clone(), outcome: None, _active: self.active.enter() };
+        let mut tally = Tally::open(call, self.log.clone(), &self.active);
         Box::pin(async move {
             match response.await {
                 Ok(response) => {
@@ -81,83 +81,11 @@ where
                     }))
                 }
                 Err(error) => {
-                    tally.outcome = Some(outcome_of(&error));
-                    if let Some(reason) = error.reason() {
-                        tally.call.metrics().refused(reason);
-                    }
+                    tally.failed(&error);
                     Err(error)
                 }
             }
         })
-    }
-}
-
-/// One call's entry in the books: written when dropped, as cancelled unless something else was said.
-struct Tally {
-    call: Call,
-    log: Arc<CallLog>,
-    outcome: Option<Outcome>,
-    _active: Entered,
-}
-
-impl Drop for Tally {
-    fn drop(&mut self) {
-        let now = clock::now();
-        let call = &self.call;
-        let attempts = call.take_attempts();
-        let last = attempts.last();
-        let outcome = self.outcome.unwrap_or(match last {
-            // Its reader had all of it, and did not care for the end of the connection.
-            Some(last) if last.complete => Outcome::Completed,
-            _ => Outcome::Cancelled,
-        });
-        let (metrics, lane) = (call.metrics(), call.lane());
-        metrics.ended(outcome);
-        let first_token = last.and_then(|last| last.first_token_at);
-        let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
-        // What was cancelled says nothing of how long it would have taken.
-        let counts = call.is_inference() && outcome != Outcome::Cancelled;
-        if let Some(ttft) = ttft.filter(|_| counts) {
-            metrics.ttft(lane, ttft);
-        }
-        if let Some(last) = last.filter(|_| counts)
-            && let (Some(first), Some(sent)) = (last.first_token_at, last.sent_at)
-        {
-            call.target().metrics().upstream_ttft(first.saturating_duration_since(sent));
-            let tokens = call.tokens().map_or(last.deltas, |(_, output)| output.max(last.deltas));
-            if outcome == Outcome::Completed && tokens > 1 {
-                let decode = now.saturating_duration_since(first).as_secs_f64();
-                call.target().metrics().tpot(decode / (tokens - 1) as f64);
-            }
-        }
-        if counts && outcome == Outcome::Completed {
-            let duration = now.saturating_duration_since(call.queued_at());
-            let objective = call.target().config().ttft;
-            metrics.completed(
-                lane,
-                duration,
-                objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective),
-            );
-        }
-        if let Some((input, output)) = call.tokens() {
-            metrics.tokens(input, output);
-        }
-        if call.is_inference() {
-            self.log.push(call, outcome, &attempts, now);
-        }
-    }
-}
-
-fn outcome_of(error: &Error) -> Outcome {
-    match error.kind() {
-        ErrorKind::Refused(_) => Outcome::Refused,
-        ErrorKind::Truncated => Outcome::Truncated,
-        ErrorKind::Deadline
-        | ErrorKind::FirstTokenTimeout
-        | ErrorKind::IdleTimeout
-        | ErrorKind::ReaderStalled
-        | ErrorKind::ConnectTimeout => Outcome::TimedOut,
-        _ => Outcome::Broken,
     }
 }
 
@@ -172,9 +100,8 @@ impl Counted {
     fn end(&mut self, outcome: Outcome) {
         if let Some(mut tally) = self.tally.take() {
             let mut failed = self.failed;
-            tally.call.attempt(|attempt| failed |= attempt.failed);
-            tally.outcome =
-                Some(if failed && outcome == Outcome::Completed { Outcome::Failed } else { outcome });
+            tally.call().attempt(|attempt| failed |= attempt.failed);
+            tally.ended(if failed && outcome == Outcome::Completed { Outcome::Failed } else { outcome });
         }
     }
 }

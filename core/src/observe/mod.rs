@@ -6,6 +6,7 @@ mod log;
 mod metrics;
 mod quantiles;
 mod snapshot;
+mod tally;
 
 pub use attempt::{Attempt, Outcome};
 pub use layer::{ObserveLayer, ObserveService};
@@ -13,3 +14,4 @@ pub use log::{CallLog, CallRecord};
 pub(crate) use metrics::{DEFAULT_TENANT, Metrics, TargetMetrics, TenantMetrics, ToolMetrics};
 pub use quantiles::Quantiles;
 pub use snapshot::{Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot};
+pub(crate) use tally::Tally;

@@ -173,7 +173,8 @@ impl<W> Scheduler<W> {
         };
         let (_, id) = self.tenants.get(tenant)?.lines[lane as usize].calls.first().copied()?;
         let waiter = self.take(id)?;
-        let grant = self.grant(now, tenant, lane, waiter.charged);
+        let mut grant = self.grant(now, tenant, lane, waiter.charged);
+        grant.spent = self.open(now).saturating_sub(waiter.since);
         self.place_all(tenant);
         Some((waiter.who, grant))
     }
@@ -277,6 +278,11 @@ impl<W> Scheduler<W> {
         self.waiters.len() > 0
     }
 
+    /// Whether nothing may be admitted for some time yet.
+    pub fn is_cooling(&self, now: Instant) -> bool {
+        self.cooldown.until().is_some_and(|until| until > now)
+    }
+
     /// Whether neither a cool-down nor the way back from one is on.
     pub fn is_open(&self) -> bool {
         self.cooldown.state() == State::Open
@@ -297,7 +303,7 @@ impl<W> Scheduler<W> {
                 time.dispatch(account, tag, COST, tenant.weight);
             }
         }
-        Grant { tenant: id, tag, epoch: self.cooldown.epoch(), judged: false }
+        Grant { tenant: id, tag, epoch: self.cooldown.epoch(), spent: Duration::ZERO, judged: false }
     }
 
     fn take(&mut self, id: WaiterId) -> Option<waiters::Waiter<W>> {

@@ -20,7 +20,7 @@ pub struct Ticket {
     pub queued_at: Instant,
     /// When it stops waiting, whatever the target does.
     pub deadline: Instant,
-    /// The longest it waits while the target is open.
+    /// The longest it waits while the target is open: of a retry, what its earlier waits have left of that.
     pub wait: Option<Duration>,
     /// For a retry, the start tag of its first dispatch: it was charged then, and passes the queue bound now.
     pub charged: Option<Tag>,
@@ -33,6 +33,8 @@ pub struct Grant {
     pub(super) tenant: TenantId,
     pub(super) tag: Tag,
     pub(super) epoch: Epoch,
+    /// What the wait took of the call's wait budget.
+    pub(super) spent: Duration,
     /// Whether the target has been told how the attempt went.
     pub(super) judged: bool,
 }
@@ -41,6 +43,11 @@ impl Grant {
     /// What a retry of the call carries in [`Ticket::charged`].
     pub fn tag(&self) -> Tag {
         self.tag
+    }
+
+    /// What the wait took of the call's wait budget; time during which the target was closed is not in it.
+    pub fn spent(&self) -> Duration {
+        self.spent
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Waiter<W> {
     pub(super) ticket: Ticket,
     /// The start tag of a call that was dispatched, and charged, before.
     pub(super) charged: Option<Tag>,
+    /// When it was queued, on the clock that stands still during cool-downs.
+    pub(super) since: Duration,
     /// When its wait budget ends, on the clock that stands still during cool-downs.
     budget_ends: Option<Duration>,
 }
@@ -57,7 +59,7 @@ impl<W> Waiters<W> {
         }
         let charged = ticket.charged;
         if let Some(slot) = self.table.get_mut(place) {
-            *slot = Some((id.number, Waiter { who, tenant, ticket, charged, budget_ends }));
+            *slot = Some((id.number, Waiter { who, tenant, ticket, charged, since: open, budget_ends }));
         }
         id
     }

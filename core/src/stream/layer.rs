@@ -114,12 +114,12 @@ async fn watch(
         return Ok(Response::from_parts(parts, ResponseBody::new(watched)));
     }
     let mut replay = Replay::new(watched);
-    while replay.rest().is_some_and(|body| !body.has_begun()) && replay.len() < MOST_OF_A_HEAD {
+    while !replay.rest().has_begun() && replay.len() < MOST_OF_A_HEAD {
         if !replay.pull().await? {
             break;
         }
     }
-    if let Some(verdict) = replay.rest().and_then(Watched::early_failure) {
+    if let Some(verdict) = replay.rest().early_failure() {
         parts.extensions.insert(verdict.clone());
     }
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))

@@ -13,29 +13,33 @@ use crate::error::Error;
 /// Frames that were read already, then the rest of the body, if it has not ended.
 pub(super) struct Replay<B> {
     read: VecDeque<Frame<Bytes>>,
-    rest: Option<B>,
+    rest: B,
+    ended: bool,
 }
 
 impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { read: VecDeque::new(), rest: Some(body) }
+        Self { read: VecDeque::new(), rest: body, ended: false }
     }
 
-    pub(super) fn rest(&self) -> Option<&B> {
-        self.rest.as_ref()
+    /// The body; one that has ended, too, since its end may have shown something.
+    pub(super) fn rest(&self) -> &B {
+        &self.rest
     }
 
     /// Reads one more frame; `false`: the body has ended.
     pub(super) async fn pull(&mut self) -> Result<bool, Error> {
-        let Some(rest) = &mut self.rest else { return Ok(false) };
-        match rest.frame().await {
+        if self.ended {
+            return Ok(false);
+        }
+        match self.rest.frame().await {
             Some(Ok(frame)) => {
                 self.read.push_back(frame);
                 Ok(true)
             }
             Some(Err(error)) => Err(error),
             None => {
-                self.rest = None;
+                self.ended = true;
                 Ok(false)
             }
         }
@@ -66,19 +70,16 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
         if let Some(frame) = this.read.pop_front() {
             return Poll::Ready(Some(Ok(frame)));
         }
-        match &mut this.rest {
-            Some(rest) => Pin::new(rest).poll_frame(cx),
-            None => Poll::Ready(None),
-        }
+        if this.ended { Poll::Ready(None) } else { Pin::new(&mut this.rest).poll_frame(cx) }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read.is_empty() && self.rest.as_ref().is_none_or(B::is_end_stream)
+        self.read.is_empty() && (self.ended || self.rest.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
         let read = self.len() as u64;
-        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint);
+        let rest = if self.ended { SizeHint::with_exact(0) } else { self.rest.size_hint() };
         let mut hint = SizeHint::new();
         hint.set_lower(read + rest.lower());
         if let Some(upper) = rest.upper() {

@@ -19,6 +19,7 @@ use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
 use crate::schedule::{Settings, Ticket};
+use crate::unknown::unknown;
 
 /// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -116,23 +117,8 @@ impl Tools {
     }
 
     fn unknown(&self, name: &str) -> Error {
-        let shown: String = name.chars().take(100).collect();
-        let mut text = format!("no tool is called {shown:?}");
-        let near = self
-            .tools
-            .keys()
-            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-        match near {
-            Some(near) if strsim::jaro_winkler(near, name) > 0.7 => {
-                text.push_str(&format!("; did you mean {near:?}?"))
-            }
-            Some(_) => {
-                let all: Vec<_> = self.tools.keys().map(String::as_str).collect();
-                text.push_str(&format!("; there are {}", all.join(", ")));
-            }
-            None => text.push_str("; name it with its cap: tools = { NAME = 8 }"),
-        }
-        Error::new(ErrorKind::Unknown, text)
+        let names: Vec<_> = self.tools.keys().map(String::as_str).collect();
+        unknown("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
     pub(crate) fn snapshot(&self) -> BTreeMap<String, ToolSnapshot> {

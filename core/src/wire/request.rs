@@ -32,6 +32,8 @@ pub enum Dialect {
     OpenAiResponses,
     /// `messages`, also Anthropic's models on Vertex.
     AnthropicMessages,
+    /// `generateContent` and `streamGenerateContent`, on Google's own API and on Vertex.
+    Gemini,
     /// Everything else: passed on as it is, never judged truncated.
     Other,
 }
@@ -64,6 +66,18 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
+    /// Of a call whose request does not pass through here: it runs a model, and nothing else is known.
+    pub fn unseen() -> Self {
+        Self {
+            route: Route::Inference,
+            dialect: Dialect::Other,
+            model: None,
+            stream: false,
+            repeatable: false,
+            prompt: None,
+        }
+    }
+
     /// Reads a request. `body` is `None` where it is not at hand, as when it is itself a stream.
     ///
     /// Takes time in proportion to the body: a megabyte of plain text or base64 0.14 ms, of text with many escapes 0.45 ms, of many small values up
@@ -184,10 +198,12 @@ impl<'a> Path<'a> {
                 // Both may stream: the body decides, as with Anthropic itself.
                 Self::inference(Dialect::AnthropicMessages).named(model)
             }
-            "generateContent" | "embedContent" | "batchEmbedContents" | "predict" | "rawPredict" => {
+            "generateContent" => Self::inference(Dialect::Gemini).named(model),
+            "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(true),
+            "embedContent" | "batchEmbedContents" | "predict" | "rawPredict" => {
                 Self::inference(Dialect::Other).named(model)
             }
-            "streamGenerateContent" | "streamRawPredict" | "serverStreamingPredict" => {
+            "streamRawPredict" | "serverStreamingPredict" => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
             "countTokens"

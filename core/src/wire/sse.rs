@@ -3,6 +3,9 @@
 //! Follows the WHATWG rules: lines end in LF, CR or CRLF, wherever a chunk was cut; one BOM at the start; comments; `data` lines
 //! joined by LF; an event ends at an empty line and is nothing without data. `id` and `retry` are passed over.
 //!
+//! One thing more than those rules: a bare JSON document between events, over any number of lines, is reported as an event. Google
+//! writes its errors so in the middle of a stream.
+//!
 //! The scanner only observes: the bytes themselves go their own way, untouched. So it may be strict about memory (an event or
 //! line over the limit is counted and skipped, never kept) and lenient about content (invalid UTF-8 is the reader's business).
 //!
@@ -53,6 +56,8 @@ struct Pending {
     data: Vec<u8>,
     has_data: bool,
     oversized: bool,
+    /// What is gathered is a bare JSON document: each line is a part of it, up to the empty one.
+    bare: bool,
 }
 
 /// The part of the pending event that still lies in the chunk at hand.
@@ -201,6 +206,11 @@ impl Scanner {
 impl Pending {
     /// Takes one line that is neither empty nor too long.
     fn field<'a>(&mut self, line: &'a [u8], held: &mut Held<'a>, limit: usize) {
+        // No field begins so.
+        if self.bare || line.first() == Some(&b'{') && !self.has_data && held.data.is_none() {
+            self.bare = true;
+            return self.append(line, limit);
+        }
         let (name, value) = match memchr(b':', line) {
             Some(colon) => {
                 let (name, value) = line.split_at(colon);
@@ -279,6 +289,7 @@ impl Pending {
         self.data = reuse(mem::take(&mut self.data));
         self.has_data = false;
         self.oversized = false;
+        self.bare = false;
     }
 }
 

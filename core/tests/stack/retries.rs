@@ -277,3 +277,32 @@ async fn callers_that_say_how_long_they_wait_are_held_though_the_target_never_wo
     assert!(join_all(calls).await.iter().all(Result::is_ok));
     assert!(seen.attempts() <= 360, "{}", seen.attempts());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_calls_waits_have_one_budget_together() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        Ok(if n == 1 {
+            status(500, &[], "{}")
+        } else {
+            sse(exchange, vec![(SECOND * 6 * (1 + n as u32), None)])
+        })
+    });
+    let gate = gate(transport, |t| t.cap(1).wait(10 * SECOND).retry(Retry::new().attempts(2)));
+    let call = || {
+        let gate = gate.clone();
+        tokio::spawn(async move {
+            let start = Instant::now();
+            let result = gate.client().call(chat(true)).await;
+            (start.elapsed(), result.map(|_| ()).map_err(|error| error.reason()))
+        })
+    };
+    // The first has the slot for 6 s, the second fails in it at once, and the third has it from then on.
+    let (_first, second, third) = (call(), call(), call());
+    let (took, result) = second.await.unwrap();
+    assert_eq!(result, Err(Some(Reason::WaitBudget)));
+    assert!(
+        took >= 10 * SECOND && took < 11 * SECOND,
+        "6 s, a backoff, and the 4 s that were left: {took:?}"
+    );
+    third.abort();
+}

@@ -189,3 +189,38 @@ async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
     assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["failed"], 1);
     assert_eq!(gate.calls().records()[0].outcome, "failed");
 }
+
+const GEMINI_TOKEN: &str = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]}}]}\r\n\r\n";
+const GEMINI_STOP: &str = "data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":3,\"candidatesTokenCount\":2}}\r\n\r\n";
+
+fn gemini() -> http::Request<tidegate::RequestBody> {
+    http::Request::post("http://llm/v1beta/models/m:streamGenerateContent?alt=sse").body("{}".into()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn gemini_is_watched_too() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        // Google's way: JSON over lines, no event, and the body ends with it.
+        let shed = "{\n  \"error\": {\n    \"code\": 503,\n    \"status\": \"UNAVAILABLE\"\n  }\n}\n";
+        let frames = match n {
+            0 => vec![(MS, Some(shed))],
+            1 => vec![(MS, Some(GEMINI_TOKEN)), (MS, Some(GEMINI_STOP))],
+            _ => vec![(MS, Some(GEMINI_TOKEN))],
+        };
+        Ok(sse(exchange, frames))
+    });
+    let gate = gate(transport, |t| t);
+    let body = read(gate.client().call(gemini()).await.unwrap()).await.unwrap();
+    assert_eq!(body, [GEMINI_TOKEN, GEMINI_STOP].concat());
+    assert_eq!(
+        seen.attempts(),
+        2,
+        "an error as first event is a failed attempt, though no empty line ends it"
+    );
+    let error = read(gate.client().call(gemini()).await.unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    let snapshot = gate.snapshot();
+    let tenant = &snapshot.targets["llm"].tenants["default"];
+    assert_eq!((tenant.input_tokens, tenant.output_tokens, tenant.ttft.count), (3, 2, 2));
+    assert_eq!((tenant.outcomes["completed"], tenant.outcomes["truncated"]), (1, 1));
+}

@@ -121,6 +121,7 @@ fn dialect_name(dialect: Dialect) -> &'static str {
         Dialect::OpenAiCompletions => "openai_completions",
         Dialect::OpenAiResponses => "openai_responses",
         Dialect::AnthropicMessages => "anthropic_messages",
+        Dialect::Gemini => "gemini",
         _ => "other",
     }
 }
@@ -131,6 +132,7 @@ fn dialect(name: &str) -> Dialect {
         Dialect::OpenAiCompletions,
         Dialect::OpenAiResponses,
         Dialect::AnthropicMessages,
+        Dialect::Gemini,
         Dialect::Other,
     ]
     .into_iter()

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ApiError, Job, Protocol, chat, completions, messages, responses, sse};
+use super::{ApiError, Job, Protocol, chat, completions, gemini, messages, responses, sse};
 
 /// Writes one answer.
 #[derive(Debug, Clone)]
@@ -39,6 +39,7 @@ impl Encoder {
             Protocol::Completions => completions::token(self, index, &mut out),
             Protocol::Responses => responses::token(self, index, &mut out),
             Protocol::Messages => messages::token(self, index, &mut out),
+            Protocol::Gemini => gemini::token(self, index, &mut out),
         }
         out.into()
     }
@@ -51,8 +52,14 @@ impl Encoder {
             Protocol::Completions => completions::close(self, tokens, &mut out),
             Protocol::Responses => responses::close(self, tokens, &mut out),
             Protocol::Messages => messages::close(self, tokens, &mut out),
+            Protocol::Gemini => gemini::close(self, tokens, &mut out),
         }
         out.into()
+    }
+
+    /// What a stream is said to be.
+    pub(crate) fn content_type(&self) -> &'static str {
+        if self.job.list { "application/json; charset=UTF-8" } else { "text/event-stream; charset=utf-8" }
     }
 
     /// The whole answer of a call that does not stream.
@@ -62,6 +69,7 @@ impl Encoder {
             Protocol::Completions => completions::full(self, tokens),
             Protocol::Responses => responses::full(self, tokens),
             Protocol::Messages => messages::full(self, tokens),
+            Protocol::Gemini => gemini::full(self, tokens),
         };
         value.to_string().into()
     }

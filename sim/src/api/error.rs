@@ -1,8 +1,10 @@
 //! Errors as vLLM words them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::Protocol;
+use super::{Protocol, gemini};
 
 /// A refusal with a JSON body.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,11 +15,13 @@ pub(crate) struct ApiError {
     pub(crate) param: Option<&'static str>,
     /// Providers say a word here, vLLM repeats the status.
     pub(crate) code: Option<&'static str>,
+    /// When to come back, in the client's time.
+    pub(crate) retry_in: Option<Duration>,
 }
 
 impl ApiError {
     pub(crate) fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None, code: None }
+        Self { status, kind, message: message.into(), param: None, code: None, retry_in: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -43,9 +47,17 @@ impl ApiError {
         self
     }
 
+    pub(crate) fn retry_in(mut self, after: Duration) -> Self {
+        self.retry_in = Some(after);
+        self
+    }
+
     pub(crate) fn body(&self, protocol: Option<Protocol>) -> Value {
         if protocol == Some(Protocol::Messages) {
             return json!({"type": "error", "error": {"type": self.anthropic_kind(), "message": self.message}});
+        }
+        if protocol == Some(Protocol::Gemini) {
+            return gemini::error(self);
         }
         let code = self.code.map_or_else(|| json!(self.status), |word| json!(word));
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": code}})

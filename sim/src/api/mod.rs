@@ -1,12 +1,13 @@
 //! The wire: what vLLM's server reads and writes, without any I/O.
 //!
 //! [`request`] turns a body into a [`Job`] or an [`ApiError`]; [`Encoder`] turns generated tokens into
-//! server-sent events or one JSON answer. One file for each of the four shapes.
+//! server-sent events or one JSON answer. One file for each of the five shapes: vLLM's own four, and Gemini's.
 
 mod chat;
 mod completions;
 mod encoder;
 mod error;
+mod gemini;
 mod messages;
 mod prompt;
 pub(crate) mod request;
@@ -17,6 +18,8 @@ pub(crate) use self::encoder::{Encoder, error_stream};
 pub(crate) use self::error::ApiError;
 pub(crate) use self::request::Job;
 
+use http::Uri;
+
 /// The shape of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -24,16 +27,17 @@ pub(crate) enum Protocol {
     Completions,
     Responses,
     Messages,
+    Gemini,
 }
 
 impl Protocol {
-    pub(crate) fn of_path(path: &str) -> Option<Self> {
-        match path {
+    pub(crate) fn of(uri: &Uri) -> Option<Self> {
+        match uri.path() {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/completions" => Some(Self::Completions),
             "/v1/responses" => Some(Self::Responses),
             "/v1/messages" => Some(Self::Messages),
-            _ => None,
+            path => gemini::Place::of(path).map(|_| Self::Gemini),
         }
     }
 }

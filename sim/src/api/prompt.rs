@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 /// Keys whose text the model reads.
-const READ: [&str; 6] = ["messages", "prompt", "input", "system", "instructions", "tools"];
+const READ: [&str; 8] =
+    ["messages", "prompt", "input", "system", "instructions", "tools", "contents", "systemInstruction"];
 /// Keys within them that are form, not text.
 const FORM: [&str; 3] = ["role", "type", "id"];
 

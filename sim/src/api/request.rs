@@ -1,9 +1,9 @@
 //! From a body to a [`Job`].
 
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
 
-use super::{ApiError, Finish, Protocol, prompt};
+use super::{ApiError, Finish, Protocol, gemini, prompt};
 
 /// A generation request, understood.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +11,8 @@ pub(crate) struct Job {
     pub(crate) protocol: Protocol,
     pub(crate) model: String,
     pub(crate) stream: bool,
+    /// Streams a JSON list rather than events.
+    pub(crate) list: bool,
     pub(crate) include_usage: bool,
     pub(crate) prompt_tokens: u32,
     /// What will be generated.
@@ -33,6 +35,7 @@ pub(crate) struct Limits<'a> {
 /// `sim_output_tokens` (`x-sim-output-tokens`) override what text and `max_tokens` say.
 pub(crate) fn read(
     protocol: Protocol,
+    uri: &Uri,
     headers: &HeaderMap,
     body: &[u8],
     limits: Limits<'_>,
@@ -43,11 +46,27 @@ pub(crate) fn read(
     let Value::Object(body) = value else {
         return Err(ApiError::bad_request("the body must be a JSON object"));
     };
-    let model = read_model(&body, limits.models)?;
+    let place = gemini::Place::of(uri.path());
+    let model = match &place {
+        Some(place) => served(place.model.to_owned(), limits.models)?,
+        None => read_model(&body, limits.models)?,
+    };
     require_prompt(protocol, &body)?;
-    let stream = boolean(&body, "stream")?;
-    if integer(&body, "n")?.is_some_and(|n| n != 1) {
-        return Err(ApiError::bad_request("this server generates one choice (n = 1)").param("n"));
+    let stream = match &place {
+        Some(place) => place.stream,
+        None => boolean(&body, "stream")?,
+    };
+    let empty = Map::new();
+    // Gemini keeps the parameters of a generation apart.
+    let parameters = match protocol {
+        Protocol::Gemini => body.get("generationConfig").and_then(Value::as_object).unwrap_or(&empty),
+        _ => &body,
+    };
+    let choices = if protocol == Protocol::Gemini { "candidateCount" } else { "n" };
+    if integer(parameters, choices)?.is_some_and(|n| n != 1) {
+        return Err(
+            ApiError::bad_request(format!("this server generates one choice ({choices} = 1)")).param(choices)
+        );
     }
     let options = body.get("stream_options").and_then(Value::as_object);
     let include_usage = options.and_then(|o| o.get("include_usage")?.as_bool()).unwrap_or(false);
@@ -64,7 +83,7 @@ pub(crate) fn read(
         .param("input_tokens"));
     }
     let room = length - prompt;
-    let asked = max_tokens(protocol, &body)?;
+    let asked = max_tokens(protocol, parameters)?;
     let most = asked.unwrap_or(room).min(room);
     let wanted = overridden(headers, "x-sim-output-tokens", &body, "sim_output_tokens")?;
     let natural = wanted.or(asked).unwrap_or_else(|| u64::from(limits.default_output_tokens)).max(1);
@@ -75,6 +94,7 @@ pub(crate) fn read(
         protocol,
         model,
         stream,
+        list: gemini::asks_for_list(uri),
         include_usage,
         prompt_tokens: small(prompt),
         output_tokens: small(output),
@@ -87,14 +107,18 @@ fn small(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-fn read_model(body: &Map<String, Value>, served: &[String]) -> Result<String, ApiError> {
+fn read_model(body: &Map<String, Value>, models: &[String]) -> Result<String, ApiError> {
     let model = match body.get("model") {
         Some(Value::String(model)) => model.clone(),
         // As vLLM: no model means the one it serves.
-        None | Some(Value::Null) => served.first().map_or_else(|| "sim".to_owned(), String::clone),
+        None | Some(Value::Null) => models.first().map_or_else(|| "sim".to_owned(), String::clone),
         Some(_) => return Err(ApiError::bad_request("model must be a string").param("model")),
     };
-    if served.is_empty() || served.contains(&model) {
+    served(model, models)
+}
+
+fn served(model: String, models: &[String]) -> Result<String, ApiError> {
+    if models.is_empty() || models.contains(&model) {
         return Ok(model);
     }
     let message = format!("The model `{model}` does not exist.");
@@ -106,9 +130,12 @@ fn require_prompt(protocol: Protocol, body: &Map<String, Value>) -> Result<(), A
         Protocol::Chat | Protocol::Messages => "messages",
         Protocol::Completions => "prompt",
         Protocol::Responses => "input",
+        Protocol::Gemini => "contents",
     };
     let good = match (protocol, body.get(key)) {
-        (Protocol::Chat | Protocol::Messages, Some(Value::Array(messages))) => !messages.is_empty(),
+        (Protocol::Chat | Protocol::Messages | Protocol::Gemini, Some(Value::Array(messages))) => {
+            !messages.is_empty()
+        }
         (Protocol::Completions, Some(Value::Array(prompt))) => {
             prompt.len() == 1 || prompt.iter().all(Value::is_number)
         }
@@ -128,6 +155,7 @@ fn max_tokens(protocol: Protocol, body: &Map<String, Value>) -> Result<Option<u6
         Protocol::Chat => &["max_completion_tokens", "max_tokens"],
         Protocol::Completions | Protocol::Messages => &["max_tokens"],
         Protocol::Responses => &["max_output_tokens"],
+        Protocol::Gemini => &["maxOutputTokens"],
     };
     for &key in keys {
         match integer(body, key)? {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 
 use super::body::SimBody;
@@ -25,25 +25,26 @@ pub(super) async fn answer(
     request: Request<Bytes>,
 ) -> Result<Response<SimBody>, Refused> {
     let (parts, body) = request.into_parts();
-    let path = parts.uri.path();
-    match (Protocol::of_path(path), &parts.method) {
-        (Some(protocol), &Method::POST) => generate(shared, protocol, path, &parts.headers, &body).await,
+    match (Protocol::of(&parts.uri), &parts.method) {
+        (Some(protocol), &Method::POST) => {
+            generate(shared, protocol, &parts.uri, &parts.headers, &body).await
+        }
         (Some(_), _) => Ok(error(None, &ApiError::new(405, "Method Not Allowed", "Method Not Allowed"))),
-        (None, method) => control::control(shared, method, path, &body),
+        (None, method) => control::control(shared, method, parts.uri.path(), &body),
     }
 }
 
 async fn generate(
     shared: &Arc<Shared>,
     protocol: Protocol,
-    path: &str,
+    uri: &Uri,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Response<SimBody>, Refused> {
     shared.ensure_pump();
-    let (mut attempt, arrived) = arrive(shared, path, headers);
+    let (mut attempt, arrived) = arrive(shared, uri.path(), headers);
     let admitted = match arrived {
-        Ok(()) => admit(shared, protocol, headers, body, &attempt),
+        Ok(()) => admit(shared, protocol, uri, headers, body, &attempt),
         Err(Rejection::Connection) => {
             attempt.end(Outcome::Refused);
             return Err(Refused);
@@ -69,8 +70,8 @@ async fn generate(
         Err(no) => {
             let (mut attempt, api) = *no;
             // vLLM has sent the head of a stream before it looks at its queue.
-            let response = if stream && api.status == 503 {
-                events(SimBody::whole(error_stream(protocol, &api)))
+            let response = if stream && api.status == 503 && protocol != Protocol::Gemini {
+                stream_of("text/event-stream; charset=utf-8", SimBody::whole(error_stream(protocol, &api)))
             } else {
                 error(Some(protocol), &api)
             };
@@ -83,7 +84,7 @@ async fn generate(
     let encoder = Encoder::new(job, ticket.attempt.number(), created);
     let mut response = if stream {
         ticket.attempt.answered(200);
-        events(SimBody::stream(ticket, encoder, plan, shared.clock))
+        stream_of(encoder.content_type(), SimBody::stream(ticket, encoder, plan, shared.clock))
     } else {
         whole(ticket, &encoder).await
     };
@@ -132,6 +133,7 @@ fn arrive(shared: &Arc<Shared>, path: &str, headers: &HeaderMap) -> (AttemptGuar
 fn admit(
     shared: &Shared,
     protocol: Protocol,
+    uri: &Uri,
     headers: &HeaderMap,
     body: &[u8],
     attempt: &AttemptGuard,
@@ -143,7 +145,7 @@ fn admit(
         default_output_tokens: config.default_output_tokens,
     };
     // Outside the lock: the body may be large.
-    let job = read(protocol, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
+    let job = read(protocol, uri, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
     let now = shared.clock.now();
     let mut core = shared.core.lock();
     if let Some(row) = core.record.attempt(attempt.number()) {
@@ -151,7 +153,7 @@ fn admit(
     }
     let charged = core.gate.charge(now, job.prompt_tokens, job.max_tokens);
     let rate = charged.map_err(|no| reject::response(shared, protocol, no, &core.gate.headers(now)))?;
-    Ok(Admitted { job, plan: core.gate.plan(), rate: reject::rate_headers(shared, &rate) })
+    Ok(Admitted { job, plan: core.gate.plan(), rate: reject::rate_headers(shared, protocol, &rate) })
 }
 
 fn submit(
@@ -185,9 +187,9 @@ fn submit(
     }
 }
 
-fn events(body: SimBody) -> Response<SimBody> {
+fn stream_of(kind: &'static str, body: SimBody) -> Response<SimBody> {
     let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 

@@ -18,29 +18,33 @@ pub(super) fn response(
     no: Rejection,
     rate: &[RateHeaders],
 ) -> Response<SimBody> {
-    let mut extra = rate_headers(shared, rate);
-    let api = describe(shared, no, &mut extra);
+    let mut extra = rate_headers(shared, protocol, rate);
+    let api = describe(shared, protocol, no, &mut extra);
     let mut response = error(Some(protocol), &api);
     response.headers_mut().extend(extra);
     response
 }
 
-fn describe(shared: &Shared, no: Rejection, extra: &mut HeaderMap) -> ApiError {
+fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut HeaderMap) -> ApiError {
     let mut retry_after = |text: String| {
         if let Ok(value) = HeaderValue::try_from(text) {
             extra.insert(RETRY_AFTER, value);
         }
     };
+    let in_body = protocol == Protocol::Gemini;
     match no {
         Rejection::Connection | Rejection::Unavailable => ApiError::unavailable(),
         Rejection::Internal => ApiError::new(500, "InternalServerError", "an internal error, injected"),
         Rejection::Window { retry_after: when } => {
+            let api =
+                ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded");
             match when {
-                RetryAfter::None => {}
+                RetryAfter::In(span) if in_body => return api.retry_in(shared.clock.client(span)),
                 RetryAfter::In(span) => retry_after(ceil_seconds(shared.clock.client(span)).to_string()),
                 RetryAfter::Text(text) => retry_after(text),
+                RetryAfter::None => {}
             }
-            ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded")
+            api
         }
         Rejection::Concurrency { limit } => {
             let message = format!("Too many concurrent requests: the limit is {limit}.");
@@ -48,13 +52,17 @@ fn describe(shared: &Shared, no: Rejection, extra: &mut HeaderMap) -> ApiError {
         }
         Rejection::Rate { resource, wait } => {
             let wait = shared.clock.client(wait);
+            let message = format!("Rate limit reached for {resource} per minute.");
+            let api = ApiError::new(429, resource, message).code("rate_limit_exceeded");
+            if in_body {
+                return api.retry_in(wait);
+            }
             retry_after(ceil_seconds(wait).to_string());
             let ms = wait.as_nanos().div_ceil(1_000_000).to_string();
             if let Ok(value) = HeaderValue::try_from(ms) {
                 extra.insert(HeaderName::from_static("retry-after-ms"), value);
             }
-            let message = format!("Rate limit reached for {resource} per minute.");
-            ApiError::new(429, resource, message).code("rate_limit_exceeded")
+            api
         }
     }
 }
@@ -63,9 +71,12 @@ fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-/// OpenAI's headers, times in the client's seconds.
-pub(super) fn rate_headers(shared: &Shared, rate: &[RateHeaders]) -> HeaderMap {
+/// OpenAI's headers, times in the client's seconds. Google has none.
+pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHeaders]) -> HeaderMap {
     let mut map = HeaderMap::new();
+    if protocol == Protocol::Gemini {
+        return map;
+    }
     for r in rate {
         let reset = shared.clock.client(r.reset);
         let values = [

@@ -30,6 +30,11 @@ impl Target {
         self
     }
 
+    /// `url = "none"`: no request is this target's; its slots are held by [`Gate::acquire_slot`](crate::Gate::acquire_slot) alone.
+    pub fn slots_only(self) -> Self {
+        self.set("url", text("none"))
+    }
+
     /// `models`: a model name or pattern (`gpt-4o*`); one more with each call.
     pub fn model(mut self, pattern: impl Into<String>) -> Self {
         self.keys.append("models", text(pattern));

@@ -8,6 +8,7 @@
 //!
 //! Order decides, never how specific a pattern is, so that reading the file from the top tells what happens; a target that
 //! could never be reached is a configuration error.
+//! - A target with `url = "none"` takes no request: it is there for slots that are held by name.
 
 mod glob;
 mod prefix;
@@ -51,6 +52,7 @@ impl Matcher {
 pub(super) struct Rule {
     urls: Vec<Prefix>,
     models: Vec<Glob>,
+    never: bool,
 }
 
 impl Rule {
@@ -58,6 +60,7 @@ impl Rule {
         Ok(Self {
             urls: matches.urls.iter().map(|url| Prefix::parse(url)).collect::<Result<_, _>>()?,
             models: matches.models.iter().map(|model| Glob::new(model)).collect(),
+            never: matches.slots_only,
         })
     }
 
@@ -65,7 +68,7 @@ impl Rule {
         let url = || place.is_some_and(|place| self.urls.iter().any(|prefix| prefix.matches(place)));
         let model =
             || self.models.iter().any(|glob| model.map_or(glob.is_any(), |model| glob.matches(model)));
-        (self.urls.is_empty() || url()) && (self.models.is_empty() || model())
+        !self.never && (self.urls.is_empty() || url()) && (self.models.is_empty() || model())
     }
 
     /// Whether every request of `other` would be this one's too. Judged pattern by pattern: what only several patterns

@@ -46,7 +46,7 @@ pub(super) fn targets(spot: Spot<'_>, base: &TargetConfig) -> Vec<TargetConfig> 
             Value::Table(_) => table(spot, &mut target, alone),
             _ => bare(spot, &mut target, alone),
         }
-        if problems.count() == before {
+        if problems.count() == before && !target.matches.slots_only {
             matching.push((target.name.clone(), line, target.matches.clone()));
         }
         targets.push(target);
@@ -86,10 +86,20 @@ fn bare(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
 fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
     let keys: Vec<&str> = MATCHES.iter().chain(SETTINGS).copied().collect();
     let Some(section) = spot.section(&keys) else { return };
+    let slots_only =
+        section.get("url").is_some_and(|spot| matches!(spot.value, Value::Text(text) if text == "none"));
+    let expected = "a base URL such as \"https://api.openai.com/v1\"";
     let mut matches = TargetMatch {
-        urls: strings(&section, "url", "a base URL such as \"https://api.openai.com/v1\"", url),
+        urls: if slots_only { Vec::new() } else { strings(&section, "url", expected, url) },
         models: strings(&section, "models", "the name of a model, in which * stands for anything", model),
+        slots_only,
     };
+    if slots_only && section.has("models") {
+        section.complain(
+            &["models"],
+            "url is \"none\", so no request is this target's, whatever its model; drop one",
+        );
+    }
     if !section.has("url") {
         match by_name(&target.name, alone) {
             Ok(urls) => matches.urls = urls,
@@ -116,7 +126,9 @@ fn by_name(name: &str, alone: bool) -> Result<Vec<String>, String> {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("known without one are {}", names.join(", ")),
     };
-    Err(format!("needs a \"url\" or \"models\" to tell its requests by; {advice}"))
+    Err(format!(
+        "needs a \"url\" or \"models\" to tell its requests by, or url = \"none\" where only its slots are held; {advice}"
+    ))
 }
 
 /// A string, or a list of at least one.

@@ -191,6 +191,9 @@ impl Families {
     }
 }
 
+/// A series was taken away, or had never come to be.
+pub(super) fn gone(_: prometheus::Result<()>) {}
+
 fn opts(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace("tidegate")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::{GaugeVec, Histogram, IntCounter};
 
-use super::families::Families;
+use super::families::{Families, gone};
 use super::tenant::TenantMetrics;
 use crate::config::TargetConfig;
 use crate::cooldown::Hold;
@@ -93,6 +93,31 @@ impl TargetMetrics {
             name: config.name.clone(),
             families,
         }
+    }
+
+    /// Takes all series of the target away.
+    pub(crate) fn forget(&self) {
+        let (name, families): (&str, _) = (&self.name, &self.families);
+        self.all_tenants().for_each(|(tenant, _)| TenantMetrics::forget(families, name, tenant));
+        for class in CLASSES {
+            gone(families.failures.remove_label_values(&[name, class]));
+            gone(families.retries.remove_label_values(&[name, class]));
+        }
+        for why in WHYS {
+            gone(families.gave_up.remove_label_values(&[name, why.as_str()]));
+        }
+        for decision in decisions() {
+            gone(families.would.remove_label_values(&[name, decision]));
+        }
+        for hold in HOLDS {
+            gone(families.cool_downs.remove_label_values(&[name, hold]));
+        }
+        gone(families.upstream_ttft.remove_label_values(&[name]));
+        gone(families.tpot.remove_label_values(&[name]));
+        gone(families.attempts.remove_label_values(&[name]));
+        gone(families.limit.remove_label_values(&[name]));
+        gone(families.cooling.remove_label_values(&[name]));
+        gone(families.gap.remove_label_values(&[name]));
     }
 
     /// The series of a tenant, or the ones that all others share.

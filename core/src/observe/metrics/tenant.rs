@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use prometheus::{Gauge, Histogram, HistogramVec, IntCounter};
 
-use super::families::Families;
+use super::families::{Families, gone};
 use crate::context::Lane;
 use crate::error::Reason;
 use crate::observe::{Outcome, Quantiles};
+
+/// The ways of tokens.
+const DIRECTIONS: [&str; 2] = ["input", "output"];
 
 /// The series of one tenant at one target, looked up once: nothing on the way of a call searches for a label.
 pub(crate) struct TenantMetrics {
@@ -40,11 +43,34 @@ impl TenantMetrics {
                 .map(|reason| families.refused.with_label_values(&[target, tenant, reason.as_str()])),
             admitted: families.admitted.with_label_values(&pair),
             objective: families.objective.with_label_values(&pair),
-            input_tokens: families.tokens.with_label_values(&[target, tenant, "input"]),
-            output_tokens: families.tokens.with_label_values(&[target, tenant, "output"]),
+            input_tokens: families.tokens.with_label_values(&[target, tenant, DIRECTIONS[0]]),
+            output_tokens: families.tokens.with_label_values(&[target, tenant, DIRECTIONS[1]]),
             in_flight: families.in_flight.with_label_values(&pair),
             waiting: families.waiting.with_label_values(&pair),
         }
+    }
+
+    /// Takes the series away; what still holds them counts into nothing.
+    pub(super) fn forget(families: &Families, target: &str, tenant: &str) {
+        let pair = [target, tenant];
+        for lane in Lane::ALL {
+            for family in [&families.queue_wait, &families.ttft, &families.duration] {
+                gone(family.remove_label_values(&[target, tenant, lane.as_str()]));
+            }
+        }
+        for outcome in Outcome::ALL {
+            gone(families.calls.remove_label_values(&[target, tenant, outcome.as_str()]));
+        }
+        for reason in Reason::ALL {
+            gone(families.refused.remove_label_values(&[target, tenant, reason.as_str()]));
+        }
+        for direction in DIRECTIONS {
+            gone(families.tokens.remove_label_values(&[target, tenant, direction]));
+        }
+        gone(families.admitted.remove_label_values(&pair));
+        gone(families.objective.remove_label_values(&pair));
+        gone(families.in_flight.remove_label_values(&pair));
+        gone(families.waiting.remove_label_values(&pair));
     }
 
     /// An attempt was admitted after this wait.

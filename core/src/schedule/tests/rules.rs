@@ -164,3 +164,24 @@ fn those_who_leave_together_keep_their_places() {
     assert_eq!(left, [(0, 0), (1, 0), (2, 1), (4, 3)]);
     assert_eq!(scheduler.expired(now + minute * 99).into_iter().map(|(who, _)| who).collect::<Vec<_>>(), [3]);
 }
+
+#[test]
+fn what_a_wait_took_of_the_budget_is_known_and_a_cool_down_is_not_in_it() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), now);
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    assert_eq!(grant.spent(), Duration::ZERO);
+    queue(&mut scheduler, now, ticket("a", Lane::Standard, now), ());
+    let failed = now + ms(300);
+    scheduler.failed(failed, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
+    scheduler.release(failed, grant);
+    assert!(scheduler.next(failed).is_none());
+    let (_, mut probe) = scheduler.next(failed + ms(1000)).expect("the probe");
+    assert_eq!(probe.spent(), ms(300));
+    queue(&mut scheduler, failed + ms(1000), ticket("a", Lane::Standard, now), ());
+    scheduler.succeeded(failed + ms(1500), &mut probe);
+    scheduler.release(failed + ms(5500), probe);
+    let (_, grant) = scheduler.next(failed + ms(5500)).expect("open again");
+    assert_eq!(grant.spent(), ms(4000), "from when the probe was answered");
+    scheduler.release(failed + ms(5500), grant);
+}

@@ -8,6 +8,9 @@
 //! What it cannot read (another content type, a compressed body, a dialect without a known terminal) it lets pass as complete.
 
 mod anthropic;
+mod elements;
+mod gemini;
+mod members;
 mod openai;
 mod responses;
 mod usage;
@@ -19,13 +22,18 @@ use std::sync::LazyLock;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use memchr::memmem::{self, Finder};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::classify::{Verdict, classify_event};
 use super::json::{self, Any, Present};
 use super::request::Dialect;
 use super::sse::{Event, MAX_EVENT, Scanner};
+use elements::Elements;
+use members::Members;
 pub use usage::Usage;
+
+/// The members of a whole answer that say something here, and the most that is kept of them.
+const MEMBERS: &[&str] = &["error", "error_type", "usage", "usageMetadata"];
+const MAX_MEMBERS: usize = 64 << 10;
 
 /// Something that happened in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +75,10 @@ pub struct Observer {
 
 enum Body {
     Events(Scanner),
-    /// Kept up to [`MAX_EVENT`].
-    Json(Vec<u8>),
+    /// The elements of a list are the events.
+    List(Elements),
+    /// One document.
+    Json(Members),
     /// Nothing to be seen.
     Opaque,
 }
@@ -100,18 +110,20 @@ impl Observer {
             Body::Opaque
         } else if is(b"text/event-stream") {
             Body::Events(Scanner::new())
+        } else if dialect == Dialect::Gemini && stream && is(b"json") {
+            Body::List(Elements::new(MAX_EVENT))
         } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
-            Body::Json(Vec::new())
+            Body::Json(Members::new(MEMBERS, MAX_MEMBERS))
         } else if dialect != Dialect::Other && stream {
             Body::Events(Scanner::new())
         } else if dialect != Dialect::Other && content_type.is_none() {
-            Body::Json(Vec::new())
+            Body::Json(Members::new(MEMBERS, MAX_MEMBERS))
         } else {
             Body::Opaque
         };
         Self {
             dialect,
-            expects_terminal: dialect != Dialect::Other && matches!(body, Body::Events(_)),
+            expects_terminal: dialect != Dialect::Other && matches!(body, Body::Events(_) | Body::List(_)),
             body,
             usage: Usage::default(),
             events: 0,
@@ -129,12 +141,15 @@ impl Observer {
                 scanner.push(chunk, |event| self.event(&event, &mut on));
                 self.body = Body::Events(scanner);
             }
-            Body::Json(mut body) if body.len() + chunk.len() <= MAX_EVENT => {
-                body.extend_from_slice(chunk);
-                self.body = Body::Json(body);
+            Body::List(mut elements) => {
+                elements.push(chunk, |event| self.event(&event, &mut on));
+                self.body = Body::List(elements);
             }
-            // Too long to keep: embeddings, mostly. From here on it is opaque.
-            Body::Json(_) | Body::Opaque => {}
+            Body::Json(mut members) => {
+                members.push(chunk);
+                self.body = Body::Json(members);
+            }
+            Body::Opaque => {}
         }
     }
 
@@ -145,7 +160,8 @@ impl Observer {
                 scanner.finish(|event| self.event(&event, &mut on));
                 self.body = Body::Events(scanner);
             }
-            Body::Json(body) => self.json(&body, &mut on),
+            Body::Json(members) => self.json(members, &mut on),
+            list @ Body::List(_) => self.body = list,
             Body::Opaque => {}
         }
     }
@@ -157,6 +173,7 @@ impl Observer {
             Dialect::OpenAiChat | Dialect::OpenAiCompletions => openai::event(self, event, &mut on),
             Dialect::OpenAiResponses => responses::event(self, event, &mut on),
             Dialect::AnthropicMessages => anthropic::event(self, event, &mut on),
+            Dialect::Gemini => gemini::event(self, event, &mut on),
             Dialect::Other => other(self, event, &mut on),
         }
     }
@@ -174,7 +191,7 @@ impl Observer {
 
     /// Whether it watches events: a response that streams.
     pub fn is_stream(&self) -> bool {
-        matches!(self.body, Body::Events(_))
+        matches!(self.body, Body::Events(_) | Body::List(_))
     }
 
     /// Events so far, comments not among them.
@@ -192,25 +209,28 @@ impl Observer {
         (self.usage != Usage::default()).then_some(self.usage)
     }
 
-    /// A whole JSON body.
-    fn json(&mut self, body: &[u8], on: &mut dyn FnMut(Signal)) {
+    /// The end of a body that is one document.
+    fn json(&mut self, members: Members, on: &mut dyn FnMut(Signal)) {
         #[derive(Deserialize, Default)]
-        #[serde(default)]
+        #[serde(default, rename_all = "camelCase")]
         struct Answer {
             error: Any<Present>,
             usage: Option<usage::Fields>,
+            usage_metadata: Option<gemini::Metadata>,
         }
 
-        match json::parse::<Answer>(body) {
-            Some(answer) if answer.error.0.0 => self.fail(body, on),
-            Some(answer) => {
-                self.count(answer.usage, on);
-                self.terminal = true;
-            }
-            // A list, or fields of other types: whole, if it is JSON at all. Half a document was cut off.
-            None if serde_json::from_slice::<IgnoredAny>(body).is_ok() => self.terminal = true,
-            None => self.expects_terminal = self.dialect != Dialect::Other,
+        let Some(members) = members.finish() else {
+            // Half a document: it was cut off.
+            self.expects_terminal = self.dialect != Dialect::Other;
+            return;
+        };
+        let answer = json::parse::<Answer>(&members).unwrap_or_default();
+        if answer.error.0.0 {
+            return self.fail(&members, on);
         }
+        self.count(answer.usage, on);
+        self.count(answer.usage_metadata, on);
+        self.terminal = true;
     }
 
     /// One more output delta.
@@ -221,9 +241,9 @@ impl Observer {
         }
     }
 
-    fn count(&mut self, fields: Option<usage::Fields>, on: &mut dyn FnMut(Signal)) {
-        if let Some(fields) = fields
-            && self.usage.update(&fields)
+    fn count(&mut self, said: Option<impl Into<usage::Counts>>, on: &mut dyn FnMut(Signal)) {
+        if let Some(said) = said
+            && self.usage.update(said.into())
         {
             on(Signal::Usage(self.usage));
         }
@@ -295,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [&str; 12] = [
+    const EVENTS: [&str; 15] = [
         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
         "data: {\"choices\":[{\"index\":1,\"delta\":{\"role\":\"assistant\"},\"finish_reason\":\"stop\"}]}\n\n",
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n",
@@ -308,13 +328,17 @@ mod tests {
         "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":5}}}\n\n",
         "event: error\ndata: {\"type\":\"error\"}\n\n",
         ": ping\n\n",
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]}}]}\r\n\r\n",
+        "data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":2}}\r\n\r\n",
+        "{\n  \"error\": {\n    \"code\": 503\n  }\n}\n",
     ];
 
-    const DIALECTS: [Dialect; 5] = [
+    const DIALECTS: [Dialect; 6] = [
         Dialect::OpenAiChat,
         Dialect::OpenAiCompletions,
         Dialect::OpenAiResponses,
         Dialect::AnthropicMessages,
+        Dialect::Gemini,
         Dialect::Other,
     ];
 
@@ -369,6 +393,18 @@ mod tests {
         body.extend_from_slice(b"\"}}]}\n\n");
         let observer = Observer::new(Dialect::OpenAiChat, &headers("text/event-stream"), true);
         assert_eq!(watch(observer, body.chunks(9_999)), (vec![Signal::FirstToken], End::Complete));
+    }
+
+    #[test]
+    fn what_a_long_answer_cost_is_read_behind_its_megabytes() {
+        let mut body =
+            b"{\"candidates\": [{\"content\": {\"parts\": [{\"inlineData\": {\"data\": \"".to_vec();
+        body.resize(3 * MAX_EVENT, b'A');
+        body.extend_from_slice(b"\"}}]}}], \"usageMetadata\": {\"promptTokenCount\": 3}}");
+        let observer = || Observer::new(Dialect::Gemini, &headers("application/json"), false);
+        let usage = Usage { input: 3, ..Usage::default() };
+        assert_eq!(watch(observer(), body.chunks(9_999)), (vec![Signal::Usage(usage)], End::Complete));
+        assert_eq!(watch(observer(), body[..2 * MAX_EVENT].chunks(9_999)), (vec![], End::Truncated));
     }
 
     #[test]

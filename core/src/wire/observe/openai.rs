@@ -28,11 +28,11 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    fn begin(&mut self, index: u64) {
+    pub(super) fn begin(&mut self, index: u64) {
         self.open |= bit(index);
     }
 
-    fn finish(&mut self, index: u64) {
+    pub(super) fn finish(&mut self, index: u64) {
         self.open &= !bit(index);
         self.any_finished = true;
     }

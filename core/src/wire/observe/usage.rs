@@ -15,6 +15,14 @@ pub struct Usage {
     pub cached_input: u64,
 }
 
+/// What a dialect's usage object says; `None` where it says nothing of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) input: Option<u64>,
+    pub(super) output: Option<u64>,
+    pub(super) cached_input: Option<u64>,
+}
+
 /// A `usage` object. Chat and completions say `prompt`, Responses and Anthropic `input`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -35,11 +43,8 @@ struct Details {
     cached_tokens: Any<Option<u64>>,
 }
 
-impl Usage {
-    /// Takes over what these fields say and keeps the rest; whether they said anything.
-    ///
-    /// Anthropic's `message_start` has the input and its `message_delta` the output so far, each of them cumulative.
-    pub(super) fn update(&mut self, fields: &Fields) -> bool {
+impl From<Fields> for Counts {
+    fn from(fields: Fields) -> Self {
         let anthropic_cached = fields.cache_read_input_tokens.0;
         let input = fields.prompt_tokens.0.or(fields.input_tokens.0.map(|uncached| {
             uncached
@@ -49,9 +54,18 @@ impl Usage {
         let output = fields.completion_tokens.0.or(fields.output_tokens.0);
         let details = fields.prompt_tokens_details.as_ref().or(fields.input_tokens_details.as_ref());
         let cached = anthropic_cached.or(details.and_then(|details| details.cached_tokens.0));
-        self.input = input.unwrap_or(self.input);
-        self.output = output.unwrap_or(self.output);
-        self.cached_input = cached.unwrap_or(self.cached_input);
-        input.is_some() || output.is_some()
+        Self { input, output, cached_input: cached }
+    }
+}
+
+impl Usage {
+    /// Takes over what these counts say and keeps the rest; whether they said anything.
+    ///
+    /// Anthropic's `message_start` has the input and its `message_delta` the output so far, each of them cumulative.
+    pub(super) fn update(&mut self, counts: Counts) -> bool {
+        self.input = counts.input.unwrap_or(self.input);
+        self.output = counts.output.unwrap_or(self.output);
+        self.cached_input = counts.cached_input.unwrap_or(self.cached_input);
+        counts.input.is_some() || counts.output.is_some()
     }
 }

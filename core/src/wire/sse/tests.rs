@@ -15,7 +15,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Sho
     shown
 }
 
-/// The rules, word for word, on the whole body at once.
+/// The rules, word for word, on the whole body at once; and bare JSON.
 fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
     let mut at = 0;
@@ -36,7 +36,7 @@ fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
     lines.push(Vec::new());
 
     let mut shown = Vec::new();
-    let (mut name, mut data, mut oversized) = (Vec::new(), Vec::<Vec<u8>>::new(), false);
+    let (mut name, mut data, mut oversized, mut bare) = (Vec::new(), Vec::<Vec<u8>>::new(), false, false);
     for (number, line) in lines.iter().enumerate() {
         let too_long = line.len() > limit;
         let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
@@ -50,13 +50,18 @@ fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
             } else if !data.is_empty() {
                 shown.push((name, joined, false));
             }
-            (name, data, oversized) = (Vec::new(), Vec::new(), false);
+            (name, data, oversized, bare) = (Vec::new(), Vec::new(), false, false);
             continue;
         }
         let mut parts = line.splitn(2, |b| *b == b':');
         let field = parts.next().unwrap();
         let value = parts.next().unwrap_or_default();
         let value = if value.starts_with(b" ") { &value[1..] } else { value };
+        if !too_long && (bare || line.starts_with(b"{") && data.is_empty()) {
+            bare = true;
+            data.push(line.to_vec());
+            continue;
+        }
         match field {
             b"data" | b"event" if too_long => oversized = true,
             b"data" => data.push(value.to_vec()),
@@ -67,7 +72,7 @@ fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
     shown
 }
 
-const WORDS: [&[u8]; 20] = [
+const WORDS: [&[u8]; 22] = [
     b"data: ",
     b"data:",
     b"data",
@@ -86,6 +91,8 @@ const WORDS: [&[u8]; 20] = [
     b"\xEF\xBB\xBF",
     b"\xEF",
     b"a",
+    b"{",
+    b"\n{",
     b"\xFF\xC3",
     b"0123456789",
 ];

@@ -1,0 +1,55 @@
+"""openai's own clients, which every environment has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openai import AsyncOpenAI, OpenAI
+
+from held import ASK, CHAT, Closable, Held, Package, flat, in_threads
+
+if TYPE_CHECKING:
+    import tidegate
+
+
+def openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+    """Wrap the client."""
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
+    if gate:
+        client = gate.wrap(client)
+    create = client.chat.completions.create
+    return Held(
+        lambda: create(model="small", messages=CHAT),
+        flat(lambda: create(model="small", messages=CHAT, stream=True)),
+    )
+
+
+def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+    """Wrap the client."""
+    client = OpenAI(base_url=f"{url}/v1", api_key=key)
+    if gate:
+        client = gate.wrap(client)
+    create = client.chat.completions.create
+    return in_threads(
+        lambda: create(model="small", messages=CHAT),
+        lambda: Closable(create(model="small", messages=CHAT, stream=True)),
+    )
+
+
+def openai_responses(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+    """Wrap the client."""
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
+    if gate:
+        client = gate.wrap(client)
+    create = client.responses.create
+    return Held(
+        lambda: create(model="small", input=ASK),
+        flat(lambda: create(model="small", input=ASK, stream=True)),
+    )
+
+
+PACKAGES = [
+    Package("openai", openai),
+    Package("openai", openai_sync, "sync"),
+    Package("openai", openai_responses, "Responses"),
+]

@@ -1,0 +1,129 @@
+"""One answer and the beginning of one stream in each API that the clients at hand speak, told apart by the path."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+TEXT = "hello there"
+
+
+def api_of(path: str) -> str:
+    """Return the API that a path belongs to."""
+    path = path.partition("?")[0]
+    if path.endswith("/responses"):
+        return "responses"
+    if path.endswith("/messages"):
+        return "messages"
+    return "gemini" if ":" in path.rpartition("/")[2] else "chat"
+
+
+def whole(api: str) -> Any:
+    """Return the answer that does not stream."""
+    if api == "responses":
+        message = {
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [_output_text()],
+        }
+        return _response("completed", [message], {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11})
+    if api == "messages":
+        return {
+            **_message(),
+            "content": [{"type": "text", "text": TEXT}],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": 9, "output_tokens": 2},
+        }
+    if api == "gemini":
+        return {
+            **_candidates(finishReason="STOP"),
+            "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11},
+        }
+    return {
+        **_completion("chat.completion"),
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": TEXT}}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+    }
+
+
+def opening(api: str) -> bytes:
+    """Return a stream's events up to its first text, and nothing that would end it."""
+    if api == "responses":
+        item = {"id": "m", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        place = {"output_index": 0, "item_id": "m", "content_index": 0}
+        events: list[dict[str, Any]] = [
+            {"type": "response.created", "response": _response("in_progress", [], None)},
+            {"type": "response.output_item.added", "output_index": 0, "item": item},
+            {"type": "response.content_part.added", **place, "part": {**_output_text(), "text": ""}},
+            {"type": "response.output_text.delta", **place, "delta": TEXT, "logprobs": []},
+        ]
+        numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+        return b"".join(_event(event, event["type"]) for event in numbered)
+    if api == "messages":
+        start = {**_message(), "content": [], "stop_reason": None, "usage": {"input_tokens": 9, "output_tokens": 1}}
+        events = [
+            {"type": "message_start", "message": start},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": TEXT}},
+        ]
+        return b"".join(_event(event, event["type"]) for event in events)
+    if api == "gemini":
+        return _event(_candidates())
+    delta = {"index": 0, "delta": {"role": "assistant", "content": TEXT}, "finish_reason": None}
+    return _event({**_completion("chat.completion.chunk"), "choices": [delta]})
+
+
+def error(api: str, status: int) -> Any:
+    """Return the body of an error that may pass."""
+    message = f"scripted {status}"
+    if api == "messages":
+        kind = "rate_limit_error" if status == 429 else "api_error"  # noqa: PLR2004
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    if api == "gemini":
+        return {"error": {"code": status, "message": message, "status": "UNAVAILABLE"}}
+    return {"error": {"message": message, "type": "server_error", "param": None, "code": None}}
+
+
+def _completion(kind: str) -> dict[str, Any]:
+    return {"id": "chatcmpl-1", "object": kind, "created": 1, "model": "small"}
+
+
+def _message() -> dict[str, Any]:
+    return {"id": "msg_1", "type": "message", "role": "assistant", "model": "small", "stop_sequence": None}
+
+
+def _candidates(**more: Any) -> dict[str, Any]:
+    content = {"role": "model", "parts": [{"text": TEXT}]}
+    return {"candidates": [{"content": content, "index": 0, **more}], "modelVersion": "small"}
+
+
+def _output_text() -> dict[str, Any]:
+    return {"type": "output_text", "text": TEXT, "annotations": [], "logprobs": []}
+
+
+def _response(status: str, output: list[Any], usage: dict[str, Any] | None) -> dict[str, Any]:
+    if usage is not None:
+        usage = {
+            **usage,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": status,
+        "model": "small",
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": usage,
+    }
+
+
+def _event(data: dict[str, Any], name: str | None = None) -> bytes:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()

@@ -1,0 +1,149 @@
+"""The packages of one environment, against a scripted upstream: prints a line of JSON for each.
+
+    python framework_probe.py MODULE URL     MODULE has the PACKAGES
+
+    {"package", "loops", "stock": {SCENARIO: CELL}, "ours": {SCENARIO: CELL}, "in_flight"}
+
+A CELL is one call: `attempts` (seen by the upstream), `ended` (`answered`, `quietly`, `cancelled`, or the class of what
+was raised) and, where the call was cancelled, `closed`: whether the upstream saw it over `at once`, `when collected`
+(garbage) or `never`. `in_flight` is the gate's count afterwards. `loops`: a loop of the framework's own was left on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import json
+import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import tidegate
+from row import note, seen
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from held import Held, Package
+
+#: What to do at which path.
+ASK = {"429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500"}
+READ = {"truncated stream": "cut/stream"}
+CANCEL = {"cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream"}
+#: Seconds. LlamaIndex gives up after 60 of its own.
+LONGEST = 120
+#: Seconds after which what the upstream has sent is surely here.
+SETTLED = 0.3
+#: Seconds in which an upstream hears of a cancelled call, or never.
+PATIENCE = 2.0
+
+
+async def ask(held: Held, _: str, __: Callable[[], Any]) -> str:
+    """Make one call."""
+    await held.ask()
+    return "answered"
+
+
+async def read(held: Held, _: str, __: Callable[[], Any]) -> str:
+    """Read one stream to its end."""
+    async for _part in held.stream():
+        pass
+    return "quietly"
+
+
+async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
+    """Start one call or stream, and cancel it once the upstream has it, or has sent what it will."""
+    if held.blocking:
+        return await leave(held, where)
+    text = asyncio.Event()
+    task = asyncio.ensure_future(held.ask() if where == "head" else drain(held.stream(), text))
+    if where == "stream":
+        await text.wait()
+    while not await asyncio.to_thread(arrived):  # noqa: ASYNC110 - it is in another process
+        await asyncio.sleep(0.05)
+    # Some frameworks have events of their own to tell before the first of the model's.
+    await asyncio.sleep(SETTLED)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return "cancelled"
+    return "quietly"
+
+
+async def leave(held: Held, where: str) -> str:
+    """Close a synchronous stream after its first part. No thread that waits for headers can be told to stop."""
+    if where == "head":
+        return "no way to"
+    stream: Any = held.stream()
+    await anext(stream)
+    await stream.aclose()
+    return "cancelled"
+
+
+async def drain(stream: AsyncIterator[object], text: asyncio.Event) -> None:
+    """Read a stream, and say when something of it is here."""
+    async for _ in stream:
+        text.set()
+
+
+async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
+    """Whether the upstream has not heard in time that all of these are over."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + PATIENCE
+    while is_open := any(not request["closed_at"] for request in await asyncio.to_thread(requests)):
+        if clock() >= deadline:
+            break
+        await asyncio.sleep(0.05)
+    return is_open
+
+
+async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dict[str, Any]:
+    """Play every scenario at once, each at a path and with a key of its own."""
+    who = f"{package.make.__name__}-{'ours' if gate else 'stock'}"
+
+    def of(path: str) -> list[dict[str, Any]]:
+        return [request for request in seen(url)["requests"] if request["path"].startswith(f"/{path}/{who}/")]
+
+    async def cell(path: str, play: Callable[..., Any]) -> dict[str, Any]:
+        held = package.make(f"{url}/{path}/{who}", f"{who}-{path}", gate)
+        try:
+            ended = await asyncio.wait_for(play(held, path.partition("/")[2], lambda: of(path)), LONGEST)
+        except Exception as error:  # noqa: BLE001 - which one is what we ask
+            ended = type(error).__name__
+        if play is not cancel:
+            return {"attempts": len(of(path)), "ended": ended}
+        del held
+        told = "at once"
+        if left_open := await still_open(lambda: of(path)):
+            gc.collect()
+            told = "when collected"
+            left_open = await still_open(lambda: of(path))
+        return {"attempts": len(of(path)), "ended": ended, "closed": "never" if left_open else told}
+
+    plays = {**dict.fromkeys(ASK, ask), **dict.fromkeys(READ, read), **dict.fromkeys(CANCEL, cancel)}
+    paths = {**ASK, **READ, **CANCEL}
+    cells = await asyncio.gather(*(cell(path, plays[scenario]) for scenario, path in paths.items()))
+    return dict(zip(paths, cells, strict=True))
+
+
+async def main() -> None:
+    """Play all."""
+    module, url = sys.argv[1:]
+    packages: list[Package] = importlib.import_module(module).PACKAGES
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
+    logging.disable(logging.CRITICAL)
+    # LiteLLM prints advice where results go.
+    results, sys.stdout = sys.stdout, sys.stderr
+    for package in packages:
+        gate = tidegate.Gate()
+        stock, ours = await measure(package, url, None), await measure(package, url, gate)
+        in_flight = sum(target["in_flight"] for target in gate.snapshot()["targets"].values())
+        line = {"package": package.title, "loops": package.loops, "stock": stock, "ours": ours, "in_flight": in_flight}
+        note(json.dumps(line))
+        print(json.dumps(line), file=results, flush=True)
+
+
+asyncio.run(main())

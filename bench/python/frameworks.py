@@ -1,0 +1,75 @@
+"""What each framework sends upstream when something goes wrong: stock, and plugged into a gate.
+
+One call a scenario, each against its own path of a scripted upstream, which counts the attempts: one 429, 429 and 500
+for ever, a stream that ends without its end, and a call cancelled before headers and in mid-stream. Whatever can print
+the lines that `framework_probe.py` describes can be a probe. Prints one JSON object as its last line.
+
+    python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from row import bar, note, report, scripted
+
+#: A gate's own attempts, by default.
+ATTEMPTS = 4
+Rows = list[dict[str, Any]]
+
+
+def probe(*program: str) -> Rows:
+    """Run a probe against an upstream of its own, and return what it found."""
+    with scripted() as url:
+        done = subprocess.run([*program, url], stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def shown(cell: dict[str, Any]) -> str:
+    """Say in words what became of a call."""
+    attempts = "1 attempt" if cell["attempts"] == 1 else f"{cell['attempts']} attempts"
+    closed = f", closed {cell['closed']}" if "closed" in cell and cell["attempts"] else ""
+    return f"{attempts}, {cell['ended']}{closed}"
+
+
+def figures(rows: Rows, side: str) -> dict[str, dict[str, str]]:
+    """Return a line for each package and scenario."""
+    return {row["package"]: {scenario: shown(cell) for scenario, cell in row[side].items()} for row in rows}
+
+
+def held(rows: Rows) -> list[dict[str, Any]]:
+    """Hold all rows together against the bars, but those in which a loop above the gate was left on."""
+    told = [row for row in rows if not row["loops"]]
+
+    def cells(*scenarios: str) -> list[dict[str, Any]]:
+        return [row["ours"][scenario] for row in told for scenario in scenarios]
+
+    truncated = cells("truncated stream")
+    once, failing = cells("429 once"), cells("429 for ever", "500 for ever")
+    cancelled = cells("cancelled before headers", "cancelled mid-stream")
+    return [
+        bar("most attempts of a call that meets one 429", max(cell["attempts"] for cell in once), "==", 2),
+        bar("calls lost to one 429", sum(cell["ended"] != "answered" for cell in once), "<=", 0),
+        bar("most attempts of a call that fails for ever", max(cell["attempts"] for cell in failing), "<=", ATTEMPTS),
+        bar("failures that no one heard of", sum(cell["ended"] == "answered" for cell in failing), "<=", 0),
+        bar("truncated streams that end quietly", sum(cell["ended"] == "quietly" for cell in truncated), "<=", 0),
+        bar("cancelled calls still open upstream", sum(cell["closed"] == "never" for cell in cancelled), "<=", 0),
+        bar("in flight afterwards", sum(row["in_flight"] for row in rows), "<=", 0),
+    ]
+
+
+def main() -> None:
+    """Run all probes, one after the other."""
+    openai_3, openai_2 = sys.argv[1:]
+    script = str(Path(__file__).with_name("framework_probe.py"))
+    rows = probe(openai_3, script, "clients_openai3") + probe(openai_2, script, "clients_openai2")
+    note(f"{len(rows)} rows")
+    report("frameworks", figures(rows, "ours"), {"stock": figures(rows, "stock")}, held(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+/**
+ * `gate.slot(target, run)`: a slot of a target, for calls that go around every fetch.
+ *
+ * @module
+ */
+import { current } from "./context.js";
+import { refined } from "./errors.js";
+import { held, type WaitOptions } from "./hold.js";
+import type { NativeGate, NativeSlot } from "./native.js";
+import { port } from "./port.js";
+
+/** A target's slot, as the function that holds it sees it. */
+export class TargetSlot {
+  readonly #native: NativeSlot;
+
+  /** @internal */
+  constructor(native: NativeSlot) {
+    this.#native = native;
+  }
+
+  /**
+   * Says that the upstream failed the call, and cools the target down as any such answer would. The first word counts.
+   *
+   * @param status - the HTTP status (of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500);
+   * undefined where the connection failed.
+   * @param retryAfter - the seconds that the upstream asked for: until then nobody is admitted.
+   * @returns whether the same call may succeed later.
+   * @throws `RangeError` for what is no status, or no time; `Error` once the slot was given back.
+   */
+  failed(status?: number, retryAfter?: number): boolean {
+    let retryable: boolean | null;
+    try {
+      retryable = this.#native.failed(status, retryAfter);
+    } catch (error) {
+      throw refined(error);
+    }
+    if (retryable === null) throw new Error("this slot was given back: say how the call went while it is held");
+    return retryable;
+  }
+}
+
+/** Runs the function while holding a slot. */
+export async function withSlot<T>(
+  gate: NativeGate,
+  target: string,
+  run: (slot: TargetSlot) => T | Promise<T>,
+  options?: WaitOptions,
+): Promise<T> {
+  const slot = await held<NativeSlot>((number) => gate.acquireSlot(port.native, number, target, current()), options);
+  let well = false;
+  try {
+    const value = await run(new TargetSlot(slot));
+    well = true;
+    return value;
+  } finally {
+    slot.close(well);
+  }
+}

@@ -1,0 +1,38 @@
+"""`gate.slot(target)`: a slot of a target, for calls that go around every HTTP client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate._hold import Hold
+from tidegate._native import Slot
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from tidegate._errors import Error
+    from tidegate._native import Context, Port
+
+
+class TargetSlot(Hold[Slot]):
+    """A target's slot to hold, by `with`, `async with` or as a decorator. Made by `Gate.slot`.
+
+    Left without an exception the call went well; left by one it says nothing of the target, unless `failed` was said.
+    """
+
+    _says = "slot"
+
+    def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Slot | Error], int]:
+        return self._gate.acquire_slot(port, self._name, context)
+
+    def _acquire_blocking(self, context: Context | None) -> Slot | Error:
+        return self._gate.acquire_slot_blocking(self._name, context)
+
+    def _inside(self, permit: Slot, asked: Context | None) -> Context | None:  # noqa: ARG002
+        return asked
+
+    def _entered(self, permit: Slot) -> Slot:
+        return permit
+
+    def _release(self, permit: Slot, error: BaseException | None) -> None:
+        permit.close(error is None)

@@ -1,0 +1,102 @@
+//! The books: what is written of each call, once, however it ends.
+
+use std::sync::Arc;
+
+use super::{CallLog, Outcome};
+use crate::active::{Active, Entered};
+use crate::call::Call;
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+
+/// One call's entry in the books: written when dropped, as cancelled unless something else was said.
+pub(crate) struct Tally {
+    call: Call,
+    log: Arc<CallLog>,
+    outcome: Option<Outcome>,
+    _active: Entered,
+}
+
+impl Tally {
+    /// A call is under way.
+    pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
+        Self { call, log, outcome: None, _active: active.enter() }
+    }
+
+    pub(crate) fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// How it ended.
+    pub(crate) fn ended(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+
+    /// It ended with this.
+    pub(crate) fn failed(&mut self, error: &Error) {
+        self.ended(outcome_of(error));
+        if let Some(reason) = error.reason() {
+            self.call.metrics().refused(reason);
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let now = clock::now();
+        let call = &self.call;
+        let attempts = call.take_attempts();
+        let last = attempts.last();
+        let outcome = self.outcome.unwrap_or(match last {
+            // Its reader had all of it, and did not care for the end of the connection.
+            Some(last) if last.complete => Outcome::Completed,
+            _ => Outcome::Cancelled,
+        });
+        let (metrics, lane) = (call.metrics(), call.lane());
+        metrics.ended(outcome);
+        let first_token = last.and_then(|last| last.first_token_at);
+        let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
+        // What was cancelled says nothing of how long it would have taken.
+        let counts = call.is_inference() && outcome != Outcome::Cancelled;
+        if let Some(ttft) = ttft.filter(|_| counts) {
+            metrics.ttft(lane, ttft);
+        }
+        if let Some(last) = last.filter(|_| counts)
+            && let (Some(first), Some(sent)) = (last.first_token_at, last.sent_at)
+        {
+            call.target().metrics().upstream_ttft(first.saturating_duration_since(sent));
+            let tokens = call.tokens().map_or(last.deltas, |(_, output)| output.max(last.deltas));
+            if outcome == Outcome::Completed && tokens > 1 {
+                let decode = now.saturating_duration_since(first).as_secs_f64();
+                call.target().metrics().tpot(decode / (tokens - 1) as f64);
+            }
+        }
+        if counts && outcome == Outcome::Completed {
+            let duration = now.saturating_duration_since(call.queued_at());
+            let objective = call.target().config().ttft;
+            metrics.completed(
+                lane,
+                duration,
+                objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective),
+            );
+        }
+        if let Some((input, output)) = call.tokens() {
+            metrics.tokens(input, output);
+        }
+        if call.is_inference() {
+            self.log.push(call, outcome, &attempts, now);
+        }
+    }
+}
+
+pub(super) fn outcome_of(error: &Error) -> Outcome {
+    match error.kind() {
+        ErrorKind::Refused(_) => Outcome::Refused,
+        ErrorKind::Truncated => Outcome::Truncated,
+        ErrorKind::Deadline
+        | ErrorKind::FirstTokenTimeout
+        | ErrorKind::IdleTimeout
+        | ErrorKind::ReaderStalled
+        | ErrorKind::ConnectTimeout => Outcome::TimedOut,
+        _ => Outcome::Broken,
+    }
+}

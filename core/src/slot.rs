@@ -1,0 +1,107 @@
+//! Slots held by name, for calls that go around every HTTP client: gRPC, boto3, websockets.
+//!
+//! The same door, the same queue and the same books as for every other call; only the exchange is somebody else's, so its holder says how
+//! it went. What it does not say is not guessed: a slot that is dropped without a word says nothing of its target.
+//!
+//! There is one attempt, and no retry: what would have to be repeated is the holder's. Nor can an exchange be ended that is not ours: the
+//! deadline bounds the wait, and a slot is held until it is dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+
+use crate::active::Active;
+use crate::admission::{Permit, attempt};
+use crate::call::Call;
+use crate::clock;
+use crate::cooldown::Failure;
+use crate::error::{Error, ErrorKind};
+use crate::observe::{CallLog, Outcome, Tally};
+use crate::wire::classify;
+
+/// A slot of a target, held. Dropping it gives it back, exactly once.
+///
+/// Say how the call went before that; the first word counts. Without one the call is counted as cancelled, and its target learns nothing.
+#[must_use = "dropping the slot gives it back"]
+pub struct Slot(Option<Held>);
+
+struct Held {
+    permit: Permit,
+    told: bool,
+    // Behind the permit: the books are closed when the slot is back.
+    tally: Tally,
+}
+
+impl Slot {
+    /// In mode `off` there is nothing to hold.
+    pub(crate) fn of_nothing() -> Self {
+        Self(None)
+    }
+
+    /// Waits for the call's slot.
+    pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
+        let mut tally = Tally::open(call.clone(), log, active);
+        let permit = attempt::admit(&call).await.inspect_err(|error| tally.failed(error))?;
+        call.attempt(|attempt| attempt.sent_at = Some(clock::now()));
+        call.target().metrics().attempted();
+        Ok(Self(Some(Held { permit, told: false, tally })))
+    }
+
+    /// The upstream did what it was asked: the target is up.
+    pub fn succeeded(&mut self) {
+        if let Some((call, held)) = self.untold() {
+            call.attempt(|attempt| attempt.complete = true);
+            attempt::judge(&call, &mut held.permit, None);
+            held.tally.ended(Outcome::Completed);
+        }
+    }
+
+    /// The upstream failed the call: with this status, or, where there is none, by breaking off. Judged as the answer to any attempt is: 429, 503,
+    /// 529 and other failures that may pass can cool the target down, for `retry_after` where the upstream said so; 400 or 404 say that
+    /// it is up. Of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
+    ///
+    /// Returns whether the same call may succeed later.
+    pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
+        let verdict = status.map(|status| {
+            let mut verdict = classify(status, &HeaderMap::new(), b"", clock::wall());
+            verdict.delay = retry_after.filter(|_| verdict.retryable);
+            verdict
+        });
+        if let Some((call, held)) = self.untold() {
+            let class =
+                verdict.as_ref().map_or(ErrorKind::Transport.as_str(), |verdict| verdict.class.as_str());
+            call.attempt(|attempt| {
+                attempt.status = status.map(|status| status.as_u16());
+                attempt.failed = true;
+            });
+            call.target().metrics().upstream_failed(class);
+            let failure = match &verdict {
+                Some(verdict) => attempt::weigh(verdict),
+                None => Some((Failure::Other, retry_after)),
+            };
+            attempt::judge(&call, &mut held.permit, failure);
+            held.tally.ended(Outcome::Failed);
+        }
+        verdict.is_none_or(|verdict| verdict.retryable)
+    }
+
+    /// What is held, the first time that its holder says something.
+    fn untold(&mut self) -> Option<(Call, &mut Held)> {
+        let held = self.0.as_mut()?;
+        let told = std::mem::replace(&mut held.told, true);
+        (!told).then(|| (held.tally.call().clone(), held))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.tally.call().attempt(|attempt| attempt.released_at = Some(clock::now()));
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Slot").field(&self.0.as_ref().map(|held| &held.permit)).finish()
+    }
+}

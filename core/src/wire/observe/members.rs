@@ -1,0 +1,227 @@
+//! A few members of a JSON document that passes by, of any length, in bounded memory.
+//!
+//! An answer that does not stream says what it cost in a member at its top, and may be many megabytes long (pictures, embeddings). So the
+//! document is not kept: its brackets and strings are followed, and only the wanted members at the top are copied out. Whether a document is
+//! whole shows in the same way; whether it is valid in all its parts is for its reader to find.
+
+use memchr::memchr2;
+
+/// The longest key that is wanted, with its quotes.
+const LONGEST_KEY: usize = 32;
+
+/// The incremental reader.
+pub(super) struct Members {
+    wanted: &'static [&'static str],
+    limit: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    begun: bool,
+    /// Whether the document is an object: the strings at the top of a list are no keys.
+    is_object: bool,
+    place: Place,
+    key: Vec<u8>,
+    /// The wanted members, as a document of their own without its last bracket.
+    kept: Vec<u8>,
+    /// Where the member at hand begins in it.
+    member: usize,
+}
+
+/// Where in a member the next byte stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Key,
+    Wanted,
+    Unwanted,
+}
+
+impl Members {
+    /// A reader of the members with these names, which keeps up to `limit` bytes of them.
+    pub(super) fn new(wanted: &'static [&'static str], limit: usize) -> Self {
+        Self {
+            wanted,
+            limit,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            begun: false,
+            is_object: false,
+            place: Place::Key,
+            key: Vec::new(),
+            kept: Vec::new(),
+            member: 0,
+        }
+    }
+
+    /// Takes the next bytes of the document.
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        let mut rest = chunk;
+        while let Some((byte, tail)) = rest.split_first() {
+            rest = tail;
+            self.step(*byte);
+            // Text that nobody wants is most of it.
+            if self.in_string && !self.escaped && self.place == Place::Unwanted {
+                let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+                rest = rest.get(end..).unwrap_or_default();
+            }
+        }
+    }
+
+    /// The wanted members, as a document of their own; `None` where the document has no end.
+    pub(super) fn finish(mut self) -> Option<Vec<u8>> {
+        if !self.begun || self.depth > 0 || self.in_string {
+            return None;
+        }
+        if self.kept.is_empty() {
+            self.kept.push(b'{');
+        }
+        self.kept.push(b'}');
+        Some(self.kept)
+    }
+
+    fn step(&mut self, byte: u8) {
+        if self.in_string {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+            return self.copy(byte);
+        }
+        let at_top = self.depth == 1 && self.is_object;
+        match byte {
+            b'"' => {
+                (self.in_string, self.begun) = (true, true);
+                self.copy(byte);
+            }
+            b'{' | b'[' if self.depth == 0 => {
+                (self.depth, self.begun, self.is_object) = (1, true, byte == b'{');
+                self.begin(if self.is_object { Place::Key } else { Place::Unwanted });
+            }
+            b'{' | b'[' => {
+                self.depth += 1;
+                self.copy(byte);
+            }
+            b'}' | b']' if self.depth <= 1 => self.depth = 0,
+            b'}' | b']' => {
+                self.depth -= 1;
+                self.copy(byte);
+            }
+            b':' if at_top && self.place == Place::Key => self.choose(),
+            b',' if at_top => self.begin(Place::Key),
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            _ => {
+                self.begun = true;
+                self.copy(byte);
+            }
+        }
+    }
+
+    fn begin(&mut self, place: Place) {
+        self.key.clear();
+        self.place = place;
+        self.member = self.kept.len();
+    }
+
+    /// The key has been read: is its member wanted?
+    fn choose(&mut self) {
+        let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
+        if !name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name)) {
+            self.place = Place::Unwanted;
+            return;
+        }
+        self.place = Place::Wanted;
+        self.kept.push(if self.kept.is_empty() { b'{' } else { b',' });
+        self.kept.append(&mut self.key);
+        self.kept.push(b':');
+    }
+
+    fn copy(&mut self, byte: u8) {
+        match self.place {
+            Place::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),
+            Place::Wanted if self.kept.len() < self.limit => self.kept.push(byte),
+            Place::Unwanted => {}
+            // A key that is too long cannot be meant. Of a member that is too long no part is of use.
+            Place::Key | Place::Wanted => {
+                self.kept.truncate(self.member);
+                self.place = Place::Unwanted;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, limit: usize) -> Option<Vec<u8>> {
+        let mut members = Members::new(&["usage", "a"], limit);
+        pieces.for_each(|piece| members.push(piece));
+        members.finish()
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(json!(null)),
+            Just(json!(-1.5e3)),
+            "[a\"\\\\{}\\[\\]:,]{0,6}".prop_map(Value::from),
+            Just(json!("usage")),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map("usage|a|[a\"{\\\\:]{0,3}|x{40}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_parsing_finds_wherever_it_is_cut(
+            document in value(),
+            pretty in any::<bool>(),
+            size in 1usize..30,
+            at in any::<prop::sample::Index>(),
+        ) {
+            let text =
+                if pretty { serde_json::to_string_pretty(&document) } else { serde_json::to_string(&document) };
+            let text = text.unwrap();
+            let expected: Map<String, Value> = match &document {
+                Value::Object(map) => {
+                    map.iter().filter(|(key, _)| ["usage", "a"].contains(&&***key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+                }
+                _ => Map::new(),
+            };
+            let found = read(text.as_bytes().chunks(size), usize::MAX).expect("whole");
+            prop_assert_eq!(serde_json::from_slice::<Value>(&found).unwrap(), Value::Object(expected));
+            // Half a document has no end, unless it is a number or a word.
+            let half = &text.as_bytes()[..at.index(text.len())];
+            if matches!(document, Value::Object(_) | Value::Array(_) | Value::String(_)) {
+                prop_assert_eq!(read(half.chunks(size), usize::MAX), None);
+            }
+        }
+
+        #[test]
+        fn nonsense_is_the_same_wherever_it_is_cut_and_takes_no_more_than_its_bound(
+            bytes in prop::collection::vec(prop::sample::select(&b"{}[]\"\\a:, "[..]), 0..80),
+            size in 1usize..8,
+            limit in 0usize..40,
+        ) {
+            let found = read(bytes.chunks(size), limit);
+            prop_assert_eq!(&found, &read(std::iter::once(&bytes[..]), limit));
+            // A wanted key and its colon may stand beyond it, and the last bracket.
+            prop_assert!(found.is_none_or(|found| found.len() <= limit + 12));
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_too_long_is_left_out_and_the_next_is_not() {
+        let text = format!(r#"{{"a": "{}", "usage": [1]}}"#, "x".repeat(1000));
+        assert_eq!(read(text.as_bytes().chunks(7), 64).as_deref(), Some(&br#"{"usage":[1]}"#[..]));
+    }
+}

@@ -1,0 +1,76 @@
+//! Targets that nobody configured: a door for each, as many as are used.
+
+use tidegate::Gate;
+
+use crate::support::*;
+
+const MOST: usize = 256;
+
+fn of_model(model: &str) -> http::Request<tidegate::RequestBody> {
+    let body = format!(r#"{{"model": "{model}", "messages": []}}"#);
+    http::Request::post("http://far/v1/chat/completions").body(body.into_bytes().into()).unwrap()
+}
+
+async fn call(gate: &Gate, model: &str) {
+    read(gate.client().call(of_model(model)).await.unwrap()).await.unwrap();
+}
+
+fn names(gate: &Gate) -> Vec<String> {
+    gate.snapshot().targets.keys().filter(|name| &***name != "llm").map(|name| name.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_one_that_was_idle_the_longest_makes_room_for_a_new_one() {
+    let (transport, _) = upstream(|_, request: http::Request<_>, exchange| async move {
+        Ok(match request.headers().get("x-fail") {
+            Some(_) => status(429, &[("retry-after", "3000")], "{}"),
+            None => json(exchange, ANSWER),
+        })
+    });
+    let gate = gate(transport, |t| t);
+    // The oldest of all is told to stay away for long, and the next has a call under way.
+    let mut told = of_model("cooling");
+    told.headers_mut().insert("x-fail", "yes".parse().unwrap());
+    assert_eq!(gate.client().call(told).await.unwrap().status(), 429);
+    let under_way = gate.client().call(of_model("busy")).await.unwrap();
+    for n in 2..MOST {
+        call(&gate, &format!("m{n}")).await;
+        tokio::time::sleep(SECOND / 10).await;
+    }
+    assert_eq!(names(&gate).len(), MOST);
+
+    // m2 is used again, so that m3 is next.
+    tokio::time::sleep(70 * SECOND).await;
+    call(&gate, "m2").await;
+    call(&gate, "new").await;
+    let seen = names(&gate);
+    assert_eq!(seen.len(), MOST);
+    for there in ["far/cooling", "far/busy", "far/m2", "far/m4", "far/new"] {
+        assert!(seen.contains(&there.to_owned()), "{there}");
+    }
+    assert!(!seen.contains(&"far/m3".to_owned()));
+    let text = gate.prometheus();
+    assert!(!text.contains(r#"target="far/m3""#), "no series is left of it");
+    assert!(text.contains(r#"tidegate_calls_total{outcome="completed",target="far/m4",tenant="default"} 1"#));
+
+    // It comes back as any new one would.
+    call(&gate, "m3").await;
+    assert!(!names(&gate).contains(&"far/m4".to_owned()));
+    assert!(
+        gate.prometheus()
+            .contains(r#"tidegate_calls_total{outcome="completed",target="far/m3",tenant="default"} 1"#)
+    );
+    read(under_way).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_none_is_idle_the_rest_share_a_door() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+    let gate = gate(transport, |t| t);
+    for n in 0..MOST + 3 {
+        call(&gate, &format!("m{n}")).await;
+    }
+    let snapshot = gate.snapshot();
+    assert_eq!(snapshot.targets.len(), 1 + MOST + 1);
+    assert_eq!(snapshot.targets["others"].attempts, 3);
+}

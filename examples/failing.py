@@ -1,0 +1,47 @@
+"""A server that fails every call, and counts how often each was made."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ERROR = json.dumps({"error": {"message": "it never works", "type": "server_error", "code": None}}).encode()
+
+
+@contextmanager
+def failing() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
+    """Run one; give its URL, and the attempts by path and body."""
+    attempts: Counter[tuple[str, bytes]] = Counter()
+    counting = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            with counting:
+                attempts[self.path, body] += 1
+            self.send_response(500)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(ERROR)))
+            self.end_headers()
+            self.wfile.write(ERROR)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", attempts
+    finally:
+        server.shutdown()
+        server.server_close()

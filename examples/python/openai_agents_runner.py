@@ -1,0 +1,25 @@
+"""The OpenAI Agents SDK: every agent's model calls through one wrapped client, and tools with caps of their own."""
+
+import asyncio
+
+from agents import Agent, Runner, function_tool, set_default_openai_client, set_tracing_disabled
+from openai import AsyncOpenAI
+
+import tidegate
+
+gate = tidegate.Gate(tools={"tables": 2})
+set_default_openai_client(gate.wrap(AsyncOpenAI()))
+# Traces go to OpenAI by a client of the SDK's own. Leave this out where you want them.
+set_tracing_disabled(True)
+
+
+@function_tool
+@gate.tool("tables")
+async def high_water(port: str) -> str:
+    """Look up when high water is."""
+    return f"At {port}: 05:12 and 17:38."
+
+
+agent = Agent(name="Harbour master", instructions="Answer briefly.", model="gpt-4o-mini", tools=[high_water])
+result = asyncio.run(Runner.run(agent, "When is high water at Dover?"))
+print(result.final_output)
