@@ -141,11 +141,12 @@ every("request_facts", async ({ method = "POST", path, headers = {}, body, facts
 every("sse", async ({ bytes, events }, up) => {
   // One of them is an error, which makes it a failed answer, though a whole one.
   const outcome = events.some(({ data }) => data.includes('"error"')) ? "failed" : "completed";
-  const gate = new Gate();
-  const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
   const before = Buffer.concat([Buffer.from(bytes, "latin1"), Buffer.from("\n\n")]);
   const end = Buffer.from(ENDS.openai_chat);
   for (const chunks of splits(before, 25)) {
+    // Of its own, since a target whose calls fail is held back.
+    const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
+    const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
     up.handler = pieces([...chunks, end], EVENTS);
     const ask = client.chat.completions.create({ model: "m", messages: [], stream: true });
     const { data, whole } = await read(ask.asResponse());
