@@ -139,8 +139,8 @@ every("request_facts", async ({ method = "POST", path, headers = {}, body, facts
 
 // Whatever came before, wherever it was cut: it passes untouched, and the end is seen.
 every("sse", async ({ bytes, events }, up) => {
-  // One of them is an error, which makes it a failed answer, though a whole one.
-  const outcome = events.some(({ data }) => data.includes('"error"')) ? "failed" : "completed";
+  // One of them is an error (an empty one is none), which makes it a failed answer, though a whole one.
+  const outcome = events.some(({ data }) => data.includes('"error": {\n')) ? "failed" : "completed";
   const before = Buffer.concat([Buffer.from(bytes, "latin1"), Buffer.from("\n\n")]);
   const end = Buffer.from(ENDS.openai_chat);
   for (const chunks of splits(before, 25)) {
