@@ -143,10 +143,11 @@ every("sse", async ({ bytes, events }, up) => {
   const outcome = events.some(({ data }) => data.includes('"error": {\n')) ? "failed" : "completed";
   const before = Buffer.concat([Buffer.from(bytes, "latin1"), Buffer.from("\n\n")]);
   const end = Buffer.from(ENDS.openai_chat);
-  for (const chunks of splits(before, 25)) {
-    // Of its own, since a target whose calls fail is held back.
-    const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
-    const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
+  // A target whose calls fail is held back, which is for others to test.
+  const ways = splits(before, outcome === "failed" ? 1 : 25);
+  const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
+  const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
+  for (const chunks of ways) {
     up.handler = pieces([...chunks, end], EVENTS);
     const ask = client.chat.completions.create({ model: "m", messages: [], stream: true });
     const { data, whole } = await read(ask.asResponse());

@@ -211,10 +211,11 @@ def test_sse(case: Case, server: Upstream) -> None:
     # One of them is an error (an empty one is none), which makes it a failed answer, though a whole one.
     failed = any('"error": {\n' in event["data"] for event in case["events"])
     stream = case["bytes"].encode("latin-1") + b"\n\n" + ENDS["openai_chat"]
-    for chunks in splits(stream[: -len(ENDS["openai_chat"])], 25):
-        # Of its own, since a target whose calls fail is held back.
-        gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
-        sdk = gate.wrap(openai.OpenAI(base_url=f"{server.url}/v1", api_key="k"))
+    # A target whose calls fail is held back, which is for others to test.
+    ways = splits(stream[: -len(ENDS["openai_chat"])], 1 if failed else 25)
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{server.url}/v1", api_key="k"))
+    for chunks in ways:
         server.handler = pieces(*chunks, ENDS["openai_chat"], content_type="text/event-stream")
         answered = sdk.chat.completions.with_streaming_response.create(model="m", messages=[], stream=True)
         assert read(answered) == (stream, True), chunks
