@@ -1,8 +1,9 @@
 """What each framework sends upstream when something goes wrong: stock, and plugged into a gate.
 
 One call a scenario, each against its own path of a scripted upstream, which counts the attempts: one 429, 429 and 500
-for ever, a stream that ends without its end, and a call cancelled before headers and in mid-stream. Whatever can print
-the lines that `framework_probe.py` describes can be a probe. Prints one JSON object as its last line.
+for ever, a stream that ends without its end, a call cancelled before headers and in mid-stream; and three calls, in an
+event loop each. Whatever can print the lines that `framework_probe.py` describes can be a probe. Prints one JSON object
+as its last line.
 
     python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2
 """
@@ -58,6 +59,12 @@ def held(rows: Rows) -> list[dict[str, Any]]:
         bar("failures that no one heard of", sum(cell["ended"] == "answered" for cell in failing), "<=", 0),
         bar("truncated streams that end quietly", sum(cell["ended"] == "quietly" for cell in truncated), "<=", 0),
         bar("cancelled calls still open upstream", sum(cell["closed"] == "never" for cell in cancelled), "<=", 0),
+        bar(
+            "calls lost to another event loop",
+            sum(c["ended"] != "answered" for c in cells("three event loops")),
+            "<=",
+            0,
+        ),
         bar("in flight afterwards", sum(row["in_flight"] for row in rows), "<=", 0),
     ]
 

@@ -35,6 +35,14 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// What an open stream costs in memory, over real sockets.
+    Memory,
+    /// The upstream of `memory`, in a process of its own.
+    #[command(hide = true)]
+    MemoryServer,
+    /// The client of `memory`, in a process of its own.
+    #[command(hide = true)]
+    MemoryClient { client: run::memory::Client, url: String, streams: usize },
     /// Turns a file of result lines into a table.
     Render {
         /// JSON objects, one a line; of several with one name the last counts.
@@ -58,6 +66,9 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Fallible<String> {
     let measure: fn() -> Fallible<report::Report> = match command {
         Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
+        Command::MemoryServer => return run::memory::serve(),
+        Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
+        Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,

@@ -1,9 +1,10 @@
 //! The gate's errors as JavaScript sees them. It maps the kind to a class, never the text.
 
 use std::error::Error as _;
+use std::time::Duration;
 
 use napi_derive::napi;
-use tidegate::{Error, ErrorKind};
+use tidegate::{Error, ErrorKind, Reason};
 
 use crate::kept::Thrown;
 
@@ -37,6 +38,28 @@ impl From<&Error> for Failure {
             thrown: error.source().and_then(|source| source.downcast_ref::<Thrown>()).map(|thrown| thrown.0),
         }
     }
+}
+
+/// The parts of an error of the core that is made of these. `None` for a kind or reason that the core does not have, or no time to come back.
+pub(crate) fn made(
+    kind: &str,
+    message: String,
+    reason: Option<&str>,
+    target: Option<String>,
+    retry_after: Option<f64>,
+    queue_position: Option<u32>,
+) -> Option<Failure> {
+    let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
+    let kind = ErrorKind::ALL.into_iter().find(named)?;
+    let after = retry_after.map(Duration::try_from_secs_f64).transpose().ok()?;
+    let mut error = Error::new(kind, message).retry_after(after);
+    if let Some(target) = target {
+        error = error.at(&target.into());
+    }
+    if let Some(position) = queue_position {
+        error = error.queue_position(position as usize);
+    }
+    Some(Failure::from(&error))
 }
 
 /// What a reader finds when somebody else closed the response.

@@ -8,12 +8,12 @@ use napi_derive::napi;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate::config::Mode;
-use tidegate::{Client, Config, RequestBody};
+use tidegate::{Client, Config, ErrorKind, RequestBody};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
-use crate::failure::Failure;
+use crate::failure::{Failure, made};
 use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
@@ -93,6 +93,19 @@ impl Gate {
         over(Config::from_file(path))
     }
 
+    /// The failure that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind can be had at will.
+    #[napi]
+    pub fn failure(
+        kind: String,
+        message: String,
+        reason: Option<String>,
+        target: Option<String>,
+        retry_after: Option<f64>,
+        queue_position: Option<u32>,
+    ) -> Option<Failure> {
+        made(&kind, message, reason.as_deref(), target, retry_after, queue_position)
+    }
+
     /// `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> Result<&'static str> {
@@ -100,6 +113,19 @@ impl Gate {
             Mode::Enforce => "enforce",
             Mode::Observe => "observe",
             Mode::Off => "off",
+        })
+    }
+
+    /// The configured target that takes such requests; `null`: none does. A failure for what is no URL.
+    #[napi(ts_return_type = "string | null | Failure")]
+    pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
+        let gate = self.present()?.gate;
+        Ok(match url.parse() {
+            Ok(uri) => Either::A(gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
+            Err(e) => {
+                let error = tidegate::Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"));
+                Either::B(Failure::from(&error))
+            }
         })
     }
 

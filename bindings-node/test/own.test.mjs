@@ -1,5 +1,6 @@
 // A fetch of the caller's own makes the exchanges; the gate decides, as ever.
 import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
 import { test } from "node:test";
 import zlib from "node:zlib";
 
@@ -33,6 +34,38 @@ test("what it is given, and what comes back", async (t) => {
   const { headers, body } = await response.json();
   assert.deepEqual([headers["content-type"], body], ["application/json", chat.body]);
   assert.equal(inFlight(gate), 0);
+});
+
+test("it runs in the caller's asynchronous context, retries too", async (t) => {
+  let left = 1;
+  const up = await upstream(t, (exchange) => json(CHAT, left-- > 0 ? 503 : 200)(exchange));
+  const storage = new AsyncLocalStorage();
+  const seen = [];
+  const gate = new Gate({
+    fetch: (input, init) => {
+      seen.push(storage.getStore());
+      return stock(input, init);
+    },
+    defaults: { retry: { base: "1ms", max: "2ms" } },
+  });
+  await storage.run("span", () => gate.fetch(up.url + path, chat));
+  assert.deepEqual(seen, ["span", "span"]);
+});
+
+test("a URL object that its owner changes once the call is made", async (t) => {
+  const up = await upstream(t, echo);
+  for (const fetch of [undefined, stock]) {
+    const gate = new Gate(fetch && { fetch });
+    const url = new URL(up.url);
+    const calls = ["/1", "/2"].map((path) => {
+      url.pathname = path;
+      return gate.fetch(url);
+    });
+    for (const [at, call] of calls.entries()) {
+      const response = await call;
+      assert.deepEqual([(await response.json()).path, new URL(response.url).pathname], [`/${at + 1}`, `/${at + 1}`]);
+    }
+  }
 });
 
 test("redirects and encodings are its own", async (t) => {

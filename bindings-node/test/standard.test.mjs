@@ -39,6 +39,8 @@ const head = (response) => ({
 
 const requests = {
   "a bare URL": (fetch, url) => fetch(`${url}/a?b=c#d`),
+  "an empty fragment": (fetch, url) => fetch(`${url}/a#`),
+  "an object that says its URL": (fetch, url) => fetch({ toString: () => url }),
   "a URL object": (fetch, url) => fetch(new URL(`${url}/a b/ü?q=ü`)),
   "lower-case methods": (fetch, url) => fetch(url, { method: "post", body: "x" }),
   PATCH: (fetch, url) => fetch(url, { method: "PATCH", body: "x" }),
@@ -58,10 +60,11 @@ const requests = {
   "an empty string": (fetch, url) => fetch(url, { method: "POST", body: "" }),
   "a string with a type": (fetch, url) =>
     fetch(url, { method: "POST", body: "{}", headers: { "content-type": "application/json" } }),
+  "an empty Uint8Array": (fetch, url) => fetch(url, { method: "PATCH", body: new Uint8Array() }),
   "null for a body": (fetch, url) => fetch(url, { method: "POST", body: null }),
   Uint8Array: (fetch, url) => fetch(url, { method: "PUT", body: new Uint8Array([0, 1, 255]) }),
   "a part of an ArrayBuffer": (fetch, url) =>
-    fetch(url, { method: "PUT", body: new DataView(Buffer.from("abcdef").buffer.slice(0), 0, 2) }),
+    fetch(url, { method: "PUT", body: new DataView(new TextEncoder().encode("abcdef").buffer, 1, 2) }),
   ArrayBuffer: (fetch, url) => fetch(url, { method: "PUT", body: new TextEncoder().encode("abc").buffer }),
   Blob: (fetch, url) => fetch(url, { method: "POST", body: new Blob(["abc"], { type: "audio/wav" }) }),
   "a Blob without a type": (fetch, url) => fetch(url, { method: "POST", body: new Blob(["abc"]) }),
@@ -230,6 +233,18 @@ for (const [name, answer] of Object.entries(answers)) {
     }
   });
 }
+
+test("what cannot be followed, or decoded, holds no slot", async (t) => {
+  const up = await upstream(t, ({ path, response }) => {
+    response.writeHead(
+      ...(path === "/302" ? [302, { location: "/" }] : [200, { "content-encoding": "gzip,".repeat(6) }]),
+    );
+    response.write("more to come");
+  });
+  await assert.rejects(gate.fetch(`${up.url}/302`, { redirect: "error" }), TypeError);
+  await assert.rejects(gate.fetch(up.url), TypeError);
+  for (const exchange of up.exchanges) await exchange.closed;
+});
 
 test("a response is one of the platform's", async (t) => {
   const up = await upstream(t, json({}, 200, { "x-a": "1" }));

@@ -6,7 +6,7 @@
 import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
 import { errorOf, refined } from "./errors.js";
-import { type Fetch, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
+import { type Fetch, fetchAside, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
 import type { WaitOptions } from "./hold.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
@@ -56,15 +56,14 @@ export class Gate {
    * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
    */
   constructor(options: GateOptions = {}) {
-    const { fetch, ...config } = options;
+    const { fetch, ...rest } = options;
+    // What is no object is no configuration, and the native half says so.
+    const config = typeof options === "object" && !Array.isArray(options) ? rest : options;
     this.#native = opened(
       options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
     );
     this.#by = fetch ?? "auto";
-    this.fetch =
-      this.mode === "off"
-        ? (input, init) => (fetch ?? globalThis.fetch)(input, init)
-        : fetchThrough(this.#native, { wrapped: false, by: this.#by });
+    this.fetch = this.mode === "off" ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });
   }
 
   /**
@@ -143,6 +142,18 @@ export class Gate {
    */
   run<T>(context: Context, run: () => T): T {
     return within(changed(context), run);
+  }
+
+  /**
+   * The name of the configured target that takes requests to this URL, for this model; undefined where none does: such requests get a
+   * target of their own, by origin, credential and model.
+   *
+   * @throws {@link RequestError} for what is no URL.
+   */
+  targetFor(url: string | URL, model?: string): string | undefined {
+    const found = this.#native.targetFor(String(url), model) ?? undefined;
+    if (typeof found === "object") throw errorOf(found);
+    return found;
   }
 
   /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */

@@ -78,6 +78,7 @@ export interface NativeKept {
 
 export interface NativeGate {
   readonly mode: "enforce" | "observe" | "off";
+  targetFor(url: string, model: string | undefined): string | null | Failure;
   snapshot(): string;
   prometheus(): string;
   calls(): string;
@@ -129,6 +130,15 @@ export interface Native {
   Gate: (new () => NativeGate) & {
     open(json: string): NativeGate | Failure;
     openFile(path: string): NativeGate | Failure;
+    /** For conformance tests. */
+    failure(
+      kind: string,
+      message: string,
+      reason: string | undefined,
+      target: string | undefined,
+      retryAfter: number | undefined,
+      queuePosition: number | undefined,
+    ): Failure | null;
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;

@@ -95,6 +95,14 @@ export interface CallRecord {
   queued_at: number;
   /** End to end. */
   duration: number;
+  /** What its input was expected to cost; null where its body was no JSON. */
+  estimated_input_tokens: number | null;
+  /** Of all answers together; null where it set no bound. */
+  max_output_tokens: number | null;
+  /** As the provider counted, cached input included; null where it did not say. */
+  input_tokens: number | null;
+  /** As the provider counted, reasoning included. */
+  output_tokens: number | null;
   attempts: AttemptRecord[];
 }
 
@@ -107,4 +115,6 @@ export interface AttemptRecord {
   released_at: number | null;
   /** The upstream's. */
   status: number | null;
+  /** How long the call then slept before it queued again. */
+  backoff: number | null;
 }

@@ -1,11 +1,13 @@
 //! The gate's errors as Python exceptions. Python maps the kind, never the text.
 
 use std::error::Error as _;
+use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use tidegate::{Error, ErrorKind};
+use tidegate::{Error, ErrorKind, Reason};
 
 /// The exception that says the same, as an object: `tidegate.Error` or the subclass of its kind.
 pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
@@ -34,6 +36,33 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Ok(exception) => PyErr::from_value(exception.into_bound(py)),
         Err(failed) => failed,
     }
+}
+
+/// The exception that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind of failure can be
+/// had at will. `None` for a kind or reason that the core does not have.
+#[pyfunction]
+#[pyo3(signature = (kind, message, reason=None, target=None, retry_after=None, queue_position=None))]
+pub(crate) fn error(
+    py: Python<'_>,
+    kind: &str,
+    message: &str,
+    reason: Option<&str>,
+    target: Option<&str>,
+    retry_after: Option<f64>,
+    queue_position: Option<usize>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
+    let Some(kind) = ErrorKind::ALL.into_iter().find(named) else { return Ok(None) };
+    let after = retry_after.map(Duration::try_from_secs_f64).transpose();
+    let mut error =
+        Error::new(kind, message).retry_after(after.map_err(|e| PyValueError::new_err(e.to_string()))?);
+    if let Some(target) = target {
+        error = error.at(&target.into());
+    }
+    if let Some(position) = queue_position {
+        error = error.queue_position(position);
+    }
+    instance(py, &error).map(Some)
 }
 
 /// What a reader finds when somebody else closed the response.

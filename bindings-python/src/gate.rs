@@ -11,7 +11,7 @@ use pyo3::types::PyList;
 use serde::Serialize;
 use tidegate::config::Mode;
 use tidegate::transport::Foreign;
-use tidegate::{Client, Config, Error, RequestBody};
+use tidegate::{Client, Config, Error, ErrorKind, RequestBody};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
@@ -135,6 +135,15 @@ impl Gate {
             Mode::Observe => "observe",
             Mode::Off => "off",
         })
+    }
+
+    /// The configured target that takes such requests.
+    #[pyo3(signature = (url, model = None))]
+    fn target_for(&self, py: Python<'_>, url: &str, model: Option<&str>) -> PyResult<Option<String>> {
+        let url = url
+            .parse()
+            .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"))))?;
+        self.with(py, |open| open.gate.target_for(&url, model).map(|name| name.to_string()))
     }
 
     /// The state of everything, as JSON.

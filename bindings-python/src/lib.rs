@@ -27,6 +27,8 @@ mod _native {
     #[pymodule_export]
     use crate::context::Context;
     #[pymodule_export]
+    use crate::errors::error;
+    #[pymodule_export]
     use crate::fake::FakeTarget;
     #[pymodule_export]
     use crate::gate::Gate;

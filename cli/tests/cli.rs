@@ -46,10 +46,14 @@ fn get(address: &str, path: &str) -> String {
 }
 
 fn check(toml: &str) -> Output {
-    let file =
-        std::env::temp_dir().join(format!("tidegate-check-{}-{}.toml", std::process::id(), toml.len()));
+    check_with(toml, &[])
+}
+
+fn check_with(toml: &str, options: &[&str]) -> Output {
+    let name = format!("tidegate-check-{}-{:?}.toml", std::process::id(), std::thread::current().id());
+    let file = std::env::temp_dir().join(name);
     std::fs::write(&file, toml).unwrap();
-    let output = Command::new(TIDEGATE).arg("check").arg(&file).output().unwrap();
+    let output = Command::new(TIDEGATE).arg("check").arg(&file).args(options).output().unwrap();
     std::fs::remove_file(&file).unwrap();
     output
 }
@@ -102,10 +106,62 @@ fn check_tells_what_it_understood() {
     let output = check("[targets]\nopenai = 12\n[tenants]\nacme = { cap = 3 }\n[tools]\ndb = 8\n");
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in
-        ["mode enforce", "target openai", "cap 12", "tenant acme: weight 1, cap 3", "tool db\n  cap 8"]
-    {
+    for part in [
+        "mode enforce",
+        "target openai",
+        "cap 12",
+        "tenant acme: weight 1, cap 3",
+        "tool db\n  cap 8",
+        "connecting 10s",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn check_tells_every_setting_that_was_made() {
+    let target = "cap = 3\nqueue = 17\nwait = 19\ndeadline = 123\nfirst_token = 29\nidle = 31\nstall = 37\nttft = 41\naging = 43\n\
+                  retry = { attempts = 47, base = 53, max = 59, ratio = 0.61, reserve = 67 }\n\
+                  default_tenant = { weight = 71, cap = 2, queue = 73 }\n";
+    let transport = "connect = 79\npool_idle = 83\npool_idle_timeout = 89\nhttp2_streams = 97\n\
+                     http2_prior_knowledge = true\nproxy_from_env = false\n";
+    let output = check(&format!("[targets.openai]\n{target}[transport]\n{transport}"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "cap 3",
+        "17 a",
+        "19s",
+        "2m 3s",
+        "29s",
+        "31s",
+        "37s",
+        "41s",
+        "43s",
+        "47 att",
+        "53s",
+        "59s",
+        "0.61",
+        "67",
+        "71",
+        "cap 2",
+        "queue 73",
+        "1m 19s",
+        "83",
+        "1m 29s",
+        "97",
+        "HTTP/2 without TLS",
+        "proxies: none",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn check_says_which_target_takes_a_request() {
+    let toml = "[targets]\nopenai = { cap = 1, models = [\"gpt-*\"] }\n";
+    for (model, target) in [("gpt-5", "openai\n"), ("o3", "any other target")] {
+        let output = check_with(toml, &["--url", "https://api.openai.com/v1/responses", "--model", model]);
+        assert!(String::from_utf8(output.stdout).unwrap().starts_with(target), "{model}");
     }
 }
 

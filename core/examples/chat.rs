@@ -30,7 +30,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .body(question.to_string().into_bytes().into())?;
 
     let response = gate.client().call(request).await?;
-    println!("{}", response.status());
+    let status = response.status();
+    println!("{status}");
     let mut body = response.into_body();
     // The slot is held until here: the end of the body, or its drop.
     while let Some(frame) = body.frame().await {
@@ -38,5 +39,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             print!("{}", String::from_utf8_lossy(&data));
         }
     }
-    Ok(())
+    if status.is_success() { Ok(()) } else { Err(format!("the call failed: {status}").into()) }
 }

@@ -87,6 +87,37 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, refusals by each reason.
+    pub const ALL: [ErrorKind; 19] = [
+        ErrorKind::Config,
+        ErrorKind::Unknown,
+        ErrorKind::Refused(Reason::NoSlot),
+        ErrorKind::Refused(Reason::QueueFull),
+        ErrorKind::Refused(Reason::WaitBudget),
+        ErrorKind::Refused(Reason::Deadline),
+        ErrorKind::Refused(Reason::CoolDown),
+        ErrorKind::Refused(Reason::Outage),
+        ErrorKind::Refused(Reason::Draining),
+        ErrorKind::Refused(Reason::Deadlock),
+        ErrorKind::Deadline,
+        ErrorKind::FirstTokenTimeout,
+        ErrorKind::IdleTimeout,
+        ErrorKind::ReaderStalled,
+        ErrorKind::Connect,
+        ErrorKind::ConnectTimeout,
+        ErrorKind::Transport,
+        ErrorKind::Truncated,
+        ErrorKind::Request,
+    ];
+
+    /// Why admission said no, where it did.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            ErrorKind::Refused(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// The stable name, as the bindings and metrics see it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -178,10 +209,7 @@ impl Error {
 
     /// Why admission said no, where it did.
     pub fn reason(&self) -> Option<Reason> {
-        match self.0.kind {
-            ErrorKind::Refused(reason) => Some(reason),
-            _ => None,
-        }
+        self.0.kind.reason()
     }
 
     /// The target or tool it happened at.

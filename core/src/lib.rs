@@ -1,7 +1,7 @@
 //! Tidegate stands between a program and the language models it calls, and lets through as many calls as each of them can take right now.
 //!
 //! [`Gate`] holds targets and tools; [`Client`] sends calls through it. How a call goes is told by [`client`]; what is
-//! decided, by the pure policies ([`schedule`], [`fairness`], [`cooldown`], [`budget`], [`backoff`]); what providers say, by [`wire`].
+//! decided, by the pure policies ([`schedule`], [`fairness`], [`cooldown`], [`budget`], [`backoff`], [`estimate`]); what providers say, by [`wire`].
 
 mod active;
 pub mod admission;
@@ -16,6 +16,7 @@ pub mod context;
 pub mod cooldown;
 pub mod deadline;
 pub mod error;
+pub mod estimate;
 pub mod fairness;
 pub mod gate;
 mod identify;

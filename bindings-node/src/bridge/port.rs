@@ -154,14 +154,14 @@ impl Port {
         outbox.len()
     }
 
-    /// Whether nothing is finished.
-    pub(super) fn is_idle(&self) -> bool {
-        self.shared.queue.is_empty()
-    }
-
     /// Where what this loop is to know goes.
     pub(crate) fn queue(&self) -> Arc<Queue> {
         self.shared.queue.clone()
+    }
+
+    /// Whether nothing is finished.
+    pub(super) fn is_idle(&self) -> bool {
+        self.shared.queue.is_empty()
     }
 
     /// A ring for a stream that is read on this loop.

@@ -32,8 +32,8 @@ export function isForeign(url: URL): boolean {
 
 /** The URL, where it can be read without a `Request`. */
 export function urlOf(input: FetchInput): URL | undefined {
-  if (input instanceof URL) return input;
-  const text = typeof input === "string" ? input : (input as Request).url;
+  // A copy of one that its owner may change while the call waits; and what is neither is read as text, as stock fetch does.
+  const text = input instanceof URL ? input.href : typeof input === "string" ? input : (input.url ?? String(input));
   try {
     return new URL(text);
   } catch {

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { AsyncResource } from "node:async_hooks";
 import { ReadableStream, TransformStream } from "node:stream/web";
 
 import type { NativeKept } from "../native.js";
@@ -20,6 +21,8 @@ export class Host {
   readonly responses: Response[] = [];
   readonly #fetch: Fetch;
   readonly #asked: Asked;
+  /** The caller's asynchronous context: what traces or signs requests looks there. */
+  readonly #context = new AsyncResource("tidegate.fetch");
 
   constructor(fetch: Fetch, asked: Asked) {
     this.#fetch = fetch;
@@ -32,7 +35,7 @@ export class Host {
 
   /** Makes one attempt. `changes` are the headers that the gate changed. */
   begin(exchange: NativeKept, changes: string): void {
-    void this.#serve(exchange, changes);
+    this.#context.runInAsyncScope(() => void this.#serve(exchange, changes));
   }
 
   async #serve(exchange: NativeKept, changes: string): Promise<void> {

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { ReadableStream } from "node:stream/web";
+
 import type { NativeGate } from "../native.js";
 import { answer, type Parts } from "./answer.js";
 import type { Payload } from "./body.js";
@@ -27,12 +29,17 @@ export async function direct(gate: NativeGate, asked: Asked, wrapped: boolean): 
   let crossed = false;
   for (let hops = 0; ; hops++) {
     const head = await once(gate, request, wrapped);
-    const next = isRedirect(head.status) ? redirected(request, head) : undefined;
-    if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
-    if (head.body instanceof Source) head.body.close();
-    if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
-    crossed ||= next.url.origin !== request.url.origin;
-    request = next;
+    try {
+      const next = isRedirect(head.status) ? redirected(request, head) : undefined;
+      if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
+      if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
+      crossed ||= next.url.origin !== request.url.origin;
+      request = next;
+    } catch (error) {
+      close(head);
+      throw error;
+    }
+    close(head);
   }
 }
 
@@ -79,16 +86,23 @@ export async function byOwn(gate: NativeGate, asked: Asked, wrapped: boolean, ow
   });
 }
 
+/** A body that nobody will read. */
+function close({ body }: Head): void {
+  if (body instanceof Source) body.close();
+}
+
 /** A URL as it is sent. */
 function hrefOf(url: URL): string {
-  return url.hash === "" ? url.href : url.href.slice(0, -url.hash.length);
+  const { href } = url;
+  const end = href.indexOf("#");
+  return end < 0 ? href : href.slice(0, end);
 }
 
 function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirected" | "crossed"> {
   const { status, headers } = head;
   const href = hrefOf(url);
   if (method === "HEAD" || NULL_BODY.has(status)) {
-    if (head.body instanceof Source) head.body.close();
+    close(head);
     return { status, headers, body: null, url: href, signal };
   }
   // Every other response has a body, if an empty one.
@@ -97,9 +111,6 @@ function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirec
 
 /** Whether it says that it has no content, rather than say nothing. */
 function saysEmpty(method: string, payload: Payload): boolean {
-  return payload === undefined
-    ? method === "POST" || method === "PUT"
-    : typeof payload !== "object"
-      ? payload === ""
-      : false;
+  if (payload === undefined) return method === "POST" || method === "PUT";
+  return !(payload instanceof ReadableStream) && payload.length === 0;
 }

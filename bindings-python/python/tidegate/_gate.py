@@ -198,6 +198,21 @@ class Gate:
         """
         return TargetSlot(self._native, target, tenant, lane, deadline)
 
+    def target_for(self, url: str, model: str | None = None) -> str | None:
+        """Return the name of the configured target that takes requests to this URL, for this model.
+
+        None: no configured target does, and such requests get one of their own, by origin, credential and model.
+
+        Args:
+            url: the request's whole URL.
+            model: the model that the request names, if it does.
+
+        Raises:
+            RequestError: for what is no URL.
+
+        """
+        return self._native.target_for(url, model)
+
     def snapshot(self) -> dict[str, Any]:
         """Return the state of every target and tool now: limits, slots, queues, counts, quantiles in seconds."""
         snapshot: dict[str, Any] = json.loads(self._native.snapshot())
@@ -212,10 +227,13 @@ class Gate:
 
         Of a call: `id`, `target`, `tenant`, `lane`, `model` (None where the request named none), `outcome`
         (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`, `broken`), `queued_at` (seconds since
-        the Unix epoch), `duration` (seconds, end to end) and `attempts`. Of an attempt: `status` (the upstream's) and,
-        in seconds since the call's `queued_at`, `queued_at`, `admitted_at`, `sent_at`, `first_token_at` and
-        `released_at`; each is None where it did not come to that. What runs no model (files, lists of models) is not
-        in it, and no prompt, header or URL is kept.
+        the Unix epoch), `duration` (seconds, end to end), `estimated_input_tokens` (what its input was expected to
+        cost; None where its body was no JSON), `max_output_tokens` (of all answers together; None where it set no
+        bound), `input_tokens` and `output_tokens` (as the provider counted; None where it did not say) and
+        `attempts`. Of an attempt: `status` (the upstream's), `backoff` (how many seconds the call then slept before
+        it queued again) and, in seconds since the call's `queued_at`, `queued_at`, `admitted_at`, `sent_at`,
+        `first_token_at` and `released_at`; each is None where it did not come to that. What runs no model (files,
+        lists of models) is not in it, and no prompt, header or URL is kept.
         """
         calls: list[dict[str, Any]] = json.loads(self._native.calls())
         return calls

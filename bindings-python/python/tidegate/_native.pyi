@@ -5,8 +5,30 @@ from typing import Any, Literal, final
 
 from tidegate._errors import Error
 
+__all__ = [
+    "Call",
+    "Context",
+    "Drain",
+    "Gate",
+    "Permit",
+    "Port",
+    "Reply",
+    "Upload",
+    "after_fork_in_child",
+    "error",
+    "stop",
+]
+
 def after_fork_in_child() -> None: ...
 def stop() -> None: ...
+def error(
+    kind: str,
+    message: str,
+    reason: str | None = None,
+    target: str | None = None,
+    retry_after: float | None = None,
+    queue_position: int | None = None,
+) -> Error | None: ...
 def is_virtual() -> bool: ...
 
 @final
@@ -143,6 +165,7 @@ class Gate:
     def from_file(path: str | PathLike[str]) -> Gate: ...
     @property
     def mode(self) -> str: ...
+    def target_for(self, url: str, model: str | None = None) -> str | None: ...
     def snapshot(self) -> str: ...
     def prometheus(self) -> str: ...
     def calls(self) -> str: ...

@@ -169,9 +169,7 @@ impl Admission {
                     .into_iter()
                     .chain(unused.drain(..))
                     .for_each(|grant| scheduler.release(now, grant));
-                while let Some((who, refusal)) = scheduler.expired(now) {
-                    answers.push((who, Err(refusal)));
-                }
+                answers.extend(scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal))));
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Uri};
 
 pub use builder::GateBuilder;
 
@@ -131,6 +131,12 @@ impl Gate {
         self.0.identify.open()?;
         let call = self.0.identify.call(target, RequestFacts::unseen(), context, Timeouts::default());
         Slot::take(call, self.0.log.clone(), &self.0.active).await
+    }
+
+    /// The configured target that takes requests to this URL, for this model where one is known. `None`: none matches, and the
+    /// request gets a target of its own, one for each origin, credential and model.
+    pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
+        self.0.identify.configured(url, model)
     }
 
     /// What a person wants to know, now.

@@ -5,7 +5,7 @@ mod registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::Request;
+use http::{Request, Uri};
 use registry::Registry;
 
 use crate::body::RequestBody;
@@ -41,6 +41,11 @@ impl Identify {
 
     pub(crate) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The name of the configured target for this URL and model.
+    pub(crate) fn configured(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
+        self.registry.configured(url, model).map(|target| target.name().clone())
     }
 
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {

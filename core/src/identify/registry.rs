@@ -74,9 +74,14 @@ impl Registry {
         })
     }
 
+    /// The configured target of a request.
+    pub(super) fn configured(&self, uri: &Uri, model: Option<&str>) -> Option<&Arc<Target>> {
+        self.configured.get(self.matcher.find(uri, model)?)
+    }
+
     /// The target of a request.
     pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap, model: Option<&str>) -> Arc<Target> {
-        if let Some(target) = self.matcher.find(uri, model).and_then(|at| self.configured.get(at)) {
+        if let Some(target) = self.configured(uri, model) {
             return target.clone();
         }
         let credential = credential(uri, headers).map(lasting);

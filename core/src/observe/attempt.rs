@@ -1,6 +1,6 @@
 //! The five stamps of an attempt, and how a call ended.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One try of a call upstream.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Attempt {
     pub released_at: Option<Instant>,
     /// The upstream's status.
     pub status: Option<u16>,
+    /// It failed, and the call sleeps so long before it queues again.
+    pub backoff: Option<Duration>,
     /// Output deltas seen in the stream.
     pub deltas: u64,
     /// The provider's own end was seen.
@@ -34,6 +36,7 @@ impl Attempt {
             first_token_at: None,
             released_at: None,
             status: None,
+            backoff: None,
             deltas: 0,
             complete: false,
             failed: false,

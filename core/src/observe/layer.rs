@@ -71,7 +71,14 @@ where
             match response.await {
                 Ok(response) => {
                     let failed = response.status().is_client_error() || response.status().is_server_error();
-                    Ok(response.map(|body| ResponseBody::new(Counted { body, failed, tally: Some(tally) })))
+                    Ok(response.map(|body| {
+                        let mut counted = Counted { body, failed, tally: Some(tally) };
+                        // Nobody asks for the end of a body that has nothing in it.
+                        if counted.is_end_stream() {
+                            counted.end(Outcome::Completed);
+                        }
+                        ResponseBody::new(counted)
+                    }))
                 }
                 Err(error) => {
                     tally.failed(&error);

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{Attempt, Outcome};
 use crate::call::Call;
 use crate::clock;
+use crate::estimate::{COLD_RATIO, Prompt};
 
 /// How many calls are kept.
 const KEPT: usize = 1024;
@@ -33,11 +34,19 @@ pub struct CallRecord {
     pub queued_at: f64,
     /// End to end.
     pub duration: f64,
+    /// What its input was expected to cost (see [`crate::estimate`]); `None` where its body was not at hand as JSON.
+    pub estimated_input_tokens: Option<u64>,
+    /// The most output it asked for, of all answers together.
+    pub max_output_tokens: Option<u64>,
+    /// What the provider counted, cached input included; `None` where it did not say.
+    pub input_tokens: Option<u64>,
+    /// What the provider counted, reasoning included.
+    pub output_tokens: Option<u64>,
     /// Each try of it.
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// One attempt's stamps, in seconds since the call's `queued_at`.
+/// One attempt: stamps, in seconds since the call's `queued_at`, and what came of it.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct AttemptRecord {
@@ -47,6 +56,8 @@ pub struct AttemptRecord {
     pub first_token_at: Option<f64>,
     pub released_at: Option<f64>,
     pub status: Option<u16>,
+    /// How long the call then slept before it queued again: a duration, not a stamp.
+    pub backoff: Option<f64>,
 }
 
 /// The last calls that ended.
@@ -70,6 +81,8 @@ impl CallLog {
         let since = |at: Instant| at.saturating_duration_since(start).as_secs_f64();
         let wall =
             clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
+        let prompt = call.facts().prompt.as_ref();
+        let tokens = call.tokens();
         let record = CallRecord {
             id: call.id(),
             target: call.target().name().clone(),
@@ -79,6 +92,10 @@ impl CallLog {
             outcome: outcome.as_str(),
             queued_at: wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             duration: since(now),
+            estimated_input_tokens: prompt.map(|prompt| prompt.input(COLD_RATIO)),
+            max_output_tokens: prompt.and_then(Prompt::max_output),
+            input_tokens: tokens.map(|(input, _)| input),
+            output_tokens: tokens.map(|(_, output)| output),
             attempts: attempts
                 .iter()
                 .map(|attempt| AttemptRecord {
@@ -88,6 +105,7 @@ impl CallLog {
                     first_token_at: attempt.first_token_at.map(since),
                     released_at: attempt.released_at.map(since),
                     status: attempt.status,
+                    backoff: attempt.backoff.map(|sleep| sleep.as_secs_f64()),
                 })
                 .collect(),
         };

@@ -110,10 +110,12 @@ where
         if let Next::GiveUp(why) = next {
             return hand_up(&call, result, why);
         }
+        let sleep = if let Next::Backoff(sleep) = next { Some(sleep) } else { None };
+        call.attempt(|attempt| attempt.backoff = sleep);
         call.target().metrics().retried(call.last_failure().unwrap_or("unknown"));
         // The failed response goes, and its slot with it, before any sleep.
         drop(result);
-        if let Next::Backoff(sleep) = next {
+        if let Some(sleep) = sleep {
             tokio::time::sleep(sleep).await;
         }
         body = again;

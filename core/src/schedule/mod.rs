@@ -14,6 +14,7 @@
 //!
 //! Cost is in the tags from the start, and 1 for every call for now: fair queueing by calls.
 
+mod expiry;
 mod ids;
 mod lanes;
 mod pace;
@@ -176,42 +177,6 @@ impl<W> Scheduler<W> {
         grant.spent = self.open(now).saturating_sub(waiter.since);
         self.place_all(tenant);
         Some((waiter.who, grant))
-    }
-
-    /// The next waiting call that has waited long enough. Ask until `None`.
-    pub fn expired(&mut self, now: Instant) -> Option<(W, Refusal)> {
-        // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
-        let _ = self.cooldown.ready(now, self.limit);
-        let (id, reason) = self.overdue(now)?;
-        let position = self.position(id);
-        let waiter = self.take(id)?;
-        self.place(waiter.tenant, waiter.ticket.lane);
-        let after = match self.cooldown.until() {
-            Some(until) => until.saturating_duration_since(now),
-            None => self.pace.expected(position + 1),
-        };
-        Some((waiter.who, Refusal { reason, position, retry_after: Some(after) }))
-    }
-
-    fn overdue(&self, now: Instant) -> Option<(WaiterId, Reason)> {
-        if self.draining {
-            return self.waiters.first_deadline().map(|(_, id)| (id, Reason::Draining));
-        }
-        if let Some((deadline, id)) = self.waiters.first_deadline() {
-            if deadline <= now {
-                return Some((id, Reason::Deadline));
-            }
-            // It could only wait to be told no: tell it now, while it can still go elsewhere.
-            if self.cooldown.until().is_some_and(|until| until > deadline) {
-                return Some((id, self.closed_reason()));
-            }
-        }
-        match self.waiters.first_budget() {
-            Some((ends, id)) if !self.cooldown.is_closed() && ends <= self.open(now) => {
-                Some((id, Reason::WaitBudget))
-            }
-            _ => None,
-        }
     }
 
     /// Takes back a slot. Where nobody judged the attempt, it ended without an answer: if it was a probe, the next one is.
@@ -382,16 +347,6 @@ impl<W> Scheduler<W> {
     /// Why nothing goes: the provider's word, or its silence.
     fn closed_reason(&self) -> Reason {
         if self.cooldown.is_down() { Reason::Outage } else { Reason::CoolDown }
-    }
-
-    fn position(&self, id: WaiterId) -> usize {
-        let Some(waiter) = self.waiters.get(id) else { return 0 };
-        let Some(tenant) = self.tenants.get(waiter.tenant) else { return 0 };
-        tenant.lines[waiter.ticket.lane as usize]
-            .calls
-            .range(..(waiter.ticket.queued_at, id))
-            .take(COUNTED)
-            .count()
     }
 
     /// Time that the target has been open: wait budgets run on this clock.

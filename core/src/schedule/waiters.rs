@@ -82,6 +82,16 @@ impl<W> Waiters<W> {
         Some(waiter)
     }
 
+    /// Every call, the earliest deadline first.
+    pub(super) fn by_deadline(&self) -> impl Iterator<Item = (Instant, WaiterId)> {
+        self.by_deadline.iter().copied()
+    }
+
+    /// Every call that has a wait budget, the first to end first, on the clock of open time.
+    pub(super) fn by_budget(&self) -> impl Iterator<Item = (Duration, WaiterId)> {
+        self.by_budget.iter().copied()
+    }
+
     /// The call whose deadline comes first.
     pub(super) fn first_deadline(&self) -> Option<(Instant, WaiterId)> {
         self.by_deadline.first().copied()

@@ -102,6 +102,10 @@ async fn watch(
     if status.is_client_error() || status.is_server_error() {
         return failed(&call, head).await;
     }
+    if !status.is_success() {
+        // A redirect is no answer, and has no end to miss.
+        return Ok(head);
+    }
     let (mut parts, body) = head.into_parts();
     let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
     let hold_head = observer.is_stream() && call.is_enforced();

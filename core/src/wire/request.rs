@@ -3,7 +3,7 @@
 //! Whatever is not known to be harmless is treated as inference: an unknown POST that waits in the queue costs a little time,
 //! a model call that passes beside it breaks the cap. The same caution, the other way round, decides what may be repeated.
 //!
-//! The body is walked once and nothing of it is kept but the model's name.
+//! The body is walked once and nothing of it is kept but the model's name, and how much of it there is for the model to read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use http::{Method, Uri};
 use memchr::memmem;
 use percent_encoding::percent_decode_str;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Any, FromAny};
+use crate::estimate::{Prompt, Role};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
 pub const MAX_MODEL: usize = 256;
@@ -60,6 +61,8 @@ pub struct RequestFacts {
     pub stream: bool,
     /// Whether sending it twice is known to be safe: an idempotent method, or an inference call of a known kind.
     pub repeatable: bool,
+    /// What in it costs tokens; `None` where that is not known, as for the model.
+    pub prompt: Option<Prompt>,
 }
 
 impl RequestFacts {
@@ -71,12 +74,14 @@ impl RequestFacts {
             model: None,
             stream: false,
             repeatable: false,
+            prompt: None,
         }
     }
 
     /// Reads a request. `body` is `None` where it is not at hand, as when it is itself a stream.
     ///
-    /// Takes time in proportion to the body, about 0.2 ms a megabyte of plain text and up to 1 ms of many small values; allocates only the name.
+    /// Takes time in proportion to the body: a megabyte of plain text or base64 0.14 ms, of text with many escapes 0.45 ms, of many small values up
+    /// to 3 ms. Of a prompt of 100 KB counting is 2 to 16 µs, of as much in a thousand messages 0.2 ms. Keeps only the name.
     pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap, body: Option<&[u8]>) -> Self {
         if method != Method::POST {
             // No provider runs a model behind another method.
@@ -86,6 +91,7 @@ impl RequestFacts {
                 model: None,
                 stream: false,
                 repeatable: method.is_idempotent(),
+                prompt: None,
             };
         }
         let path = Path::read(uri.path());
@@ -95,6 +101,7 @@ impl RequestFacts {
             model: path.model.and_then(name),
             stream: path.stream,
             repeatable: path.route == Route::Inference && path.known,
+            prompt: None,
         };
         if let Some(body) = body
             && facts.route == Route::Inference
@@ -102,6 +109,7 @@ impl RequestFacts {
             let peek = if multipart(headers) { Peek::multipart(body) } else { Peek::json(body) };
             facts.model = facts.model.or(peek.model);
             facts.stream |= peek.stream;
+            facts.prompt = peek.prompt;
         }
         facts
     }
@@ -170,7 +178,7 @@ impl<'a> Path<'a> {
             | (_, "v1" | "v2", "chat" | "embed" | "ocr" | "complete" | "score" | "classify" | "pooling")
             | (_, _, "embeddings" | "rerank" | "moderations") => Self::inference(Dialect::Other),
             (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::beside(),
-            ("responses", _, "cancel") | ("runs", _, "cancel") => Self::beside(),
+            ("responses" | "runs" | "interactions", _, "cancel") => Self::beside(),
             // Changes the metadata of a stored completion.
             ("chat", "completions", _) => Self::beside(),
             _ if collection(path) => Self::beside(),
@@ -270,16 +278,23 @@ fn multipart(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"multipart/"))
 }
 
-/// The two fields of a body.
+/// What of a body matters here.
 #[derive(Default)]
 struct Peek {
     model: Option<Arc<str>>,
     stream: bool,
+    prompt: Option<Prompt>,
 }
 
 impl Peek {
     fn json(body: &[u8]) -> Self {
-        serde_json::from_slice(body).unwrap_or_default()
+        let read = |fields: Fields| {
+            let mut json = serde_json::Deserializer::from_slice(body);
+            let peek = fields.deserialize(&mut json)?;
+            json.end().map(|()| peek)
+        };
+        // Counting reads what is else passed over, and so may meet what cannot be read: half a character, or a nest too deep.
+        read(Fields { counted: true }).or_else(|_| read(Fields { counted: false })).unwrap_or_default()
     }
 
     /// Audio and image calls are forms, with the same two fields as parts of their own.
@@ -287,6 +302,7 @@ impl Peek {
         Self {
             model: part(body, b"name=\"model\"").and_then(believable),
             stream: part(body, b"name=\"stream\"") == Some("true"),
+            prompt: None,
         }
     }
 }
@@ -297,13 +313,35 @@ fn part<'a>(body: &'a [u8], disposition: &[u8]) -> Option<&'a str> {
     std::str::from_utf8(value.get(..memmem::find(value, b"\r\n")?)?).ok()
 }
 
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
 enum Key {
     Model,
     Stream,
-    #[serde(other)]
+    Counted(Role),
     Other,
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl Visitor<'_> for Name {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+                Ok(match key {
+                    "model" => Key::Model,
+                    "stream" => Key::Stream,
+                    key => Role::of_field(key).map_or(Key::Other, Key::Counted),
+                })
+            }
+        }
+
+        deserializer.deserialize_identifier(Name)
+    }
 }
 
 impl FromAny for Option<Arc<str>> {
@@ -326,33 +364,39 @@ impl FromAny for bool {
     }
 }
 
-/// Written by hand because a derived one refuses a key that comes twice; every server we know takes the last.
-impl<'de> Deserialize<'de> for Peek {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
+/// Reads the fields of a body, and counts it or does not. By hand, because a derived reader refuses a key that comes twice; every server we
+/// know takes the last.
+struct Fields {
+    counted: bool,
+}
 
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Peek;
+impl<'de> DeserializeSeed<'de> for Fields {
+    type Value = Peek;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Peek, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peek, A::Error> {
-                let mut peek = Peek::default();
-                while let Some(key) = map.next_key()? {
-                    match key {
-                        Key::Model => peek.model = map.next_value::<Any<_>>()?.0,
-                        Key::Stream => peek.stream = map.next_value::<Any<_>>()?.0,
-                        Key::Other => {
-                            map.next_value::<IgnoredAny>()?;
-                        }
-                    }
+impl<'de> Visitor<'de> for Fields {
+    type Value = Peek;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peek, A::Error> {
+        let mut peek = Peek { prompt: self.counted.then(Prompt::default), ..Peek::default() };
+        while let Some(key) = map.next_key()? {
+            match (key, &mut peek.prompt) {
+                (Key::Model, _) => peek.model = map.next_value::<Any<_>>()?.0,
+                (Key::Stream, _) => peek.stream = map.next_value::<Any<_>>()?.0,
+                (Key::Counted(role), Some(prompt)) => prompt.take(role, &mut map)?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
                 }
-                Ok(peek)
             }
         }
-
-        deserializer.deserialize_map(Fields)
+        Ok(peek)
     }
 }

@@ -199,3 +199,28 @@ async fn gemini_is_watched_too() {
     assert_eq!((tenant.input_tokens, tenant.output_tokens, tenant.ttft.count), (3, 2, 2));
     assert_eq!((tenant.outcomes["completed"], tenant.outcomes["truncated"]), (1, 1));
 }
+
+/// A redirect to a POST has no answer in it that could be cut off; whoever follows redirects is above.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_is_no_truncated_answer() {
+    for stream in [false, true] {
+        let (transport, seen) =
+            upstream(|_, _, _exchange| async move { Ok(status(307, &[("location", "/v2")], "")) });
+        let gate = gate(transport, |t| t);
+        let response = gate.client().call(chat(stream)).await.unwrap();
+        assert_eq!(response.status(), 307);
+        assert_eq!(read(response).await.unwrap(), "");
+        assert_eq!(seen.attempts(), 1);
+        assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["completed"], 1);
+    }
+}
+
+/// Readers do not ask for the end of a body that says that it has nothing in it.
+#[tokio::test(start_paused = true)]
+async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
+    let (transport, _) = upstream(|_, _, _exchange| async move { Ok(status(400, &[], "")) });
+    let gate = gate(transport, |t| t);
+    drop(gate.client().call(chat(false)).await.unwrap());
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["failed"], 1);
+    assert_eq!(gate.calls().records()[0].outcome, "failed");
+}

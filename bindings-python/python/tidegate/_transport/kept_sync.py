@@ -67,7 +67,8 @@ class Server:
 
     def step(self) -> bool:
         """Hand over one chunk more, or the end. False: there is nothing more to come."""
-        if self._chunks is None:
+        # What nobody waits for may never come.
+        if self._chunks is None or self.exchange.cancelled:
             self.close()
             return False
         try:
@@ -132,6 +133,8 @@ class KeptByteStream:
             return pulled
         if pulled is None:
             raise StopIteration
+        # The gate may have given it up before its transport has.
+        self.close()
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:

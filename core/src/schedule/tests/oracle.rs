@@ -217,11 +217,15 @@ impl Books {
     /// What every driver does after every event. How many calls left the queue.
     fn settle(&mut self) -> usize {
         let mut answered = 0;
-        while let Some((number, refusal)) = self.scheduler.expired(self.now) {
+        let expired = self.scheduler.expired(self.now);
+        for (number, refusal) in &expired {
+            let call = &self.waiting[number];
+            let ahead = |other: &&Call| same_line(other, call) && age(other) < age(call);
+            assert_eq!(refusal.position, self.waiting.values().filter(ahead).count());
+        }
+        for (number, refusal) in expired {
             let call = self.waiting.remove(&number).expect("each call leaves once");
             let ticket = &call.ticket;
-            let ahead = |other: &&Call| same_line(other, &call) && age(other) < age(&call);
-            assert_eq!(refusal.position, self.waiting.values().filter(ahead).count());
             match refusal.reason {
                 Reason::Draining => assert!(self.draining),
                 Reason::Deadline => assert!(ticket.deadline <= self.now),

@@ -124,7 +124,7 @@ fn a_long_queue_is_refused_at_a_cost_that_does_not_grow_with_it() {
         queue(&mut scheduler, now, Ticket { deadline, ..ticket("a", Lane::Standard, now + ms(k)) }, k);
     }
     scheduler.drain();
-    let refused: Vec<_> = std::iter::from_fn(|| scheduler.expired(now)).collect();
+    let refused = scheduler.expired(now);
     assert!(
         refused.iter().all(|(_, refusal)| refusal.reason == Reason::Draining && refusal.position <= 1000)
     );
@@ -142,6 +142,27 @@ fn a_driver_that_does_not_ask_after_a_release_leaves_a_gap() {
     scheduler.release(now, grant);
     assert_eq!(draw(&mut scheduler, now + ms(250)), [1]);
     assert_eq!(scheduler.view(now + ms(250)).gap, ms(250));
+}
+
+/// Calls that give up at one moment each tell how many stood ahead of them, whatever the order in which they give up.
+#[test]
+fn those_who_leave_together_keep_their_places() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    let minute = Duration::from_secs(60);
+    for (k, (tenant, patience)) in [("a", 9), ("b", 1), ("a", 3), ("a", 99), ("a", 5)].into_iter().enumerate()
+    {
+        let asked = Ticket { deadline: now + minute * patience, ..ticket(tenant, Lane::Standard, now) };
+        queue(&mut scheduler, now, asked, k);
+    }
+    let mut left: Vec<_> = scheduler
+        .expired(now + minute * 9)
+        .into_iter()
+        .map(|(who, refusal)| (who, refusal.position))
+        .collect();
+    left.sort_unstable();
+    assert_eq!(left, [(0, 0), (1, 0), (2, 1), (4, 3)]);
+    assert_eq!(scheduler.expired(now + minute * 99).into_iter().map(|(who, _)| who).collect::<Vec<_>>(), [3]);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(super) struct Members {
     in_string: bool,
     escaped: bool,
     begun: bool,
+    /// Nothing at all came.
+    empty: bool,
     /// Whether the document is an object: the strings at the top of a list are no keys.
     is_object: bool,
     place: Place,
@@ -45,6 +47,7 @@ impl Members {
             in_string: false,
             escaped: false,
             begun: false,
+            empty: true,
             is_object: false,
             place: Place::Key,
             key: Vec::new(),
@@ -55,20 +58,23 @@ impl Members {
 
     /// Takes the next bytes of the document.
     pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.empty = self.empty && chunk.is_empty();
         let mut rest = chunk;
         while let Some((byte, tail)) = rest.split_first() {
             rest = tail;
             self.step(*byte);
-            // Text that nobody wants is most of it.
-            if self.in_string && !self.escaped && self.place == Place::Unwanted {
-                let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-                rest = rest.get(end..).unwrap_or_default();
+            if self.place == Place::Unwanted && !self.escaped {
+                rest = rest.get(self.idle(rest)..).unwrap_or_default();
             }
         }
     }
 
-    /// The wanted members, as a document of their own; `None` where the document has no end.
+    /// The wanted members, as a document of their own; `None` where the document has no end. Nothing at all is no half of anything: the framing
+    /// says whether something is missing.
     pub(super) fn finish(mut self) -> Option<Vec<u8>> {
+        if self.empty {
+            return Some(b"{}".to_vec());
+        }
         if !self.begun || self.depth > 0 || self.in_string {
             return None;
         }
@@ -77,6 +83,16 @@ impl Members {
         }
         self.kept.push(b'}');
         Some(self.kept)
+    }
+
+    /// How many of these bytes, inside an unwanted member, change nothing: text and numbers, which are most of a document.
+    fn idle(&self, rest: &[u8]) -> usize {
+        let next = match (self.in_string, self.depth) {
+            (true, _) => memchr2(b'"', b'\\', rest),
+            (false, 0 | 1) => return 0,
+            (false, _) => rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']')),
+        };
+        next.unwrap_or(rest.len())
     }
 
     fn step(&mut self, byte: u8) {
@@ -199,9 +215,11 @@ mod tests {
             };
             let found = read(text.as_bytes().chunks(size), usize::MAX).expect("whole");
             prop_assert_eq!(serde_json::from_slice::<Value>(&found).unwrap(), Value::Object(expected));
-            // Half a document has no end, unless it is a number or a word.
+            // Half a document has no end, unless it is a number or a word; nothing at all is no half.
             let half = &text.as_bytes()[..at.index(text.len())];
-            if matches!(document, Value::Object(_) | Value::Array(_) | Value::String(_)) {
+            if half.is_empty() {
+                prop_assert_eq!(read(half.chunks(size), usize::MAX), Some(b"{}".to_vec()));
+            } else if matches!(document, Value::Object(_) | Value::Array(_) | Value::String(_)) {
                 prop_assert_eq!(read(half.chunks(size), usize::MAX), None);
             }
         }

@@ -1,55 +1,16 @@
-//! The cross-language vectors of `tests/vectors`, run against the core.
-//!
-//! Each file is one JSON object with `about` and `cases`; each case has a `name`. The bindings run the same files.
+//! What providers say.
 
-// The helpers below the tests are tests too; clippy only sees the attribute.
-#![allow(clippy::expect_used)]
-
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::wire::observe::{End, Observer, Signal};
 use tidegate::wire::request::{Dialect, RequestFacts, Route};
 use tidegate::wire::sse::{MAX_EVENT, Scanner};
 use tidegate::wire::{Verdict, classify, classify_event, retry_after};
 
-#[derive(Deserialize)]
-struct File<T> {
-    cases: Vec<T>,
-}
-
-fn cases<T: DeserializeOwned>(file: &str) -> Vec<T> {
-    let path = format!("{}/../tests/vectors/{file}", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let file: File<T> = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
-    assert!(!file.cases.is_empty(), "{path} has no cases");
-    file.cases
-}
-
-type Headers = BTreeMap<String, String>;
-
-fn header_map(headers: &Headers) -> HeaderMap {
-    headers
-        .iter()
-        .map(|(name, value)| {
-            let name: HeaderName = name.parse().expect("a header name");
-            (name, HeaderValue::from_bytes(value.as_bytes()).expect("a header value"))
-        })
-        .collect()
-}
-
-/// Bodies in the vectors are text, or JSON for short.
-fn body(value: &Value) -> Vec<u8> {
-    match value {
-        Value::Null => Vec::new(),
-        Value::String(text) => text.clone().into_bytes(),
-        value => value.to_string().into_bytes(),
-    }
-}
+use super::{Headers, body, cases, header_map};
 
 /// 21 November 2025, 08:48:00 UTC: the local clock of every case that does not set its own.
 fn wall(seconds: Option<u64>) -> SystemTime {

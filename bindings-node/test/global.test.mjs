@@ -1,0 +1,43 @@
+// A gate's fetch as the global one: whatever it leaves to the platform goes to the one that was there before.
+import assert from "node:assert/strict";
+import { afterEach, test } from "node:test";
+
+import { Gate } from "tidegate";
+import { Agent } from "undici";
+
+import { json, upstream } from "./support/upstream.mjs";
+
+const stock = globalThis.fetch;
+afterEach(() => {
+  globalThis.fetch = stock;
+});
+
+const ways = {
+  itself: (gate) => gate.fetch,
+  wrapped:
+    (gate) =>
+    (...request) =>
+      gate.fetch(...request),
+};
+
+for (const [name, made] of Object.entries(ways)) {
+  test(`${name}: what no gate can send is the platform's to judge`, async () => {
+    globalThis.fetch = made(new Gate());
+    await assert.rejects(fetch("/relative"), TypeError);
+    assert.equal(await (await fetch("data:,hello")).text(), "hello");
+  });
+
+  test(`${name}: mode off`, async (t) => {
+    const up = await upstream(t, json({ ok: true }));
+    globalThis.fetch = made(new Gate({ mode: "off" }));
+    assert.deepEqual(await (await fetch(up.url)).json(), { ok: true });
+  });
+
+  test(`${name}: a dispatcher of the caller's own`, async (t) => {
+    const up = await upstream(t, json({ ok: true }));
+    const dispatcher = new Agent();
+    t.after(() => dispatcher.close());
+    globalThis.fetch = made(new Gate());
+    assert.equal((await fetch(up.url, { dispatcher })).status, 200);
+  });
+}

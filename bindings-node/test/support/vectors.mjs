@@ -1,0 +1,81 @@
+// The vectors that every language runs: `tests/vectors/*.json`.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { upstream } from "./upstream.mjs";
+
+const folder = new URL("../../../tests/vectors/", import.meta.url);
+
+/** Every file there is. */
+export const files = () =>
+  readdirSync(folder)
+    .filter((name) => name.endsWith(".json"))
+    .map((name) => name.slice(0, -5));
+
+/** The cases of a file. */
+export function casesOf(name) {
+  const { cases } = JSON.parse(readFileSync(new URL(`${name}.json`, folder), "utf8"));
+  assert.ok(cases.length > 0);
+  return cases;
+}
+
+/** One test of a file, with a part for each of its cases; `run(case, upstream)`. */
+export function every(name, run) {
+  test(`vectors: ${name}`, async (t) => {
+    const up = await upstream(t);
+    const cases = casesOf(name);
+    let ran = 0;
+    for (const one of cases) {
+      await t.test(one.name, async () => {
+        ran++;
+        await run(one, up);
+      });
+    }
+    assert.equal(ran, cases.length);
+  });
+}
+
+/** A body: text as it is, or JSON for short. */
+export const bodyOf = (value) =>
+  Buffer.from(value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value));
+
+/** The snapshot of the one target that was called. */
+export function onlyTarget(gate) {
+  const targets = Object.values(gate.snapshot().targets);
+  assert.equal(targets.length, 1);
+  return targets[0];
+}
+
+/** Answers so, in these chunks, and with no header but these. */
+export function pieces(chunks, headers = {}, status = 200) {
+  return ({ response }) => {
+    response.sendDate = false;
+    response.writeHead(status, headers);
+    for (const chunk of chunks) if (chunk.length > 0) response.write(chunk);
+    response.end();
+  };
+}
+
+/** The body cut once, at every byte or else at `most` of them, and, if it is short, into bytes. */
+export function splits(data, most) {
+  const ways = [];
+  const step = Math.max(1, Math.floor(data.length / most));
+  for (let cut = 0; cut <= data.length; cut += step) ways.push([data.subarray(0, cut), data.subarray(cut)]);
+  if (data.length <= 2 * most) ways.push(Array.from(data, (byte) => Buffer.of(byte)));
+  return ways;
+}
+
+/** Reads a response that is to come raw; whether it came to its end. */
+export async function read(coming) {
+  const chunks = [];
+  try {
+    const response = await coming;
+    for await (const chunk of response.body ?? []) chunks.push(chunk);
+  } catch (error) {
+    const text = `${error.message} ${error.cause?.message}`;
+    if (!/terminated|fetch failed|Connection error/.test(text)) throw error;
+    return { data: Buffer.concat(chunks), whole: false };
+  }
+  return { data: Buffer.concat(chunks), whole: true };
+}

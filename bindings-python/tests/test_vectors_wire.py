@@ -1,0 +1,256 @@
+"""The vectors of what providers say: what becomes of a call through a gate when an upstream says it."""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from families import NAMES, module
+from upstream import Exchange, Handler, Upstream, answer
+from vectors import Case, body, every, http, only_target, pieces, since, splits
+
+try:
+    import anthropic
+except ImportError:  # not beside openai 2.x; its streams go through the plain client there
+    anthropic = None
+
+# The local clock of the cases: Fri, 21 Nov 2025 08:48:00 GMT.
+WALL = 1763714880
+# Longer delays concern the call, not the target.
+LONGEST_MS = 24 * 3600 * 1000
+# A delay up to the first is waited for; one up to the second is not, nor outrun by a deadline: machines may be slow.
+SHORT_MS = 100
+LONG_MS = 10_000
+
+PATHS = {
+    "openai_chat": "/v1/chat/completions",
+    "openai_completions": "/v1/completions",
+    "openai_responses": "/v1/responses",
+    "anthropic_messages": "/v1/messages",
+    "other": "/v1/embeddings",
+}
+# A stream of each dialect that is nothing but its end.
+ENDS = {
+    "openai_chat": b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
+    "openai_completions": b'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
+    "openai_responses": b'data: {"type":"response.completed","response":{}}\n\n',
+    "anthropic_messages": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Upstream]:
+    with Upstream() as server:
+        yield server
+
+
+def underscored(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("-", "_"): value for name, value in headers.items()}
+
+
+def with_status(status: int, headers: dict[str, str], data: bytes) -> Handler:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(status, content_length=str(len(data)), **underscored(headers))
+        exchange.writer.write(data)
+
+    return handler
+
+
+@dataclass
+class Failing:
+    """An upstream that fails so, and what is to be made of it."""
+
+    server: Upstream
+    handler: Handler
+    data: bytes
+    expected: Case
+    # By how much a delay may be longer than expected, in seconds.
+    rounded: float = 0
+
+    def check(self, path: str, *, safe: bool = True) -> None:
+        """Make a call; `safe`: it is known to be safe to repeat."""
+        delay, retryable = self.expected["delay_ms"], self.expected["retryable"]
+        cooled = retryable and delay is not None and delay <= LONGEST_MS
+        too_long = delay is not None and delay > LONG_MS
+        allowed = 1 if delay is not None and SHORT_MS < delay <= LONG_MS else 2
+        if not retryable:
+            why, attempts = "final", 1
+        elif not safe and not self.expected["never_executed"]:
+            why, attempts = "unsafe", 1
+        elif too_long:
+            why, attempts = "deadline", 1
+        else:
+            why, attempts = "attempts", allowed
+
+        gate = tidegate.Gate(defaults={"retry": {"attempts": allowed, "base": "1ms", "max": "1ms"}})
+        self.server.handler = self.handler
+        requests, began = since(self.server), time.monotonic()
+        with http(gate) as client, tidegate.context(deadline=min(delay / 2000, 600) if too_long else 600):
+            response = client.post(self.server.url + path, json={"model": "m", "stream": True})
+            assert response.content == self.data
+            assert response.headers["x-should-retry"] == "false"
+            assert requests() == attempts
+            target = only_target(gate)
+            assert (target["gave_up"], target["failed_attempts"]) == ({why: 1}, {self.expected["class"]: attempts})
+            assert target["cool_downs"] == ({"retry_after": attempts} if cooled else {})
+            if not cooled:
+                return
+            left = [target["cool_for"] or 0]
+            if too_long:
+                # Another call is told so at once, and when to come back.
+                refused = client.post(self.server.url + path, json={"model": "m"})
+                error = refused.json()["error"]
+                assert (refused.status_code, error["code"]) == (429, "cool_down")
+                left.append(error["retry_after"])
+            past = time.monotonic() - began
+            least, most = delay / 1000 - past, delay / 1000 + min(delay / 10_000, 1) + 0.02 + self.rounded
+            assert all(least <= seconds <= most for seconds in left)
+            assert requests() == attempts
+
+
+@every("classify")
+def test_classify(case: Case, server: Upstream) -> None:
+    said, headers = body(case.get("body")), case.get("headers", {})
+    if "status" not in case:
+        # An error event, as the first of a stream.
+        said = b"event: error\ndata: %s\n\n" % said
+        failing = Failing(server, pieces(said, content_type="text/event-stream"), said, case["verdict"])
+        path = PATHS["openai_responses" if "Responses" in case["name"] else "openai_chat"]
+    else:
+        failing = Failing(server, with_status(case["status"], headers, said), said, case["verdict"])
+        path = PATHS["openai_chat"]
+    if case.get("status", 400) < 400:
+        # To the gate it is no failure: redirects are the client's.
+        server.handler = failing.handler
+        gate = tidegate.Gate()
+        assert http(gate).post(server.url + path, json={}).status_code == case["status"]
+        assert only_target(gate)["failed_attempts"] == {}
+        return
+    failing.check(path)
+    failing.check("/v1/made/up", safe=False)
+
+
+@every("retry_after")
+def test_retry_after(case: Case, server: Upstream) -> None:
+    headers, said = dict(case.get("headers", {})), body(case.get("body"))
+    wall, rounded = case.get("wall", WALL), 0
+    if "date" not in headers:
+        headers["date"] = email.utils.formatdate(wall, usegmt=True)
+    elif case["name"] == "date beside a broken Date":
+        # Read against this machine's clock: a time that lies as far ahead of it, rounded up to whole seconds.
+        ahead = email.utils.parsedate_to_datetime(headers["retry-after"]).timestamp() - wall
+        headers["retry-after"] = email.utils.formatdate(ahead + math.ceil(time.time()), usegmt=True)
+        rounded = 1
+    expected = {"class": "rate_limited", "retryable": True, "never_executed": True, "delay_ms": case["delay_ms"]}
+    Failing(server, with_status(429, headers, said), said, expected, rounded).check(PATHS["openai_chat"])
+
+
+@every("request_facts")
+def test_request_facts(case: Case, server: Upstream) -> None:
+    facts, method = case["facts"], case.get("method", "POST")
+    dialect, known = facts["dialect"], facts["dialect"] != "other"
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}})
+    client = http(gate)
+    content = {"content": body(case["body"])} if "body" in case else {}
+
+    def outcome(handler: Handler) -> str:
+        server.handler = handler
+        try:
+            client.request(method, server.url + case["path"], headers=case.get("headers", {}), **content)
+        except module(NAMES[-1]).RemoteProtocolError:
+            pass
+        return str(gate.calls()[-1]["outcome"]) if gate.calls() else "beside"
+
+    requests = since(server)
+    failed = outcome(answer({}, status=500))
+    assert requests() == (2 if facts["repeatable"] else 1)
+    assert failed == ("failed" if facts["route"] == "inference" else "beside")
+    if facts["route"] != "inference":
+        return
+    assert gate.calls()[-1]["model"] == facts["model"]
+    # Without a type, what was asked for as a stream is taken for one: this one lacks its end, or is a whole JSON body.
+    assert outcome(pieces(b"{}\n")) == ("truncated" if known and facts["stream"] else "completed")
+    for name, end in ENDS.items():
+        ends = not known or name == dialect or {name, dialect} == {"openai_chat", "openai_completions"}
+        found = outcome(pieces(end, content_type="text/event-stream"))
+        assert found == ("completed" if ends else "truncated"), name
+
+
+BROKEN = (
+    openai.APIConnectionError,
+    *([anthropic.APIConnectionError] if anthropic else []),
+    *(module(name).RemoteProtocolError for name in NAMES),
+)
+
+
+def read(asked: Any) -> tuple[bytes, bool]:
+    """Read a raw response; whether it came to its end."""
+    data = b""
+    try:
+        with asked as response:
+            for chunk in getattr(response, "http_response", response).iter_raw():
+                data += chunk
+    except BROKEN:
+        return data, False
+    return data, True
+
+
+@every("sse")
+def test_sse(case: Case, server: Upstream) -> None:
+    """Whatever came before, wherever it was cut: it passes untouched, and the end is seen."""
+    gate = tidegate.Gate()
+    stream = case["bytes"].encode("latin-1") + b"\n\n" + ENDS["openai_chat"]
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{server.url}/v1", api_key="k"))
+    for chunks in splits(stream[: -len(ENDS["openai_chat"])], 25):
+        server.handler = pieces(*chunks, ENDS["openai_chat"], content_type="text/event-stream")
+        answered = sdk.chat.completions.with_streaming_response.create(model="m", messages=[], stream=True)
+        assert read(answered) == (stream, True), chunks
+        assert gate.calls()[-1]["outcome"] == "completed", chunks
+
+
+@every("streams")
+def test_streams(case: Case, server: Upstream) -> None:
+    said = case["body"]
+    stream = "".join(line + "\n" for line in said).encode() if isinstance(said, list) else body(said)
+    headers = underscored(case.get("headers", {"content-type": "text/event-stream; charset=utf-8"}))
+    usage = next((signal["usage"] for signal in case["signals"] if "usage" in signal), None)
+    for chunks in splits(stream, 8):
+        # Of its own, since a target whose calls fail is held back.
+        gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+        server.handler = pieces(*chunks, **headers)
+        data, whole = read(ask(gate, server, case))
+        (call,) = gate.calls()
+        assert data == stream, chunks
+        assert whole == (case["end"] != "truncated"), chunks
+        assert call["outcome"] == {"complete": "completed"}.get(case["end"], case["end"]), chunks
+        (attempt,) = call["attempts"]
+        assert (attempt["first_token_at"] is not None) == ("first_token" in case["signals"]), chunks
+        if usage is None:
+            assert call["input_tokens"] is None, chunks
+        else:
+            assert (call["input_tokens"], call["output_tokens"]) == (usage["input"], usage["output"]), chunks
+
+
+def ask(gate: tidegate.Gate, server: Upstream, case: Case) -> Any:
+    """Make a request of that dialect, through the wrapped client of its SDK."""
+    dialect, stream = case["dialect"], case.get("stream", True)
+    if dialect == "other" or (dialect == "anthropic_messages" and not anthropic):
+        return http(gate).stream("POST", server.url + PATHS[dialect], json={"model": "m", "stream": stream})
+    if dialect == "anthropic_messages":
+        claude: Any = gate.wrap(anthropic.Anthropic(base_url=server.url, api_key="k"))
+        return claude.messages.with_streaming_response.create(model="m", max_tokens=1, messages=[], stream=stream)
+    sdk: Any = gate.wrap(openai.OpenAI(base_url=f"{server.url}/v1", api_key="k"))
+    resource, prompt = {
+        "openai_chat": (sdk.chat.completions, {"messages": []}),
+        "openai_completions": (sdk.completions, {"prompt": ""}),
+        "openai_responses": (sdk.responses, {"input": ""}),
+    }[dialect]
+    return resource.with_streaming_response.create(model="m", stream=stream, **prompt)

@@ -1,0 +1,94 @@
+//! What is no text: images, sound, video, files.
+
+/// A part of a prompt that is no text, and what it costs.
+///
+/// Providers count pixels, seconds and pages, none of which stand in the request. So:
+///
+/// | part | tokens |
+/// |---|---|
+/// | image | 1,600, the most that Anthropic charges for one (OpenAI: 765 for a square one, at most 1,445); with `detail: low` 85 |
+/// | sound | 32 a second (Gemini; OpenAI counts 10), at 16 kB a second, or, of WAV, 32 kB |
+/// | video | 263 a second (Gemini), at 125 kB a second |
+/// | file | 2,000 a page, at 50 kB a page |
+///
+/// A sound or video given by reference counts as a minute, a file as a page; anything counts as one second or page at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// A picture.
+    Image,
+    /// Speech or music.
+    Sound,
+    /// A film.
+    Video,
+    /// A document with pages, a PDF mostly.
+    File,
+}
+
+/// By reference: nothing of it is at hand.
+const MINUTE: u64 = 60;
+
+impl Media {
+    /// What it costs; `bytes` is its decoded size, `None` where it is given by reference.
+    pub(super) fn tokens(self, bytes: Option<u64>, form: Form) -> u64 {
+        let units = |unit: u64, else_: u64| bytes.map_or(else_, |bytes| bytes.div_ceil(unit).max(1));
+        match self {
+            Media::Image if form.low => 85,
+            Media::Image => 1_600,
+            Media::Sound => 32 * units(if form.wav { 32_000 } else { 16_000 }, MINUTE),
+            Media::Video => 263 * units(125_000, MINUTE),
+            Media::File => 2_000 * units(50_000, 1),
+        }
+    }
+}
+
+/// What is said beside a part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Form {
+    /// Uncompressed sound.
+    pub(super) wav: bool,
+    /// An image of low detail.
+    pub(super) low: bool,
+}
+
+/// What a part turns out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Media(Media),
+    /// Text after all, though it stands where data would.
+    Text,
+    /// For the provider's eyes only.
+    Opaque,
+}
+
+impl Kind {
+    /// From a MIME type (`image/png`) or a format (`wav`).
+    pub(super) fn of_format(format: &str) -> Option<Self> {
+        let class = format.split_once('/').map_or(format, |(class, _)| class);
+        Some(match class {
+            "image" | "png" | "jpeg" | "jpg" | "gif" | "webp" => Kind::Media(Media::Image),
+            "audio" | "wav" | "mp3" | "pcm16" | "flac" | "opus" | "ogg" | "aac" => Kind::Media(Media::Sound),
+            "video" | "mp4" | "mov" | "webm" | "mkv" => Kind::Media(Media::Video),
+            "application" | "pdf" | "doc" | "docx" | "xls" | "xlsx" => Kind::Media(Media::File),
+            "text" | "txt" | "md" | "csv" | "html" => Kind::Text,
+            _ => return None,
+        })
+    }
+
+    /// From the `type` of a part (`input_image`, `document`).
+    pub(super) fn of_type(name: &str) -> Option<Self> {
+        let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        if named(&["image", "screenshot"]) {
+            Some(Kind::Media(Media::Image))
+        } else if named(&["audio"]) {
+            Some(Kind::Media(Media::Sound))
+        } else if named(&["video"]) {
+            Some(Kind::Media(Media::Video))
+        } else if named(&["file", "document"]) {
+            Some(Kind::Media(Media::File))
+        } else if named(&["redacted", "encrypted"]) {
+            Some(Kind::Opaque)
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How many tokens a request costs, before anybody has counted them.
+//!
+//! A count by tokenizer takes 5 to 9 ms for a prompt of 100 KB, and is right for one family of models only. So the text is measured in
+//! UTF-8 bytes, in the same pass over the body that finds the model's name, and a ratio makes tokens of them.
+//!
+//! # The ratio
+//!
+//! [`COLD_RATIO`] is what a target starts with. Against OpenAI's `o200k` it is above the truth for prose in English (by 30 %), German
+//! (31 %) and Chinese (14 to 26 %) and for code (30 to 37 %), so that a budget is not overrun by calls of which nothing is known yet; close
+//! to it for Markdown and the JSON of APIs (6 and 1 %); and below it for tables of figures (24 %) and JSON full of UUIDs (46 %).
+//!
+//! # What is counted
+//!
+//! - Text by its bytes once unescaped: prompts, messages, system instructions, documents; and each message with [`MESSAGE`] tokens for what
+//!   separates it from the next.
+//! - Tools, schemas and the arguments of tool calls as compact JSON, which is what the model reads.
+//! - Input that comes as token ids: one each.
+//! - Images, sound, video and files by rules of their own (see [`Media`]), never as the text of their base64.
+//! - Not what only the provider reads: roles, ids, types, signatures, encrypted reasoning.
+//!
+//! # Nonsense
+//!
+//! A field of an unexpected shape counts as the text that is in it, or as nothing. Sums saturate. A body that is not JSON, or nested deeper
+//! than 128 levels, has no estimate; finding that out costs no more than reading it twice.
+//!
+//! Longer text never lowers an estimate.
+
+mod key;
+mod media;
+mod piece;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub(crate) use key::Role;
+pub use media::Media;
+
+/// Tokens for each UTF-8 byte of text, where nothing is known of a target yet.
+pub const COLD_RATIO: f64 = 0.3;
+
+/// Tokens that frame one message of a conversation: OpenAI's documentation gives three and one for a name.
+pub const MESSAGE: u64 = 4;
+
+/// What in a request costs tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// UTF-8 bytes of text, and of JSON that the model reads as text.
+    pub text_bytes: u64,
+    /// Messages of a conversation.
+    pub messages: u64,
+    /// Input that came as token ids.
+    pub token_ids: u64,
+    /// Images, sounds, videos and files.
+    pub media: u64,
+    /// What these cost.
+    pub media_tokens: u64,
+    /// The most output tokens of one answer, where the request bounds it.
+    pub max_tokens: Option<u64>,
+    /// How many answers it asks for, where it says.
+    pub answers: Option<u64>,
+}
+
+impl Prompt {
+    /// Estimated input tokens, at so many tokens for each byte of text.
+    pub fn input(&self, ratio: f64) -> u64 {
+        // The cast saturates, and makes nothing of a ratio that is no number.
+        let text = (self.text_bytes as f64 * ratio).ceil() as u64;
+        text.saturating_add(self.messages.saturating_mul(MESSAGE))
+            .saturating_add(self.token_ids)
+            .saturating_add(self.media_tokens)
+    }
+
+    /// The most output tokens of all answers together, where the request bounds them.
+    pub fn max_output(&self) -> Option<u64> {
+        Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
+    }
+
+    fn text(&mut self, bytes: u64) {
+        self.text_bytes = self.text_bytes.saturating_add(bytes);
+    }
+
+    fn message(&mut self) {
+        self.messages = self.messages.saturating_add(1);
+    }
+
+    fn token_id(&mut self) {
+        self.token_ids = self.token_ids.saturating_add(1);
+    }
+
+    fn add(&mut self, tokens: u64) {
+        self.media = self.media.saturating_add(1);
+        self.media_tokens = self.media_tokens.saturating_add(tokens);
+    }
+}

@@ -1,0 +1,160 @@
+"""What the suite mocks below httpx, served on loopback, so that a transport of its own fetches it over a real socket.
+
+The suite's mocks patch httpcore, which a native transport has no use for. Here the transport sends its request to a
+server of ours; what arrives there is shown to the suite's mock, and the mock's answer is sent back. So the suite
+judges the request that was really sent, retries included, and the response goes the whole way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from tests.respx2.mocks import HTTPCoreMocker
+from tests.respx2.models import PassThrough
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Iterator
+
+_NUMBER = "x-suite-exchange"
+_NO_BODY = (204, 304)
+
+
+class Exchange:
+    """One request of a client: what it was before it was turned to loopback, and what the mock raised for it."""
+
+    def __init__(self, request: httpx2.Request, *, asynchronous: bool) -> None:
+        """Remember the request as the client made it."""
+        self.request = request
+        self.asynchronous = asynchronous
+        self.raised: BaseException | None = None
+
+    def turned(self, number: int, port: int) -> httpx2.Request:
+        """Return the request that goes to loopback instead. `Host` stays what the client said."""
+        headers = self.request.headers.copy()
+        headers[_NUMBER] = str(number)
+        url = self.request.url.copy_with(scheme="http", host="127.0.0.1", port=port)
+        extensions = self.request.extensions
+        return httpx2.Request(
+            self.request.method, url, headers=headers, stream=self.request.stream, extensions=extensions
+        )
+
+    def answer(self, method: str, headers: list[tuple[str, str]], body: bytes) -> tuple[httpx2.Response, list[bytes]]:
+        """Ask the suite's mock about what arrived; return its response and the chunks of the body."""
+        arrived = httpx2.Request(
+            method,
+            self.request.url,
+            headers=[(name, value) for name, value in headers if name.lower() != _NUMBER],
+            content=body,
+            extensions=self.request.extensions,
+        )
+        if self.asynchronous:
+            return asyncio.run(_answered(arrived))
+        response = HTTPCoreMocker.handler(arrived)
+        return response, list(response.stream)
+
+
+async def _answered(request: httpx2.Request) -> tuple[httpx2.Response, list[bytes]]:
+    response = await HTTPCoreMocker.async_handler(request)
+    stream: AsyncIterable[bytes] = response.stream
+    return response, [chunk async for chunk in stream]
+
+
+class Bridge:
+    """The loopback server, and the exchanges under way."""
+
+    def __init__(self) -> None:
+        """Listen on a port of the system's choice, until the process ends."""
+        self._numbers = itertools.count()
+        self._exchanges: dict[int, Exchange] = {}
+        bridge = self
+
+        class Handler(_Handler):
+            exchanges = bridge._exchanges
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def mocking(self) -> bool:
+        """Whether the suite has a mock in force."""
+        return bool(HTTPCoreMocker.routers)
+
+    @contextmanager
+    def turned(self, request: httpx2.Request, *, asynchronous: bool) -> Iterator[httpx2.Request]:
+        """Turn a request to the server. What the mock raises, the client shall see, not the broken connection."""
+        number = next(self._numbers)
+        exchange = Exchange(request, asynchronous=asynchronous)
+        self._exchanges[number] = exchange
+        try:
+            yield exchange.turned(number, self._server.server_address[1])
+        except Exception as failure:
+            if exchange.raised is None:
+                raise
+            raise exchange.raised from failure
+        finally:
+            del self._exchanges[number]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    exchanges: dict[int, Exchange]
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer every method alike."""
+        if name.startswith("do_"):
+            return self._serve
+        raise AttributeError(name)
+
+    def _serve(self) -> None:
+        body = self._body()
+        exchange = self.exchanges.get(int(self.headers[_NUMBER]))
+        if exchange is None:  # The client has gone.
+            self.close_connection = True
+            return
+        try:
+            response, chunks = exchange.answer(self.command, self.headers.items(), body)
+        except BaseException as raised:  # noqa: BLE001 - pytest's own `fail` is none of Exception
+            exchange.raised = raised
+            self.close_connection = True
+            return
+        self._send(response, chunks)
+
+    def _body(self) -> bytes:
+        if self.headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def _send(self, response: httpx2.Response, chunks: list[bytes]) -> None:
+        self.send_response_only(response.status_code)
+        for name, value in response.headers.raw:
+            if name.lower() not in (b"content-length", b"transfer-encoding"):
+                self.send_header(name.decode("latin-1"), value.decode("latin-1"))
+        if response.status_code in _NO_BODY or self.command == "HEAD":
+            self.end_headers()
+            return
+        # As the mock framed it: a test may ask for the length.
+        if "transfer-encoding" in response.headers:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for chunk in filter(None, chunks):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.send_header("Content-Length", str(sum(map(len, chunks))))
+            self.end_headers()
+            self.wfile.write(b"".join(chunks))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Say nothing."""

@@ -1,0 +1,28 @@
+"""Why a test ends otherwise over the gate, by a pattern of its name, for each run of the plugin."""
+
+_RETRIES = (
+    "the gate retries in the SDK's place, so that the SDK counts none; it sends what it was given again, and asks no "
+    "provider of keys for another"
+)
+_RAISED = (
+    "an SDK that retries by itself and was not wrapped gets every failure as a response that says not to retry: 502 or "
+    "504 instead of its timeout error"
+)
+
+_ENFORCED = {
+    r"::test_(retries_taken|retries_taken_new_response_class|omit_retry_count_header|overwrite_retry_count_header)\[": _RETRIES,
+    r"::test_(api_key_refresh_on_retry|bearer_token_refresh_async|client_token_provider_refresh_(a?sync))$": _RETRIES,
+    r"::test_(retrying_timeout_errors_doesnt_leak|respx2_maps_timeout_to_native_family)$": _RAISED,
+}
+
+_KEPT = {
+    r"::test_a?sync_x509_does_not_mutate_or_independently_close_caller_transport$": (
+        "it asks whether the client's transport is the very object it was given; here the gate stands above that"
+    ),
+    r"::test_a?sync_x509_rewinds_seekable_multipart_upload_to_its_original_position$": (
+        "it asks where the file stands when the transport is called: a body of moderate length has been read into memory by "
+        "then. What is sent is the same"
+    ),
+}
+
+REASONS = {"observe": {}, "keep-observe": _KEPT, "enforce": _ENFORCED, "keep-enforce": _KEPT | _ENFORCED}

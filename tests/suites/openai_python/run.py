@@ -1,0 +1,93 @@
+"""Run openai-python's own tests, first as they are, then over the gate's transport, and say what differs.
+
+    python tests/suites/openai_python/run.py CHECKOUT --wheel WHEEL [what pytest takes]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from mock import serving  # noqa: E402
+from reasons import REASONS  # noqa: E402
+from verdicts import Verdict, differences, read, tell, total  # noqa: E402 - beside this directory, which is no package
+
+RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
+
+
+class Suite:
+    """A checkout of openai-python, and what is installed for it in `.suite` there."""
+
+    def __init__(self, checkout: Path) -> None:
+        """Name the places; nothing is made yet."""
+        self.checkout = checkout
+        self.place = checkout / ".suite"
+        self.python = self.place / "venv/bin/python"
+
+    def install(self, wheel: Path) -> None:
+        """Install what the suite's lock file says, the wheel, and the server that the suite mocks the API with."""
+        tools = self.place / "tools"
+        subprocess.run([sys.executable, "-m", "venv", tools], check=True)
+        subprocess.run([tools / "bin/python", "-m", "pip", "install", "--quiet", "uv"], check=True)
+        uv = tools / "bin/uv"
+        environment = {
+            **os.environ,
+            "UV_PROJECT_ENVIRONMENT": str(self.python.parents[1]),
+            "UV_PYTHON": sys.executable,
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+        sync = [uv, "sync", "--quiet", "--locked", "--all-extras"]
+        subprocess.run(sync, cwd=self.checkout, env=environment, check=True)
+        install = [uv, "pip", "install", "--quiet", "--reinstall", "--no-deps", "--python", self.python, wheel]
+        subprocess.run(install, env=environment, check=True)
+        wanted = json.loads((self.checkout / "package.json").read_text())["devDependencies"]["@stdy/cli"]
+        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", self.place, f"@stdy/cli@{wanted}"]
+        subprocess.run(npm, check=True)
+
+    def run(self, name: str, arguments: list[str], *, gated: bool) -> dict[str, Verdict]:
+        """Run it once: stock, or over gates as that run of the plugin says."""
+        report, count = self.place / f"{name}.xml", self.place / f"{name}.count"
+        report.unlink(missing_ok=True)
+        count.unlink(missing_ok=True)
+        environment = {**os.environ, "DEFER_PYDANTIC_BUILD": "false"}
+        plugin: list[str] = []
+        if gated:
+            environment |= {"PYTHONPATH": str(HERE), "TIDEGATE_SUITE_RUN": name, "TIDEGATE_SUITE_COUNT": str(count)}
+            plugin = ["-p", "plugin"]
+        command = [self.python, "-m", "pytest", "-q", "-n", "2", *plugin, f"--junitxml={report}", *arguments]
+        with (self.place / f"{name}.log").open("w") as log:
+            subprocess.run(command, cwd=self.checkout, env=environment, stdout=log, stderr=log, check=False)
+        verdicts = read(report)
+        through = f"; {sum(map(int, count.read_text().split())):,} requests through the gate" if gated else ""
+        print(f"{name}: {total(verdicts)}{through}", flush=True)
+        return verdicts
+
+
+def main() -> int:
+    """Run the suite stock and over gates; exit with 1 where a test differs and nobody knows why."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkout", type=Path, help="a checkout of github.com/openai/openai-python")
+    parser.add_argument("--wheel", type=Path, required=True, help="our wheel (make .venv/.wheel builds out/wheel/)")
+    parser.add_argument("--run", action="append", choices=RUNS, help="may be repeated (default: all)")
+    options, arguments = parser.parse_known_args()
+    suite = Suite(options.checkout.resolve())
+    suite.install(options.wheel.resolve())
+    unexplained = 0
+    with serving(suite.checkout, suite.place):
+        stock = suite.run("stock", arguments, gated=False)
+        for name in options.run or RUNS:
+            found = differences(stock, suite.run(name, arguments, gated=True))
+            unexplained += tell(found, REASONS[name])
+    print(f"{unexplained} differences without a reason")
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What became of each test of a suite, read from pytest's JUnit XML or jest's JSON, and two such runs compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+_JEST = {"passed": "passed", "failed": "failed"}
+
+
+class Verdict(NamedTuple):
+    """One test: `passed`, `failed` or `skipped`, and the first line of why."""
+
+    outcome: str
+    why: str
+
+
+def read(path: Path) -> dict[str, Verdict]:
+    """Return each test's verdict by its name. Names that occur twice are numbered."""
+    verdicts: dict[str, Verdict] = {}
+    seen: Counter[str] = Counter()
+    for case in ET.parse(path).getroot().iter("testcase"):  # noqa: S314 - a file written a moment ago
+        name = f"{case.get('classname')}::{case.get('name')}"
+        seen[name] += 1
+        if seen[name] > 1:
+            name = f"{name} #{seen[name]}"
+        verdicts[name] = _verdict(case)
+    return verdicts
+
+
+def _verdict(case: ET.Element) -> Verdict:
+    for tag, outcome in (("error", "failed"), ("failure", "failed"), ("skipped", "skipped")):
+        found = case.find(tag)
+        if found is not None:
+            lines = (found.get("message") or found.text or "").strip().splitlines()
+            return Verdict(outcome, lines[0] if lines else "")
+    return Verdict("passed", "")
+
+
+def read_json(path: Path) -> dict[str, Verdict]:
+    """Return the same of jest's JSON, which vitest writes too."""
+    verdicts: dict[str, Verdict] = {}
+    seen: Counter[str] = Counter()
+    for file in json.loads(path.read_text())["testResults"]:
+        for case in file["assertionResults"]:
+            name = f"{Path(file['name']).name}::{case['fullName']}"
+            seen[name] += 1
+            if seen[name] > 1:
+                name = f"{name} #{seen[name]}"
+            lines = "\n".join(case.get("failureMessages") or []).strip().splitlines()
+            verdicts[name] = Verdict(_JEST.get(case["status"], "skipped"), lines[0] if lines else "")
+        if not file["assertionResults"] and file["status"] == "failed":
+            verdicts[Path(file["name"]).name] = Verdict("failed", file.get("message", "")[:200])
+    return verdicts
+
+
+def total(verdicts: dict[str, Verdict]) -> str:
+    """Say how many passed, failed and were skipped."""
+    count = Counter(verdict.outcome for verdict in verdicts.values())
+    return f"{count['passed']:,} passed, {count['failed']:,} failed, {count['skipped']:,} skipped"
+
+
+class Difference(NamedTuple):
+    """A test that did not end alike."""
+
+    name: str
+    stock: Verdict
+    ours: Verdict
+
+
+def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[Difference]:
+    """Name each test that did not end alike."""
+    gone = Verdict("not run", "")
+    pairs = ((name, stock.get(name, gone), ours.get(name, gone)) for name in sorted(stock.keys() | ours.keys()))
+    return [Difference(*pair) for pair in pairs if pair[1].outcome != pair[2].outcome]
+
+
+def tell(found: list[Difference], reasons: dict[str, str]) -> int:
+    """Print the differences under their known reasons (by patterns of the tests' names); return how many have none."""
+    left = list(found)
+    for pattern, reason in reasons.items():
+        explained = [difference for difference in left if re.search(pattern, difference.name)]
+        left = [difference for difference in left if difference not in explained]
+        if explained:
+            print(f"  {len(explained)} differ: {reason}")
+            print(*(f"    {difference.name}" for difference in explained), sep="\n")
+    for name, stock, ours in left:
+        print(f"  {name}\n    stock {stock.outcome}, ours {ours.outcome}, nobody knows why: {ours.why or stock.why}")
+    sys.stdout.flush()
+    return len(left)
