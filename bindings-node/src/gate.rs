@@ -36,6 +36,8 @@ struct Open {
 }
 
 fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
+    let runtime = runtime::handle()?;
+    let _context = runtime.enter();
     let opened = config.and_then(|config| Ok((Open::new(&config)?, config)));
     Ok(match opened {
         Ok((open, config)) => Either::A(Gate { config, worlds: Mutex::new(Worlds::new(open)) }),
@@ -60,6 +62,8 @@ impl Gate {
         if let Some(open) = worlds.present() {
             return Ok(open.clone());
         }
+        let runtime = runtime::handle()?;
+        let _context = runtime.enter();
         let fresh = if worlds.knows(|_| true) {
             None
         } else {
