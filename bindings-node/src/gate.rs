@@ -123,7 +123,8 @@ impl Gate {
         Ok(match url.parse() {
             Ok(uri) => Either::A(gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
             Err(e) => {
-                let error = tidegate::Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"));
+                // Without the URL: it may hold a key.
+                let error = tidegate::Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"));
                 Either::B(Failure::from(&error))
             }
         })

@@ -140,9 +140,10 @@ impl Gate {
     /// The configured target that takes such requests.
     #[pyo3(signature = (url, model = None))]
     fn target_for(&self, py: Python<'_>, url: &str, model: Option<&str>) -> PyResult<Option<String>> {
+        // Without the URL: it may hold a key.
         let url = url
             .parse()
-            .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"))))?;
+            .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"))))?;
         self.with(py, |open| open.gate.target_for(&url, model).map(|name| name.to_string()))
     }
 

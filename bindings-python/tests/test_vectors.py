@@ -64,8 +64,9 @@ def test_calls_are_booked_where_target_for_says(server: Upstream) -> None:
         url = f"{server.url}/v1/chat/completions"
         http(gate).post(url, json={"model": model})
         assert gate.calls()[-1]["target"] == gate.target_for(url, model)
-    with pytest.raises(tidegate.RequestError):
-        gate.target_for("not a URL")
+    with pytest.raises(tidegate.RequestError, match="malformed") as raised:
+        gate.target_for("https://not a URL/?key=secret")
+    assert "secret" not in str(raised.value)
 
 
 @every("errors")

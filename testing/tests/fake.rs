@@ -19,8 +19,11 @@ fn gate(target: &FakeTarget) -> Gate {
 
 fn request(path: &str, body: Value) -> Request<RequestBody> {
     let url = format!("https://models.example.com{path}?key=secret");
-    let request = Request::post(url).header("x-api-key", "secret").body(body.to_string().into());
-    request.expect("a request")
+    let mut request = Request::post(url);
+    for name in ["x-api-key", "ocp-apim-subscription-key", "x-amz-security-token"] {
+        request = request.header(name, "secret");
+    }
+    request.body(body.to_string().into()).expect("a request")
 }
 
 async fn ask(gate: &Gate, stream: bool) -> Result<Response<ResponseBody>, Error> {

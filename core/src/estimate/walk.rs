@@ -81,7 +81,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         Ok(match self.role {
             // Some clients write `12.0`. The cast saturates.
             Role::MaxTokens | Role::Answers if value >= 0.0 => self.number(value as u64),
-            _ => self.json(value.to_string().len()),
+            // With an exponent where JSON has one: written out, a large number is hundreds of digits.
+            _ => self.json(format!("{value:?}").len()),
         })
     }
 
