@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ReadableStream } from "node:stream/web";
+import { ReadableStream } from "node:stream/web";
 
 /** In memory; or streamed up as it is produced, once. */
 export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
@@ -36,7 +36,9 @@ function sizeOf(given: BodyOf): number | undefined {
     }
     return size;
   }
-  return undefined;
+  // What is no stream is text.
+  const streams = given === undefined || given instanceof ReadableStream || Symbol.asyncIterator in Object(given);
+  return streams ? undefined : 0;
 }
 
 /** A `Request` does not say whether its body is in memory; what is JSON has been, and holds the model. */
