@@ -121,6 +121,20 @@ function streamed(length) {
   return { method: "POST", body: new Blob(["abc"]).stream(), duplex: "half", headers: { "content-length": length } };
 }
 
+test("request: large files", async (t) => {
+  const up = await upstream(t, ({ headers, body, response }) => {
+    response.end(JSON.stringify([headers["content-length"], headers["transfer-encoding"], body.length]));
+  });
+  const file = new Blob([new Uint8Array(33 * 1024 * 1024)], { type: "audio/wav" });
+  const form = new FormData();
+  form.set("pur\npose", "fine\ntüne");
+  form.append("file", file, 'ü".wav');
+  form.append("file", file);
+  for (const body of [file, form, "ü".repeat(33 * 1024 * 1024)]) {
+    await both(async (fetch) => (await fetch(up.url, { method: "POST", body })).json());
+  }
+});
+
 test("a body longer than it is said to be is not sent, nor cut", async (t) => {
   const up = await upstream(t, echo);
   const init = { method: "POST", body: "abc", headers: { "content-length": "2" } };

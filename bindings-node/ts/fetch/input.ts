@@ -6,7 +6,7 @@
  * @module
  */
 import { unwatch, watch } from "./abort.js";
-import { type BodyOf, bodyOf, type Payload } from "./body.js";
+import { type BodyOf, bodyOf, lengthOf, type Payload } from "./body.js";
 
 export type FetchInput = Parameters<typeof globalThis.fetch>[0];
 export type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
@@ -84,6 +84,10 @@ async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL)
   };
   if (asked.signal?.aborted === true) return asked;
   asked.payload = await orAborted(bodyOf(request, given), asked.signal);
+  if (asked.payload instanceof ReadableStream && !asked.headers.has("content-length")) {
+    const length = await lengthOf(given);
+    if (length !== undefined) asked.headers.set("content-length", String(length));
+  }
   return asked;
 }
 
