@@ -255,6 +255,32 @@ test("while its body is streamed up", async (t) => {
   await new Promise((resolve) => (request.destroyed ? resolve() : request.on("close", resolve)));
 });
 
+test("while a Request's body is read", async () => {
+  const [gate, control] = [new Gate(), new AbortController()];
+  const body = new ReadableStream({ pull: () => new Promise(() => {}) });
+  const request = new Request("http://127.0.0.1:1/", { ...post(), body, duplex: "half" });
+  const call = gate.fetch(request, { signal: control.signal });
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+});
+
+test("a streamed body that is never done with being cancelled", async (t) => {
+  const up = await upstream(t, never);
+  const [gate, control] = [new Gate(), new AbortController()];
+  const body = new ReadableStream({
+    pull(controller) {
+      controller.enqueue(new Uint8Array(1));
+      return new Promise(() => {});
+    },
+    cancel: () => new Promise(() => {}),
+  });
+  const arrived = new Promise((resolve) => up.server.prependOnceListener("request", resolve));
+  const call = gate.fetch(up.url, { method: "POST", body, duplex: "half", signal: control.signal });
+  await arrived;
+  control.abort(reason);
+  await assert.rejects(call, (e) => e === reason);
+});
+
 function deferred() {
   let resolve;
   const promise = new Promise((r) => {

@@ -85,6 +85,17 @@ const requests = {
     fetch(new Request(`${url}/r`, { headers: { a: "1" } }), { headers: { b: "2" } }),
   "a Request without a body": (fetch, url) => fetch(new Request(url)),
   "a stream without duplex": (fetch, url) => fetch(url, { method: "POST", body: new Blob(["x"]).stream() }),
+  "no bytes": (fetch, url) => fetch(url, { method: "POST", body: new Uint8Array() }),
+  "an empty string, deleted": (fetch, url) => fetch(url, { method: "DELETE", body: "" }),
+  "PATCH without a body": (fetch, url) => fetch(url, { method: "PATCH" }),
+  "a number for a body": (fetch, url) => fetch(url, { method: "POST", body: 7 }),
+  "a host of one's own": (fetch, url) => fetch(url, { headers: { host: "other.test" } }),
+  "a length without a body": (fetch, url) => fetch(url, { headers: { "content-length": "3" } }),
+  "the body's length": (fetch, url) => fetch(url, { method: "POST", body: "ü", headers: { "content-length": "2" } }),
+  "too long a length": (fetch, url) => fetch(url, { method: "POST", body: "abc", headers: { "content-length": "5" } }),
+  "no length": (fetch, url) => fetch(url, { method: "POST", body: "abc", headers: { "content-length": "x" } }),
+  "a stream's length": (fetch, url) => fetch(url, streamed("3")),
+  "no length for a stream": (fetch, url) => fetch(url, streamed("x")),
   "GET with a body": (fetch, url) => fetch(url, { body: "x" }),
   "a stream that was read": (fetch, url) => {
     const body = new Blob(["x"]).stream();
@@ -106,6 +117,33 @@ const requests = {
   "another scheme": (fetch) => fetch("ftp://127.0.0.1/"),
   "data:": (fetch) => fetch("data:text/plain,hello"),
 };
+
+function streamed(length) {
+  return { method: "POST", body: new Blob(["abc"]).stream(), duplex: "half", headers: { "content-length": length } };
+}
+
+test("request: large files", async (t) => {
+  const up = await upstream(t, ({ headers, body, response }) => {
+    response.end(JSON.stringify([headers["content-length"], headers["transfer-encoding"], body.length]));
+  });
+  const file = new Blob([new Uint8Array(33 * 1024 * 1024)], { type: "audio/wav" });
+  const form = new FormData();
+  form.set("pur\npose", "fine\ntüne");
+  form.append("file", file, 'ü".wav');
+  form.append("file", file);
+  for (const body of [file, form, "ü".repeat(33 * 1024 * 1024)]) {
+    await both(async (fetch) => (await fetch(up.url, { method: "POST", body })).json());
+  }
+});
+
+test("a body longer than it is said to be is not sent, nor cut", async (t) => {
+  const up = await upstream(t, echo);
+  const init = { method: "POST", body: "abc", headers: { "content-length": "2" } };
+  await assert.rejects(gate.fetch(up.url, init), { name: "TypeError", message: /content-length/ });
+  assert.equal(up.exchanges.length, 0);
+  // A stream's length shows on the way: the exchange fails.
+  for (const length of ["2", "5"]) await assert.rejects(gate.fetch(up.url, streamed(length)), TypeError);
+});
 
 for (const [name, request] of Object.entries(requests)) {
   test(`request: ${name}`, async (t) => {
@@ -141,6 +179,7 @@ const answers = {
   empty: ({ response }) => response.writeHead(200, { "content-length": "0" }).end(),
   "an error": json({ error: 1 }, 404),
   "a status of one's own": ({ response }) => response.writeHead(299, "Fine").end("x"),
+  "a status beyond all": ({ response }) => response.writeHead(999, "Odd").end("x"),
   cookies: ({ response }) => response.writeHead(200, { "set-cookie": ["a=1", "b=2"], "x-y": ["1", "2"] }).end("x"),
   "a byte-order mark": ({ response }) => response.writeHead(200).end("\ufeff{}"),
   "invalid UTF-8": ({ response }) => response.writeHead(200).end(Buffer.from([0x61, 0xff, 0x62])),
@@ -155,6 +194,9 @@ const answers = {
   ...(zlib.zstdCompressSync && { zstd: encoded("zstd", zlib.zstdCompressSync) }),
   "gzip in gzip": encoded("gzip, gzip", (data) => zlib.gzipSync(zlib.gzipSync(data))),
   "an unknown encoding": encoded("rot13", (data) => data),
+  "two lines of encodings": encoded(["gzip", "gzip"], (data) => zlib.gzipSync(zlib.gzipSync(data))),
+  "an encoding that is a property": encoded("constructor", (data) => data),
+  "an encoding that is a prototype": encoded("__proto__", (data) => data),
   "six encodings": encoded("gzip, gzip, gzip, gzip, gzip, gzip", (data) => data),
   "gzip cut short": encoded("gzip", (data) => zlib.gzipSync(data).subarray(0, 20)),
   "no gzip at all": encoded("gzip", (data) => data),

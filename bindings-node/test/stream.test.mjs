@@ -1,6 +1,7 @@
 // Bytes come as they are asked for; what ends them early is never taken for the caller's own abort.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import zlib from "node:zlib";
 
 import { Gate, TidegateError, Truncated } from "tidegate";
 
@@ -53,6 +54,19 @@ test("nothing is read ahead: a slow reader holds the sender back", async (t) => 
   }
   assert.ok(sent < 1024, `${sent} chunks`);
   await reader.cancel();
+});
+
+test("nothing is waited for after the end of an encoding", async (t) => {
+  let exchange;
+  const up = await upstream(t, (came) => {
+    exchange = came;
+    came.response.writeHead(200, { "content-encoding": "br" });
+    came.response.write(Buffer.concat([zlib.brotliCompressSync("hello"), Buffer.from("junk")]));
+  });
+  const gate = new Gate();
+  assert.equal(await (await gate.fetch(up.url)).text(), "hello");
+  assert.equal(inFlight(gate), 0);
+  await exchange.closed;
 });
 
 test("a reader's own buffer is filled", async (t) => {

@@ -42,7 +42,7 @@ class Answer extends Base {
   #inner: Response | undefined;
 
   constructor(parts: Parts, inner?: Response) {
-    super(null, parts.status === OK ? undefined : { status: parts.status });
+    super(null, initOf(parts.status));
     this.#parts = parts;
     this.#inner = inner;
   }
@@ -50,6 +50,14 @@ class Answer extends Base {
   get headers(): Headers {
     this.#headers ??= headersOf(this.#parts.headers);
     return this.#headers;
+  }
+
+  get status(): number {
+    return this.#parts.status;
+  }
+
+  get ok(): boolean {
+    return this.status >= 200 && this.status <= 299;
   }
 
   get statusText(): string {
@@ -127,12 +135,17 @@ class Answer extends Base {
       const { body, status } = this.#parts;
       // As bytes: for a string, the platform would make up a content type.
       const content = isChunks(body) ? streamOf(body) : typeof body === "string" ? encoder.encode(body) : body;
-      this.#inner = new Response(content as BodyGiven, { status, headers: this.headers });
+      this.#inner = new Response(content as BodyGiven, { ...initOf(status), headers: this.headers });
       // Read before, through us: so it is, for whoever asks it.
       if (this.#used) void this.#inner.arrayBuffer();
     }
     return this.#inner;
   }
+}
+
+/** Servers send, and fetch hands on, statuses that a constructor refuses. */
+function initOf(status: number): { status: number } | undefined {
+  return status === OK || status < 200 || status > 599 ? undefined : { status };
 }
 
 // For whoever prints or compares it by name.

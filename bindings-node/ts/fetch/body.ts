@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ReadableStream } from "node:stream/web";
+import { ReadableStream } from "node:stream/web";
 
 /** In memory; or streamed up as it is produced, once. */
 export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
@@ -36,7 +36,27 @@ function sizeOf(given: BodyOf): number | undefined {
     }
     return size;
   }
-  return undefined;
+  // What is no stream is text.
+  const streams = given === undefined || given instanceof ReadableStream || Symbol.asyncIterator in Object(given);
+  return streams ? undefined : 0;
+}
+
+/** Exactly the bytes of a body that is streamed for its size alone: a server need not take chunks. Undefined where only reading tells. */
+export async function lengthOf(given: BodyOf): Promise<number | undefined> {
+  if (typeof given === "string") return Buffer.byteLength(given);
+  if (!(given instanceof FormData)) return given instanceof URLSearchParams ? undefined : sizeOf(given);
+  // Everything but the files is as long around empty ones, and so is the boundary.
+  const around = new FormData();
+  let files = 0;
+  for (const [name, value] of given) {
+    if (typeof value === "string") {
+      around.append(name, value);
+    } else {
+      around.append(name, new Blob([], { type: value.type }), value.name);
+      files += value.size;
+    }
+  }
+  return files + (await new Response(around).arrayBuffer()).byteLength;
 }
 
 /** A `Request` does not say whether its body is in memory; what is JSON has been, and holds the model. */

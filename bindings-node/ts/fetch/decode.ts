@@ -39,6 +39,8 @@ const BROTLI = { flush: zlib.constants.BROTLI_OPERATION_FLUSH, finishFlush: zlib
 type Zstd = { createZstdDecompress?: () => Transform };
 
 const DECODERS: Record<string, (() => Transform) | undefined> = {
+  // A server's word is looked up here.
+  __proto__: null as never,
   gzip: () => zlib.createGunzip(GZIP),
   "x-gzip": () => zlib.createGunzip(GZIP),
   deflate: () => zlib.createInflate(GZIP),
@@ -133,6 +135,8 @@ class Decoded implements Chunks {
     decoder.on("readable", () => this.#tell());
     decoder.on("end", () => {
       this.#ended = true;
+      // What may come after the end of the encoding is nobody's.
+      this.#from.close();
       this.#tell();
     });
     decoder.on("error", (cause: Error) => {

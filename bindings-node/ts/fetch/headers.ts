@@ -11,10 +11,13 @@ export function lines(headers: Headers): string {
   return flat;
 }
 
-/** The request's, with what stock fetch adds where the caller said nothing. */
-export function flatten(headers: Headers, secure: boolean, empty: boolean): string {
-  let flat = lines(headers);
-  if (empty) flat += "content-length\n0\n";
+/** The request's, with what stock fetch adds where the caller said nothing. The URL says the host, and the body how long it is. */
+export function flatten(headers: Headers, secure: boolean, length: string | undefined): string {
+  let flat = "";
+  for (const [name, value] of headers) {
+    if (name !== "host" && name !== "content-length") flat += `${name}\n${value}\n`;
+  }
+  if (length !== undefined) flat += `content-length\n${length}\n`;
   if (!headers.has("accept")) flat += "accept\n*/*\n";
   if (!headers.has("accept-language")) flat += "accept-language\n*\n";
   if (!headers.has("sec-fetch-mode")) flat += "sec-fetch-mode\ncors\n";
@@ -38,14 +41,17 @@ export function reasonOf(flat: string): string {
   return flat.slice(0, flat.indexOf("\n"));
 }
 
-/** One header's value, or the first of several, without reading the others; the name is in lower case. */
+/** One header's value, several joined, without reading the others; the name is in lower case. */
 export function find(flat: string, name: string): string | undefined {
   const mark = `\n${name}\n`;
+  let found: string | undefined;
   // Names stand between values: what is found may be a value, and then the line before it is a name.
   for (let at = flat.indexOf("\n"), value = 0; at >= 0; at = flat.indexOf("\n", value)) {
     value = flat.indexOf("\n", at + 1) + 1;
-    if (value === 0) return undefined;
-    if (flat.startsWith(mark, at)) return flat.slice(value, flat.indexOf("\n", value));
+    if (value === 0) break;
+    if (!flat.startsWith(mark, at)) continue;
+    const text = flat.slice(value, flat.indexOf("\n", value));
+    found = found === undefined ? text : `${found}, ${text}`;
   }
-  return undefined;
+  return found;
 }

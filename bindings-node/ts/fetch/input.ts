@@ -5,7 +5,8 @@
  *
  * @module
  */
-import { type BodyOf, bodyOf, type Payload } from "./body.js";
+import { unwatch, watch } from "./abort.js";
+import { type BodyOf, bodyOf, lengthOf, type Payload } from "./body.js";
 
 export type FetchInput = Parameters<typeof globalThis.fetch>[0];
 export type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
@@ -82,8 +83,22 @@ async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL)
     init,
   };
   if (asked.signal?.aborted === true) return asked;
-  asked.payload = await bodyOf(request, given);
+  asked.payload = await orAborted(bodyOf(request, given), asked.signal);
+  if (asked.payload instanceof ReadableStream && !asked.headers.has("content-length")) {
+    const length = await lengthOf(given);
+    if (length !== undefined) asked.headers.set("content-length", String(length));
+  }
   return asked;
+}
+
+/** What comes of it, unless the signal is faster. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  return new Promise((resolve, reject) => {
+    const call = { abort: reject };
+    watch(signal, call);
+    work.then(resolve, reject).finally(() => unwatch(signal, call));
+  });
 }
 
 /** A `Request` keeps the fragment in its URL. */

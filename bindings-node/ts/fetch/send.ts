@@ -3,11 +3,8 @@
  *
  * @module
  */
-import { ReadableStream } from "node:stream/web";
-
 import type { NativeGate } from "../native.js";
 import { answer, type Parts } from "./answer.js";
-import type { Payload } from "./body.js";
 import { decoded } from "./decode.js";
 import { exchange, type Head } from "./exchange.js";
 import { flatten, lines } from "./headers.js";
@@ -48,7 +45,7 @@ function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head>
   const sent = {
     method,
     url: hrefOf(url),
-    headers: flatten(headers, url.protocol === "https:", saysEmpty(method, payload)),
+    headers: flatten(headers, url.protocol === "https:", lengthOf(request)),
     signal,
     wrapped,
     host: undefined,
@@ -56,7 +53,7 @@ function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head>
   if (payload === undefined || typeof payload === "string" || payload instanceof Uint8Array) {
     return exchange(gate, { ...sent, body: payload, upload: undefined });
   }
-  return upload(payload, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
+  return upload(payload, headers, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
 }
 
 /** By a fetch of the caller's own, which does what fetches do. */
@@ -109,8 +106,21 @@ function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirec
   return { status, headers, body: decoded(head.body ?? "", headers), url: href, signal };
 }
 
-/** Whether it says that it has no content, rather than say nothing. */
-function saysEmpty(method: string, payload: Payload): boolean {
-  if (payload === undefined) return method === "POST" || method === "PUT";
-  return !(payload instanceof ReadableStream) && payload.length === 0;
+/** Of these, stock fetch says that they have no content, rather than say nothing. */
+const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
+
+/**
+ * What `content-length` is to say, where the transport does not find out. As with stock fetch, no body is sent that is not as long as the
+ * caller says: a server would wait for the rest, or take it for the next request.
+ */
+function lengthOf({ method, headers, payload }: Asked): string | undefined {
+  const said = headers.get("content-length");
+  if (typeof payload === "object" && !(payload instanceof Uint8Array)) {
+    if (said !== null && !/^\d+$/.test(said)) throw new TypeError("fetch failed: invalid content-length header");
+    return said ?? undefined;
+  }
+  if (payload !== undefined && said !== null && Number(said) !== Buffer.byteLength(payload)) {
+    throw new TypeError("fetch failed: the body is not as long as content-length says");
+  }
+  return WITH_CONTENT.has(method) && (payload === undefined || payload.length === 0) ? "0" : undefined;
 }
