@@ -141,8 +141,8 @@ bench-python-cap: $(FRAMEWORKS2)/.wheel
 	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
 
 bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
-bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
-	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python,frameworks)
+bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
+	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python node,frameworks)
 
 # ---- set-up
 
