@@ -49,7 +49,8 @@ async function measure(fetch, url, who, stage) {
   const took = [...aborted].flatMap(([id, at]) => (seen[id]?.closed ? [seen[id].closed - at] : []));
   took.sort((a, b) => a - b);
   // Null where hardly any was ever seen.
-  const at = (share) => (took.length > CALLS / 2 ? Math.round(took[Math.floor(share * took.length)] * 100) / 100 : null);
+  const at = (share) =>
+    took.length > CALLS / 2 ? Math.round(took[Math.floor(share * took.length)] * 100) / 100 : null;
   return { "p50 ms": at(0.5), "p99 ms": at(0.99), "never seen": CALLS - took.length };
 }
 
@@ -88,7 +89,7 @@ await scripted(async (url) => {
   }
   const { tidegate: ours, ...peers } = results;
   const targets = Object.values(gate.snapshot().targets);
-  ours["in flight afterwards"] = targets.reduce((sum, target) => sum + (target.in_flight), 0);
+  ours["in flight afterwards"] = targets.reduce((sum, target) => sum + target.in_flight, 0);
   const bars = STAGES.flatMap((stage) => [
     bar(`p99 ms until the upstream sees it, ${stage}`, ours[stage]["p99 ms"] ?? Infinity, "<=", 50),
     bar(`never seen, ${stage}`, ours[stage]["never seen"], "<=", 0),

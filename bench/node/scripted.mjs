@@ -32,7 +32,9 @@ const server = net.createServer({ noDelay: true }, (socket) => {
     const path = head.split(" ")[1];
     if (path === "/seen") {
       const body = JSON.stringify(seen);
-      socket.write(`HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`);
+      socket.write(
+        `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      );
       return;
     }
     id = /\r\nx-id: *(\S+)/i.exec(head)?.[1] ?? "none";
