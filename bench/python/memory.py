@@ -1,8 +1,8 @@
 """What an open event stream costs in memory: resident pages of the client's process, held open at 1,000 and 5,000.
 
 asyncio over our transport, beside stock httpx2 (1,000 only: it takes minutes to open more). Each figure has a fresh
-process, which opens a few streams and closes them, reads its resident size, opens all, each with a task that has read the
-first chunk and waits for the next, and reads its size again. Prints one JSON object as its last line.
+process, which opens a few streams and closes them, reads its resident size, opens all, each with a task that has read
+the first chunk and waits for the next, and reads its size again. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
