@@ -7,15 +7,21 @@ from tidegate._errors import Error
 
 __all__ = [
     "Call",
+    "Clock",
     "Context",
     "Drain",
+    "Exchange",
+    "FakeTarget",
     "Gate",
+    "KeptCall",
     "Permit",
     "Port",
     "Reply",
+    "Slot",
     "Upload",
     "after_fork_in_child",
     "error",
+    "is_virtual",
     "stop",
 ]
 
@@ -62,7 +68,8 @@ class Clock:
     def wait(self, port: Port, timeout: float | None) -> bool: ...
     def begin_work(self) -> int: ...
     def enter_thread(self, work: int) -> None: ...
-    def leave_thread(self) -> None: ...
+    @staticmethod
+    def leave_thread() -> None: ...
     def end_work(self, work: int) -> None: ...
     def stir(self) -> None: ...
     def is_busy(self) -> bool: ...
