@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use tidegate::transport::foreign::{self, Host};
 use tidegate::{Error, ErrorKind, RequestBody};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use super::{Exchange, Letter};
 use crate::bridge::{Held, Outcome, block_on, runtime};
@@ -39,7 +39,7 @@ impl Host for OnThread {
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct KeptCall {
     events: Mutex<Option<UnboundedReceiver<Event>>>,
-    abort: Held<AbortHandle>,
+    task: Mutex<Option<Held<JoinHandle<()>>>>,
 }
 
 impl KeptCall {
@@ -55,8 +55,8 @@ impl KeptCall {
             // Nobody waits any more: the answer, and its slot, is dropped.
             let _ = sender.send(Event::Answer(call.await));
         });
-        let abort = Held::new(task.abort_handle(), runtime);
-        Ok(Self { events: Mutex::new(Some(events)), abort })
+        let task = Mutex::new(Some(Held::new(task, runtime)));
+        Ok(Self { events: Mutex::new(Some(events)), task })
     }
 }
 
@@ -92,12 +92,15 @@ impl KeptCall {
         Ok(outcome)
     }
 
-    /// Drops the call at once.
-    fn cancel(&self) {
-        if let Some(abort) = self.abort.get() {
-            abort.abort();
-        }
+    /// Drops the call at once; it is gone when this returns.
+    fn cancel(&self, py: Python<'_>) {
         let events = self.events.lock().take();
         drop(events);
+        let task = self.task.lock().take();
+        if let Some(task) = task.and_then(Held::into_inner) {
+            task.abort();
+            // What interrupts this is one interruption more of what is ending already.
+            let _ = block_on(py, task);
+        }
     }
 }
