@@ -128,6 +128,17 @@ def test_sync_what_the_gate_gives_up_is_ended_as_its_reader_hears_of_it(name: st
         assert upstream.exchanges[0].closed.wait(WAIT)
 
 
+def test_sync_an_interrupted_call_is_gone_when_its_caller_hears_of_it(name: str, gate: tidegate.Gate) -> None:
+    def interrupt(_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with gate.httpx_client(family=name, transport=module(name).MockTransport(interrupt)) as http:
+        for _ in range(50):
+            with pytest.raises(KeyboardInterrupt):
+                http.post("http://llm" + PATH, json=BODY)
+            assert (gate.snapshot()["active"], in_flight(gate)) == (0, 0)
+
+
 async def test_the_slot_waits_for_the_transport(name: str) -> None:
     gate, family = tidegate.Gate(defaults={"cap": 1}), module(name)
     begun, ending, release = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -98,16 +98,29 @@ impl Registry {
             return known.touch(now);
         }
         let (key, name) = if found.len() < MOST || self.evict(&mut found, now) {
-            (key, name(uri, model, &found))
+            (key, name(uri, model))
         } else {
             (OTHERS, "others".to_owned())
         };
-        let make = || {
-            let config = TargetConfig { name: name.into(), ..self.default.clone() };
-            let metrics = self.metrics.target(&config);
-            Found { target: Target::new(config, metrics, clock::now()), used: AtomicU64::new(now) }
+        if let Some(others) = found.get(&key) {
+            return others.touch(now);
+        }
+        let config = TargetConfig { name: self.unused(name, &found).into(), ..self.default.clone() };
+        let metrics = self.metrics.target(&config);
+        let new = Found { target: Target::new(config, metrics, clock::now()), used: AtomicU64::new(now) };
+        found.entry(key).or_insert(new).touch(now)
+    }
+
+    /// This name, numbered where another target has it: several credentials share a host and model, and a configured target may be called anything.
+    fn unused(&self, name: String, found: &HashMap<u64, Found>) -> String {
+        let taken = |name: &str| {
+            let found = found.values().map(|known| &known.target);
+            self.configured.iter().chain(found).any(|target| &**target.name() == name)
         };
-        found.entry(key).or_insert_with(make).touch(now)
+        if !taken(&name) {
+            return name;
+        }
+        (2..).map(|n| format!("{name}#{n}")).find(|name| !taken(name)).unwrap_or(name)
     }
 
     /// Lets the target go that has been idle the longest, and its series; whether there was one.
@@ -166,18 +179,13 @@ fn lasting(credential: &[u8]) -> &[u8] {
     if token.starts_with("eyJ") && token.matches('.').count() == 2 { b"jwt" } else { credential }
 }
 
-/// `host/model`, numbered where several credentials share it. Both come from outside, so their length is bounded.
-fn name(uri: &Uri, model: Option<&str>, found: &HashMap<u64, Found>) -> String {
+/// `host/model`. Both come from outside, so their length is bounded.
+fn name(uri: &Uri, model: Option<&str>) -> String {
     let host = uri.authority().map_or("unknown", |authority| authority.host());
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     let model: String = model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
     let separator = if model.is_empty() { "" } else { "/" };
-    let base = format!("{host}{port}{separator}{model}");
-    let taken = |name: &str| found.values().any(|known| &**known.target.name() == name);
-    if !taken(&base) {
-        return base;
-    }
-    (2..).map(|n| format!("{base}#{n}")).find(|name| !taken(name)).unwrap_or(base)
+    format!("{host}{port}{separator}{model}")
 }
 
 #[cfg(test)]

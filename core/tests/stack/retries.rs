@@ -169,6 +169,27 @@ async fn through_an_outage_calls_are_held_and_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_sent_ends_no_outage() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        match n {
+            0 | 5 => Ok(json(exchange, ANSWER)),
+            4 => Err(Error::new(ErrorKind::Request, "no such scheme")),
+            _ => Err(Error::new(ErrorKind::Transport, "broke off")),
+        }
+    });
+    let gate = gate(transport, |t| t.retry(Retry::new().attempts(1)));
+    for _ in 0..4 {
+        let _ = gate.client().call(chat(false)).await.map(drop);
+    }
+    assert_eq!(gate.snapshot().targets["llm"].state, "cooling");
+    let error = gate.client().call(chat(false)).await.expect_err("the probe is malformed");
+    assert_eq!(error.kind(), ErrorKind::Request);
+    assert_eq!(gate.snapshot().targets["llm"].state, "probing", "the next call is the probe");
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert!(!["cooling", "probing"].contains(&gate.snapshot().targets["llm"].state));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slot_is_not_held_through_a_backoff() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(if n == 0 { status(500, &[], "{}") } else { json(exchange, ANSWER) })

@@ -1,6 +1,7 @@
 //! Targets that nobody configured: a door for each, as many as are used.
 
 use tidegate::Gate;
+use tidegate::config::Target;
 
 use crate::support::*;
 
@@ -73,4 +74,13 @@ async fn where_none_is_idle_the_rest_share_a_door() {
     let snapshot = gate.snapshot();
     assert_eq!(snapshot.targets.len(), 1 + MOST + 1);
     assert_eq!(snapshot.targets["others"].attempts, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_takes_the_name_of_one_that_was_configured() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+    let gate = gate(transport, |_| Target::new("far/m").url("http://llm"));
+    call(&gate, "m").await;
+    let targets = gate.snapshot().targets;
+    assert_eq!((targets["far/m"].attempts, targets["far/m#2"].attempts), (0, 1));
 }
