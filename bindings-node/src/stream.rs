@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -35,7 +36,31 @@ struct State {
     ahead: VecDeque<Bytes>,
     failed: Option<Error>,
     /// Gone once it ended, failed or was closed.
-    body: Option<Held<ResponseBody>>,
+    body: Option<Open>,
+}
+
+/// How many bodies of this process have not ended. Each holds a slot.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A body that has not ended.
+struct Open(Held<ResponseBody>);
+
+impl Open {
+    fn new(body: ResponseBody) -> Self {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Self(Held::new(body, Handle::current()))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many bodies have not ended, whoever still has them.
+pub(crate) fn open_bodies() -> usize {
+    OPEN.load(Ordering::Relaxed)
 }
 
 /// Takes what is there with the head, on a worker. A body that is not an event stream and is complete within what the connection holds is
@@ -70,7 +95,7 @@ pub(crate) async fn begin(mut body: ResponseBody, events: bool) -> Begun {
     if !open && failed.is_none() {
         return Begun::Whole(joined(ahead, size));
     }
-    let body = open.then(|| Held::new(body, Handle::current()));
+    let body = open.then(|| Open::new(body));
     Begun::Stream(Stream(Mutex::new(State { ahead, failed, body })))
 }
 
@@ -120,7 +145,7 @@ impl Pull for Stream {
         if let Some(error) = state.failed.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        let Some(held) = &mut state.body else { return Poll::Ready(None) };
+        let Some(Open(held)) = &mut state.body else { return Poll::Ready(None) };
         let runtime = held.runtime().clone();
         // Layers below start timers, which belong to the runtime.
         let _context = runtime.enter();

@@ -170,7 +170,7 @@ test("aborted while queued: it is never asked", async (t) => {
   });
   const [first, second] = [new AbortController(), new AbortController()];
   const calls = [first, second].map(({ signal }) => gate.fetch(up.url + path, { ...chat, signal }));
-  await until(() => queued(gate) === 1);
+  await until(() => queued(gate) === 1 && asked === 1);
   second.abort(reason);
   await assert.rejects(calls[1], (error) => error === reason);
   first.abort(reason);

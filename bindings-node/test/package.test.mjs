@@ -1,7 +1,7 @@
 // What is published: one module state, however it is loaded; typings that say what is there.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,14 +17,33 @@ test("import and require give the same things", () => {
   assert.deepEqual({ ...imported }, { ...required });
 });
 
+/** Every key there is. JSON, so that it is a program's literal and a configuration. */
+const FULL = `{
+  "mode": "observe",
+  "defaults": {
+    "cap": 8, "queue": 9, "wait": "1m", "on_full": "wait", "deadline": "5m", "first_token": 20, "idle": "30s", "stall": "none", "ttft": 2,
+    "aging": 10, "retry": { "attempts": 3, "base": "100ms", "max": 8, "ratio": 0.2, "reserve": 10 },
+    "tenants": { "a": { "weight": 2, "cap": 3, "queue": 4 } }, "default_tenant": { "weight": 1, "cap": 2, "queue": 3 }
+  },
+  "targets": { "openai": 64, "mine": { "url": ["http://localhost:8000/v1"], "models": "small*", "cap": 2 } },
+  "tenants": { "b": { "weight": 3 } },
+  "tools": { "db": 8, "search": { "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait" } },
+  "transport": {
+    "connect": "3s", "proxy_from_env": false, "pool_idle": 8, "pool_idle_timeout": "1m", "http2_streams": 50, "http2_prior_knowledge": false
+  }
+}`;
+
 test("a consumer's program is typed, as ESM and as CommonJS", () => {
   const text = `
-import { type CallRecord, Gate, type Snapshot, TidegateError, type ToolSlot } from "tidegate";
+import { type CallRecord, type Config, Gate, type Snapshot, type TargetSettings, TidegateError, type ToolSlot } from "tidegate";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 const gate = new Gate({ targets: { openai: { cap: 64, ttft: 2, retry: { attempts: 3 } } }, tools: { db: 8 }, mode: "enforce" });
 const client: OpenAI = gate.wrap(new OpenAI({ fetch: gate.fetch }));
 const claude: Anthropic = gate.wrap(new Anthropic({ fetch: gate.fetch }));
+// Not a key of the types may be missing in it.
+const full = ${FULL} satisfies { [Key in keyof Required<Config>]: unknown } & Config;
+const defaults: { [Key in keyof Required<TargetSettings>]: unknown } = full.defaults;
 const own = new Gate({ fetch: (input, init) => fetch(input, init), tools: { db: { cap: 8, wait: "2s" } } });
 const plain: typeof fetch = gate.fetch;
 export async function run(): Promise<number> {
@@ -43,7 +62,7 @@ export async function run(): Promise<number> {
   }
   return snapshot.targets.openai?.in_flight ?? same.length;
 }
-export { claude, client, own };
+export { claude, client, defaults, own };
 `;
   const project = mkdtempSync(join(root, "node_modules", ".typed-"));
   for (const extension of ["mts", "cts"]) {
@@ -61,6 +80,36 @@ export { claude, client, own };
   writeFileSync(join(project, "tsconfig.json"), JSON.stringify(config));
   mkdirSync(join(project, "node_modules"));
   execFileSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-p", project], { stdio: "pipe" });
+});
+
+test("the typed configuration is the core's: the same keys, no more and no fewer", () => {
+  const config = JSON.parse(FULL);
+  assert.equal(new imported.Gate(config).mode, "observe");
+  const sources = ["mod.rs", "target.rs"].map((file) =>
+    readFileSync(join(root, "../core/src/config/parse", file), "utf8"),
+  );
+  const keys = (name) => {
+    const list = sources
+      .map((text) => text.match(new RegExp(`const ${name}: &\\[&str\\] = &\\[([^\\]]*)\\]`))?.[1])
+      .find(Boolean);
+    return [...list.matchAll(/"(\w+)"/g)].map(([, key]) => key).sort();
+  };
+  const { defaults, transport, tools, targets } = config;
+  const shown = {
+    TOP: config,
+    SETTINGS: defaults,
+    RETRY: defaults.retry,
+    TENANT: defaults.tenants.a,
+    TOOL: tools.search,
+    TRANSPORT: transport,
+  };
+  for (const [name, part] of Object.entries(shown)) assert.deepEqual(Object.keys(part).sort(), keys(name), name);
+  assert.deepEqual(
+    Object.keys(targets.mine)
+      .filter((key) => key !== "cap")
+      .sort(),
+    keys("MATCHES"),
+  );
 });
 
 const { platform, arch, report } = process;

@@ -11,8 +11,8 @@ import { stallAfter, upstream } from "./support/upstream.mjs";
 const program = fileURLToPath(new URL("./support/program.mjs", import.meta.url));
 
 /** Runs the program in a process of its own; what it wrote, and how it ended. */
-async function run(up, how) {
-  const child = spawn(process.execPath, [program, up.url, how], { stdio: ["ignore", "pipe", "pipe"] });
+async function run(up, how, ...flags) {
+  const child = spawn(process.execPath, [...flags, program, up.url, how], { stdio: ["ignore", "pipe", "pipe"] });
   let [stdout, stderr] = ["", ""];
   child.stdout.on("data", (data) => {
     stdout += data;
@@ -38,6 +38,14 @@ for (const [how, code] of Object.entries({ exit: 7, throw: 1, reject: 1, idle: 0
 test("a call keeps the process alive until it is over, and no longer", async (t) => {
   const up = await upstream(t, ({ response }) => response.end("done"));
   assert.deepEqual(await run(up, "await"), { code: 0, signal: null, stdout: "running\ndone\n", stderr: "" });
+});
+
+test("bodies that everybody lost do not keep others waiting", { timeout: 120_000 }, async (t) => {
+  const up = await upstream(t, stallAfter("{}"));
+  // Waiting makes no garbage, and without this flag V8 may tidy up by itself.
+  const { code, stderr } = await run(up, "lost", "--no-memory-reducer");
+  assert.equal(code, 0, stderr);
+  assert.equal(up.exchanges.length, 6);
 });
 
 test("a worker thread that is terminated with calls in flight gives them up", async (t) => {

@@ -60,6 +60,7 @@ const requests = {
   "an empty string": (fetch, url) => fetch(url, { method: "POST", body: "" }),
   "a string with a type": (fetch, url) =>
     fetch(url, { method: "POST", body: "{}", headers: { "content-type": "application/json" } }),
+  "an empty Uint8Array": (fetch, url) => fetch(url, { method: "PATCH", body: new Uint8Array() }),
   "null for a body": (fetch, url) => fetch(url, { method: "POST", body: null }),
   Uint8Array: (fetch, url) => fetch(url, { method: "PUT", body: new Uint8Array([0, 1, 255]) }),
   "a part of an ArrayBuffer": (fetch, url) =>
@@ -274,6 +275,18 @@ for (const [name, answer] of Object.entries(answers)) {
     }
   });
 }
+
+test("what cannot be followed, or decoded, holds no slot", async (t) => {
+  const up = await upstream(t, ({ path, response }) => {
+    response.writeHead(
+      ...(path === "/302" ? [302, { location: "/" }] : [200, { "content-encoding": "gzip,".repeat(6) }]),
+    );
+    response.write("more to come");
+  });
+  await assert.rejects(gate.fetch(`${up.url}/302`, { redirect: "error" }), TypeError);
+  await assert.rejects(gate.fetch(up.url), TypeError);
+  for (const exchange of up.exchanges) await exchange.closed;
+});
 
 test("a response is one of the platform's", async (t) => {
   const up = await upstream(t, json({}, 200, { "x-a": "1" }));

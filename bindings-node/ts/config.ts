@@ -37,17 +37,17 @@ export interface TargetSettings {
   cap?: number;
   /** The most calls of one tenant that wait. Default: 10,000. */
   queue?: number;
-  /** The longest wait while the target is open; `"off"`: none but the deadline. */
+  /** The longest wait while the target is open; `"none"`: no limit but the deadline. */
   wait?: Duration;
   /** Whether a call waits for a slot, or is refused at once. Default: `wait`. */
   on_full?: "wait" | "refuse";
   /** The longest a whole call may take, its stream included. Default: 600 s. */
   deadline?: Duration;
-  /** The longest from sending to the first token; `"off"`: none. */
+  /** The longest from sending to the first token; `"none"`: no limit. */
   first_token?: Duration;
-  /** The longest silence between chunks; `"off"`: none. */
+  /** The longest silence between chunks; `"none"`: no limit. */
   idle?: Duration;
-  /** The longest a reader may leave a chunk unread; `"off"`: for ever. */
+  /** The longest a reader may leave a chunk unread; `"none"`: for ever. */
   stall?: Duration;
   /** The objective for the time to the first token. */
   ttft?: Duration;

@@ -28,6 +28,8 @@ export interface NativePort {
   take(): Batch;
   cancel(number: number): void;
   flush(): void;
+  openBodies(): number;
+  collect(): void;
   hold(): void;
   release(): void;
 }

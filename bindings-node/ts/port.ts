@@ -28,6 +28,8 @@ export interface Waiter {
 }
 
 const WIDTH = 6;
+/** Milliseconds without anything finished, after which lost bodies are looked for; doubled each time, as long as that changes nothing. */
+const STUCK = 1000;
 /** Numbers are small integers, and come round again long after their first use. */
 const MOST = 2 ** 30;
 /** Fewer calls wait until those that are being made now are made: each hand-over wakes a sleeping thread. */
@@ -39,6 +41,8 @@ class Port {
   readonly #serving = new Map<number, () => void>();
   #next = 0;
   #held = false;
+  #watched = false;
+  #settled = 0;
   readonly #flush = () => this.native.flush();
 
   /** A number that nobody uses. */
@@ -56,6 +60,7 @@ class Port {
       this.#held = true;
       this.native.hold();
     }
+    if (!this.#watched) this.#watch(STUCK);
   }
 
   /** Nobody waits for that number any more. */
@@ -87,6 +92,7 @@ class Port {
   }
 
   #drain(): void {
+    this.#settled++;
     const batch = this.native.take();
     for (let at = 0; at < batch.length; at += WIDTH) {
       const number = batch[at] as number;
@@ -104,6 +110,25 @@ class Port {
       waiter?.settle(kind, batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5]);
     }
     this.#rest();
+  }
+
+  /**
+   * Where calls wait, bodies are open that nobody reads, and nothing moves, the bodies may be lost, and the calls be waiting for their slots:
+   * waiting makes no garbage, so nobody would ever collect them.
+   */
+  #watch(patience: number): void {
+    this.#watched = true;
+    const before = this.#settled;
+    setTimeout(() => {
+      this.#watched = false;
+      if (this.#waiting.size === 0) return;
+      if (this.#settled !== before) return this.#watch(STUCK);
+      let calls = 0;
+      for (const waiter of this.#waiting.values()) if (waiter.begin !== undefined) calls++;
+      const pulls = this.#waiting.size - calls;
+      if (calls > 0 && this.native.openBodies() > pulls) this.native.collect();
+      this.#watch(patience * 2);
+    }, patience).unref();
   }
 
   #rest(): void {

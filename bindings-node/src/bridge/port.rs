@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::queue::{Batch, Bell, Done, Kind, Outcome, Queue};
 use super::ring::{Pull, Ring};
 use super::runtime;
+use crate::stream;
 
 /// An event loop as the native side sees it. Dropped when its environment ends, which gives up everything.
 #[napi]
@@ -27,6 +28,9 @@ struct Shared {
     under_way: Mutex<HashMap<u32, AbortHandle>>,
     outbox: Mutex<Vec<Started>>,
 }
+
+/// Bytes: more than half of any heap, at which V8 collects at once.
+const PRESSURE: i64 = 1 << 40;
 
 /// A call that waits to be handed to the workers with others of its kind: each hand-over wakes a sleeping worker.
 type Started = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -103,6 +107,21 @@ impl Port {
                 }
             });
         }
+        Ok(())
+    }
+
+    /// How many responses' bodies have not ended. Each holds a slot, until somebody reads it, or the garbage collector finds that nobody can.
+    #[napi]
+    pub fn open_bodies(&self) -> u32 {
+        u32::try_from(stream::open_bodies()).unwrap_or(u32::MAX)
+    }
+
+    /// Has the garbage collector look now: for bodies that everybody lost, while calls wait for their slots. It knows of memory alone, so it
+    /// is told, for a moment, of more than there can be.
+    #[napi]
+    pub fn collect(&self, env: Env) -> Result<()> {
+        env.adjust_external_memory(PRESSURE)?;
+        env.adjust_external_memory(-PRESSURE)?;
         Ok(())
     }
 

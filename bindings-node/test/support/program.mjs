@@ -2,7 +2,7 @@
 import { Gate } from "tidegate";
 
 const [url, how] = process.argv.slice(2);
-const gate = new Gate({ tools: { db: 1 } });
+const gate = new Gate({ tools: { db: 1 }, defaults: { stall: "none", ...(how === "lost" && { cap: 2 }) } });
 const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
 
 /** Calls in every state: a stream that waits for its next chunk, one that nobody reads, one that has not begun, a tool held and wanted. */
@@ -46,6 +46,9 @@ switch (how) {
   case "await":
     console.log("running");
     console.log(await (await gate.fetch(url, init)).text());
+    break;
+  case "lost":
+    for (let lost = 0; lost < 6; lost++) await gate.fetch(url, init);
     break;
   case "forever":
     await busy();

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { ReadableStream } from "node:stream/web";
+
 import type { NativeGate } from "../native.js";
 import { answer, type Parts } from "./answer.js";
 import { decoded } from "./decode.js";
@@ -26,12 +28,17 @@ export async function direct(gate: NativeGate, asked: Asked, wrapped: boolean): 
   let crossed = false;
   for (let hops = 0; ; hops++) {
     const head = await once(gate, request, wrapped);
-    const next = isRedirect(head.status) ? redirected(request, head) : undefined;
-    if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
-    if (head.body instanceof Source) head.body.close();
-    if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
-    crossed ||= next.url.origin !== request.url.origin;
-    request = next;
+    try {
+      const next = isRedirect(head.status) ? redirected(request, head) : undefined;
+      if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
+      if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
+      crossed ||= next.url.origin !== request.url.origin;
+      request = next;
+    } catch (error) {
+      close(head);
+      throw error;
+    }
+    close(head);
   }
 }
 
@@ -78,6 +85,11 @@ export async function byOwn(gate: NativeGate, asked: Asked, wrapped: boolean, ow
   });
 }
 
+/** A body that nobody will read. */
+function close({ body }: Head): void {
+  if (body instanceof Source) body.close();
+}
+
 /** A URL as it is sent. */
 function hrefOf(url: URL): string {
   const { href } = url;
@@ -89,7 +101,7 @@ function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirec
   const { status, headers } = head;
   const href = hrefOf(url);
   if (method === "HEAD" || NULL_BODY.has(status)) {
-    if (head.body instanceof Source) head.body.close();
+    close(head);
     return { status, headers, body: null, url: href, signal };
   }
   // Every other response has a body, if an empty one.
@@ -105,7 +117,7 @@ const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
  */
 function lengthOf({ method, headers, payload }: Asked): string | undefined {
   const said = headers.get("content-length");
-  if (typeof payload === "object" && !(payload instanceof Uint8Array)) {
+  if (payload instanceof ReadableStream) {
     if (said !== null && !/^\d+$/.test(said)) throw new TypeError("fetch failed: invalid content-length header");
     return said ?? undefined;
   }
