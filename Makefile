@@ -27,16 +27,16 @@ NODE := bindings-node
 NODE_BUILT := $(OUT)/node/.built
 NODE_EXAMPLES := examples/node/node_modules/.ready
 NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
-NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
+NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
 TEST := test-rust test-python test-openai2 test-node test-examples
-BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path
-BENCH_NODE := node
-BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks
+BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory
+BENCH_NODE := node node-abort node-memory
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory
 
-.PHONY: help demo test lint bench setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
+.PHONY: help demo test lint bench node setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
 
 help:
@@ -48,6 +48,7 @@ help:
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
 	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       the environments, without running anything'
+	@echo 'make node        the Node package, built in its folder'
 	@echo 'make lock        the lock files of the Python environments anew (needs uv)'
 
 # ---- the demo
@@ -127,7 +128,11 @@ bench-python: $(BENCH_VENV)/.wheel
 bench-node: $(NODE_BUILT)
 	@$(call MEASURE,node --expose-gc bench/node/bench_node.mjs,node)
 
-bench-python-cooldown bench-python-cancel: bench-python-%: $(BENCH_VENV)/.wheel
+# As many descriptors as streams.
+bench-node-abort bench-node-memory: bench-node-%: $(NODE_BUILT)
+	@ulimit -n 16384 && $(call MEASURE,node bench/node/$*.mjs,node-$*)
+
+bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
 
 # LiteLLM looks up prices on the network as it starts, unless told not to.
@@ -136,10 +141,12 @@ bench-python-cap: $(FRAMEWORKS2)/.wheel
 	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
 
 bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
-bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel
-	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python,frameworks)
+bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
+	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python node,frameworks)
 
 # ---- set-up
+
+node: $(NODE_BUILT)
 
 setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES) cli
 

@@ -31,7 +31,7 @@ LIMIT = 120
 #: A gate's own attempts, by default. Held by name, a slot is for one; and of many calls that fail at once, none may get
 #: them all out of the retry budget.
 ATTEMPTS = range(4, 5)
-ATTEMPTS_OF = {"slot_by_name.py": range(1, 2), "openai_async.py": range(2, 5)}
+ATTEMPTS_OF = {"slot_by_name.py": range(1, 2), "openai_async.py": range(2, 5), "agent.mjs": range(2, 5)}
 #: The exit status of `loopback/sitecustomize.py`.
 NOT_LOOPBACK = 70
 #: Programs at once: half of the time they wait.
@@ -55,10 +55,11 @@ RUNS_IN = {
     "openai_sync.py": EITHER,
     "pydantic_ai_agent.py": OPENAI_3,
     "slot_by_name.py": OPENAI_3,
+    "testing_agents.py": EITHER,
     "tools.py": OPENAI_3,
 }
-#: These call no model.
-NO_CALLS = ("tools.py",)
+#: These call no model: what fails cannot reach them.
+NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs")
 
 
 class Run(NamedTuple):

@@ -4,9 +4,10 @@
 
     {"package", "loops", "stock": {SCENARIO: CELL}, "ours": {SCENARIO: CELL}, "in_flight"}
 
-A CELL is one call: `attempts` (seen by the upstream), `ended` (`answered`, `quietly`, `cancelled`, or the class of what
-was raised) and, where the call was cancelled, `closed`: whether the upstream saw it over `at once`, `when collected`
-(garbage) or `never`. `in_flight` is the gate's count afterwards. `loops`: a loop of the framework's own was left on.
+A CELL is one call (three, where there are three event loops): `attempts` (seen by the upstream), `ended` (`answered`,
+`quietly`, `cancelled`, or the class of what was raised) and, where the call was cancelled, `closed`: whether the
+upstream saw it over `at once`, `when collected` (garbage) or `never`. `in_flight` is the gate's count afterwards.
+`loops`: a loop of the framework's own was left on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 #: What to do at which path.
 ASK = {"429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500"}
 READ = {"truncated stream": "cut/stream"}
+LOOPS = {"three event loops": "slow/0"}
 CANCEL = {"cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream"}
 #: Seconds. LlamaIndex gives up after 60 of its own.
 LONGEST = 120
@@ -51,6 +53,18 @@ async def read(held: Held, _: str, __: Callable[[], Any]) -> str:
     async for _part in held.stream():
         pass
     return "quietly"
+
+
+async def in_loops(held: Held, _: str, __: Callable[[], Any]) -> str:
+    """Make a call in each of three event loops, one after the other, as programs with several `asyncio.run` do."""
+    for _call in range(3):
+        await asyncio.to_thread(lambda: asyncio.run(called(held)))
+    return "answered"
+
+
+async def called(held: Held) -> None:
+    """Make one call, as the coroutine that `asyncio.run` wants."""
+    await held.ask()
 
 
 async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
@@ -123,10 +137,9 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
             left_open = await still_open(lambda: of(path))
         return {"attempts": len(of(path)), "ended": ended, "closed": "never" if left_open else told}
 
-    plays = {**dict.fromkeys(ASK, ask), **dict.fromkeys(READ, read), **dict.fromkeys(CANCEL, cancel)}
-    paths = {**ASK, **READ, **CANCEL}
-    cells = await asyncio.gather(*(cell(path, plays[scenario]) for scenario, path in paths.items()))
-    return dict(zip(paths, cells, strict=True))
+    plays = ((ask, ASK), (read, READ), (cancel, CANCEL), (in_loops, LOOPS))
+    cells = {scenario: cell(path, play) for play, paths in plays for scenario, path in paths.items()}
+    return dict(zip(cells, await asyncio.gather(*cells.values()), strict=True))
 
 
 async def main() -> None:

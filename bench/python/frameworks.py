@@ -1,10 +1,11 @@
 """What each framework sends upstream when something goes wrong: stock, and plugged into a gate.
 
 One call a scenario, each against its own path of a scripted upstream, which counts the attempts: one 429, 429 and 500
-for ever, a stream that ends without its end, and a call cancelled before headers and in mid-stream. Whatever can print
-the lines that `framework_probe.py` describes can be a probe. Prints one JSON object as its last line.
+for ever, a stream that ends without its end, a call cancelled before headers and in mid-stream; and three calls, in an
+event loop each, which Node has only one of. Whatever can print the lines that `framework_probe.py` describes can be a
+probe. Prints one JSON object as its last line.
 
-    python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2
+    python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2 NODE
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def held(rows: Rows) -> list[dict[str, Any]]:
     told = [row for row in rows if not row["loops"]]
 
     def cells(*scenarios: str) -> list[dict[str, Any]]:
-        return [row["ours"][scenario] for row in told for scenario in scenarios]
+        return [row["ours"][scenario] for row in told for scenario in scenarios if scenario in row["ours"]]
 
     truncated = cells("truncated stream")
     once, failing = cells("429 once"), cells("429 for ever", "500 for ever")
@@ -58,15 +59,22 @@ def held(rows: Rows) -> list[dict[str, Any]]:
         bar("failures that no one heard of", sum(cell["ended"] == "answered" for cell in failing), "<=", 0),
         bar("truncated streams that end quietly", sum(cell["ended"] == "quietly" for cell in truncated), "<=", 0),
         bar("cancelled calls still open upstream", sum(cell["closed"] == "never" for cell in cancelled), "<=", 0),
+        bar(
+            "calls lost to another event loop",
+            sum(c["ended"] != "answered" for c in cells("three event loops")),
+            "<=",
+            0,
+        ),
         bar("in flight afterwards", sum(row["in_flight"] for row in rows), "<=", 0),
     ]
 
 
 def main() -> None:
     """Run all probes, one after the other."""
-    openai_3, openai_2 = sys.argv[1:]
+    openai_3, openai_2, node = sys.argv[1:]
     script = str(Path(__file__).with_name("framework_probe.py"))
     rows = probe(openai_3, script, "clients_openai3") + probe(openai_2, script, "clients_openai2")
+    rows += probe(node, "--expose-gc", str(Path(__file__).parents[1] / "node" / "framework_probe.mjs"))
     note(f"{len(rows)} rows")
     report("frameworks", figures(rows, "ours"), {"stock": figures(rows, "stock")}, held(rows))
 

@@ -8,6 +8,8 @@ use napi_derive::napi;
 use tidegate::Lane;
 use tokio::time::Instant;
 
+use crate::bridge::runtime;
+
 /// An immutable context; a nested one inherits what it does not set, and the earlier deadline holds.
 #[napi]
 pub struct Context(pub(crate) tidegate::Context);
@@ -49,7 +51,7 @@ impl Context {
     /// Seconds until the deadline, 0 once it has passed; undefined without one.
     #[napi(getter)]
     pub fn remaining(&self) -> Option<f64> {
-        self.0.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
+        self.0.deadline.map(|at| at.saturating_duration_since(runtime::now()).as_secs_f64())
     }
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn resolve(context: Option<&Context>) -> tidegate::Context {
 
 fn moment(seconds: f64) -> Result<Instant> {
     let wait = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
-    wait.and_then(|wait| Instant::now().checked_add(wait)).ok_or_else(|| {
+    wait.and_then(|wait| runtime::now().checked_add(wait)).ok_or_else(|| {
         Error::new(
             Status::InvalidArg,
             format!("deadline: {seconds} is no number of seconds from now; give one above 0"),

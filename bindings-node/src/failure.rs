@@ -40,19 +40,16 @@ impl From<&Error> for Failure {
     }
 }
 
-/// The parts of an error of the core that is made of these. For conformance tests (`tests/vectors/errors.json`): not every kind of failure
-/// can be had at will. `null` for a kind or reason that the core does not have, or no time to come back.
-#[napi]
-pub fn failure_of(
-    kind: String,
+/// The parts of an error of the core that is made of these. `None` for a kind or reason that the core does not have, or no time to come back.
+pub(crate) fn made(
+    kind: &str,
     message: String,
-    reason: Option<String>,
+    reason: Option<&str>,
     target: Option<String>,
     retry_after: Option<f64>,
     queue_position: Option<u32>,
 ) -> Option<Failure> {
-    let named =
-        |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason.as_deref();
+    let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
     let kind = ErrorKind::ALL.into_iter().find(named)?;
     let after = retry_after.map(Duration::try_from_secs_f64).transpose().ok()?;
     let mut error = Error::new(kind, message).retry_after(after);

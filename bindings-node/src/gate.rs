@@ -5,13 +5,15 @@ use std::time::Duration;
 use napi::bindgen_prelude::Either;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate::config::Mode;
 use tidegate::{Client, Config, ErrorKind, RequestBody};
+use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
-use crate::failure::Failure;
+use crate::failure::{Failure, made};
 use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
@@ -20,9 +22,15 @@ use crate::tool::Permit;
 use crate::upload::Upload;
 use crate::values::Latin1;
 
-/// A gate, for the thread that made it.
+/// A gate, for the thread that made it. In each world that a test enters it starts anew from its configuration.
 #[napi]
 pub struct Gate {
+    config: Config,
+    worlds: Mutex<Worlds<Open>>,
+}
+
+#[derive(Clone)]
+struct Open {
     gate: tidegate::Gate,
     client: Client,
 }
@@ -30,10 +38,43 @@ pub struct Gate {
 fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
-    Ok(match config.and_then(tidegate::Gate::new) {
-        Ok(gate) => Either::A(Gate { client: gate.client(), gate }),
+    let opened = config.and_then(|config| Ok((Open::new(&config)?, config)));
+    Ok(match opened {
+        Ok((open, config)) => Either::A(Gate { config, worlds: Mutex::new(Worlds::new(open)) }),
         Err(error) => Either::B(Failure::from(&error)),
     })
+}
+
+impl Open {
+    fn new(config: &Config) -> std::result::Result<Self, tidegate::Error> {
+        let gate = match world::transport() {
+            None => tidegate::Gate::new(config.clone())?,
+            Some(transport) => tidegate::Gate::over(config.clone(), transport)?,
+        };
+        Ok(Self { client: gate.client(), gate })
+    }
+}
+
+impl Gate {
+    /// The gate in the present world.
+    fn present(&self) -> Result<Open> {
+        let mut worlds = self.worlds.lock();
+        if let Some(open) = worlds.present() {
+            return Ok(open.clone());
+        }
+        let runtime = runtime::handle()?;
+        let _context = runtime.enter();
+        let fresh = if worlds.knows(|_| true) {
+            None
+        } else {
+            Some(Open::new(&self.config).map_err(|error| Error::from_reason(error.to_string()))?)
+        };
+        let gone = worlds.change(fresh, |_| true);
+        let present = worlds.present().cloned();
+        drop(worlds);
+        drop(gone);
+        present.ok_or_else(|| Error::from_reason("the world of this gate changed meanwhile"))
+    }
 }
 
 #[napi]
@@ -52,44 +93,61 @@ impl Gate {
         over(Config::from_file(path))
     }
 
+    /// The failure that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind can be had at will.
+    #[napi]
+    pub fn failure(
+        kind: String,
+        message: String,
+        reason: Option<String>,
+        target: Option<String>,
+        retry_after: Option<f64>,
+        queue_position: Option<u32>,
+    ) -> Option<Failure> {
+        made(&kind, message, reason.as_deref(), target, retry_after, queue_position)
+    }
+
     /// `enforce`, `observe` or `off`.
     #[napi(getter)]
-    pub fn mode(&self) -> &'static str {
-        match self.gate.mode() {
+    pub fn mode(&self) -> Result<&'static str> {
+        Ok(match self.present()?.gate.mode() {
             Mode::Enforce => "enforce",
             Mode::Observe => "observe",
             Mode::Off => "off",
-        }
+        })
     }
 
     /// The configured target that takes such requests; `null`: none does. A failure for what is no URL.
     #[napi(ts_return_type = "string | null | Failure")]
-    pub fn target_for(&self, url: String, model: Option<String>) -> Either<Option<String>, Failure> {
-        match url.parse() {
-            Ok(uri) => Either::A(self.gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
+    pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
+        let gate = self.present()?.gate;
+        Ok(match url.parse() {
+            Ok(uri) => Either::A(gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
             Err(e) => {
-                let error = tidegate::Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"));
+                // Without the URL: it may hold a key.
+                let error = tidegate::Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"));
                 Either::B(Failure::from(&error))
             }
-        }
+        })
     }
 
     /// The state of everything, as JSON.
     #[napi]
     pub fn snapshot(&self) -> Result<String> {
-        json(&self.gate.snapshot())
+        let (open, runtime) = (self.present()?, runtime::handle()?);
+        let _context = runtime.enter();
+        json(&open.gate.snapshot())
     }
 
     /// Every series, in Prometheus' text format.
     #[napi]
-    pub fn prometheus(&self) -> String {
-        self.gate.prometheus()
+    pub fn prometheus(&self) -> Result<String> {
+        Ok(self.present()?.gate.prometheus())
     }
 
     /// The last calls that ended, oldest first, as JSON.
     #[napi]
     pub fn calls(&self) -> Result<String> {
-        json(&self.gate.calls().records())
+        json(&self.present()?.gate.calls().records())
     }
 
     /// Starts a call; its answer, or failure, comes with the number, once the port is flushed. Returns how many calls wait for that. With
@@ -121,25 +179,35 @@ impl Gate {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
-        if kept.is_some() {
+        // What is in place of the network is so in place of the caller's own fetch too.
+        if kept.is_some() && !world::is_faked() {
             let transport = kept::transport(port, number, request.headers().clone());
             request.extensions_mut().insert(transport);
         }
-        let manner = manner(request.headers(), self.gate.mode(), wrapped);
-        let waiting = port.submit(number, exchange(self.client.clone(), request, manner));
+        let Open { gate, client } = self.present()?;
+        let manner = manner(request.headers(), gate.mode(), wrapped);
+        let waiting = port.submit(number, exchange(client, request, manner));
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
     }
 
     /// Waits for a tool's slot; its permit, or failure, comes with the number.
     #[napi]
-    pub fn acquire(&self, port: &Port, number: u32, tool: String, context: Option<&Context>) {
-        port.submit(number, Permit::acquire(self.gate.clone(), tool, resolve(context)));
+    pub fn acquire(&self, port: &Port, number: u32, tool: String, context: Option<&Context>) -> Result<()> {
+        port.submit(number, Permit::acquire(self.present()?.gate, tool, resolve(context)));
+        Ok(())
     }
 
     /// Waits for a target's slot; the slot, or failure, comes with the number.
     #[napi]
-    pub fn acquire_slot(&self, port: &Port, number: u32, target: String, context: Option<&Context>) {
-        port.submit(number, Slot::acquire(self.gate.clone(), target, resolve(context)));
+    pub fn acquire_slot(
+        &self,
+        port: &Port,
+        number: u32,
+        target: String,
+        context: Option<&Context>,
+    ) -> Result<()> {
+        port.submit(number, Slot::acquire(self.present()?.gate, target, resolve(context)));
+        Ok(())
     }
 
     /// Takes no new calls and waits for those under way; how many are left comes with the number.
@@ -148,7 +216,7 @@ impl Gate {
         let patience = Duration::try_from_secs_f64(seconds).map_err(|_| {
             Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds to wait"))
         })?;
-        let gate = self.gate.clone();
+        let gate = self.present()?.gate;
         port.submit(number, async move { Left(gate.drain(patience).await) });
         Ok(())
     }

@@ -9,6 +9,7 @@
 mod bridge;
 mod context;
 mod failure;
+mod fake;
 mod gate;
 mod kept;
 mod reply;

@@ -27,3 +27,14 @@ for (const name of made) {
     assert.deepEqual(members.sort(), declared(`Native${name}`));
   });
 }
+
+// What every function has.
+const COMMON = new Set(["arguments", "caller", "length", "name", "prototype"]);
+
+test("so are the functions of each class", () => {
+  const [native] = source.match(/export interface Native \{.*?\n\}/s);
+  const functions = made.flatMap((name) => Object.getOwnPropertyNames(addon[name]));
+  const ours = functions.filter((name) => !COMMON.has(name));
+  const names = [...native.matchAll(/(?:^ {4}|\{ )(\w+)\(/gm)].map(([, name]) => name);
+  assert.deepEqual(ours.sort(), names.sort());
+});

@@ -9,12 +9,14 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 import * as imported from "tidegate";
+import * as testing from "tidegate/testing";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const required = createRequire(import.meta.url)("tidegate");
 
 test("import and require give the same things", () => {
   assert.deepEqual({ ...imported }, { ...required });
+  assert.deepEqual({ ...testing }, { ...createRequire(import.meta.url)("tidegate/testing") });
 });
 
 /** Every key there is. JSON, so that it is a program's literal and a configuration. */
@@ -36,6 +38,7 @@ const FULL = `{
 test("a consumer's program is typed, as ESM and as CommonJS", () => {
   const text = `
 import { type CallRecord, type Config, Gate, type Snapshot, type TargetSettings, TidegateError, type ToolSlot } from "tidegate";
+import { type Attempt, FakeTarget, ok, rateLimited, VirtualClock } from "tidegate/testing";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 const gate = new Gate({ targets: { openai: { cap: 64, ttft: 2, retry: { attempts: 3 } } }, tools: { db: 8 }, mode: "enforce" });
@@ -62,6 +65,15 @@ export async function run(): Promise<number> {
   }
   return snapshot.targets.openai?.in_flight ?? same.length;
 }
+const target = new FakeTarget({ answers: [rateLimited(3).times(2)], otherwise: ok("hi", { after: 1 }), capacity: 8 });
+export const attempts: Promise<Attempt[]> = target.during(async () => {
+  const clock = new VirtualClock({ seed: 1 }).start();
+  const text: string = await clock.until(Promise.resolve("x"));
+  clock.stop();
+  return text === "" ? [] : target.attempts;
+});
+// @ts-expect-error no such key
+new FakeTarget({ answer: [] });
 export { claude, client, defaults, own };
 `;
   const project = mkdtempSync(join(root, "node_modules", ".typed-"));

@@ -24,6 +24,7 @@ const ENDS = {
   openai_completions: 'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
   openai_responses: 'data: {"type":"response.completed","response":{}}\n\n',
   anthropic_messages: 'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+  gemini: 'data: {"candidates":[{"finishReason":"STOP"}]}\n\n',
 };
 
 /**
@@ -137,17 +138,21 @@ every("request_facts", async ({ method = "POST", path, headers = {}, body, facts
 });
 
 // Whatever came before, wherever it was cut: it passes untouched, and the end is seen.
-every("sse", async ({ bytes }, up) => {
-  const gate = new Gate();
-  const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
+every("sse", async ({ bytes, events }, up) => {
+  // One of them is an error (an empty one is none), which makes it a failed answer, though a whole one.
+  const outcome = events.some(({ data }) => data.includes('"error": {\n')) ? "failed" : "completed";
   const before = Buffer.concat([Buffer.from(bytes, "latin1"), Buffer.from("\n\n")]);
   const end = Buffer.from(ENDS.openai_chat);
-  for (const chunks of splits(before, 25)) {
+  // A target whose calls fail is held back, which is for others to test.
+  const ways = splits(before, outcome === "failed" ? 1 : 25);
+  const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
+  const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
+  for (const chunks of ways) {
     up.handler = pieces([...chunks, end], EVENTS);
     const ask = client.chat.completions.create({ model: "m", messages: [], stream: true });
     const { data, whole } = await read(ask.asResponse());
     assert.deepEqual([data, whole], [Buffer.concat([before, end]), true], String(chunks));
-    assert.equal(gate.calls().at(-1).outcome, "completed", String(chunks));
+    assert.equal(gate.calls().at(-1).outcome, outcome, String(chunks));
   }
 });
 
@@ -167,6 +172,11 @@ function ask(gate, up, { dialect, stream = true }) {
         .wrap(new Anthropic(options))
         .messages.create({ model: "m", max_tokens: 1, messages: [], stream })
         .asResponse();
+    case "gemini":
+      return gate.fetch(`${up.url}/v1beta/models/m:${stream ? "streamGenerateContent" : "generateContent"}`, {
+        method: "POST",
+        body: "{}",
+      });
     default:
       return gate.fetch(`${up.url}/v1/embeddings`, { method: "POST", body: JSON.stringify({ model: "m", stream }) });
   }

@@ -102,6 +102,25 @@ export interface NativeGate {
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
+export interface NativeFakeTarget {
+  readonly inFlight: number;
+  readonly maxInFlight: number;
+  readonly unmatched: string[];
+  follow(script: string): void;
+  install(): void;
+  uninstall(): void;
+  start(): void;
+  attempts(): string;
+}
+
+export interface NativeClock {
+  enter(): void;
+  leave(): void;
+  time(): number;
+  /** What ended the step: something is finished (0), the time is over (1), or nothing came (2). */
+  step(port: NativePort, until: number | undefined): number;
+}
+
 export interface Native {
   Port: new (wake: () => void) => NativePort;
   Context: new (
@@ -113,18 +132,20 @@ export interface Native {
   Gate: (new () => NativeGate) & {
     open(json: string): NativeGate | Failure;
     openFile(path: string): NativeGate | Failure;
+    /** For conformance tests. */
+    failure(
+      kind: string,
+      message: string,
+      reason: string | undefined,
+      target: string | undefined,
+      retryAfter: number | undefined,
+      queuePosition: number | undefined,
+    ): Failure | null;
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
-  /** For conformance tests. */
-  failureOf(
-    kind: string,
-    message: string,
-    reason: string | undefined,
-    target: string | undefined,
-    retryAfter: number | undefined,
-    queuePosition: number | undefined,
-  ): Failure | null;
+  FakeTarget: new (script: string) => NativeFakeTarget;
+  Clock: new (seed: number) => NativeClock;
 }
 
 /** As napi-rs names the packages of a platform. */

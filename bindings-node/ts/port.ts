@@ -36,7 +36,7 @@ const MOST = 2 ** 30;
 const BATCH = 16;
 
 class Port {
-  readonly native: NativePort = new native.Port(() => this.#drain());
+  readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
   readonly #serving = new Map<number, () => void>();
   #next = 0;
@@ -91,7 +91,8 @@ class Port {
     else if (count >= BATCH) this.native.flush();
   }
 
-  #drain(): void {
+  /** Hands out everything that is finished. */
+  drain(): void {
     this.#settled++;
     const batch = this.native.take();
     for (let at = 0; at < batch.length; at += WIDTH) {

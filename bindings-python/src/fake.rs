@@ -52,13 +52,15 @@ impl FakeTarget {
     }
 
     /// Every attempt so far, as JSON.
-    fn attempts(&self) -> PyResult<String> {
+    fn attempts(&self, py: Python<'_>) -> PyResult<String> {
+        settled(py);
         serde_json::to_string(&self.target.attempts()).map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
     /// How many attempts are in flight.
     #[getter]
-    fn in_flight(&self) -> usize {
+    fn in_flight(&self, py: Python<'_>) -> usize {
+        settled(py);
         self.target.in_flight()
     }
 
@@ -72,6 +74,13 @@ impl FakeTarget {
     #[getter]
     fn unmatched(&self) -> Vec<String> {
         self.target.unmatched()
+    }
+}
+
+/// On virtual time, what was given up a moment ago has ended.
+fn settled(py: Python<'_>) {
+    if let Some(time) = runtime::virtual_time() {
+        py.detach(|| time.turn());
     }
 }
 

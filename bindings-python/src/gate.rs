@@ -140,9 +140,10 @@ impl Gate {
     /// The configured target that takes such requests.
     #[pyo3(signature = (url, model = None))]
     fn target_for(&self, py: Python<'_>, url: &str, model: Option<&str>) -> PyResult<Option<String>> {
+        // Without the URL: it may hold a key.
         let url = url
             .parse()
-            .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("{url:?} is no URL: {e}"))))?;
+            .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"))))?;
         self.with(py, |open| open.gate.target_for(&url, model).map(|name| name.to_string()))
     }
 
@@ -227,7 +228,7 @@ impl Gate {
         Port::submit(port, exchange(client, request, manner, Ahead::Take))
     }
 
-    /// Starts a call by the client's own transport, whose exchanges the caller serves from the same thread. A body of None is the transport's
+    /// Prepares a call by the client's own transport, whose exchanges the caller serves from the same thread. A body of None is the transport's
     /// to read.
     #[allow(clippy::too_many_arguments)]
     fn start_kept(
@@ -244,7 +245,7 @@ impl Gate {
     ) -> PyResult<KeptCall> {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
-        KeptCall::start(request.headers().clone(), |host| {
+        KeptCall::new(request.headers().clone(), |host| {
             if !world::is_faked() {
                 request.extensions_mut().insert(Foreign::new(host));
             }

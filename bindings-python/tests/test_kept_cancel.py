@@ -14,7 +14,7 @@ import tidegate
 from families import NAMES, module
 from kept import BODY, PATH, STREAM, in_flight, until
 from shapes import CHAT, CHAT_STREAM
-from upstream import WAIT, Upstream, answer, event, never, stall_after
+from upstream import WAIT, Exchange, Upstream, answer, event, events, never, stall_after
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
@@ -86,6 +86,46 @@ def test_sync_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate)
         gc.collect()
         assert in_flight(gate) == 0
         assert upstream.exchanges[1].closed.wait(WAIT)
+
+
+def test_sync_a_failed_stream_is_left_for_the_retry(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"cap": 1, "retry": {"base": "1ms", "max": "1ms"}})
+
+    async def fail_then_answer(exchange: Exchange) -> None:
+        failed = len(upstream.exchanges) == 1
+        await (stall_after({"error": {"code": 503}}) if failed else events(*CHAT_STREAM))(exchange)
+
+    upstream.handler = fail_then_answer
+    with (
+        gate.httpx_client(family=name, transport="keep", timeout=WAIT) as http,
+        http.stream("POST", upstream.url + PATH, json=STREAM) as response,
+    ):
+        assert response.read() == b"".join(map(event, CHAT_STREAM))
+    # The client did not wait for more of what said that it had failed.
+    assert upstream.exchanges[0].closed.wait(WAIT)
+    assert len(gate.calls()[0]["attempts"]) == 2
+
+
+def test_sync_what_the_gate_gives_up_is_ended_as_its_reader_hears_of_it(name: str, upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"deadline": "200ms"})
+
+    async def talk(exchange: Exchange) -> None:
+        await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await exchange.chunk(event(CHAT_STREAM[0]))
+        exchange.closed.set()
+
+    upstream.handler = talk
+    with (
+        gate.httpx_client(family=name, transport="keep") as http,
+        http.stream("POST", upstream.url + PATH, json=STREAM) as response,
+    ):
+        with pytest.raises(module(name).ReadTimeout, match="the deadline passed"):
+            for _ in response.iter_raw():
+                pass
+        assert in_flight(gate) == 0
+        assert upstream.exchanges[0].closed.wait(WAIT)
 
 
 async def test_the_slot_waits_for_the_transport(name: str) -> None:

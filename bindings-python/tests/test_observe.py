@@ -29,9 +29,13 @@ async def test_calls_that_ended(upstream: Upstream) -> None:
     (call,) = gate.calls()
     assert (call["target"], call["tenant"], call["lane"], call["model"]) == ("llm", "acme", "batch", "small")
     assert call["outcome"] == "failed"
+    assert (call["estimated_input_tokens"], call["max_output_tokens"]) == (6, None)
+    assert (call["input_tokens"], call["output_tokens"]) == (None, None)
     assert [attempt["status"] for attempt in call["attempts"]] == [503, 503]
+    first, last = (attempt["backoff"] for attempt in call["attempts"])
+    assert (0 <= first <= 0.001, last) == (True, None)
     for attempt in call["attempts"]:
-        assert set(attempt) == {*STAMPS, "status"}
+        assert set(attempt) == {*STAMPS, "status", "backoff"}
         assert attempt["first_token_at"] is None
         seen = [attempt[stamp] for stamp in STAMPS if attempt[stamp] is not None]
         assert seen == sorted(seen)

@@ -227,6 +227,7 @@ def test_a_cancelled_task_is_seen_where_it_stood() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        target.assert_no_call_in_flight()
 
     with FakeTarget(ok(after=60)).installed() as target:
         run(fickle())

@@ -233,6 +233,19 @@ def test_what_runs_on_real_time_goes_on_beside_it(upstream: Upstream) -> None:
             clock.advance(1)
 
 
+def test_loops_belong_inside() -> None:
+    with pytest.raises(RuntimeError, match="inside `with` the clock"):
+        VirtualClock().new_event_loop()
+
+
+def test_asyncios_own_runner_waits_for_its_threads(clock: VirtualClock) -> None:
+    """On 3.12 and later it allows them five minutes, which are none here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.events, "new_event_loop", clock.new_event_loop)
+        assert asyncio.run(asyncio.to_thread(sum, [1, 2])) == 3
+    assert clock.time() == 0
+
+
 def test_the_clock_is_gone_without_a_trace() -> None:
     async def left_behind() -> None:
         asyncio.get_running_loop().create_task(

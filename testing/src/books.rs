@@ -11,8 +11,16 @@ use tidegate::wire::request::RequestFacts;
 use tokio::time::Instant;
 
 /// Headers whose values are credentials.
-const SECRET: [&str; 6] =
-    ["authorization", "proxy-authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie"];
+const SECRET: [&str; 8] = [
+    "authorization",
+    "proxy-authorization",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "ocp-apim-subscription-key",
+    "x-amz-security-token",
+    "cookie",
+];
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,8 +1,9 @@
 //! What a program's own tests put where its models are: a [`FakeTarget`] answers from a [`Script`], without a network, and remembers what it saw.
 //!
 //! It is a transport like any other, so queueing, retries, cool-downs and cancelling above it are the real ones. Its answers have the
-//! shapes of the API that the request speaks (chat completions, completions, Responses, Anthropic's messages, embeddings), as the official SDKs
+//! shapes of the API that the request speaks (chat completions, completions, Responses, Anthropic's messages, Gemini's generateContent, embeddings), as the official SDKs
 //! parse them. All of its waiting is on tokio's clock: under the paused clock hours pass in milliseconds, the same each time.
+#![cfg_attr(test, allow(clippy::expect_used, reason = "a test fails by panicking"))]
 
 mod books;
 mod fake;
@@ -10,9 +11,11 @@ mod pattern;
 mod playback;
 mod routes;
 mod script;
+mod time;
 mod wire;
 pub mod world;
 
 pub use self::books::{Attempt, Outcome};
 pub use self::fake::FakeTarget;
 pub use self::script::{Answer, End, Failure, Refusal, Reply, Route, Script, Status, ToolCall};
+pub use self::time::VirtualTime;

@@ -19,8 +19,11 @@ fn gate(target: &FakeTarget) -> Gate {
 
 fn request(path: &str, body: Value) -> Request<RequestBody> {
     let url = format!("https://models.example.com{path}?key=secret");
-    let request = Request::post(url).header("x-api-key", "secret").body(body.to_string().into());
-    request.expect("a request")
+    let mut request = Request::post(url);
+    for name in ["x-api-key", "ocp-apim-subscription-key", "x-amz-security-token"] {
+        request = request.header(name, "secret");
+    }
+    request.body(body.to_string().into()).expect("a request")
 }
 
 async fn ask(gate: &Gate, stream: bool) -> Result<Response<ResponseBody>, Error> {
@@ -78,6 +81,27 @@ async fn each_bad_end_is_what_the_gate_makes_of_it() {
         let gate = gate.build_over(target.transport()).expect("a gate");
         let response = ask(&gate, true).await.expect("a head");
         assert_eq!(text(response).await.expect_err(end).kind(), kind);
+        assert_eq!(target.in_flight(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_each_api_ends_as_the_gate_expects_it() {
+    let script = json!({"routes": [{"otherwise": {"reply": {
+        "chunks": ["the ", "tide"], "tool_calls": [{"name": "search", "arguments": {"text": "moon"}}],
+    }}}]});
+    let streamed = json!({"model": "small", "stream": true});
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1beta/models/gemini:streamGenerateContent",
+    ] {
+        let target = target(script.clone());
+        let response = gate(&target).client().call(request(path, streamed.clone())).await.expect(path);
+        let said = text(response).await.expect(path);
+        assert!(said.contains("the ") && said.contains("tide"), "{said}");
         assert_eq!(target.in_flight(), 0);
     }
 }

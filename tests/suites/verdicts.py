@@ -1,15 +1,16 @@
-"""What became of each test of a suite, read from JUnit XML (both pytest and jest can write it), and two such runs compared."""
+"""What became of each test of a suite, read from pytest's JUnit XML or jest's JSON, and two such runs compared."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pathlib import Path
+_JEST = {"passed": "passed", "failed": "failed"}
 
 
 class Verdict(NamedTuple):
@@ -39,6 +40,23 @@ def _verdict(case: ET.Element) -> Verdict:
             lines = (found.get("message") or found.text or "").strip().splitlines()
             return Verdict(outcome, lines[0] if lines else "")
     return Verdict("passed", "")
+
+
+def read_json(path: Path) -> dict[str, Verdict]:
+    """Return the same of jest's JSON, which vitest writes too."""
+    verdicts: dict[str, Verdict] = {}
+    seen: Counter[str] = Counter()
+    for file in json.loads(path.read_text())["testResults"]:
+        for case in file["assertionResults"]:
+            name = f"{Path(file['name']).name}::{case['fullName']}"
+            seen[name] += 1
+            if seen[name] > 1:
+                name = f"{name} #{seen[name]}"
+            lines = "\n".join(case.get("failureMessages") or []).strip().splitlines()
+            verdicts[name] = Verdict(_JEST.get(case["status"], "skipped"), lines[0] if lines else "")
+        if not file["assertionResults"] and file["status"] == "failed":
+            verdicts[Path(file["name"]).name] = Verdict("failed", file.get("message", "")[:200])
+    return verdicts
 
 
 def total(verdicts: dict[str, Verdict]) -> str:

@@ -4,6 +4,7 @@
 //! for a batch; cancelling by number drops the work at once, and a result that arrives later is dropped where it arrives; an event loop
 //! can end at any moment, and whatever it had under way is given up.
 
+mod clock;
 mod held;
 mod port;
 mod queue;

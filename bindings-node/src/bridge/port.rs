@@ -178,6 +178,11 @@ impl Port {
         self.shared.queue.clone()
     }
 
+    /// Whether nothing is finished.
+    pub(super) fn is_idle(&self) -> bool {
+        self.shared.queue.is_empty()
+    }
+
     /// A ring for a stream that is read on this loop.
     pub(crate) fn ring(&self, number: u32, stream: &Arc<dyn Pull>) -> Result<Arc<Ring>> {
         Ok(Ring::new(self.shared.queue.clone(), number, runtime::handle()?, Arc::downgrade(stream)))

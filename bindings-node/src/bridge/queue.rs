@@ -8,6 +8,7 @@ use napi::{Result, Status};
 use parking_lot::Mutex;
 
 use super::ring::Pulled;
+use super::runtime;
 use crate::kept::Letter;
 
 /// What rings on the event loop's thread. Weak: by itself it keeps no process alive.
@@ -60,6 +61,7 @@ impl Queue {
         };
         if let Some(bell) = bell {
             bell.call((), ThreadsafeFunctionCallMode::NonBlocking);
+            runtime::stir();
         }
     }
 
@@ -76,6 +78,10 @@ impl Queue {
     /// Everything so far.
     pub(super) fn take(&self) -> Vec<Done> {
         std::mem::take(&mut self.items.lock().done)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.lock().done.is_empty()
     }
 
     /// Drops what is there and whatever comes.

@@ -20,17 +20,28 @@ export interface Way {
 /** The platform's, as it was when we were loaded: one that differs from it is somebody's own. */
 const stock = globalThis.fetch;
 
+let asking = false;
+
+/**
+ * The platform's fetch as it is now, a mock's included. Where somebody has made ours the global one it is the one from before: ours
+ * would ask itself for ever.
+ */
+export const platform: Fetch = (input, init) => {
+  if (asking) return stock(input, init);
+  asking = true;
+  try {
+    return globalThis.fetch(input, init);
+  } finally {
+    asking = false;
+  }
+};
+
 /** What each fetch of ours has below it: to be found again where a client is wrapped twice. */
 const below = new WeakMap<Fetch, Way["by"]>();
 
-/** The platform's fetch as it is now, mocked or instrumented; as it was, where one of ours has taken its place. */
-function platform(): Fetch {
-  return below.has(globalThis.fetch) ? stock : globalThis.fetch;
-}
-
 /** No gate at all: the caller's own fetch, or the platform's. */
 export function fetchAside(own: Fetch | undefined): Fetch {
-  const fetch: Fetch = (input, init) => (own ?? platform())(input, init);
+  const fetch: Fetch = (input, init) => (own ?? platform)(input, init);
   below.set(fetch, own ?? "auto");
   return fetch;
 }
@@ -41,13 +52,13 @@ export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
     const url = urlOf(input);
     const own = typeof by === "function" ? by : undefined;
     // A relative URL, or no URL: the platform says what is wrong with it.
-    if (url === undefined || isForeign(url)) return (own ?? platform())(input, init);
+    if (url === undefined || isForeign(url)) return (own ?? platform)(input, init);
     const read = asked(input, init, url);
     const request = read instanceof Promise ? await read : read;
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return byOwn(gate, request, wrapped, own);
-    // A connection of the caller's own, for this call.
-    if (by === "auto" && init?.dispatcher !== undefined) return byOwn(gate, request, wrapped, platform());
+    // A connection of the caller's own, for this call: the platform's to make, whoever is the global fetch by now.
+    if (by === "auto" && init?.dispatcher !== undefined) return byOwn(gate, request, wrapped, stock);
     return direct(gate, request, wrapped);
   };
   below.set(fetch as Fetch, by);

@@ -3,8 +3,6 @@
  *
  * @module
  */
-import { ReadableStream } from "node:stream/web";
-
 import type { NativeGate } from "../native.js";
 import { answer, type Parts } from "./answer.js";
 import { decoded } from "./decode.js";

@@ -1,60 +1,38 @@
-//! Virtual time: a runtime whose clock stands still while there is anything to do, and jumps to the next timer when there is not.
-//!
-//! It has no threads: whoever waits runs it. An event loop that sleeps through [`Clock::wait`] therefore shares one order of events with the gate
-//! and the fake target behind it, and ninety seconds pass in milliseconds, the same each time.
+//! Virtual time in place of the workers: an event loop that sleeps through [`Clock::wait`] shares one order of events with the gate and the fake
+//! target behind it.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use tidegate_testing::world;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::Notify;
+use tidegate_testing::{VirtualTime, world};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::port::Port;
 use super::runtime;
 use super::threads::Threads;
 
-/// How often, in real time, a thread that waits looks up for signals.
-const TICK: Duration = Duration::from_millis(50);
-
-/// How many of these pass before a loop that has nothing left to wait for gives up: threads may still have something to say.
+/// How many looks up, of 50 ms of real time each, before a loop that has nothing left to wait for gives up: threads may still have something to say.
 const PATIENCE: u32 = 40;
 
-/// A runtime on virtual time.
-pub(crate) struct VirtualTime {
-    runtime: Runtime,
-    start: Instant,
-    tick: Arc<Notify>,
-    /// The threads that work for the event loop on this time.
+/// Virtual time, and the threads that work for the event loop on it.
+pub(crate) struct Virtual {
+    time: VirtualTime,
     threads: Arc<Threads>,
 }
 
-impl VirtualTime {
-    fn new() -> PyResult<Arc<Self>> {
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
-        let start = {
-            let _context = runtime.enter();
-            Instant::now()
-        };
-        let tick = Arc::new(Notify::new());
-        let weak = Arc::downgrade(&tick);
-        std::thread::Builder::new().name("tidegate-ticks".to_owned()).spawn(move || ticks(&weak))?;
-        Ok(Arc::new(Self { runtime, start, tick, threads: Arc::default() }))
-    }
-
+impl Virtual {
     pub(super) fn handle(&self) -> &Handle {
-        self.runtime.handle()
+        self.time.handle()
     }
 
-    fn seconds(&self) -> f64 {
-        let _context = self.runtime.enter();
-        self.start.elapsed().as_secs_f64()
+    pub(crate) fn turn(&self) {
+        self.time.turn();
     }
 
     /// Runs the future on this thread, detached from the interpreter, and time with it. A signal handler that raises ends it.
@@ -63,7 +41,7 @@ impl VirtualTime {
         F: Future + Send,
         F::Output: Send,
     {
-        let _context = self.runtime.enter();
+        let _context = self.handle().enter();
         let mut future = pin!(future);
         if let Some(work) = Threads::present() {
             // The loop drives, and must not overtake its own timers: this thread only waits.
@@ -71,7 +49,7 @@ impl VirtualTime {
             return Ok(py.detach(|| self.handle().block_on(beside)));
         }
         loop {
-            if let Some(output) = self.run(py, future.as_mut()) {
+            if let Some(output) = py.detach(|| self.time.run(future.as_mut())) {
                 return Ok(output);
             }
             py.check_signals()?;
@@ -80,40 +58,12 @@ impl VirtualTime {
             }
         }
     }
-
-    /// The future's output, or None after a tick of real time in which nothing came of it.
-    fn run<F>(&self, py: Python<'_>, future: F) -> Option<F::Output>
-    where
-        F: Future + Send,
-        F::Output: Send,
-    {
-        py.detach(|| {
-            self.runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    output = future => Some(output),
-                    () = self.tick.notified() => None,
-                }
-            })
-        })
-    }
-}
-
-/// Lets waiting threads look up, for as long as there is anybody to wait.
-fn ticks(tick: &Weak<Notify>) {
-    loop {
-        std::thread::sleep(TICK);
-        match tick.upgrade() {
-            Some(tick) => tick.notify_waiters(),
-            None => return,
-        }
-    }
 }
 
 /// Virtual time, for the whole process while it is entered.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Clock {
-    time: Arc<VirtualTime>,
+    here: Arc<Virtual>,
     seed: u64,
     world: Mutex<Option<u64>>,
 }
@@ -123,12 +73,13 @@ impl Clock {
     /// Jitter on the thread that enters it comes from the seed.
     #[new]
     fn new(seed: u64) -> PyResult<Self> {
-        Ok(Self { time: VirtualTime::new()?, seed, world: Mutex::default() })
+        let here = Virtual { time: VirtualTime::new()?, threads: Arc::default() };
+        Ok(Self { here: Arc::new(here), seed, world: Mutex::default() })
     }
 
     /// Puts it in place of real time.
     fn enter(&self) -> PyResult<()> {
-        if !runtime::begin_virtual(self.time.clone()) {
+        if !runtime::begin_virtual(self.here.clone()) {
             return Err(PyRuntimeError::new_err("virtual time is in place already: it cannot be nested"));
         }
         fastrand::seed(self.seed);
@@ -140,25 +91,25 @@ impl Clock {
     /// Puts real time back. Idempotent.
     fn leave(&self) {
         if let Some(number) = self.world.lock().take() {
-            runtime::end_virtual(&self.time);
+            runtime::end_virtual(&self.here);
             world::leave(number);
         }
     }
 
     /// Seconds since it was made.
     fn time(&self) -> f64 {
-        self.time.seconds()
+        self.here.time.elapsed().as_secs_f64()
     }
 
     /// Lets time pass, for a thread without an event loop.
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let span = span(seconds)?;
-        self.time.block_on(py, async move { tokio::time::sleep(span).await })
+        self.here.block_on(py, async move { tokio::time::sleep(span).await })
     }
 
     /// A thread begins to work for the event loop: its number. Time stands still until it waits for the gate, or `end_work`.
     fn begin_work(&self) -> u64 {
-        self.time.threads.begin()
+        self.here.threads.begin()
     }
 
     /// Called on that thread, before its work. Its jitter has a seed of its own.
@@ -175,45 +126,47 @@ impl Clock {
 
     /// Called on the loop's thread, once it knows of the result. Idempotent.
     fn end_work(&self, work: u64) {
-        self.time.threads.end(work);
+        self.here.threads.end(work);
     }
 
     /// Ends a wait that is under way, or the next: a thread called back.
     fn stir(&self) {
-        self.time.threads.stir();
+        self.here.threads.stir();
     }
 
     /// Whether a thread works just now.
     fn is_busy(&self) -> bool {
-        self.time.threads.is_busy()
+        self.here.threads.is_busy()
     }
 
     /// Runs what is ready, without letting time pass.
     fn turn(&self, py: Python<'_>) {
-        py.detach(|| self.time.runtime.block_on(tokio::task::yield_now()));
+        py.detach(|| self.here.turn());
     }
 
     /// Waits, as an event loop does, until there is something for it the time is over, or a thread that works for it
     /// woke. False: there is nothing that could ever come.
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
-        let _context = self.time.runtime.enter();
+        let _context = self.here.handle().enter();
         let until = timeout.map(span).transpose()?.map(|span| Instant::now() + span);
         let mut ticks = 0;
         while queue.is_empty() {
-            let over = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let waited = self.time.run(py, async {
-                tokio::select! {
-                    biased;
-                    () = queue.bell.heard() => false,
-                    () = self.time.threads.stirred() => true,
-                    () = over => true,
-                }
+            let waited = py.detach(|| {
+                self.here.time.run(async {
+                    let over = async {
+                        match until {
+                            Some(until) => tokio::time::sleep_until(until).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        () = queue.bell.heard() => false,
+                        () = self.here.threads.stirred() => true,
+                        () = over => true,
+                    }
+                })
             });
             match waited {
                 Some(true) => break,

@@ -16,7 +16,7 @@ use tidegate_testing::world;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
-use super::clock::VirtualTime;
+use super::clock::Virtual;
 
 /// How long the exit of the process waits for blocked threads, and then for tasks to be dropped.
 const EXIT: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ enum State {
     Running(Runtime),
     /// In place of what was there before.
     Virtual {
-        time: Arc<VirtualTime>,
+        time: Arc<Virtual>,
         before: Box<State>,
         place: u64,
     },
@@ -77,7 +77,7 @@ fn start() -> PyResult<Runtime> {
 }
 
 /// The virtual time, where a test has put one in place.
-pub(crate) fn virtual_time() -> Option<Arc<VirtualTime>> {
+pub(crate) fn virtual_time() -> Option<Arc<Virtual>> {
     match &*CURRENT.read() {
         State::Virtual { time, .. } => Some(time.clone()),
         _ => None,
@@ -92,7 +92,7 @@ pub(crate) fn now() -> Instant {
 }
 
 /// Puts virtual time in place. False: one is in place already, or the process is ending.
-pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
+pub(super) fn begin_virtual(time: Arc<Virtual>) -> bool {
     let mut current = CURRENT.write();
     if matches!(&*current, State::Virtual { .. } | State::Stopped) {
         return false;
@@ -104,7 +104,7 @@ pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
 }
 
 /// Puts back what was there before.
-pub(super) fn end_virtual(ending: &Arc<VirtualTime>) {
+pub(super) fn end_virtual(ending: &Arc<Virtual>) {
     let mut current = CURRENT.write();
     if !matches!(&*current, State::Virtual { time, .. } if Arc::ptr_eq(time, ending)) {
         return;

@@ -126,7 +126,7 @@ impl Exchange {
     }
 
     /// It failed: as what, and with which exception, which comes out where the gate hands the failure up.
-    fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let text = format!("the client's own transport raised {}", exception.get_type().name()?);
         let error = Error::new(kind_of(kind), text).because(PyErr::from_value(exception.clone()));
         if let Some(exchange) = self.take() {
@@ -138,7 +138,8 @@ impl Exchange {
     /// This side is over. Idempotent.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
-        drop(self.take());
+        let open = self.open.lock().take();
+        drop(open);
         if let Some(port) = &self.port {
             port.get().served(self.number);
         }

@@ -142,3 +142,12 @@ fn sums_saturate() {
     );
     assert_eq!(Prompt { text_bytes: 100, ..Prompt::default() }.input(f64::NAN), 0);
 }
+
+#[test]
+fn a_number_in_json_counts_as_it_is_written() {
+    for text in ["0.125", "12.0", "-2.5e-7", "1e308", "5e-324", "1e16", "123456.5"] {
+        let body = format!(r#"{{"tools":[{text}]}}"#);
+        let prompt = facts(body.as_bytes()).prompt.expect("JSON");
+        assert_eq!(prompt.text_bytes, "[,]".len() as u64 + text.len() as u64, "{text}");
+    }
+}

@@ -1,6 +1,5 @@
 //! The walk over a value: counts as it goes, keeps nothing.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -82,7 +81,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         Ok(match self.role {
             // Some clients write `12.0`. The cast saturates.
             Role::MaxTokens | Role::Answers if value >= 0.0 => self.number(value as u64),
-            _ => self.json(value.to_string().len()),
+            // With an exponent where JSON has one: written out, a large number is hundreds of digits.
+            _ => self.json(format!("{value:?}").len()),
         })
     }
 
@@ -132,17 +132,40 @@ impl<'de> Visitor<'de> for Walk<'_> {
             _ => {}
         }
         let mut whole = Piece::default();
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+        while let Some((of_value, length)) = map.next_key_seed(Key(role))? {
             if role == Role::Json {
                 // Its quotes, colon and comma.
-                prompt.text(key.len() as u64 + 4);
+                prompt.text(length as u64 + 4);
             }
-            let piece = map.next_value_seed(Walk { prompt, role: role.inside(&key) })?;
+            let piece = map.next_value_seed(Walk { prompt, role: of_value })?;
             whole.join(piece);
         }
         if let Role::Data(kind) | Role::Reference(kind) = role {
             whole.stands_under(kind);
         }
         Ok(whole.settle_if_known(prompt))
+    }
+}
+
+/// Reads a key of an object that counts so: how its value counts, and how long the key is.
+struct Key(Role);
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = (Role, usize);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = (Role, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok((self.0.inside(key), key.len()))
     }
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::shape::{Api, Shape};
-use super::sse;
+use super::{gemini, sse};
 
 /// The body of a failure.
 pub(super) fn body(status: StatusCode, shape: &Shape) -> Value {
@@ -14,8 +14,12 @@ pub(super) fn body(status: StatusCode, shape: &Shape) -> Value {
         code if code >= 500 => "The server had an error while processing the request.",
         _ => "The request was rejected.",
     };
-    if shape.api == Api::Messages {
-        return json!({"type": "error", "error": {"type": anthropic(status), "message": message}});
+    match shape.api {
+        Api::Messages => {
+            return json!({"type": "error", "error": {"type": anthropic(status), "message": message}});
+        }
+        Api::Gemini => return gemini::error(status, message),
+        Api::Chat | Api::Completions | Api::Responses | Api::Embeddings => {}
     }
     let (kind, code) = match status.as_u16() {
         401 => ("authentication_error", json!("invalid_api_key")),
@@ -32,6 +36,7 @@ pub(super) fn event(shape: &Shape) -> String {
     let body = body(StatusCode::INTERNAL_SERVER_ERROR, shape);
     match shape.api {
         Api::Messages => sse::event(&body),
+        Api::Gemini => sse::data(&body),
         Api::Responses => sse::event(&json!({
             "type": "error", "sequence_number": 0, "code": "server_error", "message": "The model failed.", "param": null,
         })),

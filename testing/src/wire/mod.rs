@@ -4,6 +4,7 @@ mod chat;
 mod completions;
 mod embeddings;
 mod error;
+mod gemini;
 mod messages;
 mod responses;
 mod shape;
@@ -47,6 +48,7 @@ fn streamed(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
         Api::Completions => completions::events(pieces, shape),
         Api::Responses => responses::events(pieces, shape),
         Api::Messages => messages::events(pieces, shape),
+        Api::Gemini => gemini::events(pieces, shape),
         Api::Chat | Api::Embeddings => chat::events(pieces, shape),
     };
     let last = if reply.end == End::Complete {
@@ -91,6 +93,7 @@ fn at_once(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
         Api::Completions => completions::whole(pieces, shape),
         Api::Responses => responses::whole(pieces, shape),
         Api::Messages => messages::whole(pieces, shape),
+        Api::Gemini => gemini::whole(pieces, shape),
         Api::Embeddings => embeddings::whole(shape),
     };
     let text = value.to_string();

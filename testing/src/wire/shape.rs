@@ -15,6 +15,7 @@ pub(crate) enum Api {
     Completions,
     Responses,
     Messages,
+    Gemini,
     Embeddings,
 }
 
@@ -38,6 +39,7 @@ impl Shape {
             Dialect::OpenAiCompletions => Api::Completions,
             Dialect::OpenAiResponses => Api::Responses,
             Dialect::AnthropicMessages => Api::Messages,
+            Dialect::Gemini => Api::Gemini,
             _ if path.ends_with("/embeddings") => Api::Embeddings,
             _ => Api::Chat,
         };

@@ -8,27 +8,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from mock import serving  # noqa: E402
 from reasons import REASONS  # noqa: E402
 from verdicts import Verdict, differences, read, tell, total  # noqa: E402 - beside this directory, which is no package
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PORT = 4010
-SPECIFICATION = "api_reference/openapi.transformed.yml"
-FORMATS = [f"--validator-{part}-{kind}-format=brackets" for part in ("query", "form") for kind in ("array", "object")]
 RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 
 
@@ -61,19 +51,6 @@ class Suite:
         npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", self.place, f"@stdy/cli@{wanted}"]
         subprocess.run(npm, check=True)
 
-    @contextmanager
-    def mock(self) -> Iterator[None]:
-        """Serve the API as its specification says, on the port that the suite asks for."""
-        command = ["node", self.place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(PORT)]
-        with (self.place / "mock.log").open("w") as log:
-            server = subprocess.Popen([*command, *FORMATS, SPECIFICATION], cwd=self.checkout, stdout=log, stderr=log)
-        try:
-            _await(f"http://127.0.0.1:{PORT}/_x-steady/health", server)
-            yield
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(30)
-
     def run(self, name: str, arguments: list[str], *, gated: bool) -> dict[str, Verdict]:
         """Run it once: stock, or over gates as that run of the plugin says."""
         report, count = self.place / f"{name}.xml", self.place / f"{name}.count"
@@ -93,18 +70,6 @@ class Suite:
         return verdicts
 
 
-def _await(url: str, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=1).close()  # noqa: S310 - our own server
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise SystemExit("the mock server did not start; see .suite/mock.log in the checkout")
-
-
 def main() -> int:
     """Run the suite stock and over gates; exit with 1 where a test differs and nobody knows why."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -115,7 +80,7 @@ def main() -> int:
     suite = Suite(options.checkout.resolve())
     suite.install(options.wheel.resolve())
     unexplained = 0
-    with suite.mock():
+    with serving(suite.checkout, suite.place):
         stock = suite.run("stock", arguments, gated=False)
         for name in options.run or RUNS:
             found = differences(stock, suite.run(name, arguments, gated=True))

@@ -25,6 +25,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub(crate) enum Client {
     /// Ours, whole.
     Gate,
+    /// The same over HTTP/2, as most providers speak it.
+    GateHttp2,
     /// The HTTP client below it, alone.
     Reqwest,
 }
@@ -33,6 +35,7 @@ impl Client {
     pub(super) fn name(self) -> &'static str {
         match self {
             Client::Gate => "gate",
+            Client::GateHttp2 => "gate-http2",
             Client::Reqwest => "reqwest",
         }
     }
@@ -40,8 +43,9 @@ impl Client {
     fn opener(self, url: &str, streams: usize) -> Fallible<Opener> {
         Ok(match self {
             Client::Reqwest => Opener::Reqwest(reqwest::Client::builder().no_proxy().build()?),
-            Client::Gate => {
-                let connections = Connections::new().proxy_from_env(false);
+            Client::Gate | Client::GateHttp2 => {
+                let http2 = matches!(self, Client::GateHttp2);
+                let connections = Connections::new().proxy_from_env(false).http2_prior_knowledge(http2);
                 let target = Target::new("hold").url(url).cap(streams);
                 Opener::Gate(
                     Gate::new(Config::builder().transport(connections).target(target).build()?)?.client(),

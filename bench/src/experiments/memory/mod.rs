@@ -22,20 +22,15 @@ const ROUNDS: usize = 3;
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("memory", []);
     let server = Server::start()?;
-    let mut overhead = [0.0; 2];
-    for (nth, streams) in STREAMS.into_iter().enumerate() {
-        let key = format!("{streams} streams, KiB each");
-        let ours = rounds(&server, Client::Gate, streams)?;
-        let bare = rounds(&server, Client::Reqwest, streams)?;
-        report.figure(&key, ours);
-        report.peer("reqwest", &key, bare);
-        report.bar(&key, ours.most, Op::AtMost, 16.0);
-        if let Some(overhead) = overhead.get_mut(nth) {
-            *overhead = ours.median - bare.median;
+    for streams in STREAMS {
+        for (client, version) in [(Client::Gate, "HTTP/1.1"), (Client::GateHttp2, "HTTP/2")] {
+            let key = format!("{version}, {streams} streams, KiB each");
+            let ours = rounds(&server, client, streams)?;
+            report.figure(&key, ours);
+            report.bar(&key, ours.most, Op::AtMost, 16.0);
         }
-    }
-    for (streams, overhead) in STREAMS.into_iter().zip(overhead) {
-        report.figure(format!("{streams} streams, KiB each above reqwest"), overhead);
+        let bare = rounds(&server, Client::Reqwest, streams)?;
+        report.peer("reqwest", format!("HTTP/1.1, {streams} streams, KiB each"), bare);
     }
     Ok(report)
 }

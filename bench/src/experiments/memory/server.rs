@@ -1,5 +1,16 @@
-//! The upstream: answers every request with the head of an event stream and a few events, and then holds it open.
+//! The upstream: answers every request with the head of an event stream and a few events, and then holds it open. HTTP/1.1, or
+//! HTTP/2 where a client begins with that.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -10,6 +21,9 @@ pub(super) const EVENTS: usize = 3;
 
 const EVENT: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n";
 
+/// Between two events, as between two tokens.
+const GAP: Duration = Duration::from_millis(20);
+
 /// Says where it listens, and serves until its input ends.
 pub(crate) fn serve() -> Fallible<String> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -17,12 +31,37 @@ pub(crate) fn serve() -> Fallible<String> {
         println!("http://{}", listener.local_addr()?);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream));
+                tokio::spawn(serve_one(stream));
             }
         });
         tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
         Ok(String::new())
     })
+}
+
+async fn serve_one(stream: TcpStream) -> std::io::Result<()> {
+    let mut first = [0; 4];
+    if stream.peek(&mut first).await? > 0 && &first == b"PRI " {
+        let service = service_fn(|_| async { Ok::<_, Infallible>(streaming()) });
+        let _ = http2::Builder::new(TokioExecutor::new())
+            .max_concurrent_streams(100)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+        return Ok(());
+    }
+    answer(stream).await
+}
+
+/// The same answer over HTTP/2.
+fn streaming() -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible>> {
+    let events = futures_util::stream::iter(0..EVENTS).then(|_| async {
+        tokio::time::sleep(GAP).await;
+        Ok(Frame::data(Bytes::from_static(EVENT.as_bytes())))
+    });
+    let mut response =
+        http::Response::new(StreamBody::new(Box::pin(events.chain(futures_util::stream::pending()))));
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/event-stream"));
+    response
 }
 
 async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
@@ -40,10 +79,9 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         .await?;
     for _ in 0..EVENTS {
         stream.write_all(format!("{:x}\r\n{EVENT}\r\n", EVENT.len()).as_bytes()).await?;
-        // Events come one at a time, as tokens do.
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(GAP).await;
     }
     // Until the client closes.
-    stream.read(&mut [0; 16]).await?;
+    while stream.read(&mut [0; 16]).await? > 0 {}
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tidegate._native import Exchange
@@ -25,7 +26,7 @@ def served(call: KeptCall, inner: Inner, request: Any, family: Family) -> tuple[
                 if server:
                     server.close()
                 server = Server(event, family)
-                server.begin(inner.of(request), request)
+                server.begin(call, inner, request)
             elif event is not None or server is None:
                 return event, server
             else:
@@ -47,25 +48,27 @@ class Server:
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
 
-    def begin(self, transport: Any, request: Any) -> None:
+    def begin(self, call: KeptCall, inner: Inner, request: Any) -> None:
         """Send the attempt and hand over its head."""
         made = attempt(request, self.exchange)
         made.extensions = limited(request.extensions, self.exchange.patience)
         if self._family.is_upload(request):
             made.stream = self._family.sent(request.stream, self.exchange)
         try:
-            response = transport.handle_request(made)
+            response = inner.of(request).handle_request(made)
             self._stream = response.stream
             if self.exchange.answer(response.status_code, response.headers.raw, response.extensions):
                 self._chunks = iter(response.stream)
             else:
                 self.close()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
-            self._fail(error)
+            self._give_up()
+            call.fail(self.exchange, self._family.kind(error, begun=False), error)
 
     def step(self) -> bool:
         """Hand over one chunk more, or the end. False: there is nothing more to come."""
-        if self._chunks is None:
+        # What nobody waits for may never come.
+        if self._chunks is None or self.exchange.cancelled:
             self.close()
             return False
         try:
@@ -76,7 +79,8 @@ class Server:
             elif self.exchange.chunk(chunk) is None:
                 self.close()
         except Exception as error:  # noqa: BLE001
-            self._fail(error)
+            self._give_up()
+            self.exchange.fail(self._family.kind(error, begun=True), error)
         return True
 
     def close(self) -> None:
@@ -86,12 +90,10 @@ class Server:
         finally:
             self.exchange.close()
 
-    def _fail(self, error: Exception) -> None:
-        begun = self._chunks is not None
-        try:
+    def _give_up(self) -> None:
+        # What failed first is what is told.
+        with contextlib.suppress(Exception):
             self._close_stream()
-        finally:
-            self.exchange.fail(self._family.kind(error, begun=begun), error)
 
     def _close_stream(self) -> None:
         stream, self._stream, self._chunks = self._stream, None, None
@@ -131,6 +133,8 @@ class KeptByteStream:
             return pulled
         if pulled is None:
             raise StopIteration
+        # The gate may have given it up before its transport has.
+        self.close()
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:

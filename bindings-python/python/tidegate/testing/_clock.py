@@ -78,7 +78,14 @@ class VirtualClock:
         self._native.advance(seconds)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """Return an event loop on this time, for whoever takes a loop factory."""
+        """Return an event loop on this time, for whoever takes a loop factory.
+
+        Raises:
+            RuntimeError: where this time is not in place.
+
+        """
+        if not _native.is_virtual():
+            raise RuntimeError("virtual time is not in place: make the event loop inside `with` the clock")
         return VirtualLoop(self._native)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:

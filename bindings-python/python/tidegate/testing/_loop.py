@@ -55,6 +55,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock.stir()
         return handle
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002
+        """Wait for the executor's threads, in real time: a limit would be over at once on this one."""
+        await super().shutdown_default_executor()
+
     def close(self) -> None:
         """Give up what is under way."""
         self._select.is_open = True

@@ -20,8 +20,8 @@ class FakeTarget:
     """Answers from a script in place of the network, and remembers what it saw.
 
     Its answers have the shapes of the API that the request speaks (OpenAI's chat completions, completions, Responses
-    and embeddings, Anthropic's messages), as the official SDKs parse them. What it does not know is answered as chat
-    completions are, unless a route says otherwise.
+    and embeddings, Anthropic's messages, Gemini's generateContent), as the official SDKs parse them. What it does not
+    know is answered as chat completions are, unless a route says otherwise.
 
     Args:
         *answers: given in turn, to whichever attempt comes next, each once or as often as its `.times(n)` says.

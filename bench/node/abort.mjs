@@ -1,0 +1,100 @@
+// How long after an abort the upstream, in a process of its own, sees the connection close.
+//
+// Before the head; mid-stream, with nobody pulling; with a pull pending; by one signal that twenty calls share; and by a signal that has
+// been aborted already, where nothing may arrive. Beside the platform's fetch (undici), and a fetch that lets go of the caller only
+// (`Promise.race`), which is what "off" means here. Prints one JSON object as its last line.
+import { bar, Gate, note, report, scripted, sleep } from "./row.mjs";
+
+const CALLS = 200;
+const TOGETHER = 20;
+/** Until a call without a head is surely at the upstream. */
+const UNDER_WAY = 100;
+const STAGES = ["head", "stream", "pull", "shared"];
+const BODY = JSON.stringify({ model: "small", messages: [{ role: "user", content: "hello" }], stream: true });
+const now = () => Number(process.hrtime.bigint()) / 1e6;
+
+/** Opens a call and brings it to its stage; `ended` settles once the abort has reached its caller. */
+async function staged(fetch, url, id, stage, signal) {
+  const path = stage === "head" ? "head" : "stream";
+  const init = { method: "POST", body: BODY, headers: { "content-type": "application/json", "x-id": id }, signal };
+  const response = fetch(`${url}/stall/${path}/v1/chat/completions`, init);
+  if (stage === "head") {
+    response.catch(() => {});
+    await sleep(UNDER_WAY);
+    return { ended: response };
+  }
+  const reader = (await response).body.getReader();
+  await reader.read();
+  const ended = stage === "stream" ? reader.closed : reader.read();
+  ended.catch(() => {});
+  return { ended, reader };
+}
+
+/** Aborts many calls; the milliseconds until the upstream saw each. */
+async function measure(fetch, url, who, stage) {
+  const aborted = new Map();
+  for (let first = 0; first < CALLS; first += TOGETHER) {
+    const ids = Array.from({ length: TOGETHER }, (_, nth) => `${who}-${stage}-${first + nth}`);
+    const shared = new AbortController();
+    const controls = ids.map(() => (stage === "shared" ? shared : new AbortController()));
+    const calls = await Promise.all(ids.map((id, nth) => staged(fetch, url, id, stage, controls[nth].signal)));
+    for (const [nth, id] of ids.entries()) {
+      aborted.set(id, now());
+      controls[nth].abort();
+    }
+    await Promise.allSettled(calls.map(({ ended }) => Promise.race([ended, sleep(1000)])));
+  }
+  await sleep(1000);
+  const seen = await told(url);
+  const took = [...aborted].flatMap(([id, at]) => (seen[id]?.closed ? [seen[id].closed - at] : []));
+  took.sort((a, b) => a - b);
+  // Null where hardly any was ever seen.
+  const at = (share) =>
+    took.length > CALLS / 2 ? Math.round(took[Math.floor(share * took.length)] * 100) / 100 : null;
+  return { "p50 ms": at(0.5), "p99 ms": at(0.99), "never seen": CALLS - took.length };
+}
+
+/** Calls with a signal that has been aborted already; how many the upstream saw. */
+async function already(fetch, url, who) {
+  const calls = Array.from({ length: CALLS }, (_, nth) =>
+    staged(fetch, url, `${who}-already-${nth}`, "pull", AbortSignal.abort()),
+  );
+  const settled = await Promise.allSettled(calls);
+  const kept = settled.filter(({ status, reason }) => status === "rejected" && reason?.name === "AbortError").length;
+  await sleep(200);
+  const arrived = Object.keys(await told(url)).filter((id) => id.startsWith(`${who}-already-`)).length;
+  return { "arrived upstream": arrived, "rejected with the signal's reason": kept };
+}
+
+const told = async (url) => (await fetch(`${url}/seen`)).json();
+
+/** Lets go of the caller, and of nothing else. */
+function detached(input, { signal, ...init }) {
+  const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  return Promise.race([fetch(input, init), aborted]);
+}
+
+await scripted(async (url) => {
+  const gate = new Gate();
+  const variants = { tidegate: gate.fetch, undici: fetch, "a fetch that detaches": detached };
+  const results = {};
+  for (const [who, variant] of Object.entries(variants)) {
+    results[who] = {};
+    // Off is shown by three: the fourth would only warn of twenty listeners on one signal.
+    for (const stage of variant === detached ? STAGES.slice(0, 3) : STAGES) {
+      results[who][stage] = await measure(variant, url, who, stage);
+      note(`${who}, ${stage}: ${JSON.stringify(results[who][stage])}`);
+    }
+    if (variant !== detached) results[who].already = await already(variant, url, who);
+  }
+  const { tidegate: ours, ...peers } = results;
+  const targets = Object.values(gate.snapshot().targets);
+  ours["in flight afterwards"] = targets.reduce((sum, target) => sum + target.in_flight, 0);
+  const bars = STAGES.flatMap((stage) => [
+    bar(`p99 ms until the upstream sees it, ${stage}`, ours[stage]["p99 ms"] ?? Infinity, "<=", 50),
+    bar(`never seen, ${stage}`, ours[stage]["never seen"], "<=", 0),
+  ]);
+  bars.push(bar("already aborted: arrived upstream", ours.already["arrived upstream"], "<=", 0));
+  bars.push(bar("in flight afterwards", ours["in flight afterwards"], "<=", 0));
+  report("node-abort", ours, peers, bars);
+});

@@ -1,0 +1,102 @@
+// The packages of examples/node as their users hold them: one call and one stream, whatever the package calls them.
+//
+// `make(url, key, gate)` makes a client at an upstream, as the package comes where there is no gate; it gives `ask(signal)` and
+// `stream(signal)`. `loops`: a retry loop of the package's own is left on, a row that shows why not to.
+import { createRequire } from "node:module";
+
+const require = createRequire(new URL("../../examples/node/package.json", import.meta.url));
+const { createOpenAI } = require("@ai-sdk/openai");
+const Anthropic = require("@anthropic-ai/sdk");
+const { ChatOpenAI } = require("@langchain/openai");
+const { generateText, streamText } = require("ai");
+const OpenAI = require("openai");
+
+const ASK = "What is a slack tide?";
+const CHAT = [{ role: "user", content: ASK }];
+const [model, max_tokens, stream] = ["small", 8, true];
+const { dependencies } = require("./package.json");
+const pinned = (name) => `${name} ${dependencies[name]}`;
+
+/** An iterator of a promise of one. */
+async function* flat(parts) {
+  yield* await parts;
+}
+
+/** Wraps the client, whose requests `create` makes. */
+function sdk(client, gate, create) {
+  const held = gate ? gate.wrap(client) : client;
+  return {
+    ask: (signal) => create(held, {}, { signal }),
+    stream: (signal) => flat(create(held, { stream }, { signal })),
+  };
+}
+
+const chat = (client, more, options) => client.chat.completions.create({ model, messages: CHAT, ...more }, options);
+const responses = (client, more, options) => client.responses.create({ model, input: ASK, ...more }, options);
+const messages = (client, more, options) =>
+  client.messages.create({ model, max_tokens, messages: CHAT, ...more }, options);
+
+const openai = (create, more) => (url, apiKey, gate) =>
+  sdk(new OpenAI({ baseURL: `${url}/v1`, apiKey, ...more }), gate, create);
+
+const anthropic = (baseURL, apiKey, gate) => sdk(new Anthropic({ baseURL, apiKey }), gate, messages);
+
+/** Gives the model the gate's fetch, and these settings. */
+const langchain = (settings) => (url, apiKey, gate) => {
+  const configuration = { baseURL: `${url}/v1`, ...(gate && { fetch: gate.fetch }) };
+  const llm = new ChatOpenAI({ model, apiKey, configuration, ...(gate && settings) });
+  return {
+    ask: (signal) => llm.invoke(ASK, { signal }),
+    stream: (signal) => flat(llm.stream(ASK, { signal })),
+  };
+};
+
+/** Gives the provider the gate's fetch, and the call these settings. Its streams tell of errors in a part, and do not throw. */
+const vercel = (api, settings) => (url, apiKey, gate) => {
+  const provider = createOpenAI({ baseURL: `${url}/v1`, apiKey, ...(gate && { fetch: gate.fetch }) });
+  const request = { model: provider[api](model), prompt: ASK, ...(gate && settings) };
+  return {
+    ask: (abortSignal) => generateText({ ...request, abortSignal }),
+    async *stream(abortSignal) {
+      for await (const part of streamText({ ...request, abortSignal, onError: () => {} }).fullStream) {
+        if (part.type === "error") throw part.error;
+        if (part.type === "abort") throw abortSignal.reason;
+        yield part;
+      }
+    },
+  };
+};
+
+const plain = (url, key, gate) => {
+  const post = async (more, signal) => {
+    const response = await (gate ?? globalThis).fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${key}` },
+      body: JSON.stringify({ model, messages: CHAT, ...more }),
+      signal,
+    });
+    if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
+    return response;
+  };
+  return {
+    ask: async (signal) => (await post({}, signal)).json(),
+    stream: (signal) => flat(post({ stream }, signal).then(({ body }) => body)),
+  };
+};
+
+const ai = `${pinned("ai")}, ${pinned("@ai-sdk/openai")}`;
+export const PACKAGES = [
+  { title: pinned("openai"), make: openai(chat) },
+  { title: `${pinned("openai")}, responses`, make: openai(responses) },
+  {
+    title: `${pinned("openai")}, a fetch of its own kept`,
+    make: openai(chat, { fetch: (...request) => globalThis.fetch(...request) }),
+  },
+  { title: pinned("@anthropic-ai/sdk"), make: anthropic },
+  { title: pinned("@langchain/openai"), make: langchain({ maxRetries: 0 }) },
+  { title: ai, make: vercel("chat", { maxRetries: 0 }) },
+  { title: `${ai}, responses`, make: vercel("responses", { maxRetries: 0 }) },
+  { title: `fetch of Node ${process.versions.node}`, make: plain },
+  { title: `${pinned("@langchain/openai")}, maxRetries left on`, make: langchain({}), loops: true },
+  { title: `${ai}, maxRetries left on`, make: vercel("chat", {}), loops: true },
+];

@@ -1,0 +1,117 @@
+// The Node packages against a scripted upstream: prints a line of JSON for each, as `bench/python/framework_probe.py` describes. What that
+// plays in several event loops is not here: Node has one.
+//
+//     node --expose-gc framework_probe.mjs URL
+import { createRequire } from "node:module";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { PACKAGES } from "./framework_clients.mjs";
+
+const { Gate } = createRequire(new URL("../../bindings-node/package.json", import.meta.url))("tidegate");
+
+/** What to do at which path. */
+const ASK = { "429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500" };
+const READ = { "truncated stream": "cut/stream" };
+const CANCEL = { "cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream" };
+/** Milliseconds: LangChain's six retries of its own may take two minutes, and each is four attempts of a gate. */
+const LONGEST = 300_000;
+/** Milliseconds after which what the upstream has sent is surely here. */
+const SETTLED = 300;
+/** Milliseconds in which an upstream hears of a cancelled call, or never. */
+const PATIENCE = 2000;
+const POLL = 50;
+
+const [url] = process.argv.slice(2);
+/** Not the gate's, nor what the packages under test may change. */
+const { fetch } = globalThis;
+
+/** What the upstream saw under that path. */
+async function seen(prefix) {
+  const { requests } = await (await fetch(`${url}/seen`)).json();
+  return requests.filter(({ path }) => path.startsWith(prefix));
+}
+
+/** Whether it came to hold in time. */
+async function until(holds, limit) {
+  const deadline = performance.now() + limit;
+  while (!(await holds())) {
+    if (performance.now() >= deadline) return false;
+    await sleep(POLL);
+  }
+  return true;
+}
+
+/** Some packages' errors are called no more than `Error`. */
+const nameOf = (error) => (error.name === "Error" ? error.constructor.name : error.name);
+
+const ask = (held) =>
+  held.ask(AbortSignal.timeout(LONGEST)).then(
+    () => "answered",
+    (error) => nameOf(error),
+  );
+
+const read = (held) =>
+  drain(held.stream(AbortSignal.timeout(LONGEST))).then(
+    () => "quietly",
+    (error) => nameOf(error),
+  );
+
+async function drain(stream, text) {
+  for await (const _ of stream) text?.();
+}
+
+/** Starts one call or stream, and aborts it once the upstream has it, or has sent what it will. */
+async function cancel(held, where, arrived) {
+  const abort = new AbortController();
+  let heard;
+  const text = new Promise((resolve) => {
+    heard = resolve;
+  });
+  const call = where === "head" ? held.ask(abort.signal) : drain(held.stream(abort.signal), heard);
+  const over = call.then(
+    () => "quietly",
+    (error) => (abort.signal.aborted ? "cancelled" : nameOf(error)),
+  );
+  if (where === "stream") await Promise.race([text, over]);
+  await until(arrived, LONGEST);
+  // Some packages have events of their own to tell before the first of the model's.
+  await sleep(SETTLED);
+  abort.abort();
+  return over;
+}
+
+/** Plays every scenario at once, each at a path and with a key of its own. */
+async function measure({ make }, who, gate) {
+  const cell = async (path, play) => {
+    const requests = () => seen(`/${path}/${who}/`);
+    const held = make(`${url}/${path}/${who}`, `${who}-${path}`, gate);
+    const ended = await play(held, path.split("/")[1], async () => (await requests()).length > 0);
+    if (play !== cancel) return { attempts: (await requests()).length, ended };
+    const over = () => until(async () => (await requests()).every(({ closed_at }) => closed_at), PATIENCE);
+    let closed = (await over()) ? "at once" : undefined;
+    if (closed === undefined) {
+      globalThis.gc();
+      closed = (await over()) ? "when collected" : "never";
+    }
+    return { attempts: (await requests()).length, ended, closed };
+  };
+  const all = [
+    [ask, ASK],
+    [read, READ],
+    [cancel, CANCEL],
+  ];
+  const plays = all.flatMap(([play, paths]) =>
+    Object.entries(paths).map(async ([scenario, path]) => [scenario, await cell(path, play)]),
+  );
+  return Object.fromEntries(await Promise.all(plays));
+}
+
+const rows = PACKAGES.map(async (held, index) => {
+  const gate = new Gate();
+  const [stock, ours] = await Promise.all([measure(held, `${index}-stock`), measure(held, `${index}-ours`, gate)]);
+  const inFlight = Object.values(gate.snapshot().targets).reduce((sum, { in_flight }) => sum + in_flight, 0);
+  const line = { package: `Node: ${held.title}`, loops: held.loops ?? false, stock, ours, in_flight: inFlight };
+  console.error(JSON.stringify(line));
+  return line;
+});
+for (const row of await Promise.all(rows)) console.log(JSON.stringify(row));

@@ -1,0 +1,72 @@
+// What an open event stream costs in memory: resident pages of the client's process, held open at 1,000 and 5,000, beside undici.
+//
+// Each figure has a fresh process, which opens a few streams and closes them, collects garbage, reads its resident size, opens all,
+// each with a reader that has its first chunk and waits for the next, collects again and reads its size again. Needs as many file
+// descriptors as streams, in this process and in the upstream's. Prints one JSON object as its last line.
+import { execFileSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+import { Gate, note, report, scripted, sleep } from "./row.mjs";
+
+const [WARM_UP, AT_ONCE, SETTLE] = [16, 64, 1000];
+const STREAMS = [1000, 5000];
+const BODY = JSON.stringify({ model: "small", messages: [{ role: "user", content: "hello" }], stream: true });
+const HEADERS = { "content-type": "application/json" };
+
+const FETCHES = {
+  tidegate: () => new Gate({ defaults: { cap: Math.max(...STREAMS) + WARM_UP } }).fetch,
+  undici: () => fetch,
+};
+
+/** Opens streams, each with a pull pending. */
+async function opened(fetch, url, streams) {
+  const held = [];
+  let left = streams;
+  const work = async () => {
+    while (left-- > 0) {
+      const init = { method: "POST", body: BODY, headers: HEADERS };
+      const reader = (await fetch(`${url}/stall/stream/v1/chat/completions`, init)).body.getReader();
+      await reader.read();
+      held.push({ reader, next: reader.read() });
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(AT_ONCE, streams) }, work));
+  return held;
+}
+
+async function resident() {
+  await sleep(SETTLE);
+  globalThis.gc();
+  await sleep(SETTLE);
+  return process.memoryUsage().rss / 1024;
+}
+
+/** Prints the KiB that each of so many open streams takes. */
+async function hold(who, url, streams) {
+  const fetch = FETCHES[who]();
+  for (const { reader } of await opened(fetch, url, WARM_UP)) await reader.cancel();
+  const before = await resident();
+  const held = await opened(fetch, url, streams);
+  console.log((await resident()) - before);
+  process.exit(held.length === streams ? 0 : 1);
+}
+
+const [who, url, streams] = process.argv.slice(2);
+if (who !== undefined) {
+  await hold(who, url, Number(streams));
+} else {
+  const results = {};
+  for (const name of Object.keys(FETCHES)) {
+    results[name] = {};
+    for (const count of STREAMS) {
+      await scripted(async (base) => {
+        const command = ["--expose-gc", fileURLToPath(import.meta.url), name, base, String(count)];
+        const total = Number(execFileSync(process.execPath, command, { encoding: "utf8" }));
+        results[name][`${count} streams, KiB each`] = Math.round((total / count) * 10) / 10;
+      });
+      note(`${name}: ${JSON.stringify(results[name])}`);
+    }
+  }
+  const { tidegate: ours, ...peers } = results;
+  report("node-memory", ours, peers, []);
+}

@@ -1,0 +1,104 @@
+"""What an open event stream costs in memory: resident pages of the client's process, held open at 1,000 and 5,000.
+
+asyncio over our transport, beside stock httpx2 (1,000 only: it takes minutes to open more). Each figure has a fresh
+process, which opens a few streams and closes them, reads its resident size, opens all, each with a task that has read the
+first chunk and waits for the next, and reads its size again. Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+import tidegate
+from row import note, report, scripted
+
+WARM_UP, AT_ONCE, SETTLE = 16, 64, 1.0
+MOST = 5_000
+PLANS = {"tidegate": (1_000, MOST), "httpx2": (1_000,)}
+BODY = {"model": "small", "messages": [{"role": "user", "content": "hello"}], "stream": True}
+
+
+def resident() -> int:
+    """Return the KiB of this process that are in memory."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:", 1)[1].split(maxsplit=1)[0])
+
+
+def client_of(who: str) -> httpx2.AsyncClient:
+    """Return the client at hand, with room for all."""
+    if who == "tidegate":
+        gate = tidegate.Gate(defaults={"cap": MOST + WARM_UP})
+        client: httpx2.AsyncClient = gate.httpx_async_client()
+        return client
+    return httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None), timeout=600)
+
+
+async def read(client: httpx2.AsyncClient, url: str, gate: asyncio.Semaphore, begun: asyncio.Queue[None]) -> None:
+    """Open one stream and read until somebody cancels."""
+    async with gate:
+        opened = client.stream("POST", f"{url}/stall/stream/v1/chat/completions", json=BODY)
+        response = await opened.__aenter__()
+        chunks = response.aiter_raw()
+        await anext(chunks)
+    begun.put_nowait(None)
+    try:
+        async for _ in chunks:
+            pass
+    finally:
+        await opened.__aexit__(None, None, None)
+
+
+async def opened(client: httpx2.AsyncClient, url: str, streams: int) -> list[asyncio.Task[None]]:
+    """Open streams, and wait until each has its first chunk."""
+    gate, begun = asyncio.Semaphore(AT_ONCE), asyncio.Queue[None]()
+    tasks = [asyncio.create_task(read(client, url, gate, begun)) for _ in range(streams)]
+    for _ in tasks:
+        await begun.get()
+    return tasks
+
+
+async def hold(who: str, url: str, streams: int) -> None:
+    """Print the KiB that each of so many open streams takes."""
+    client = client_of(who)
+    for task in (warm := await opened(client, url, WARM_UP)):
+        task.cancel()
+    await asyncio.gather(*warm, return_exceptions=True)
+    await asyncio.sleep(SETTLE)
+    before = resident()
+    held = await opened(client, url, streams)
+    await asyncio.sleep(SETTLE)
+    print((resident() - before) / streams, flush=True)  # noqa: T201
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+
+
+def main() -> None:
+    """Measure all, each in a process of its own."""
+    figures: dict[str, dict[str, Any]] = {who: {} for who in PLANS}
+    for who, plan in PLANS.items():
+        for streams in plan:
+            with scripted() as url:
+                command = [sys.executable, __file__, who, url, str(streams)]
+                kib = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
+            figures[who][f"{streams} streams, KiB each"] = round(kib, 1)
+            note(f"{who}, {streams} streams: {kib:.1f} KiB each")
+    ours = figures.pop("tidegate")
+    report("python-memory", ours, figures, [])
+
+
+if __name__ == "__main__":
+    # Here, and so in the server as well, which is started from here.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if len(sys.argv) > 1:
+        asyncio.run(hold(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    else:
+        main()

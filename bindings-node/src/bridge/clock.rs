@@ -1,0 +1,108 @@
+//! Virtual time in place of the workers: the thread of the test runs it, step by step, and lets its own event loop turn between two steps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use napi::{Error, Result, Status};
+use napi_derive::napi;
+use parking_lot::Mutex;
+use tidegate_testing::{VirtualTime, world};
+use tokio::time::Instant;
+
+use super::{Port, runtime};
+
+/// What ended a step.
+#[napi]
+pub enum Step {
+    /// Something is finished: take it.
+    Finished = 0,
+    /// The time that it was to last is over.
+    Over = 1,
+    /// There is no timer to wait for, and nothing came of it for a moment of real time.
+    Idle = 2,
+}
+
+/// Virtual time, for the whole process while it is entered.
+#[napi]
+pub struct Clock {
+    time: Arc<VirtualTime>,
+    seed: u32,
+    world: Mutex<Option<u64>>,
+}
+
+#[napi]
+impl Clock {
+    /// The jitter of backoffs comes from the seed.
+    #[napi(constructor)]
+    pub fn new(seed: u32) -> Result<Self> {
+        let time = VirtualTime::new().map_err(|e| Error::from_reason(e.to_string()))?;
+        Ok(Self { time: Arc::new(time), seed, world: Mutex::default() })
+    }
+
+    /// Puts it in place of real time.
+    #[napi]
+    pub fn enter(&self) -> Result<()> {
+        if !runtime::begin_virtual(self.time.clone()) {
+            return Err(Error::from_reason("virtual time is in place already: it cannot be nested"));
+        }
+        fastrand::seed(u64::from(self.seed));
+        *self.world.lock() = Some(world::enter(None));
+        Ok(())
+    }
+
+    /// Puts real time back. Idempotent.
+    #[napi]
+    pub fn leave(&self) {
+        if let Some(number) = self.world.lock().take() {
+            runtime::end_virtual();
+            world::leave(number);
+        }
+    }
+
+    /// Seconds since it was made.
+    #[napi]
+    pub fn time(&self) -> f64 {
+        self.time.elapsed().as_secs_f64()
+    }
+
+    /// Runs what is ready, and lets time pass where nothing is, until the loop has something to take or it is `until` (seconds since it was
+    /// made; for ever without it).
+    #[napi]
+    pub fn step(&self, port: &Port, until: Option<f64>) -> Result<Step> {
+        let until = until.map(|seconds| self.moment(seconds)).transpose()?;
+        let over = self.time.run(async {
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::pin!(over);
+            while port.is_idle() {
+                tokio::select! {
+                    biased;
+                    () = runtime::stirred() => {}
+                    () = &mut over => return true,
+                }
+            }
+            false
+        });
+        Ok(match over {
+            Some(false) => Step::Finished,
+            Some(true) => Step::Over,
+            None => Step::Idle,
+        })
+    }
+
+    fn moment(&self, seconds: f64) -> Result<Instant> {
+        let span =
+            Duration::try_from_secs_f64(seconds).ok().and_then(|span| self.time.start().checked_add(span));
+        span.ok_or_else(|| Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds")))
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,159 @@
+/**
+ * `setTimeout` and its kin on virtual time: put in place of the platform's for a while.
+ *
+ * @module
+ */
+import { syncBuiltinESMExports } from "node:module";
+import timers from "node:timers";
+import promises from "node:timers/promises";
+
+type Callback = (...args: unknown[]) => void;
+
+/** A timer, with what Node's have. */
+class Timer {
+  due: number;
+  readonly order: number;
+  readonly run: () => void;
+  readonly seconds: number;
+  readonly repeats: boolean;
+  readonly #timers: Timers;
+
+  constructor(timers: Timers, order: number, run: () => void, seconds: number, repeats: boolean) {
+    this.#timers = timers;
+    this.order = order;
+    this.run = run;
+    this.seconds = seconds;
+    this.repeats = repeats;
+    this.due = timers.now() + seconds;
+  }
+
+  refresh(): this {
+    this.due = this.#timers.now() + this.seconds;
+    return this;
+  }
+
+  ref(): this {
+    return this;
+  }
+
+  unref(): this {
+    return this;
+  }
+
+  hasRef(): boolean {
+    return true;
+  }
+
+  close(): this {
+    this.#timers.clear(this);
+    return this;
+  }
+
+  [Symbol.toPrimitive](): number {
+    return this.order;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/** What is patched, and by what name. */
+const PATCHED = ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] as const;
+
+/** Every timer that is set. */
+export class Timers {
+  readonly now: () => number;
+  readonly #set = new Map<number, Timer>();
+  #order = 0;
+  #restore: (() => void) | undefined;
+
+  /** `now`: the virtual time, in seconds. */
+  constructor(now: () => number) {
+    this.now = now;
+  }
+
+  /** When the next one is due. */
+  next(): number | undefined {
+    let due: number | undefined;
+    for (const timer of this.#set.values()) due = due === undefined ? timer.due : Math.min(due, timer.due);
+    return due;
+  }
+
+  /** Runs the first that is due, if one is. */
+  runNext(): boolean {
+    const now = this.now();
+    const due = [...this.#set.values()].filter((timer) => timer.due <= now + 1e-6);
+    const [first] = due.sort((a, b) => a.due - b.due || a.order - b.order);
+    if (first === undefined) return false;
+    if (first.repeats) first.due += Math.max(first.seconds, 0.001);
+    else this.#set.delete(first.order);
+    first.run();
+    return true;
+  }
+
+  add(run: () => void, seconds: number, repeats = false): Timer {
+    this.#order += 1;
+    const timer = new Timer(this, this.#order, run, seconds, repeats);
+    this.#set.set(timer.order, timer);
+    return timer;
+  }
+
+  clear(timer: unknown): void {
+    if (timer instanceof Timer) this.#set.delete(timer.order);
+    else if (typeof timer === "number" || typeof timer === "string") this.#set.delete(Number(timer));
+  }
+
+  /** Puts them in place of the platform's. */
+  install(): void {
+    const set =
+      (repeats: boolean) =>
+      (callback: Callback, milliseconds = 0, ...args: unknown[]) =>
+        this.add(() => callback(...args), span(milliseconds), repeats);
+    const clear = (timer: unknown) => this.clear(timer);
+    const ours = { setTimeout: set(false), clearTimeout: clear, setInterval: set(true), clearInterval: clear };
+    const global = globalThis as unknown as Record<string, unknown>;
+    const module = timers as unknown as Record<string, unknown>;
+    const before = PATCHED.map((name) => [name, global[name], module[name]] as const);
+    const { setTimeout: sleep } = promises;
+    for (const name of PATCHED) global[name] = module[name] = ours[name];
+    promises.setTimeout = this.#sleep as typeof promises.setTimeout;
+    syncBuiltinESMExports();
+    this.#restore = () => {
+      for (const [name, ofGlobal, ofModule] of before) {
+        global[name] = ofGlobal;
+        module[name] = ofModule;
+      }
+      promises.setTimeout = sleep;
+      syncBuiltinESMExports();
+    };
+  }
+
+  /** Puts the platform's back. What is still set never comes. */
+  uninstall(): void {
+    this.#restore?.();
+    this.#restore = undefined;
+    this.#set.clear();
+  }
+
+  readonly #sleep = <T>(milliseconds?: number, value?: T, options: { signal?: AbortSignal } = {}): Promise<T> =>
+    new Promise((resolve, reject) => {
+      const { signal } = options;
+      const abort = () => {
+        this.clear(timer);
+        reject(new DOMException("The operation was aborted", { name: "AbortError", cause: signal?.reason }));
+      };
+      const timer = this.add(() => {
+        signal?.removeEventListener("abort", abort);
+        resolve(value as T);
+      }, span(milliseconds));
+      if (signal?.aborted === true) abort();
+      else signal?.addEventListener("abort", abort, { once: true });
+    });
+}
+
+/** As the platform has it: what is no time is one millisecond. */
+function span(milliseconds: number | undefined): number {
+  const given = Number(milliseconds);
+  return given >= 1 && given <= 2 ** 31 - 1 ? given / 1000 : 0.001;
+}

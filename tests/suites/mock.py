@@ -1,0 +1,43 @@
+"""The server that both suites mock the API with: it answers as the API's specification says, on the port that they ask for."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PORT = 4010
+_SPECIFICATION = "api_reference/openapi.transformed.yml"
+_FORMATS = [f"--validator-{part}-{kind}-format=brackets" for part in ("query", "form") for kind in ("array", "object")]
+
+
+@contextmanager
+def serving(checkout: Path, place: Path, node: str | Path = "node") -> Iterator[None]:
+    """Serve the checkout's specification, with the `@stdy/cli` installed in `place`."""
+    command = [node, place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(PORT)]
+    with (place / "mock.log").open("w") as log:
+        server = subprocess.Popen([*command, *_FORMATS, _SPECIFICATION], cwd=checkout, stdout=log, stderr=log)
+    try:
+        _await(f"http://127.0.0.1:{PORT}/_x-steady/health", server)
+        yield
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _await(url: str, server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=1).close()  # noqa: S310 - our own server
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise SystemExit("the mock server did not start; see .suite/mock.log in the checkout")

