@@ -225,6 +225,25 @@ test("a signal that a thousand calls share: one listener, and none after", async
   assert.deepEqual(warnings, []);
 });
 
+test("a signal made for one call is collected once it was aborted", async (t) => {
+  const up = await upstream(t, never);
+  const gate = new Gate();
+  const composite = await (async () => {
+    const control = new AbortController();
+    const signal = AbortSignal.any([control.signal]);
+    const call = gate.fetch(up.url, { ...post(), signal });
+    await up.exchange();
+    control.abort(reason);
+    await assert.rejects(call, (e) => e === reason);
+    return new WeakRef(signal);
+  })();
+  for (let turn = 0; turn < 100 && composite.deref() !== undefined; turn++) {
+    await new Promise(setImmediate);
+    globalThis.gc();
+  }
+  assert.equal(composite.deref(), undefined);
+});
+
 test("a race is not a cancel: the loser goes on until its signal says so", async (t) => {
   const up = await upstream(t, never);
   const [gate, control] = [new Gate(), new AbortController()];

@@ -56,11 +56,9 @@ export class Gate {
    * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
    */
   constructor(options: GateOptions = {}) {
-    const { fetch, ...rest } = options;
-    // What is no object is no configuration, and the native half says so.
-    const config = typeof options === "object" && !Array.isArray(options) ? rest : options;
+    const { fetch } = options;
     this.#native = opened(
-      options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(config)),
+      options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(options)),
     );
     this.#by = fetch ?? "auto";
     this.fetch = this.mode === "off" ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });

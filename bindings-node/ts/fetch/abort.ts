@@ -17,7 +17,8 @@ class Watch {
 
   constructor(signal: AbortSignal) {
     this.#signal = signal;
-    signal.addEventListener("abort", this);
+    // Once: Node keeps composite and timed signals for ever that have a listener left.
+    signal.addEventListener("abort", this, { once: true });
   }
 
   add(call: Abortable): void {

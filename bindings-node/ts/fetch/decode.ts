@@ -113,7 +113,7 @@ class Decoded implements Chunks {
   }
 
   async #feed(): Promise<void> {
-    const chunk = await this.#from.next();
+    const chunk = await this.#read();
     this.#decoder ??= this.#start(chunk);
     const decoder = this.#decoder;
     if (chunk === null) {
@@ -126,6 +126,16 @@ class Decoded implements Chunks {
       this.#fed = true;
       this.#tell();
     });
+  }
+
+  /** What comes next, which is nothing once the encoding has ended. */
+  async #read(): Promise<Uint8Array | null> {
+    try {
+      return await this.#from.next();
+    } catch (error) {
+      if (this.#ended) return null;
+      throw error;
+    }
   }
 
   #start(first: Uint8Array | null): Transform {

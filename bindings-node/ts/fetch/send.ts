@@ -115,7 +115,7 @@ const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
  */
 function lengthOf({ method, headers, payload }: Asked): string | undefined {
   const said = headers.get("content-length");
-  if (typeof payload === "object" && !(payload instanceof Uint8Array)) {
+  if (payload instanceof ReadableStream) {
     if (said !== null && !/^\d+$/.test(said)) throw new TypeError("fetch failed: invalid content-length header");
     return said ?? undefined;
   }
