@@ -138,6 +138,14 @@ impl Gate {
         json(&open.gate.snapshot())
     }
 
+    /// How many calls wait for a slot.
+    #[napi]
+    pub fn queued(&self) -> Result<u32> {
+        let snapshot = self.present()?.gate.snapshot();
+        let queued: usize = snapshot.targets.values().map(|target| target.queue_depth).sum();
+        Ok(u32::try_from(queued).unwrap_or(u32::MAX))
+    }
+
     /// Every series, in Prometheus' text format.
     #[napi]
     pub fn prometheus(&self) -> Result<String> {

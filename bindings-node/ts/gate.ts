@@ -60,6 +60,7 @@ export class Gate {
     this.#native = opened(
       options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(options)),
     );
+    port.knows(this.#native);
     this.#by = fetch ?? "auto";
     this.fetch = this.mode === "off" ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });
   }

@@ -82,6 +82,7 @@ export interface NativeGate {
   readonly mode: "enforce" | "observe" | "off";
   targetFor(url: string, model: string | undefined): string | null | Failure;
   snapshot(): string;
+  queued(): number;
   prometheus(): string;
   calls(): string;
   send(
@@ -146,6 +147,8 @@ export interface Native {
   Upload: new () => NativeUpload;
   FakeTarget: new (script: string) => NativeFakeTarget;
   Clock: new (seed: number) => NativeClock;
+  /** What a step of the clock came to. */
+  Step: Readonly<Record<"Finished" | "Over" | "Idle", number>>;
 }
 
 /** As napi-rs names the packages of a platform. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type NativeKept, type NativePort, native } from "./native.js";
+import { type NativeGate, type NativeKept, type NativePort, native } from "./native.js";
 
 /** What a row is; as in `src/bridge/queue.rs`. */
 export const enum Kind {
@@ -39,11 +39,17 @@ class Port {
   readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
   readonly #serving = new Map<number, () => void>();
+  readonly #gates = new Set<WeakRef<NativeGate>>();
   #next = 0;
   #held = false;
   #watched = false;
   #settled = 0;
   readonly #flush = () => this.native.flush();
+
+  /** A gate of this thread, to be asked whether its calls wait for slots. */
+  knows(gate: NativeGate): void {
+    this.#gates.add(new WeakRef(gate));
+  }
 
   /** A number that nobody uses. */
   number(): number {
@@ -114,8 +120,8 @@ class Port {
   }
 
   /**
-   * Where calls wait, bodies are open that nobody reads, and nothing moves, the bodies may be lost, and the calls be waiting for their slots:
-   * waiting makes no garbage, so nobody would ever collect them.
+   * Where calls wait for slots, bodies are open that nobody reads, and nothing moves, the bodies may be lost, and it may be their slots that the
+   * calls wait for: waiting makes no garbage, so nobody would ever collect them.
    */
   #watch(patience: number): void {
     this.#watched = true;
@@ -127,9 +133,19 @@ class Port {
       let calls = 0;
       for (const waiter of this.#waiting.values()) if (waiter.begin !== undefined) calls++;
       const pulls = this.#waiting.size - calls;
-      if (calls > 0 && this.native.openBodies() > pulls) this.native.collect();
+      if (calls > 0 && this.native.openBodies() > pulls && this.#queued()) this.native.collect();
       this.#watch(patience * 2);
     }, patience).unref();
+  }
+
+  /** Whether a call of this thread's gates waits for a slot. */
+  #queued(): boolean {
+    for (const known of this.#gates) {
+      const gate = known.deref();
+      if (gate === undefined) this.#gates.delete(known);
+      else if (gate.queued() > 0) return true;
+    }
+    return false;
   }
 
   #rest(): void {

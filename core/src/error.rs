@@ -152,6 +152,7 @@ struct Inner {
     retry_after: Option<Duration>,
     queue_position: Option<usize>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    local: bool,
 }
 
 impl Error {
@@ -164,6 +165,7 @@ impl Error {
             retry_after: None,
             queue_position: None,
             source: None,
+            local: false,
         }))
     }
 
@@ -194,6 +196,17 @@ impl Error {
     pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
+    }
+
+    /// Says that it happened on this side, as where a caller's own transport has no connection free: it tells nothing of the target.
+    pub fn local(mut self) -> Self {
+        self.0.local = true;
+        self
+    }
+
+    /// Whether the target has no part in it: nothing is to be concluded of the target, not even that it is up.
+    pub fn is_local(&self) -> bool {
+        self.0.local || self.0.kind == ErrorKind::Request
     }
 
     /// Says how many calls stood ahead in the tenant's queue.

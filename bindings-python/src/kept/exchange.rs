@@ -128,7 +128,12 @@ impl Exchange {
     /// It failed: as what, and with which exception, which comes out where the gate hands the failure up.
     pub(super) fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let text = format!("the client's own transport raised {}", exception.get_type().name()?);
-        let error = Error::new(kind_of(kind), text).because(PyErr::from_value(exception.clone()));
+        let error = match kind {
+            // No connection was free in the client's own pool: nothing was sent, and the target had no part in it.
+            "pool" => Error::new(ErrorKind::ConnectTimeout, text).local(),
+            _ => Error::new(kind_of(kind), text),
+        };
+        let error = error.because(PyErr::from_value(exception.clone()));
         if let Some(exchange) = self.take() {
             exchange.fail(error);
         }

@@ -13,7 +13,7 @@ use crate::admission::Permit;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::cooldown::{Failure, Hold};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::wire::classify::Verdict;
 
 /// Admits each attempt at its target's door.
@@ -74,8 +74,7 @@ fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Resp
     let Some(permit) = permit else { return Hold::No };
     let failed = match result {
         Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::weigh),
-        // A request that cannot be sent says nothing about the target, not even that it is up.
-        Err(error) if error.kind() == ErrorKind::Request => return Hold::No,
+        Err(error) if error.is_local() => return Hold::No,
         Err(error) if error.never_sent() => {
             Some((Failure::Unread { worth_waiting: call.has_own_deadline() }, None))
         }

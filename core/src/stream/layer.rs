@@ -20,6 +20,8 @@ use crate::wire::{Dialect, Observer, classify};
 
 /// The most of an error's body that is read to classify it. The rest passes unread.
 const MOST_OF_AN_ERROR: usize = 64 * 1024;
+/// The longest that an error's body may keep its head back, by default and at most. Providers send both at once.
+const LONGEST_OF_AN_ERROR: Duration = Duration::from_secs(1);
 /// The most of a stream that is held back in search of its first event.
 const MOST_OF_A_HEAD: usize = 64 * 1024;
 
@@ -129,14 +131,12 @@ async fn watch(
 async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(body);
-    let limit = call.idle_limit();
-    while replay.len() < MOST_OF_AN_ERROR {
-        match within(limit, None, replay.pull()).await {
-            Ok(true) => {}
-            // The status stands even where its explanation breaks off.
-            Ok(false) | Err(_) => break,
-        }
-    }
+    let limit = call.idle_limit().map_or(LONGEST_OF_AN_ERROR, |idle| idle.min(LONGEST_OF_AN_ERROR));
+    // The status stands even where its explanation breaks off, or never ends.
+    let _ = tokio::time::timeout(limit, async {
+        while replay.len() < MOST_OF_AN_ERROR && matches!(replay.pull().await, Ok(true)) {}
+    })
+    .await;
     let seen: Bytes = replay.seen(MOST_OF_AN_ERROR);
     parts.extensions.insert(classify(parts.status, &parts.headers, &seen, clock::wall()));
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))

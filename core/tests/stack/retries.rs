@@ -327,3 +327,41 @@ async fn a_calls_waits_have_one_budget_together() {
     );
     third.abort();
 }
+
+/// Whoever reads the head learns the status, though the explanation never ends.
+#[tokio::test(start_paused = true)]
+async fn an_error_body_that_does_not_end_does_not_keep_its_status_back() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        let mut response =
+            sse(exchange, vec![(Duration::ZERO, Some("no key")), (3600 * SECOND, Some("; sorry"))]);
+        *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+        Ok(response)
+    });
+    let gate = gate(transport, |t| t);
+    let start = Instant::now();
+    let response = gate.client().call(chat(false)).await.unwrap();
+    assert_eq!((response.status().as_u16(), start.elapsed() < 2 * SECOND), (401, true));
+    drop(response);
+    assert_idle(&gate);
+}
+
+/// A pool of the caller's own that is used up is no outage of the target, and nothing was sent.
+#[tokio::test(start_paused = true)]
+async fn what_fails_on_this_side_is_repeated_and_says_nothing_of_the_target() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        if n == 0 || n > 8 {
+            return Ok(json(exchange, ANSWER));
+        }
+        Err(Error::new(ErrorKind::ConnectTimeout, "no connection is free").local())
+    });
+    let gate = gate(transport, |t| t.retry(Retry::new().attempts(2)));
+    gate.client().call(chat(false)).await.unwrap();
+    for _ in 0..4 {
+        let error = gate.client().call(chat(false)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectTimeout);
+    }
+    assert_eq!(seen.attempts(), 9, "each was tried twice, and none held back");
+    let snapshot = gate.snapshot();
+    assert!(snapshot.targets["llm"].state == "open" && snapshot.targets["llm"].cool_downs.is_empty());
+    gate.client().call(chat(false)).await.unwrap();
+}

@@ -39,7 +39,7 @@ _RAISED = {
 _KINDS = {
     "ConnectError": "connect",
     "ConnectTimeout": "connect_timeout",
-    "PoolTimeout": "connect_timeout",
+    "PoolTimeout": "pool",
     "ProxyError": "connect",
     "ReadTimeout": "first_token_timeout",
     "RemoteProtocolError": "transport",
