@@ -9,6 +9,7 @@ mod errors;
 mod fake;
 mod gate;
 mod kept;
+mod manner;
 mod reply;
 mod request;
 mod slot;

@@ -13,7 +13,7 @@ use tidegate::{Client, Error, ErrorKind, RequestBody};
 use crate::bridge::{Outcome, Port, Pull, Ring, block_on};
 use crate::errors;
 use crate::kept::Extensions;
-use crate::request::Manner;
+use crate::manner::Manner;
 use crate::stream::Stream;
 
 /// What a call came to, as a worker hands it over.

@@ -12,16 +12,8 @@ use tidegate::{Error, ErrorKind, RequestBody, Timeouts};
 
 use crate::context::{Context, resolve};
 use crate::kept;
+use crate::manner::Manner;
 use crate::upload::Upload;
-
-/// Which failures come back as the response that says them, marked `x-should-retry: false`; the others are raised.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// Refusals and deadlines: they have a status, a reason and a time to come back.
-    AnswerRefusals,
-    /// All: an SDK that nobody told not to retry would repeat what it sees raised.
-    AnswerAll,
-}
 
 /// One call's arguments, as Python hands them over.
 pub(crate) struct Parts<'a, 'py> {

@@ -4,10 +4,10 @@
  * @module
  */
 import type { NativeGate } from "../native.js";
-import { asked, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
+import { asked, type Fetch, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
 import { byOwn, direct } from "./send.js";
 
-export type Fetch = typeof globalThis.fetch;
+export type { Fetch } from "./input.js";
 
 /** How a fetch's calls go. */
 export interface Way {

@@ -8,6 +8,7 @@
 import { unwatch, watch } from "./abort.js";
 import { type BodyOf, bodyOf, lengthOf, type Payload } from "./body.js";
 
+export type Fetch = typeof globalThis.fetch;
 export type FetchInput = Parameters<typeof globalThis.fetch>[0];
 export type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
 

@@ -10,8 +10,7 @@ import type { NativeKept } from "../native.js";
 import { port } from "../port.js";
 import type { Payload } from "./body.js";
 import { lines } from "./headers.js";
-import type { Fetch } from "./index.js";
-import type { Asked, FetchInit } from "./input.js";
+import type { Asked, Fetch, FetchInit } from "./input.js";
 
 /** Serves the attempts of one call. */
 export class Host {
