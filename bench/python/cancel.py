@@ -1,7 +1,8 @@
 """How long after a task was cancelled the upstream sees the connection close.
 
-Before headers and in the middle of a stream; wrapped, beside the stock openai client and httpx2 itself. Prints one JSON
-object as its last line.
+Before headers; with a chunk awaited; while the reader of a stream is busy elsewhere; twenty streams of one task group
+at once; and cancelled before it began, where nothing may arrive. Wrapped, beside the stock openai client and httpx2
+itself. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -27,17 +28,23 @@ if TYPE_CHECKING:
 CALLS, TOGETHER = 400, 20
 #: Until a call without headers is surely at the upstream.
 UNDER_WAY = 0.1
+STAGES = ("head", "stream", "elsewhere", "group")
+#: What the upstream does in each.
+PATHS = {"head": "head"}
 
 
 def through_sdk(client: openai.AsyncOpenAI) -> Call:
     """Call through an SDK client whose base URL ends before the stage."""
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
-        stream = await client.with_options(base_url=f"{client.base_url}{stage}").chat.completions.create(
+        path = PATHS.get(stage, "stream")
+        stream = await client.with_options(base_url=f"{client.base_url}{path}").chat.completions.create(
             model="small", messages=MESSAGES, stream=True, extra_headers={"x-id": name}
         )
         async for _ in stream:
             ready()
+            if stage == "elsewhere":
+                await asyncio.Event().wait()
 
     return call
 
@@ -47,9 +54,12 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         body = {"model": "small", "messages": MESSAGES, "stream": True}
-        async with client.stream("POST", f"{url}/stall/{stage}", json=body, headers={"x-id": name}) as response:
+        path = PATHS.get(stage, "stream")
+        async with client.stream("POST", f"{url}/stall/{path}", json=body, headers={"x-id": name}) as response:
             async for _ in response.aiter_raw():
                 ready()
+                if stage == "elsewhere":
+                    await asyncio.Event().wait()
 
     return call
 
@@ -66,12 +76,45 @@ async def cancelled(call: Call, stage: str, name: str) -> float:
     return at
 
 
+async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[float]:
+    """Start calls in one task group, cancel it once all stand in their streams, and return when."""
+    reached = {name: asyncio.Event() for name in names}
+
+    async def group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(call(stage, name, reached[name].set))
+
+    task = asyncio.create_task(group())
+    for event in reached.values():
+        await event.wait()
+    at = time.monotonic()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return [at] * len(names)
+
+
+async def never_begun(call: Call, url: str) -> int:
+    """Cancel calls before they begin; return how many the upstream saw."""
+    names = [f"{id(call)}-early-{n}" for n in range(CALLS)]
+    tasks = [asyncio.create_task(call("stream", name, lambda: None)) for name in names]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await asyncio.sleep(UNDER_WAY)
+    return len({request["id"] for request in seen(url)["requests"]} & set(names))
+
+
 async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
     """Cancel many calls; return the milliseconds until the upstream saw it."""
     when: dict[str, float] = {}
     for batch in batches():
         names = [f"{id(call)}-{stage}-{n}" for n in batch]
-        times = await asyncio.gather(*(cancelled(call, stage, name) for name in names))
+        if stage == "group":
+            times = await cancelled_as_group(call, stage, names)
+        else:
+            times = await asyncio.gather(*(cancelled(call, stage, name) for name in names))
         when.update(zip(names, times, strict=True))
     await asyncio.sleep(1)
     closed = {request["id"]: request["closed_at"] for request in seen(url)["requests"]}
@@ -98,13 +141,15 @@ async def main() -> None:
             }
             results: dict[str, dict[str, Any]] = {name: {} for name in variants}
             for name, call in variants.items():
-                for stage in ("head", "stream"):
+                for stage in STAGES:
                     results[name][stage] = await measure(call, url, stage)
+                results[name]["sent though cancelled before"] = await never_begun(call, url)
                 note(f"{name}: {results[name]}")
         ours = results.pop("wrapped")
         ours["in flight afterwards"] = sum(t["in_flight"] for t in gate.snapshot()["targets"].values())
-    bars = [bar(f"p99 ms until the upstream sees it, {s}", ours[s]["p99 ms"], "<=", 50) for s in ("head", "stream")]
-    bars += [bar(f"never seen, {s}", ours[s]["never seen"], "<=", 0) for s in ("head", "stream")]
+    bars = [bar(f"p99 ms until the upstream sees it, {s}", ours[s]["p99 ms"], "<=", 50) for s in STAGES]
+    bars += [bar(f"never seen, {s}", ours[s]["never seen"], "<=", 0) for s in STAGES]
+    bars.append(bar("sent though cancelled before", ours["sent though cancelled before"], "<=", 0))
     bars.append(bar("in flight afterwards", ours["in flight afterwards"], "<=", 0))
     report("python-cancel", ours, results, bars)
 
