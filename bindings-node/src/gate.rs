@@ -141,9 +141,7 @@ impl Gate {
     /// How many calls wait for a slot.
     #[napi]
     pub fn queued(&self) -> Result<u32> {
-        let snapshot = self.present()?.gate.snapshot();
-        let queued: usize = snapshot.targets.values().map(|target| target.queue_depth).sum();
-        Ok(u32::try_from(queued).unwrap_or(u32::MAX))
+        Ok(u32::try_from(self.present()?.gate.waiting()).unwrap_or(u32::MAX))
     }
 
     /// Every series, in Prometheus' text format.

@@ -139,6 +139,11 @@ impl Gate {
         self.0.identify.configured(url, model)
     }
 
+    /// How many calls wait for a slot of a target, now.
+    pub fn waiting(&self) -> usize {
+        self.0.identify.targets().iter().map(|target| target.admission().view().waiting).sum()
+    }
+
     /// What a person wants to know, now.
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();

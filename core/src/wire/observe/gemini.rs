@@ -4,14 +4,13 @@
 //! candidate and says so (`promptFeedback.blockReason`). Early models name a reason in every event, so the first one proves little,
 //! and nothing is lost by it: a stream that breaks off behind it cannot be told from a whole one by anybody.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::IgnoredAny;
 
+use super::holds::{self, Holds};
 use super::usage::Counts;
 use super::{Observer, Signal};
-use crate::wire::json::{self, Any, Present};
+use crate::wire::json::{self, Any};
 use crate::wire::sse::Event;
 
 pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
@@ -105,7 +104,7 @@ impl From<Metadata> for Counts {
 }
 
 /// Whether a part holds output: not a signature alone, not empty text. That it is a thought is said beside its text.
-struct Part(bool);
+type Part = Holds<Key>;
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -121,30 +120,8 @@ enum Key {
     Other,
 }
 
-impl<'de> Deserialize<'de> for Part {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Part;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
-                let mut output = false;
-                while let Some(key) = map.next_key()? {
-                    if matches!(key, Key::Other) {
-                        map.next_value::<IgnoredAny>()?;
-                    } else {
-                        output |= map.next_value::<Any<Present>>()?.0.0;
-                    }
-                }
-                Ok(Part(output))
-            }
-        }
-
-        deserializer.deserialize_map(Fields)
+impl holds::Key for Key {
+    fn is_output(&self) -> bool {
+        !matches!(self, Key::Other)
     }
 }

@@ -10,6 +10,7 @@
 mod anthropic;
 mod elements;
 mod gemini;
+mod holds;
 mod members;
 mod openai;
 mod responses;

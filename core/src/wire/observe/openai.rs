@@ -8,12 +8,11 @@
 //! - A body that ends without `[DONE]` is complete only where every choice that began has finished. Then all the content is
 //!   there, and servers that never send `[DONE]` exist.
 
-use std::fmt;
-
 use memchr::memmem::Finder;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::IgnoredAny;
 
+use super::holds::{self, Holds};
 use super::usage::Fields;
 use super::{Observer, Signal, Words};
 use crate::wire::json::{self, Any, Present};
@@ -120,7 +119,7 @@ struct Choice {
 }
 
 /// Whether a delta holds output: not a role, not empty strings.
-struct Delta(bool);
+type Delta = Holds<Key>;
 
 /// What counts as output. Reasoning has as many names as there are servers.
 #[derive(Deserialize)]
@@ -139,31 +138,9 @@ enum Key {
     Other,
 }
 
-impl<'de> Deserialize<'de> for Delta {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Delta;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Delta, A::Error> {
-                let mut output = false;
-                while let Some(key) = map.next_key()? {
-                    if matches!(key, Key::Other) {
-                        map.next_value::<IgnoredAny>()?;
-                    } else {
-                        output |= map.next_value::<Any<Present>>()?.0.0;
-                    }
-                }
-                Ok(Delta(output))
-            }
-        }
-
-        deserializer.deserialize_map(Fields)
+impl holds::Key for Key {
+    fn is_output(&self) -> bool {
+        !matches!(self, Key::Other)
     }
 }
 
