@@ -44,7 +44,7 @@ const OTHERS: &str = "any other target (one for each origin, credential and mode
 // Each of these takes its settings apart by name, so that one that is added is not forgotten here.
 
 fn told(config: &Config) -> String {
-    let Config { mode, targets, default_target, tools, transport } = config;
+    let Config { mode, targets, default_target, tools, transport, .. } = config;
     let mode = match mode {
         Mode::Enforce => "enforce",
         Mode::Observe => "observe",
@@ -84,6 +84,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         retry,
         default_tenant,
         tenants,
+        ..
     } = target;
     let RetryConfig { attempts, base, max, ratio, reserve } = retry;
     let mut text = format!("{heading}\n");
@@ -112,7 +113,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
 }
 
 fn told_tenant(tenant: &TenantConfig) -> String {
-    let TenantConfig { weight, cap, queue } = tenant;
+    let TenantConfig { weight, cap, queue, .. } = tenant;
     let own = |word: &str, most: Option<usize>| {
         most.map_or(format!("no {word} of its own"), |most| format!("{word} {most}"))
     };
@@ -120,7 +121,7 @@ fn told_tenant(tenant: &TenantConfig) -> String {
 }
 
 fn told_tool(name: &str, tool: &ToolConfig) -> String {
-    let ToolConfig { cap, queue, wait, on_full } = tool;
+    let ToolConfig { cap, queue, wait, on_full, .. } = tool;
     format!("tool {name}\n  cap {cap}; {}\n", waiting(*on_full, *queue, *wait))
 }
 

@@ -10,9 +10,9 @@ use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Lane, Timeouts};
 use crate::cooldown::Hold;
-use crate::fairness::Tag;
+use crate::estimate::Demand;
 use crate::observe::{Attempt, TenantMetrics};
-use crate::schedule::Ticket;
+use crate::schedule::{Charged, Ticket};
 use crate::target::Target;
 use crate::wire::request::{RequestFacts, Route};
 
@@ -39,7 +39,7 @@ struct Inner {
 #[derive(Default)]
 struct Story {
     attempts: Vec<Attempt>,
-    charged: Option<Tag>,
+    charged: Option<Charged>,
     /// What its waits so far have taken of its wait budget, which is one for all of them.
     spent: Duration,
     hold: Option<Hold>,
@@ -164,6 +164,8 @@ impl Call {
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
+            demand: Demand::default(),
+            cost: 1.0,
             charged: story.charged,
         }
     }
@@ -174,9 +176,9 @@ impl Call {
     }
 
     /// It got one.
-    pub(crate) fn attempt_admitted(&self, now: Instant, tag: Tag, spent: Duration) {
+    pub(crate) fn attempt_admitted(&self, now: Instant, charged: Option<Charged>, spent: Duration) {
         let mut story = self.0.story.lock();
-        story.charged = Some(tag);
+        story.charged = charged;
         story.spent += spent;
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);

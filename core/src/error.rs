@@ -26,11 +26,19 @@ pub enum Reason {
     Draining,
     /// Waiting for this tool would never end: it is held by calls that wait for what this one holds.
     Deadlock,
+    /// A rate budget has no room and the target refuses rather than queues (`on_full = "refuse"`).
+    NoBudget,
+    /// The prompt is over the operator's maximum, or the call takes more than any of the target's budgets could ever hold.
+    TooLarge,
+    /// Its slot is predicted to come later than it can wait.
+    PredictedWait,
+    /// It gave up its place in a full queue to a more urgent call.
+    Shed,
 }
 
 impl Reason {
     /// Every reason, so that each metric series exists from the start.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 12] = [
         Reason::NoSlot,
         Reason::QueueFull,
         Reason::WaitBudget,
@@ -39,6 +47,10 @@ impl Reason {
         Reason::Outage,
         Reason::Draining,
         Reason::Deadlock,
+        Reason::NoBudget,
+        Reason::TooLarge,
+        Reason::PredictedWait,
+        Reason::Shed,
     ];
 
     /// The stable name, as in metrics and in the `reason` field of errors.
@@ -52,6 +64,10 @@ impl Reason {
             Reason::Outage => "outage",
             Reason::Draining => "draining",
             Reason::Deadlock => "deadlock",
+            Reason::NoBudget => "no_budget",
+            Reason::TooLarge => "too_large",
+            Reason::PredictedWait => "predicted_wait",
+            Reason::Shed => "shed",
         }
     }
 }
@@ -88,7 +104,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, refusals by each reason.
-    pub const ALL: [ErrorKind; 19] = [
+    pub const ALL: [ErrorKind; 23] = [
         ErrorKind::Config,
         ErrorKind::Unknown,
         ErrorKind::Refused(Reason::NoSlot),
@@ -99,6 +115,10 @@ impl ErrorKind {
         ErrorKind::Refused(Reason::Outage),
         ErrorKind::Refused(Reason::Draining),
         ErrorKind::Refused(Reason::Deadlock),
+        ErrorKind::Refused(Reason::NoBudget),
+        ErrorKind::Refused(Reason::TooLarge),
+        ErrorKind::Refused(Reason::PredictedWait),
+        ErrorKind::Refused(Reason::Shed),
         ErrorKind::Deadline,
         ErrorKind::FirstTokenTimeout,
         ErrorKind::IdleTimeout,
@@ -252,7 +272,7 @@ impl Error {
             ErrorKind::Config
                 | ErrorKind::Unknown
                 | ErrorKind::Request
-                | ErrorKind::Refused(Reason::Deadlock | Reason::Draining)
+                | ErrorKind::Refused(Reason::Deadlock | Reason::Draining | Reason::TooLarge)
         )
     }
 
@@ -268,11 +288,17 @@ impl Error {
     pub fn status(&self) -> StatusCode {
         match self.0.kind {
             ErrorKind::Config | ErrorKind::Unknown | ErrorKind::Request => StatusCode::BAD_REQUEST,
-            ErrorKind::Refused(Reason::NoSlot | Reason::QueueFull | Reason::CoolDown) => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            ErrorKind::Refused(
+                Reason::NoSlot
+                | Reason::QueueFull
+                | Reason::CoolDown
+                | Reason::NoBudget
+                | Reason::PredictedWait
+                | Reason::Shed,
+            ) => StatusCode::TOO_MANY_REQUESTS,
             ErrorKind::Refused(Reason::Outage | Reason::Draining) => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Refused(Reason::Deadlock) => StatusCode::CONFLICT,
+            ErrorKind::Refused(Reason::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Refused(_)
             | ErrorKind::Deadline
             | ErrorKind::FirstTokenTimeout

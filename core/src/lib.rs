@@ -20,6 +20,7 @@ pub mod estimate;
 pub mod fairness;
 pub mod gate;
 mod identify;
+pub mod kv;
 pub mod observe;
 mod refusal;
 pub mod retry;

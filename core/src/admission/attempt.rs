@@ -16,7 +16,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
     let permit = acquire(call).await?;
-    call.attempt_admitted(permit.admitted_at(), permit.tag(), permit.spent());
+    call.attempt_admitted(permit.admitted_at(), permit.charged(), permit.spent());
     call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
     Ok(permit)
 }

@@ -208,6 +208,10 @@ impl Admission {
             Reason::Outage => "the target is down, and is not tried again before this call's deadline",
             Reason::Draining => "the gate is draining and takes no new calls",
             Reason::Deadlock => "waiting would never end",
+            Reason::NoBudget => "a rate budget is used up and this target does not queue",
+            Reason::TooLarge => "the call is larger than this target takes",
+            Reason::PredictedWait => "its slot would come later than it can wait",
+            Reason::Shed => "the queue is full, and a more urgent call took its place",
         };
         let mut text = format!("{what}; {} of this tenant's calls are ahead", refusal.position);
         if let Some(after) = refusal.retry_after {

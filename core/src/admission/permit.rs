@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Admission;
 use crate::cooldown::{Failure, Hold};
-use crate::fairness::Tag;
-use crate::schedule::Grant;
+use crate::schedule::{Charged, Grant};
 
 /// One slot, held. Dropping it gives the slot back, exactly once, and lets the next call in, whatever way the call ended: end of
 /// body, drop of body or future, panic.
@@ -29,8 +28,8 @@ impl Permit {
     }
 
     /// What a retry of the same call carries, so that it is charged once.
-    pub fn tag(&self) -> Tag {
-        self.grant.as_ref().map(Grant::tag).unwrap_or_default()
+    pub fn charged(&self) -> Option<Charged> {
+        self.grant.as_ref().map(Grant::charged)
     }
 
     /// What the wait took of the call's wait budget.

@@ -9,6 +9,7 @@ use super::*;
 use crate::config::{OnFull, TargetConfig, TenantConfig};
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
+use crate::estimate::Demand;
 use crate::schedule::{Settings, Ticket};
 
 mod cancel;
@@ -41,6 +42,8 @@ fn ticket() -> Ticket {
         queued_at: now(),
         deadline: now() + Duration::from_secs(600),
         wait: None,
+        demand: Demand::default(),
+        cost: 1.0,
         charged: None,
     }
 }

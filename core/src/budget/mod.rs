@@ -1,5 +1,9 @@
-//! Budgets: rates over time. Here the retry budget; request and token budgets join it.
+//! Budgets: rates over time. What recent calls have earned in retries; what a provider allows in requests and tokens.
 
+mod need;
+mod rates;
 mod retry;
 
+pub use need::{Need, Room};
+pub use rates::{Charge, Kind, RateBudgets};
 pub use retry::{Credit, RetryBudget};

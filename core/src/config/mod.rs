@@ -117,8 +117,8 @@ use std::path::Path;
 pub use builder::{ConfigBuilder, Retry, Target, Tenant, Tool, Transport};
 pub use matching::Matcher;
 pub use model::{
-    Config, DEFAULT_DEADLINE, Mode, OnFull, RetryConfig, TargetConfig, TargetMatch, TenantConfig, ToolConfig,
-    TransportConfig,
+    Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,
+    RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
 
 use crate::Error;

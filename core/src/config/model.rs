@@ -40,6 +40,8 @@ pub struct Config {
     pub default_target: TargetConfig,
     /// Named tools.
     pub tools: BTreeMap<String, ToolConfig>,
+    /// Rates that several targets share, by name.
+    pub budgets: BTreeMap<Arc<str>, RateConfig>,
     /// Connection settings shared by every target.
     pub transport: TransportConfig,
 }
@@ -73,6 +75,38 @@ pub struct TargetConfig {
     pub aging: Duration,
     /// See [`RetryConfig`].
     pub retry: RetryConfig,
+    /// The most calls that may wait, of all tenants together (0 to 1,000,000). Default 100,000.
+    pub backlog: usize,
+    /// What a lane has to itself, in the order of [`Lane::ALL`](crate::Lane::ALL).
+    pub lanes: [LaneConfig; 3],
+    /// What a call is charged in fair queueing. Default: [`CostRule::Auto`].
+    pub cost: CostRule,
+    /// By how much later a call of a thousand tokens stands in its own tenant's queue. Default: not at all.
+    pub short_bias: Option<Duration>,
+    /// Whether a call that was lent another's floor, and has no answer yet, is called back when the other wants it. Default: no.
+    pub reclaim: bool,
+    /// When a call is refused because it would wait too long. Default: [`Predict::Deadline`].
+    pub predict: Predict,
+    /// The longest prompt, in estimated tokens. Default: none.
+    pub max_prompt: Option<u64>,
+    /// The provider's rates.
+    pub rates: RateConfig,
+    /// The name of the budgets that its rates are part of, where several targets share them. Default: its own.
+    pub budget: Option<Arc<str>>,
+    /// Tokens that the engine's memory for keys and values holds. Default: not known, and so not bounded.
+    pub kv_tokens: Option<u64>,
+    /// The share of it that is kept free (0 to 0.9). Default 0.1.
+    pub kv_headroom: f64,
+    /// How prompts are counted. Default: [`Tokenizer::Learned`].
+    pub tokenizer: Tokenizer,
+    /// Whether streams are asked to report their usage where the caller did not ask. Default: no.
+    pub ask_usage: bool,
+    /// The target that takes what this one refuses. Default: none.
+    pub fallback: Option<Arc<str>>,
+    /// The model that calls ask for which come here by a fallback. Default: the only name in `models`.
+    pub model: Option<Arc<str>>,
+    /// The environment variable with the credential of calls that come here by a fallback. Default: the caller's own goes along.
+    pub key_env: Option<Arc<str>>,
     /// What tenants that are not named get.
     pub default_tenant: TenantConfig,
     /// Named tenants.
@@ -99,6 +133,114 @@ pub struct TenantConfig {
     pub cap: Option<usize>,
     /// The most of its calls that may wait. Default: the target's `queue`.
     pub queue: Option<usize>,
+    /// The share of the slots in force that is its own whenever it wants them (0 to 1). Default 0.
+    pub floor: f64,
+    /// Tokens that it may take a minute. What it takes beyond them is owed, and kept back later. Default: none of its own.
+    pub tpm: Option<u64>,
+    /// Whether its waiting calls may be refused to make room for more urgent ones. Default: yes.
+    pub shed: bool,
+}
+
+/// What a lane has to itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaneConfig {
+    /// The share of the slots in force that is its own whenever it wants them (0 to 1). Default 0.
+    pub floor: f64,
+    /// The most of its calls that may wait, of all tenants together. Default: none of its own.
+    pub queue: Option<usize>,
+    /// The wait budget of its calls. Default: the target's.
+    pub wait: Option<Duration>,
+    /// Its TTFT objective. Default: the target's.
+    pub ttft: Option<Duration>,
+}
+
+/// What a call is charged in fair queueing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CostRule {
+    /// Memory times time where `kv_tokens` is known, tokens otherwise (the default).
+    #[default]
+    Auto,
+    /// Input and output tokens.
+    Tokens,
+    /// Tokens held in the engine's memory times the seconds they are held.
+    Kv,
+    /// One for each call.
+    Calls,
+}
+
+/// When a call is refused because it would wait too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Predict {
+    /// When its slot is predicted to come after its deadline or wait budget (the default).
+    #[default]
+    Deadline,
+    /// Also when it is predicted to come after its lane's TTFT objective.
+    Objective,
+    /// Never.
+    Off,
+}
+
+/// How prompts are counted before they are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tokenizer {
+    /// By their length, and a ratio learned from what the provider counted (the default).
+    #[default]
+    Learned,
+    /// Exactly, as OpenAI's models do (feature `bpe`).
+    Bpe,
+    /// By asking the vLLM server's `/tokenize`.
+    Vllm,
+}
+
+/// The rates that a provider allows. What is absent is not bounded until a response's headers speak of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateConfig {
+    /// Requests a minute.
+    pub rpm: Option<u64>,
+    /// Requests a day.
+    pub rpd: Option<u64>,
+    /// Tokens a minute, input and output together.
+    pub tpm: Option<u64>,
+    /// Tokens a day.
+    pub tpd: Option<u64>,
+    /// Input tokens a minute, where they are counted apart.
+    pub itpm: Option<u64>,
+    /// Output tokens a minute, where they are counted apart.
+    pub otpm: Option<u64>,
+    /// How much of a rate may go out at once, as time (100 ms to 60 s). Default 6 s: a tenth of a minute's.
+    pub burst: Duration,
+    /// How a call is counted. Default: [`Counting::Auto`].
+    pub counting: Counting,
+    /// What the provider's rate headers may do. Default: [`Headers::Follow`].
+    pub headers: Headers,
+}
+
+/// How a provider counts a call against its budget of tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// By the dialect, and by what its headers show (the default).
+    #[default]
+    Auto,
+    /// Input and the most output allowed, at arrival.
+    Sum,
+    /// The larger of the two, at arrival.
+    Larger,
+    /// Input at arrival and output as it is produced: what was really used, in the end.
+    Actual,
+    /// Input only.
+    Input,
+}
+
+/// What a provider's rate headers may do to the budgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Headers {
+    /// Set them, up or down (the default).
+    #[default]
+    Follow,
+    /// Lower them only: a configured rate is a ceiling.
+    Lower,
+    /// Nothing.
+    Ignore,
 }
 
 /// How attempts follow each other.
@@ -127,6 +269,10 @@ pub struct ToolConfig {
     pub wait: Option<Duration>,
     /// Default: [`OnFull::Wait`].
     pub on_full: OnFull,
+    /// Calls a second. Default: no rate of its own.
+    pub rps: Option<f64>,
+    /// Calls a minute. Default: no rate of its own.
+    pub rpm: Option<u64>,
 }
 
 /// Connections, shared by every target.
@@ -156,6 +302,7 @@ impl Default for Config {
             targets: Vec::new(),
             default_target: TargetConfig::named("default"),
             tools: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             transport: TransportConfig::default(),
         }
     }
@@ -178,6 +325,22 @@ impl TargetConfig {
             ttft: None,
             aging: Duration::from_secs(30),
             retry: RetryConfig::default(),
+            backlog: 100_000,
+            lanes: Default::default(),
+            cost: CostRule::Auto,
+            short_bias: None,
+            reclaim: false,
+            predict: Predict::Deadline,
+            max_prompt: None,
+            rates: RateConfig::default(),
+            budget: None,
+            kv_tokens: None,
+            kv_headroom: 0.1,
+            tokenizer: Tokenizer::Learned,
+            ask_usage: false,
+            fallback: None,
+            model: None,
+            key_env: None,
             default_tenant: TenantConfig::default(),
             tenants: BTreeMap::new(),
         }
@@ -186,7 +349,23 @@ impl TargetConfig {
 
 impl Default for TenantConfig {
     fn default() -> Self {
-        Self { weight: 1.0, cap: None, queue: None }
+        Self { weight: 1.0, cap: None, queue: None, floor: 0.0, tpm: None, shed: true }
+    }
+}
+
+impl Default for RateConfig {
+    fn default() -> Self {
+        Self {
+            rpm: None,
+            rpd: None,
+            tpm: None,
+            tpd: None,
+            itpm: None,
+            otpm: None,
+            burst: Duration::from_secs(6),
+            counting: Counting::Auto,
+            headers: Headers::Follow,
+        }
     }
 }
 
@@ -205,7 +384,7 @@ impl Default for RetryConfig {
 impl ToolConfig {
     /// A tool with this cap and every default.
     pub fn capped(cap: usize) -> Self {
-        Self { cap, queue: 10_000, wait: None, on_full: OnFull::Wait }
+        Self { cap, queue: 10_000, wait: None, on_full: OnFull::Wait, rps: None, rpm: None }
     }
 }
 

@@ -25,6 +25,7 @@
 //!
 //! Longer text never lowers an estimate.
 
+mod demand;
 mod key;
 mod media;
 mod piece;
@@ -32,6 +33,7 @@ mod piece;
 mod tests;
 mod walk;
 
+pub use demand::Demand;
 pub(crate) use key::Role;
 pub use media::Media;
 

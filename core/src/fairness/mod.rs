@@ -27,6 +27,13 @@ impl Ord for Tag {
     }
 }
 
+impl Account {
+    /// A call that was charged turned out to cost so much more, or less where it is negative.
+    pub fn correct(&mut self, cost: f64, weight: f64) {
+        self.finish = Tag(self.finish.0 + cost / weight);
+    }
+}
+
 /// One lane's virtual time.
 #[derive(Debug, Default)]
 pub struct VirtualTime(Tag);

@@ -11,8 +11,6 @@
 //!
 //! Knows no clock and does no I/O: each method is told `now`, and [`Scheduler::next_wake`] says when to ask again. `W` is whatever the
 //! driver needs to answer a waiting call.
-//!
-//! Cost is in the tags from the start, and 1 for every call for now: fair queueing by calls.
 
 mod expiry;
 mod ids;
@@ -34,7 +32,7 @@ use lanes::Lanes;
 use pace::{Gap, Pace};
 pub use settings::Settings;
 use tenants::Tenants;
-pub use ticket::{Grant, Refusal, Ticket, Verdict};
+pub use ticket::{Charged, Grant, Refusal, Settled, Ticket, Verdict};
 pub use view::{TenantView, View};
 use waiters::Waiters;
 
@@ -43,9 +41,6 @@ use crate::context::Lane;
 use crate::cooldown::{Cooldown, Failure, Hold, State};
 use crate::error::Reason;
 use crate::fairness::Tag;
-
-/// The cost of every call, for now.
-const COST: f64 = 1.0;
 
 /// How far a refused call's position is counted. A queue may be a million long, and may be refused whole.
 const COUNTED: usize = 1000;
@@ -99,7 +94,7 @@ impl<W> Scheduler<W> {
         let in_time = ticket.deadline > now;
         if !self.draining && in_time && has_room && self.in_flight < self.limit && self.lanes.is_empty() {
             match self.cooldown.ready(now, self.limit) {
-                Ok(()) => return Ok(Some(self.grant(now, id, ticket.lane, ticket.charged))),
+                Ok(()) => return Ok(Some(self.grant(now, id, ticket))),
                 Err(_) => self.gap.stop(now),
             }
         }
@@ -151,7 +146,7 @@ impl<W> Scheduler<W> {
             Err(refusal) => Err(refusal),
         };
         let id = self.tenants.find(&ticket.tenant);
-        let grant = self.grant(now, id, ticket.lane, ticket.charged);
+        let grant = self.grant(now, id, ticket);
         // It may have filled the tenant's cap while others of its calls wait.
         self.place_all(id);
         (grant, verdict)
@@ -173,7 +168,7 @@ impl<W> Scheduler<W> {
         };
         let (_, id) = self.tenants.get(tenant)?.lines[lane as usize].calls.first().copied()?;
         let waiter = self.take(id)?;
-        let mut grant = self.grant(now, tenant, lane, waiter.charged);
+        let mut grant = self.grant(now, tenant, &waiter.ticket);
         grant.spent = self.open(now).saturating_sub(waiter.since);
         self.place_all(tenant);
         Some((waiter.who, grant))
@@ -198,6 +193,18 @@ impl<W> Scheduler<W> {
         let Some(waiter) = self.take(id) else { return false };
         self.place(waiter.tenant, waiter.ticket.lane);
         true
+    }
+
+    /// What a call took is known: its tenant's account is put right, and the budgets are.
+    pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
+        let _ = now;
+        let correction = settled.cost - grant.charged.cost;
+        grant.charged.cost = settled.cost;
+        if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
+            let weight = tenant.weight;
+            tenant.lines[grant.lane as usize].account.correct(correction, weight);
+        }
+        self.place(grant.tenant, grant.lane);
     }
 
     /// The upstream accepted the attempt that holds this slot.
@@ -288,22 +295,30 @@ impl<W> Scheduler<W> {
         self.cooldown.state() == State::Open
     }
 
-    fn grant(&mut self, now: Instant, id: TenantId, lane: Lane, charged: Option<Tag>) -> Grant {
+    fn grant(&mut self, now: Instant, id: TenantId, ticket: &Ticket) -> Grant {
+        let (lane, cost) = (ticket.lane, ticket.cost);
         self.in_flight += 1;
         self.peak = self.peak.max(self.in_flight);
         self.cooldown.admitted(now, self.in_flight >= self.limit);
-        let mut tag = charged.unwrap_or_default();
+        let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost });
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.in_flight += 1;
             tenant.peak = tenant.peak.max(tenant.in_flight);
-            if charged.is_none() {
+            if ticket.charged.is_none() {
                 let account = &mut tenant.lines[lane as usize].account;
                 let time = self.lanes.time_mut(lane);
-                tag = time.start(account);
-                time.dispatch(account, tag, COST, tenant.weight);
+                charged.tag = time.start(account);
+                time.dispatch(account, charged.tag, cost, tenant.weight);
             }
         }
-        Grant { tenant: id, tag, epoch: self.cooldown.epoch(), spent: Duration::ZERO, judged: false }
+        Grant {
+            tenant: id,
+            lane,
+            charged,
+            epoch: self.cooldown.epoch(),
+            spent: Duration::ZERO,
+            judged: false,
+        }
     }
 
     fn take(&mut self, id: WaiterId) -> Option<waiters::Waiter<W>> {
@@ -330,11 +345,9 @@ impl<W> Scheduler<W> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = tenant.in_flight < tenant.cap;
         let line = &mut tenant.lines[lane as usize];
-        let head = line
-            .calls
-            .first()
-            .filter(|_| may_go)
-            .map(|(age, id)| (*age, self.waiters.get(*id).and_then(|w| w.charged)));
+        let head = line.calls.first().filter(|_| may_go).map(|(age, id)| {
+            (*age, self.waiters.get(*id).and_then(|w| w.ticket.charged.map(|charged| charged.tag)))
+        });
         self.lanes.place(lane, id, line, head);
     }
 

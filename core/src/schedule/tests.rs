@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::TenantConfig;
+use crate::estimate::Demand;
 
 mod ageing;
 mod fairness;
@@ -25,7 +26,7 @@ fn settings(limit: usize) -> Settings {
 }
 
 fn named(settings: &mut Settings, name: &str, weight: f64, cap: Option<usize>) {
-    settings.tenants.insert(name.into(), TenantConfig { weight, cap, queue: None });
+    settings.tenants.insert(name.into(), TenantConfig { weight, cap, ..TenantConfig::default() });
 }
 
 fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
@@ -35,6 +36,8 @@ fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
         queued_at: now,
         deadline: now + Duration::from_secs(3600),
         wait: None,
+        demand: Demand::default(),
+        cost: 1.0,
         charged: None,
     }
 }

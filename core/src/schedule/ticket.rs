@@ -7,7 +7,9 @@ use super::ids::TenantId;
 use crate::context::Lane;
 use crate::cooldown::Epoch;
 use crate::error::Reason;
+use crate::estimate::Demand;
 use crate::fairness::Tag;
+use crate::wire::Usage;
 
 /// What a call says of itself at the door.
 #[derive(Clone, Debug)]
@@ -22,8 +24,30 @@ pub struct Ticket {
     pub deadline: Instant,
     /// The longest it waits while the target is open: of a retry, what its earlier waits have left of that.
     pub wait: Option<Duration>,
-    /// For a retry, the start tag of its first dispatch: it was charged then, and passes the queue bound now.
-    pub charged: Option<Tag>,
+    /// What it is expected to take of budgets and memory.
+    pub demand: Demand,
+    /// What its tenant is charged in fair queueing: tokens, tokens times seconds of memory, or 1 where calls are counted. Above zero, and finite.
+    pub cost: f64,
+    /// For a retry, the charge of its first dispatch: it is not charged again, and passes the queue bound.
+    pub charged: Option<Charged>,
+}
+
+/// What a call's tenant was charged in fair queueing when the call was first dispatched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Charged {
+    /// Its start tag.
+    pub tag: Tag,
+    /// How much.
+    pub cost: f64,
+}
+
+/// What a call turned out to take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settled {
+    /// As its provider counted.
+    pub usage: Usage,
+    /// The same as [`Ticket::cost`], from what is known now.
+    pub cost: f64,
 }
 
 /// A slot, as the policy knows it. Goes back by [`Scheduler::release`](super::Scheduler::release), once.
@@ -31,7 +55,8 @@ pub struct Ticket {
 #[must_use = "a slot that is not released is lost"]
 pub struct Grant {
     pub(super) tenant: TenantId,
-    pub(super) tag: Tag,
+    pub(super) lane: Lane,
+    pub(super) charged: Charged,
     pub(super) epoch: Epoch,
     /// What the wait took of the call's wait budget.
     pub(super) spent: Duration,
@@ -41,8 +66,8 @@ pub struct Grant {
 
 impl Grant {
     /// What a retry of the call carries in [`Ticket::charged`].
-    pub fn tag(&self) -> Tag {
-        self.tag
+    pub fn charged(&self) -> Charged {
+        self.charged
     }
 
     /// What the wait took of the call's wait budget; time during which the target was closed is not in it.

@@ -5,15 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::Ticket;
 use super::ids::{TenantId, WaiterId};
-use crate::fairness::Tag;
 
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     pub(super) who: W,
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
-    /// The start tag of a call that was dispatched, and charged, before.
-    pub(super) charged: Option<Tag>,
     /// When it was queued, on the clock that stands still during cool-downs.
     pub(super) since: Duration,
     /// When its wait budget ends, on the clock that stands still during cool-downs.
@@ -57,9 +54,8 @@ impl<W> Waiters<W> {
         if let Some(ends) = budget_ends {
             self.by_budget.insert((ends, id));
         }
-        let charged = ticket.charged;
         if let Some(slot) = self.table.get_mut(place) {
-            *slot = Some((id.number, Waiter { who, tenant, ticket, charged, since: open, budget_ends }));
+            *slot = Some((id.number, Waiter { who, tenant, ticket, since: open, budget_ends }));
         }
         id
     }

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
+use crate::estimate::Demand;
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
 use crate::schedule::{Settings, Ticket};
 use crate::unknown::unknown;
@@ -61,6 +62,8 @@ impl Tools {
             queued_at: now,
             deadline: context.deadline.map_or(now + LONGEST, tokio::time::Instant::into_std),
             wait: tool.wait,
+            demand: Demand::default(),
+            cost: 1.0,
             charged: None,
         };
         let permit = if mode == Mode::Enforce {

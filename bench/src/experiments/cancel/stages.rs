@@ -189,6 +189,8 @@ fn ticket() -> Ticket {
         queued_at: now,
         deadline: now + Duration::from_secs(600),
         wait: None,
+        demand: tidegate::estimate::Demand::default(),
+        cost: 1.0,
         charged: None,
     }
 }

@@ -74,6 +74,8 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         queued_at: now,
         deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
+        demand: tidegate::estimate::Demand::default(),
+        cost: 1.0,
         charged: None,
     }
 }

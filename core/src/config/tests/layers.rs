@@ -12,7 +12,7 @@ fn secs(seconds: u64) -> Duration {
 }
 
 fn tenant(weight: f64, cap: Option<usize>, queue: Option<usize>) -> TenantConfig {
-    TenantConfig { weight, cap, queue }
+    TenantConfig { weight, cap, queue, ..TenantConfig::default() }
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn every_key_arrives() {
     assert_eq!(config.tools["db"], ToolConfig::capped(8));
     assert_eq!(
         config.tools["search"],
-        ToolConfig { cap: 4, queue: 16, wait: Some(secs(5)), on_full: OnFull::Wait }
+        ToolConfig { queue: 16, wait: Some(secs(5)), ..ToolConfig::capped(4) }
     );
     assert_eq!(config.tools["shell"], ToolConfig { on_full: OnFull::Refuse, ..ToolConfig::capped(1) });
     assert_eq!(

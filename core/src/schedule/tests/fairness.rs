@@ -60,8 +60,8 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
         let Some(((at, _), (who, grant, ticket))) = run.running.pop_first() else { break };
         run.now = at;
         let fails = habits[who].fails;
-        let retried =
-            (fails > 0 && run.rng.u8(..fails) == 0).then(|| Ticket { charged: Some(grant.tag()), ..ticket });
+        let retried = (fails > 0 && run.rng.u8(..fails) == 0)
+            .then(|| Ticket { charged: Some(grant.charged()), ..ticket });
         run.scheduler.release(at, grant);
         if let Some(ticket) = retried {
             run.waiting[who] += 1;

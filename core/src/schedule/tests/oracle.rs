@@ -169,7 +169,7 @@ impl Books {
             }
             How::Unjudged => {}
         }
-        let charged = Some(grant.tag());
+        let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
         self.settle();
         if matches!(how, How::Failed(_)) && again {

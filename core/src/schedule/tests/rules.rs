@@ -47,7 +47,7 @@ fn the_queue_bound_is_for_new_calls_and_retries_pass_it() {
     let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
     assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));
     queue(&mut scheduler, now, ticket("b", Lane::Standard, now), 2);
-    let retry = Ticket { charged: Some(grant.tag()), ..ticket("a", Lane::Standard, now - ms(10)) };
+    let retry = Ticket { charged: Some(grant.charged()), ..ticket("a", Lane::Standard, now - ms(10)) };
     queue(&mut scheduler, now, retry, 3);
     scheduler.release(now, grant);
     assert_eq!(draw(&mut scheduler, now), [3, 2, 1], "the retry first, by its age; then by turns");
