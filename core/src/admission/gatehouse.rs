@@ -25,13 +25,23 @@ pub struct Admission {
     wait_hint: &'static str,
     scheduler: Mutex<Scheduler<Waiting>>,
     pump: Arc<Pump>,
+    /// The doors that draw on the same budgets: what one gives back, another may wait for.
+    neighbours: Arc<Neighbours>,
 }
 
 impl Admission {
     /// An open door. `wait_hint` says what to change when it is too narrow; it ends every refusal.
-    pub fn new(name: Arc<str>, settings: &Settings, wait_hint: &'static str) -> Arc<Self> {
-        let scheduler = Mutex::new(Scheduler::new(settings, now()));
-        Arc::new(Self { name, wait_hint, scheduler, pump: Arc::default() })
+    pub fn new(
+        name: Arc<str>,
+        settings: &Settings,
+        resources: Resources,
+        wait_hint: &'static str,
+    ) -> Arc<Self> {
+        let neighbours = resources.neighbours.clone();
+        let scheduler = Mutex::new(Scheduler::with(settings, resources, now()));
+        let door = Arc::new(Self { name, wait_hint, scheduler, pump: Arc::default(), neighbours });
+        door.neighbours.join(&door);
+        door
     }
 
     /// The target's or tool's name.

@@ -82,7 +82,7 @@ impl CallLog {
         let wall =
             clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
         let prompt = call.facts().prompt.as_ref();
-        let tokens = call.tokens();
+        let usage = call.usage();
         let record = CallRecord {
             id: call.id(),
             target: call.target().name().clone(),
@@ -94,8 +94,8 @@ impl CallLog {
             duration: since(now),
             estimated_input_tokens: prompt.map(|prompt| prompt.input(COLD_RATIO)),
             max_output_tokens: prompt.and_then(Prompt::max_output),
-            input_tokens: tokens.map(|(input, _)| input),
-            output_tokens: tokens.map(|(_, output)| output),
+            input_tokens: usage.map(|usage| usage.input),
+            output_tokens: usage.map(|usage| usage.output),
             attempts: attempts
                 .iter()
                 .map(|attempt| AttemptRecord {

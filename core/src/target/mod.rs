@@ -1,4 +1,6 @@
-//! A target: its door, its retry budget and its figures.
+//! A target: its door, its retry budget, what it expects of calls, and its figures.
+
+mod expected;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,11 +13,14 @@ use crate::config::TargetConfig;
 use crate::observe::TargetMetrics;
 use crate::schedule::Settings;
 
+pub(crate) use expected::Expected;
+
 /// Something with a capacity of its own that model calls go to.
 pub struct Target {
     config: TargetConfig,
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
+    expected: Expected,
     metrics: TargetMetrics,
 }
 
@@ -27,7 +32,8 @@ impl Target {
             "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
         );
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
-        Arc::new(Self { config, admission, retries, metrics })
+        let expected = Expected::new(&config);
+        Arc::new(Self { config, admission, retries, expected, metrics })
     }
 
     /// The name in metrics and errors.
@@ -48,6 +54,11 @@ impl Target {
     /// How many retries its recent calls have earned.
     pub fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
+    }
+
+    /// What calls are expected to take.
+    pub(crate) fn expected(&self) -> &Expected {
+        &self.expected
     }
 
     pub(crate) fn metrics(&self) -> &TargetMetrics {
