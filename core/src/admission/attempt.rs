@@ -8,6 +8,7 @@ use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::schedule::Settled;
+use crate::target::Held;
 use crate::wire::Usage;
 use crate::wire::classify::{Class, Verdict};
 
@@ -67,8 +68,9 @@ pub(crate) fn settle(call: &Call, permit: &mut Permit) {
     let now = clock::now();
     let Some((attempt, usage)) = call.taken() else { return };
     let expected = call.target().expected();
-    let held = attempt.sent_at.zip(attempt.first_token_at).map(|(sent, first)| {
-        (first.saturating_duration_since(sent), now.saturating_duration_since(first))
+    let held = attempt.sent_at.map(|sent| Held {
+        to_first_token: attempt.first_token_at.map(|first| first.saturating_duration_since(sent)),
+        to_end: now.saturating_duration_since(sent),
     });
     let produced = call.progress().tokens();
     match usage {

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::config::{CostRule, TargetConfig};
 use crate::estimate::{Demand, Estimator};
+use crate::kv::{self, Forecast};
 use crate::wire::request::RequestFacts;
 use crate::wire::Usage;
 
@@ -15,6 +16,9 @@ const KEPT: f64 = 15.0 / 16.0;
 /// What an engine is taken for until it has answered once: two hundred milliseconds to the first token and thirty for each further one.
 const TTFT: f64 = 0.2;
 const TPOT: f64 = 0.03;
+
+/// Of a forecast: enough for the shape of a heavy tail.
+const POINTS: u32 = 16;
 
 /// One target's expectations.
 pub(crate) struct Expected {
@@ -44,34 +48,57 @@ impl Expected {
         self.estimator.lock().demand(facts, tenant)
     }
 
+    /// How long its answer may become: for memory, which holds what is still to come.
+    pub(crate) fn forecast(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
+        let output = self.estimator.lock().expect(facts, tenant);
+        let points = (0..POINTS).map(|point| output.quantile((f64::from(point) + 0.5) / f64::from(POINTS)));
+        let forecast = Forecast::of(points).at_most(output.most());
+        if facts.stream { forecast } else { forecast.in_one_piece() }
+    }
+
     /// What that is in fair queueing, before it has run.
     pub(crate) fn cost(&self, demand: &Demand) -> f64 {
         self.charged(demand.input, demand.output, None)
     }
 
-    /// What it was, when it had run; `held` is how long to its first token and from there to its end, where that is known.
-    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<(Duration, Duration)>) -> f64 {
+    /// What it was, when it had run; `held`: for how long, where that is known.
+    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<Held>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
             CostRule::Tokens | CostRule::Auto => (input.saturating_add(output)).max(1) as f64,
             CostRule::Kv => {
-                let speed = self.speed.lock();
-                let (first, rest) = held.map_or((speed.ttft, speed.tpot * output as f64), |(first, rest)| (first.as_secs_f64(), rest.as_secs_f64()));
-                // The prompt is held all the time, the output half of it on average from the first token on.
-                (input as f64 * (first + rest) + output as f64 * rest / 2.0).max(f64::MIN_POSITIVE)
+                let cost = match held {
+                    Some(Held { to_first_token, to_end }) => kv::held(input, output, to_first_token, to_end),
+                    None => {
+                        let speed = self.speed.lock();
+                        kv::cost(input, output, speed.ttft, speed.tpot)
+                    }
+                };
+                cost.max(f64::MIN_POSITIVE)
             }
         }
     }
 
     /// A call was answered whole: what it took, and how fast it came.
-    pub(crate) fn learn(&self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage, held: Option<(Duration, Duration)>) {
+    pub(crate) fn learn(&self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage, held: Option<Held>) {
         self.estimator.lock().learn(facts, tenant, usage);
-        if let Some((first, rest)) = held {
-            let mut speed = self.speed.lock();
-            speed.ttft = speed.ttft * KEPT + first.as_secs_f64() * (1.0 - KEPT);
-            if usage.output > 1 {
-                speed.tpot = speed.tpot * KEPT + rest.as_secs_f64() / (usage.output - 1) as f64 * (1.0 - KEPT);
-            }
+        let Some(Held { to_first_token: Some(first), to_end }) = held else { return };
+        let mut speed = self.speed.lock();
+        speed.ttft = smooth(speed.ttft, first.as_secs_f64());
+        if usage.output > 1 {
+            let rest = to_end.saturating_sub(first).as_secs_f64();
+            speed.tpot = smooth(speed.tpot, rest / (usage.output - 1) as f64);
         }
     }
+}
+
+/// For how long an attempt held its place, from when it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) to_first_token: Option<Duration>,
+    pub(crate) to_end: Duration,
+}
+
+fn smooth(known: f64, seen: f64) -> f64 {
+    known * KEPT + seen * (1.0 - KEPT)
 }

@@ -13,7 +13,7 @@ use crate::config::TargetConfig;
 use crate::observe::TargetMetrics;
 use crate::schedule::Settings;
 
-pub(crate) use expected::Expected;
+pub(crate) use expected::{Expected, Held};
 
 /// Something with a capacity of its own that model calls go to.
 pub struct Target {
