@@ -13,6 +13,7 @@ mod layer;
 mod linger;
 mod permit;
 mod pump;
+mod purse;
 #[cfg(test)]
 mod tests;
 
@@ -20,3 +21,4 @@ pub use gatehouse::Admission;
 pub use layer::{AdmissionLayer, AdmissionService};
 pub use linger::Linger;
 pub use permit::Permit;
+pub use purse::Purse;

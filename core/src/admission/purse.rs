@@ -31,15 +31,23 @@ impl Purse {
     }
 
     pub(super) fn join(&self, door: &Arc<Admission>) {
-        self.doors.lock().push(Arc::downgrade(door));
+        let mut doors = self.doors.lock();
+        // Targets that nobody configured come and go.
+        doors.retain(|door| door.strong_count() > 0);
+        doors.push(Arc::downgrade(door));
     }
 
     /// Has every door but this one look again, after something was given back.
     pub(super) fn changed(&self, by: &Admission) {
-        let doors = self.doors.lock();
-        if doors.len() > 1 {
+        // Not under the lock: looking again may wake anybody.
+        let others: Vec<_> = {
+            let doors = self.doors.lock();
+            if doors.len() < 2 {
+                return;
+            }
             let others = doors.iter().filter_map(Weak::upgrade).filter(|door| !std::ptr::eq(&**door, by));
-            others.for_each(|door| door.look_again());
-        }
+            others.collect()
+        };
+        others.iter().for_each(Admission::look_again);
     }
 }

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Purse};
 use crate::budget::RetryBudget;
 use crate::config::TargetConfig;
+use crate::kv::Kv;
 use crate::observe::TargetMetrics;
 use crate::schedule::Settings;
 
@@ -25,10 +26,13 @@ pub struct Target {
 }
 
 impl Target {
-    pub(crate) fn new(config: TargetConfig, metrics: TargetMetrics, now: Instant) -> Arc<Self> {
+    pub(crate) fn new(config: TargetConfig, purse: Arc<Purse>, metrics: TargetMetrics, now: Instant) -> Arc<Self> {
+        let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),
             &Settings::from(&config),
+            purse,
+            kv,
             "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
         );
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
