@@ -142,7 +142,7 @@ mod tests {
             let (from, to) = (Base::parse(from).unwrap(), Base::parse(to).unwrap());
             let url = url.parse().unwrap();
             assert!(from.holds(&url), "{url}");
-            assert_eq!(to.address(&url, Some(&from)).unwrap(), expected);
+            assert_eq!(to.address(&url, Some(&from)).unwrap(), *expected);
         }
     }
 

@@ -45,11 +45,6 @@ impl<'a> Object<'a> {
         Some(Self { text, members })
     }
 
-    /// Its members in their order.
-    pub(crate) fn members(&self) -> &[Member<'a>] {
-        &self.members
-    }
-
     /// The member that servers go by: the last of its name.
     pub(crate) fn last(&self, key: &str) -> Option<&Member<'a>> {
         self.members.iter().rev().find(|member| member.key == key)
