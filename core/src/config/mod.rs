@@ -111,6 +111,7 @@ mod model;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::path::Path;
 
