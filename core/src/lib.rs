@@ -5,6 +5,7 @@
 
 mod active;
 pub mod admission;
+pub mod ask_usage;
 pub mod backoff;
 pub mod body;
 pub mod budget;
@@ -18,6 +19,7 @@ pub mod deadline;
 pub mod error;
 pub mod estimate;
 pub mod fairness;
+mod fallback;
 pub mod gate;
 mod identify;
 pub mod kv;

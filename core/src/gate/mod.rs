@@ -17,6 +17,7 @@ use crate::clock;
 use crate::config::{Config, Mode};
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
+use crate::fallback::Ways;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::slot::Slot;
@@ -68,7 +69,8 @@ impl Gate {
         let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
         let mode = Mode::from_env()?.unwrap_or(config.mode);
         let identify = Arc::new(Identify::new(mode, &config, metrics.clone())?);
-        let client = Client::new(identify.clone(), transport, log.clone(), active.clone());
+        let ways = Arc::new(Ways::new(&config, &identify)?);
+        let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());
         Ok(Self(Arc::new(Inner {
             identify,
             client,

@@ -22,6 +22,8 @@ pub struct CallRecord {
     pub id: u64,
     /// The target.
     pub target: Arc<str>,
+    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own.
+    pub fallback_from: Option<Arc<str>>,
     /// The tenant.
     pub tenant: Arc<str>,
     /// The lane.
@@ -86,6 +88,7 @@ impl CallLog {
         let record = CallRecord {
             id: call.id(),
             target: call.target().name().clone(),
+            fallback_from: call.refused_by().cloned(),
             tenant: call.tenant().clone(),
             lane: call.lane().as_str(),
             model: call.facts().model.clone(),
