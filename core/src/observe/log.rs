@@ -20,6 +20,8 @@ const KEPT: usize = 1024;
 pub struct CallRecord {
     /// Tells calls of this process apart.
     pub id: u64,
+    /// The caller's own name for it ([`crate::Context::call`]).
+    pub label: Option<Arc<str>>,
     /// The target.
     pub target: Arc<str>,
     /// The tenant.
@@ -85,6 +87,7 @@ impl CallLog {
         let tokens = call.tokens();
         let record = CallRecord {
             id: call.id(),
+            label: call.label().cloned(),
             target: call.target().name().clone(),
             tenant: call.tenant().clone(),
             lane: call.lane().as_str(),
