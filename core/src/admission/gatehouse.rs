@@ -13,7 +13,7 @@ use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::kv::Kv;
-use crate::schedule::{Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId};
+use crate::schedule::{Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why};
 use crate::wire::RateHeaders;
 
 /// A waiting call's end of the line, and since when it waits.
@@ -88,6 +88,15 @@ impl Admission {
     /// # Errors
     /// `Refused`, with reason, position and when to come back.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
+        self.acquire_from(ticket, |_| {}).await
+    }
+
+    /// The same; `stands` is told of the call's place in the queue, if it has to wait: what [`Admission::explain`] knows it by.
+    pub(crate) async fn acquire_from(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        stands: impl FnOnce(WaiterId) + Send,
+    ) -> Result<Permit, Error> {
         let mut late;
         let mut waiter = {
             let now = now();
@@ -107,6 +116,8 @@ impl Admission {
             let queued_at = ticket.queued_at;
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             late = state.is_late(now);
+            drop(state);
+            stands(id);
             InLine { admission: self, id, taker }
         };
         loop {
@@ -144,6 +155,11 @@ impl Admission {
     /// What a person would want to know.
     pub fn view(&self) -> View {
         self.state.lock().scheduler.view(now())
+    }
+
+    /// Why the call at that place of the queue waits now; `None`: it does not.
+    pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
+        self.state.lock().scheduler.explain(now(), waiter)
     }
 
     /// Refuses what waits and what comes; what is in flight goes on.

@@ -6,6 +6,7 @@
 //! The body is walked once and nothing of it is kept but the model's name, and how much of it there is for the model to read.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -15,6 +16,7 @@ use percent_encoding::percent_decode_str;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Any, FromAny};
+use super::splice::within;
 use crate::estimate::{Prompt, Role, Task};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
@@ -118,6 +120,11 @@ impl RequestFacts {
         }
         facts
     }
+}
+
+/// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
+pub(crate) fn model_in_path(path: &str) -> Option<Range<usize>> {
+    within(path, Path::read(path).model?)
 }
 
 /// What the path alone tells.
