@@ -68,6 +68,11 @@ impl Admission {
         &self.name
     }
 
+    /// The budgets that it draws on.
+    pub(crate) fn purse(&self) -> &Purse {
+        &self.purse
+    }
+
     /// A slot at once, or `None` where the call would have to wait.
     ///
     /// # Errors

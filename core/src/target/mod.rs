@@ -8,7 +8,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::admission::{Admission, Purse};
-use crate::budget::RetryBudget;
+use crate::budget::{BudgetView, RetryBudget};
 use crate::config::TargetConfig;
 use crate::kv::Kv;
 use crate::observe::TargetMetrics;
@@ -58,6 +58,11 @@ impl Target {
     /// How many retries its recent calls have earned.
     pub fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
+    }
+
+    /// The provider's rates, as they stand.
+    pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
+        self.admission.purse().budgets().lock().view(now)
     }
 
     /// What calls are expected to take.
