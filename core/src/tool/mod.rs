@@ -25,7 +25,8 @@ pub use held::HeldSlots;
 use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
-use crate::admission::{Admission, Holders, Permit, Wanted};
+use crate::admission::{Purse, Admission, Holders, Permit, Wanted};
+use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
@@ -66,7 +67,8 @@ impl Tools {
     pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
             let hint = "raise the tool's `cap` if it can take more, or its `wait`";
-            let admission = Admission::new(name.as_str().into(), &Settings::from(config), hint);
+            let purse = Purse::of(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
+            let admission = Admission::new(name.as_str().into(), &Settings::from(config), purse, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
         });
         Self {
