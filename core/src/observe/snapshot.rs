@@ -92,6 +92,8 @@ pub struct ToolSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// What observe mode would have done.
     pub would: BTreeMap<&'static str, u64>,
+    /// Model slots that a task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot.
+    pub slot_held: BTreeMap<Arc<str>, BTreeMap<&'static str, u64>>,
 }
 
 impl TargetSnapshot {
@@ -161,7 +163,11 @@ impl From<TenantSeen> for TenantSnapshot {
 }
 
 impl ToolSnapshot {
-    pub(crate) fn of(view: &View, metrics: &ToolMetrics) -> Self {
+    pub(crate) fn of<'a>(
+        view: &View,
+        metrics: &ToolMetrics,
+        targets: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Self {
         Self {
             limit: view.limit,
             in_flight: view.in_flight,
@@ -170,6 +176,7 @@ impl ToolSnapshot {
             wait: metrics.wait_seen(),
             refused: metrics.refused_seen().collect(),
             would: metrics.would_seen().collect(),
+            slot_held: metrics.held_seen(targets),
         }
     }
 }

@@ -55,6 +55,21 @@ const PLACES: &[Place] = &[
     Place { described: "\"transport\"", keys: TRANSPORT },
 ];
 
+/// Every key, by the heading under which the reference of settings has it.
+#[cfg(test)]
+pub(super) const KEYS: &[(&str, &[&str])] = &[
+    ("Top level", TOP),
+    ("Targets", target::OWN),
+    ("Targets", target::SETTINGS),
+    ("Targets", target::RETRY),
+    ("Rates", rates::RATES),
+    ("Lanes", shares::LANES),
+    ("Lanes", shares::LANE),
+    ("Tenants", shares::TENANT),
+    ("Tools", TOOL),
+    ("Transport", TRANSPORT),
+];
+
 const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("observe", Mode::Observe), ("off", Mode::Off)];
 const ON_FULL: &[(&str, OnFull)] =
     &[(OnFull::Wait.as_str(), OnFull::Wait), (OnFull::Refuse.as_str(), OnFull::Refuse)];

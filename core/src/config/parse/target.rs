@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fallback::{self, Words};
 use super::problems::Problems;
-use super::rates::{self, Budgets, TOKENS};
+use super::rates::{self, Budgets, RATES, TOKENS};
 use super::section::{Section, Spot};
 use super::tree::Value;
 use super::value::{Bad, count, duration, flag, name_of, number, one_of, or_off, whole};
@@ -14,7 +14,7 @@ use crate::config::{CostRule, Predict, RetryConfig, TargetConfig, TargetMatch, T
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
 pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env"];
-/// The keys that say how a target behaves; `defaults` takes them too.
+/// The keys that say how a target behaves; `defaults` takes them too, and [`RATES`].
 pub(super) const SETTINGS: &[&str] = &[
     "cap",
     "queue",
@@ -36,15 +36,6 @@ pub(super) const SETTINGS: &[&str] = &[
     "reclaim",
     "predict",
     "max_prompt",
-    "rpm",
-    "rpd",
-    "tpm",
-    "tpd",
-    "itpm",
-    "otpm",
-    "burst",
-    "counting",
-    "headers",
     "budget",
     "kv_tokens",
     "kv_headroom",
@@ -106,7 +97,7 @@ pub(super) fn targets(spot: Option<Spot<'_>>, below: &Below<'_>, problems: &Prob
 
 /// `defaults`: the settings of a target, without what it matches.
 pub(super) fn defaults(spot: Spot<'_>, into: &mut TargetConfig, budgets: &Budgets) {
-    if let Some(section) = spot.section(SETTINGS) {
+    if let Some(section) = spot.section(&[SETTINGS, RATES].concat()) {
         settings(&section, into, budgets);
     }
 }
@@ -133,7 +124,7 @@ fn bare(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
 }
 
 fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool, budgets: &Budgets) {
-    let keys: Vec<&str> = OWN.iter().chain(SETTINGS).copied().collect();
+    let keys: Vec<&str> = [OWN, SETTINGS, RATES].concat();
     let Some(section) = spot.section(&keys) else { return };
     let slots_only =
         section.get("url").is_some_and(|spot| matches!(spot.value, Value::Text(text) if text == "none"));

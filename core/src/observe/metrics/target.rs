@@ -8,6 +8,7 @@ use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::{Families, gone};
 use super::tenant::TenantMetrics;
+use super::tool::HeldHow;
 use crate::config::TargetConfig;
 use crate::cooldown::Hold;
 use crate::error::Reason;
@@ -82,6 +83,11 @@ impl TargetMetrics {
         for reason in fallback::REASONS {
             families.fallbacks.with_label_values(&[name, reason.as_str()]);
         }
+        for tool in families.tools() {
+            for how in HeldHow::ALL {
+                families.held.with_label_values(&[name, &tool, how.as_str()]);
+            }
+        }
         let other = Arc::new(TenantMetrics::new(&families, name, OTHER));
         let named = config.tenants.keys().map(|tenant| &**tenant).chain([DEFAULT_TENANT]);
         Self {
@@ -118,6 +124,11 @@ impl TargetMetrics {
         }
         for hold in HOLDS {
             gone(families.cool_downs.remove_label_values(&[name, hold]));
+        }
+        for tool in families.tools() {
+            for how in HeldHow::ALL {
+                gone(families.held.remove_label_values(&[name, &tool, how.as_str()]));
+            }
         }
         gone(families.upstream_ttft.remove_label_values(&[name]));
         gone(families.tpot.remove_label_values(&[name]));
