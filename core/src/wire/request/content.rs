@@ -34,7 +34,7 @@ pub(crate) fn decoded<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a,
     if !headers.contains_key(CONTENT_ENCODING) {
         return Some(content);
     }
-    let limit = body.len().saturating_mul(STEEPEST).max(HARMLESS).min(LONGEST);
+    let limit = body.len().saturating_mul(STEEPEST).clamp(HARMLESS, LONGEST);
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
         codings.extend(value.to_str().ok()?.split(',').map(str::trim).filter(|coding| !coding.is_empty()));
