@@ -3,9 +3,11 @@
 
 mod caps;
 mod deadlines;
+mod explains;
 mod foreign;
 mod modes;
 mod retries;
+mod roof;
 mod slots;
 mod sockets;
 mod strangers;
