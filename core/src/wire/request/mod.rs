@@ -19,9 +19,9 @@ use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
 pub(crate) use self::content::decoded;
-pub(crate) use self::path::model_in_path;
 use self::fields::Peek;
 use self::path::Path;
+pub(crate) use self::path::model_in_path;
 use crate::estimate::{Prompt, Task};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
