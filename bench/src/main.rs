@@ -5,8 +5,8 @@
 
 mod experiments;
 mod naive;
-mod render;
 mod provider;
+mod render;
 mod report;
 mod text;
 mod traces;

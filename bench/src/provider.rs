@@ -223,7 +223,9 @@ impl State {
         let reset = match terms.meter {
             Meter::Bucket(_) => missing / (terms.tpm / 60.0),
             Meter::Fixed => 60.0 - (Instant::now() - began).as_secs_f64() % 60.0,
-            Meter::Sliding => self.window.front().map_or(0.0, |(at, _)| 60.0 - (Instant::now() - *at).as_secs_f64()),
+            Meter::Sliding => {
+                self.window.front().map_or(0.0, |(at, _)| 60.0 - (Instant::now() - *at).as_secs_f64())
+            }
         };
         (self.level, reset)
     }

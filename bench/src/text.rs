@@ -24,11 +24,8 @@ pub(crate) struct Corpora {
     tokens: [Vec<u32>; 4],
 }
 
-const ENGLISH: [&str; 3] = [
-    include_str!("../../ARCHITECTURE.md"),
-    include_str!("../../README.md"),
-    include_str!("../README.md"),
-];
+const ENGLISH: [&str; 3] =
+    [include_str!("../../ARCHITECTURE.md"), include_str!("../../README.md"), include_str!("../README.md")];
 const RUST: [&str; 4] = [
     include_str!("../../core/src/client.rs"),
     include_str!("../../core/src/cooldown/mod.rs"),
@@ -36,9 +33,11 @@ const RUST: [&str; 4] = [
     include_str!("../../core/src/retry/layer.rs"),
 ];
 const CHINESE: &[&str] = &[
-    "我们", "今天", "明天", "因为", "所以", "如果", "但是", "问题", "系统", "模型", "服务", "用户", "请求", "时间", "城市", "学习", "工作", "生活", "朋友", "家庭",
-    "可以", "需要", "已经", "正在", "非常", "重要", "不同", "简单", "复杂", "方法", "结果", "数据", "语言", "文章", "书", "水", "山", "海", "天气", "经济", "发展",
-    "社会", "历史", "文化", "科学", "技术", "研究", "分析", "说明", "建议", "选择", "开始", "结束", "，", "。", "的", "了", "是", "在", "和", "有", "不", "也",
+    "我们", "今天", "明天", "因为", "所以", "如果", "但是", "问题", "系统", "模型", "服务", "用户", "请求",
+    "时间", "城市", "学习", "工作", "生活", "朋友", "家庭", "可以", "需要", "已经", "正在", "非常", "重要",
+    "不同", "简单", "复杂", "方法", "结果", "数据", "语言", "文章", "书", "水", "山", "海", "天气", "经济",
+    "发展", "社会", "历史", "文化", "科学", "技术", "研究", "分析", "说明", "建议", "选择", "开始", "结束",
+    "，", "。", "的", "了", "是", "在", "和", "有", "不", "也",
 ];
 /// How long the made corpora are, in pieces.
 const PIECES: usize = 20_000;
@@ -47,8 +46,7 @@ impl Corpora {
     pub(crate) fn new() -> Self {
         let tokenizer = bpe_openai::o200k_base();
         let mut rng = Rng::with_seed(1);
-        let chinese: String =
-            (0..PIECES).filter_map(|_| rng.choice(CHINESE)).copied().collect();
+        let chinese: String = (0..PIECES).filter_map(|_| rng.choice(CHINESE)).copied().collect();
         let json: String = (0..PIECES / 20).map(|_| record(&mut rng)).collect();
         let texts = [ENGLISH.concat(), RUST.concat(), chinese, json];
         Self { tokens: texts.map(|text| tokenizer.encode(&text)) }

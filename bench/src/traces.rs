@@ -22,7 +22,13 @@ pub(crate) fn azure(name: &str) -> Fallible<Vec<Traced>> {
     let text = std::fs::read_to_string(&path).map_err(|error| {
         format!("{file}: {error}. The traces are expected in ../shared/traces, beside the repository (Azure/AzurePublicDataset, AzureLLMInferenceTrace_{name}.csv)")
     })?;
-    let calls: Vec<Traced> = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(line).collect::<Option<_>>().ok_or("a line of the trace is not a time and two numbers")?;
+    let calls: Vec<Traced> = text
+        .lines()
+        .skip(1)
+        .filter(|line| !line.trim().is_empty())
+        .map(line)
+        .collect::<Option<_>>()
+        .ok_or("a line of the trace is not a time and two numbers")?;
     let first = calls.first().ok_or("the trace is empty")?.at;
     Ok(calls.into_iter().map(|call| Traced { at: call.at - first, ..call }).collect())
 }

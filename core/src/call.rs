@@ -226,6 +226,7 @@ impl Call {
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
             demand,
+            forecast: self.0.target.expected().forecast(&self.0.facts, &self.0.tenant),
             cost: self.0.target.expected().cost(&demand),
             charged: story.charged,
         }

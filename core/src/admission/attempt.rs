@@ -79,7 +79,12 @@ pub(crate) fn settle(call: &Call, permit: &mut Permit) {
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }
         None if attempt.complete => {
-            expected.learn(call.facts(), call.tenant(), &Usage { output: produced, ..Usage::default() }, held);
+            expected.learn(
+                call.facts(),
+                call.tenant(),
+                &Usage { output: produced, ..Usage::default() },
+                held,
+            );
         }
         _ if produced > 0 => {
             let seen = usage.unwrap_or_default();

@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::handoff::{Giver, Taker, handoff};
 use super::Purse;
+use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pump::Pump;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::kv::Kv;
-use crate::schedule::{Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why};
+use crate::schedule::{
+    Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
+};
 use crate::wire::RateHeaders;
 
 /// A waiting call's end of the line, and since when it waits.

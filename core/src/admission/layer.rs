@@ -79,7 +79,10 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
     match result {
         Ok(response) => {
             let headers = RateHeaders::read(response.headers(), clock::wall());
-            let limited = response.extensions().get::<Verdict>().is_some_and(|verdict| verdict.class == Class::RateLimited);
+            let limited = response
+                .extensions()
+                .get::<Verdict>()
+                .is_some_and(|verdict| verdict.class == Class::RateLimited);
             if limited || !headers.is_empty() {
                 permit.heard(call.sent_at(), &headers, limited);
             }

@@ -79,7 +79,7 @@ impl Permit {
 
     /// How far its answer has come: to be told as it comes.
     pub fn progress(&self) -> Progress {
-        self.grant.as_ref().map(Grant::progress).unwrap_or_default()
+        self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
 
     /// The upstream accepted the attempt: the target is up.

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use crate::config::{CostRule, TargetConfig};
 use crate::estimate::{Demand, Estimator};
 use crate::kv::{self, Forecast};
-use crate::wire::request::RequestFacts;
 use crate::wire::Usage;
+use crate::wire::request::RequestFacts;
 
 /// How much of what was known is kept with each new answer: the last sixteen or so count.
 const KEPT: f64 = 15.0 / 16.0;
@@ -23,6 +23,7 @@ const POINTS: u32 = 16;
 /// One target's expectations.
 pub(crate) struct Expected {
     rule: CostRule,
+    has_memory: bool,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
 }
@@ -40,7 +41,12 @@ impl Expected {
             CostRule::Auto => CostRule::Tokens,
             rule => rule,
         };
-        Self { rule, estimator: Mutex::new(Estimator::new()), speed: Mutex::new(Speed { ttft: TTFT, tpot: TPOT }) }
+        Self {
+            rule,
+            has_memory: config.kv_tokens.is_some(),
+            estimator: Mutex::new(Estimator::new()),
+            speed: Mutex::new(Speed { ttft: TTFT, tpot: TPOT }),
+        }
     }
 
     /// What a call will take.
@@ -48,8 +54,11 @@ impl Expected {
         self.estimator.lock().demand(facts, tenant)
     }
 
-    /// How long its answer may become: for memory, which holds what is still to come.
+    /// How long its answer may become, where memory is accounted for, which holds what is still to come.
     pub(crate) fn forecast(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
+        if !self.has_memory {
+            return Forecast::default();
+        }
         let output = self.estimator.lock().expect(facts, tenant);
         let points = (0..POINTS).map(|point| output.quantile((f64::from(point) + 0.5) / f64::from(POINTS)));
         let forecast = Forecast::of(points).at_most(output.most());

@@ -26,7 +26,12 @@ pub struct Target {
 }
 
 impl Target {
-    pub(crate) fn new(config: TargetConfig, purse: Arc<Purse>, metrics: TargetMetrics, now: Instant) -> Arc<Self> {
+    pub(crate) fn new(
+        config: TargetConfig,
+        purse: Arc<Purse>,
+        metrics: TargetMetrics,
+        now: Instant,
+    ) -> Arc<Self> {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),

@@ -25,7 +25,7 @@ pub use held::HeldSlots;
 use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
-use crate::admission::{Purse, Admission, Holders, Permit, Wanted};
+use crate::admission::{Admission, Holders, Permit, Purse, Wanted};
 use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
@@ -33,6 +33,7 @@ use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
 use crate::identify::task_of;
+use crate::kv::Forecast;
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
 use crate::schedule::{Settings, Ticket, Why};
 use crate::target::Target;
@@ -103,6 +104,7 @@ impl Tools {
             deadline: context.deadline.map_or(now + LONGEST, tokio::time::Instant::into_std),
             wait: tool.wait,
             demand: Demand::default(),
+            forecast: Forecast::default(),
             cost: 1.0,
             charged: None,
         };

@@ -190,6 +190,7 @@ fn ticket() -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: None,
         demand: tidegate::estimate::Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

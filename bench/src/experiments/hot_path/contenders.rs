@@ -75,6 +75,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
         demand: tidegate::estimate::Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

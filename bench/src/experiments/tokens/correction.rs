@@ -28,7 +28,12 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
             virtual_time::run(seed, answers(terms, configured, load))
         })?;
         let worst = needed.iter().copied().fold(0.0, f64::max);
-        report.bar(format!("configured {name}: answers until the quota is known"), worst, Op::AtMost, ANSWERS as f64);
+        report.bar(
+            format!("configured {name}: answers until the quota is known"),
+            worst,
+            Op::AtMost,
+            ANSWERS as f64,
+        );
     }
     Ok(())
 }
@@ -45,7 +50,11 @@ async fn answers(terms: Terms, configured: Option<u64>, load: Arc<Load>) -> Fall
         let response = gate.client().oneshot(request).await?;
         let _ = response.into_body().collect().await;
         let snapshot = gate.snapshot();
-        let known = snapshot.targets.get("provider").and_then(|target| target.budgets.get("tokens")).map(|budget| budget.limit);
+        let known = snapshot
+            .targets
+            .get("provider")
+            .and_then(|target| target.budgets.get("tokens"))
+            .map(|budget| budget.limit);
         if known == Some(TPM) {
             return Ok((count + 1) as f64);
         }

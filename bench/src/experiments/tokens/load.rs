@@ -66,7 +66,9 @@ impl Load {
     /// One caller.
     pub(super) async fn work(self: Arc<Self>, through: Transport, next: Arc<AtomicUsize>, until: Instant) {
         while Instant::now() < until {
-            let Some(call) = self.calls.get(next.fetch_add(1, Ordering::Relaxed) % self.calls.len()) else { return };
+            let Some(call) = self.calls.get(next.fetch_add(1, Ordering::Relaxed) % self.calls.len()) else {
+                return;
+            };
             if let Ok(response) = through.clone().oneshot(call.request()).await {
                 let _ = response.into_body().collect().await;
             }

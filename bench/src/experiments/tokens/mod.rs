@@ -40,7 +40,8 @@ struct Scene {
 }
 
 fn scenes() -> Vec<Scene> {
-    let terms = Terms { tpm: TPM as f64, counts: Counts::Sum, meter: Meter::Bucket(60), headers: true, others: 0.0 };
+    let terms =
+        Terms { tpm: TPM as f64, counts: Counts::Sum, meter: Meter::Bucket(60), headers: true, others: 0.0 };
     let scene = |name, terms, told| Scene { name, terms, told };
     vec![
         scene("input + max_tokens", terms, true),
@@ -50,10 +51,26 @@ fn scenes() -> Vec<Scene> {
         scene("what is used, nothing configured", Terms { counts: Counts::Actual, ..terms }, false),
         scene("input + max_tokens, no headers", Terms { headers: false, ..terms }, true),
         scene("what is used, no headers", Terms { counts: Counts::Actual, headers: false, ..terms }, true),
-        scene("what is used, ten seconds' depth", Terms { counts: Counts::Actual, meter: Meter::Bucket(10), ..terms }, true),
-        scene("what is used, fixed minutes", Terms { counts: Counts::Actual, meter: Meter::Fixed, ..terms }, true),
-        scene("what is used, any sixty seconds", Terms { counts: Counts::Actual, meter: Meter::Sliding, ..terms }, true),
-        scene("what is used, others take 30 %", Terms { counts: Counts::Actual, others: 0.3 * TPM as f64, ..terms }, true),
+        scene(
+            "what is used, ten seconds' depth",
+            Terms { counts: Counts::Actual, meter: Meter::Bucket(10), ..terms },
+            true,
+        ),
+        scene(
+            "what is used, fixed minutes",
+            Terms { counts: Counts::Actual, meter: Meter::Fixed, ..terms },
+            true,
+        ),
+        scene(
+            "what is used, any sixty seconds",
+            Terms { counts: Counts::Actual, meter: Meter::Sliding, ..terms },
+            true,
+        ),
+        scene(
+            "what is used, others take 30 %",
+            Terms { counts: Counts::Actual, others: 0.3 * TPM as f64, ..terms },
+            true,
+        ),
     ]
 }
 
@@ -82,10 +99,12 @@ pub(crate) fn measure() -> Fallible<Report> {
         for scene in scenes() {
             let name = format!("{trace}, {}", scene.name);
             eprintln!("{name}");
-            let run = |who| virtual_time::each(SEEDS, |seed| {
-                let load = loads.iter().find(|load| load.seed == seed).ok_or("no load of that seed")?;
-                play(scene, who, load.clone(), seed)
-            });
+            let run = |who| {
+                virtual_time::each(SEEDS, |seed| {
+                    let load = loads.iter().find(|load| load.seed == seed).ok_or("no load of that seed")?;
+                    play(scene, who, load.clone(), seed)
+                })
+            };
             let ours = run(Contestant::Tidegate)?;
             let (used, refused) = figures(&scene.terms, &ours);
             report.figure(format!("{name}: share of the quota used"), used);
@@ -106,7 +125,8 @@ pub(crate) fn measure() -> Fallible<Report> {
 fn figures(terms: &Terms, runs: &[Books]) -> (Spread, Spread) {
     let quota = (terms.tpm - terms.others) * MEASURED.as_secs_f64() / 60.0;
     let used = Spread::of(runs.iter().map(|books| books.counted / quota));
-    let refused = Spread::of(runs.iter().map(|books| books.refused as f64 / books.accepted.max(1) as f64 * 1e3));
+    let refused =
+        Spread::of(runs.iter().map(|books| books.refused as f64 / books.accepted.max(1) as f64 * 1e3));
     (used, refused)
 }
 

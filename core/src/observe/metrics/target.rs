@@ -252,7 +252,10 @@ impl TargetMetrics {
         for budget in budgets {
             let labels = [name, budget.kind.as_str()];
             self.families.budget_limit.with_label_values(&labels).set(budget.limit as f64);
-            self.families.budget_level.with_label_values(&labels).set(budget.level as f64 - budget.debt as f64);
+            self.families
+                .budget_level
+                .with_label_values(&labels)
+                .set(budget.level as f64 - budget.debt as f64);
         }
         let Some(kv) = &view.kv else { return };
         for (what, tokens) in KV.into_iter().zip([kv.usable, kv.held, kv.peak]) {
