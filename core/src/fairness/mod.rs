@@ -47,9 +47,17 @@ impl VirtualTime {
         self.0
     }
 
-    /// A call of that start tag is dispatched: charges `cost / weight`. One that overtook others does not take virtual time back.
-    pub fn dispatch(&mut self, account: &mut Account, start: Tag, cost: f64, weight: f64) {
-        self.0 = self.0.max(start);
+    /// A call of that start tag is dispatched: charges `cost / weight`. One that overtook others does not take virtual time back. One that went out
+    /// of turn, by a right of its own, does not take it past `first`, the tag that was to go: who comes next is not to wait behind that right.
+    pub fn dispatch(
+        &mut self,
+        account: &mut Account,
+        start: Tag,
+        first: Option<Tag>,
+        cost: f64,
+        weight: f64,
+    ) {
+        self.0 = self.0.max(first.map_or(start, |first| first.min(start)));
         account.last = cost / weight;
         account.finish = Tag(start.0 + account.last);
     }

@@ -36,7 +36,7 @@ impl<W> Scheduler<W> {
         let claim = self.claim(ticket);
         let oversize = self.stock.oversize(&claim.need, &ticket.demand);
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
-            return Ok(Some(self.grant(now, id, ticket)));
+            return Ok(Some(self.grant(now, id, ticket, false)));
         }
         let no = match oversize.filter(|_| !self.draining) {
             Some((rule, most)) => {

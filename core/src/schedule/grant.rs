@@ -23,7 +23,7 @@ pub struct GrantId(u64);
 #[derive(Debug)]
 #[must_use = "a slot that is not released is lost"]
 pub struct Grant {
-    pub(super) id: GrantId,
+    id: GrantId,
     pub(super) tenant: TenantId,
     pub(super) lane: Lane,
     pub(super) charged: Charged,
@@ -36,7 +36,6 @@ pub struct Grant {
     /// Whether the target has been told how the attempt went.
     judged: bool,
     sent: bool,
-    pub(super) answered: bool,
 }
 
 impl Grant {
@@ -74,10 +73,9 @@ impl Grant {
 impl<W> Scheduler<W> {
     /// The head of an answer came: the call is not called back any more ([`Scheduler::reclaim`]).
     pub fn answered(&mut self, grant: &mut Grant) {
-        if let Some(lent) = self.lent.as_mut().filter(|_| !grant.answered) {
-            lent.answered(grant.id);
+        if let Some(lent) = &mut self.lent {
+            lent.settled(grant.id);
         }
-        grant.answered = true;
     }
 
     /// What an answer's headers say of the provider's own books. Budgets may have more room then: ask [`Scheduler::next`].
@@ -141,7 +139,7 @@ impl<W> Scheduler<W> {
         self.by_lane[grant.lane as usize] -= 1;
         self.pace.released(now, self.has_waiting());
         if let Some(lent) = &mut self.lent {
-            lent.ended(&grant);
+            lent.settled(grant.id);
         }
         if !grant.sent && !grant.judged {
             self.correct(&mut grant, 0.0);
@@ -160,7 +158,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Charges the call everything that it takes, and gives it a slot.
-    pub(super) fn grant(&mut self, now: Instant, id: TenantId, ticket: &Ticket) -> Grant {
+    pub(super) fn grant(&mut self, now: Instant, id: TenantId, ticket: &Ticket, by_floor: bool) -> Grant {
         let lane = ticket.lane;
         self.in_flight += 1;
         self.by_lane[lane as usize] += 1;
@@ -180,10 +178,11 @@ impl<W> Scheduler<W> {
             }
             if ticket.charged.is_none() {
                 let line = &mut tenant.lines[lane as usize];
+                let first = if by_floor { self.lanes.first_tag_but(lane, id) } else { None };
                 let time = self.lanes.time_mut(lane);
                 let since = line.standing.map_or(time.now(), |standing| standing.since);
                 charged.tag = line.account.start(since);
-                time.dispatch(&mut line.account, charged.tag, ticket.cost, tenant.weight);
+                time.dispatch(&mut line.account, charged.tag, first, ticket.cost, tenant.weight);
             }
         }
         let id_of = GrantId(self.grants);
@@ -201,7 +200,6 @@ impl<W> Scheduler<W> {
             spent: Duration::ZERO,
             judged: false,
             sent: false,
-            answered: false,
         }
     }
 

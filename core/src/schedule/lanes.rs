@@ -152,6 +152,13 @@ impl Lanes {
         Some(self.lanes[lane as usize].by_tag.first()?.0.tenant)
     }
 
+    /// The tag of the first line of a lane but that tenant's.
+    pub(super) fn first_tag_but(&self, lane: Lane, tenant: TenantId) -> Option<Tag> {
+        let by_tag = &self.lanes[lane as usize].by_tag;
+        let first = (0..2).filter_map(|at| by_tag.nth(at)).find(|spot| spot.tenant != tenant)?;
+        Some(first.tag)
+    }
+
     /// The first line behind `after` with a call that may fit.
     pub(super) fn next_fit(&self, lane: Lane, after: Option<&Spot>, room: &Room) -> Option<Spot> {
         self.lanes[lane as usize].by_tag.next_fit(after, room, u32::MAX)

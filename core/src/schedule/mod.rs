@@ -188,7 +188,7 @@ impl<W> Scheduler<W> {
             Err(refusal) => Err(refusal),
         };
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
-        let grant = self.grant(now, id, ticket);
+        let grant = self.grant(now, id, ticket, false);
         // It may have filled the tenant's cap while others of its calls wait.
         self.place_all(id);
         (grant, verdict)
@@ -201,9 +201,10 @@ impl<W> Scheduler<W> {
             return None;
         };
         let waiter = self.take(pick.call)?;
-        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket);
+        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, pick.floor.is_some());
         grant.spent = self.open(now).saturating_sub(waiter.since);
-        if !pick.by_floor {
+        self.floors.went(pick.floor, self.grants);
+        if pick.floor.is_none() {
             self.lanes.went(waiter.ticket.lane);
         }
         self.place_all(waiter.tenant);

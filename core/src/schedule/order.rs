@@ -10,6 +10,7 @@
 use std::time::Instant;
 
 use super::claim::{Claim, Held};
+use super::floors::Holder;
 use super::ids::{TenantId, WaiterId};
 use super::{Scheduler, lanes};
 use crate::budget::Room;
@@ -26,8 +27,8 @@ pub(super) struct Hold {
 #[derive(Debug)]
 pub(super) struct Pick {
     pub(super) call: WaiterId,
-    /// Not by its turn, but by its tenant's or its lane's floor.
-    pub(super) by_floor: bool,
+    /// Whose floor it goes by; `None`: by its turn.
+    pub(super) floor: Option<Holder>,
 }
 
 /// What a line has to offer.
@@ -71,7 +72,7 @@ impl<W> Scheduler<W> {
     fn by_turn(&mut self, now: Instant, room: &Room) -> Option<Pick> {
         let order = self.lanes.order(now, self.settings.aging);
         let call = order.into_iter().find_map(|lane| self.first_in(now, lane, room))?;
-        Some(Pick { call, by_floor: false })
+        Some(Pick { call, floor: None })
     }
 
     /// The first call of a lane that fits.

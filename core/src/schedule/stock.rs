@@ -83,6 +83,15 @@ impl Stock {
         Some((kind.into(), Some(at)))
     }
 
+    /// When the budgets have room for a call of that need, if nothing else goes; `None`: time alone will not do, for the memory has not.
+    pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &Room) -> Option<Instant> {
+        if need.kv > room.most.kv {
+            return None;
+        }
+        let ready = self.budgets.as_ref().and_then(|budgets| budgets.lock().ready_at(now, need));
+        Some(ready.map_or(now, |(_, at)| at))
+    }
+
     /// How long so many calls of that need in all take to get through the budgets.
     pub(super) fn time_for(&self, calls: usize, need: &Need) -> Duration {
         self.budgets.as_ref().map_or(Duration::ZERO, |budgets| budgets.lock().time_for(calls, need))

@@ -6,8 +6,8 @@ use super::Scheduler;
 use super::claim::Claim;
 use super::ids::TenantId;
 use super::ranked::earlier;
-use super::stock::Stock;
 use super::tenants::Tenant;
+use crate::budget::Room;
 use crate::context::Lane;
 
 impl<W> Scheduler<W> {
@@ -50,13 +50,13 @@ impl<W> Scheduler<W> {
             return None;
         }
         let mut best = None;
+        let room = self.stock.room(now);
         for lane in Lane::ALL {
             let Self { lanes, tenants, waiters, stock, hold, settings, .. } = self;
-            let stock = std::cell::RefCell::new(stock);
-            let hold = *hold;
+            let (stock, hold) = (&*stock, *hold);
             let time = |claim: &Claim| {
                 let held = hold.is_some_and(|hold| hold.held.is_used_by(&claim.need));
-                if held { None } else { ready(&mut stock.borrow_mut(), now, claim) }
+                if held { None } else { stock.ready_at(now, &claim.need, &room) }
             };
             let of = &mut |tenant: TenantId| {
                 let tenant = tenants.get(tenant)?;
@@ -65,7 +65,7 @@ impl<W> Scheduler<W> {
                 let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
                 let age = now.saturating_duration_since(waiters.get(call)?.ticket.queued_at);
                 if hold.is_some_and(|hold| hold.call == call) {
-                    return ready(&mut stock.borrow_mut(), now, &claim).map(|at| own(&claim, at));
+                    return stock.ready_at(now, &claim.need, &room).map(|at| own(&claim, at));
                 }
                 if age >= settings.aging {
                     return time(&claim).map(|at| own(&claim, at));
@@ -75,12 +75,12 @@ impl<W> Scheduler<W> {
             };
             // Of the head for which room is held, the lane's own bound says nothing.
             let bound = &mut |least: &Claim| match hold {
-                Some(_) => ready(&mut stock.borrow_mut(), now, least),
+                Some(_) => stock.ready_at(now, &least.need, &room),
                 None => time(least),
             };
             best = lanes.soonest(lane, best, bound, of);
         }
-        best = earlier(best, self.soonest_parked(now, best));
+        best = earlier(best, self.soonest_parked(now, &room, best));
         if self.hold.is_some() {
             best = earlier(best, self.lanes.next_raise(now, self.settings.aging));
         }
@@ -88,24 +88,16 @@ impl<W> Scheduler<W> {
     }
 
     /// When a line that stands aside for want of its tenant's own tokens has a call that fits, if that is before `best`.
-    fn soonest_parked(&mut self, now: Instant, mut best: Option<Instant>) -> Option<Instant> {
+    fn soonest_parked(&self, now: Instant, room: &Room, mut best: Option<Instant>) -> Option<Instant> {
         for (until, lane, id) in self.lanes.parked() {
             if best.is_some_and(|best| best <= until) {
                 break;
             }
             let least = self.tenants.get(id).and_then(|tenant| tenant.lines[lane as usize].calls.least());
-            let at = least.and_then(|least| ready(&mut self.stock, now, &least));
+            let at = least.and_then(|least| self.stock.ready_at(now, &least.need, room));
             best = earlier(best, at.map(|at| at.max(until)));
         }
         best
-    }
-}
-
-/// When the budgets have room for it; `None`: time alone will not do.
-fn ready(stock: &mut Stock, now: Instant, claim: &Claim) -> Option<Instant> {
-    match stock.lacks(now, &claim.need) {
-        None => Some(now),
-        Some((_, at)) => at,
     }
 }
 
