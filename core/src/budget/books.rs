@@ -18,7 +18,9 @@ const MEMORY: f64 = 8.0;
 /// Closer together than this, two answers say more about rounding than about a rate.
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
-const SEEN: u32 = 6;
+const SEEN: u32 = 40;
+/// How much of the newest error goes into the mean.
+const ERROR: f64 = 0.03;
 /// The share of the limit that is left alone. The second, while others use the budget too: what they take is not seen until later.
 const SPARE: f64 = 0.005;
 const SPARE_AMONG_OTHERS: f64 = 0.05;
@@ -81,7 +83,7 @@ impl Books {
         let error = |rule: usize| tracks.get(rule).map_or(f64::MAX, |both| both[0].error.min(both[1].error));
         let seen = tracks.iter().flatten().map(|track| track.seen).max().unwrap_or(0);
         let best = (0..4).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
-        (seen >= SEEN && error(best) < 0.4 * error(self.rule)).then_some(best)
+        (seen >= SEEN && error(best) < 0.5 * error(self.rule)).then_some(best)
     }
 
     /// Takes an answer. `rate` and `limit` are the budget's; `mine` what we charged in the last window.
@@ -213,8 +215,10 @@ impl Track {
         let came = remaining - self.remaining + gone;
         let jumped = came > 1.5 * rate * passed + 0.05 * limit;
         if !jumped {
-            let error = (self.left(at, charged) - remaining).abs();
-            let weight = if self.seen < SEEN { 1.0 / f64::from(self.seen + 1) } else { 0.1 };
+            // What came back before it was full, and then what was taken.
+            let foretold = (self.remaining + self.back * passed).min(limit) - gone;
+            let error = (foretold - remaining).abs();
+            let weight = (1.0 / f64::from(self.seen.saturating_add(1))).max(ERROR);
             self.error += weight * (error - self.error);
             self.seen = self.seen.saturating_add(1);
             let weight = 1.0 - (-passed / MEMORY).exp();
