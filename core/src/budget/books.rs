@@ -19,6 +19,10 @@ const MEMORY: f64 = 8.0;
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
 const SEEN: u32 = 40;
+/// And it must have foretold better so many times running.
+const RUNNING: u32 = 12;
+/// What a request may take on its way.
+const ON_THE_WAY: Duration = Duration::from_millis(250);
 /// The first so many rules may be learned. Providers that count input only send no headers.
 const LEARNED: usize = 3;
 /// How much of the newest error goes into the mean.
@@ -64,6 +68,8 @@ pub(super) struct Books {
     others: Option<Instant>,
     /// How often a reset was seen to make it whole, less how often not.
     kept: i8,
+    /// The moment of the next one to be judged.
+    promised: Option<Instant>,
     /// The last refusal: what was charged before it may not have been counted.
     refused: Option<Instant>,
     /// The rule that has foretold better so many times running, and how many it takes.
@@ -80,9 +86,10 @@ impl Books {
             top: 0.0,
             others: None,
             kept: 0,
+            promised: None,
             refused: None,
             better: (0, 0),
-            needed: SEEN,
+            needed: RUNNING,
         }
     }
 
@@ -158,9 +165,7 @@ impl Books {
             }
         }
         self.tracks = Some(tracks);
-        if jumped || said.sent.0 >= self.whole_at && limit - before > 0.1 * limit {
-            self.kept = (self.kept + if jumped { 1 } else { -1 }).clamp(-4, 4);
-        }
+        self.judge(said.sent.0, jumped, limit - before > 0.1 * limit);
         // An answer to a request that was sent before the last one's says nothing new.
         if fresh {
             self.note(said, reset, limit, window, mine, now);
@@ -182,8 +187,20 @@ impl Books {
         let reset = reset.map_or(window, |reset| if self.kept < 0 { reset.max(steady) } else { reset });
         let from = if self.is_of_sending() { said.sent.0 } else { now };
         self.whole_at = from.checked_add(reset.min(window)).unwrap_or(from);
+        self.promised = self.promised.or(Some(self.whole_at));
         if limit - said.remaining > mine + 0.03 * limit {
             self.others = now.checked_add(window);
+        }
+    }
+
+    /// Whether the budget was whole again when the reset said so. Where little is used nothing shows.
+    fn judge(&mut self, sent: Instant, jumped: bool, shows: bool) {
+        let Some(promised) = self.promised else { return };
+        if jumped || sent.saturating_duration_since(promised) > ON_THE_WAY {
+            self.promised = None;
+            if jumped || shows {
+                self.kept = (self.kept + if jumped { 1 } else { -1 }).clamp(-4, 4);
+            }
         }
     }
 
