@@ -11,14 +11,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::bucket::after;
+use super::bucket::{after, seconds};
 
 /// How fast what comes back is learned: the weight of the past falls to a third in so many seconds.
 const MEMORY: f64 = 8.0;
 /// Closer together than this, two answers say more about rounding than about a rate.
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
-const SEEN: u32 = 6;
+const SEEN: u32 = 40;
+/// And it must have foretold better so many times running.
+const RUNNING: u32 = 12;
+/// What a request may take on its way.
+const ON_THE_WAY: Duration = Duration::from_millis(250);
+/// The first so many rules may be learned. Providers that count input only send no headers.
+const LEARNED: usize = 3;
+/// How much of the newest error goes into the mean.
+const ERROR: f64 = 0.03;
 /// The share of the limit that is left alone. The second, while others use the budget too: what they take is not seen until later.
 const SPARE: f64 = 0.005;
 const SPARE_AMONG_OTHERS: f64 = 0.05;
@@ -58,11 +66,31 @@ pub(super) struct Books {
     top: f64,
     /// Until when others are taken to be using it.
     others: Option<Instant>,
+    /// How often a reset was seen to make it whole, less how often not.
+    kept: i8,
+    /// The moment of the next one to be judged.
+    promised: Option<Instant>,
+    /// The last refusal: what was charged before it may not have been counted.
+    refused: Option<Instant>,
+    /// The rule that has foretold better so many times running, and how many it takes.
+    better: (usize, u32),
+    needed: u32,
 }
 
 impl Books {
     pub(super) fn new(now: Instant) -> Self {
-        Self { tracks: None, rule: 0, whole_at: now, top: 0.0, others: None }
+        Self {
+            tracks: None,
+            rule: 0,
+            whole_at: now,
+            top: 0.0,
+            others: None,
+            kept: 0,
+            promised: None,
+            refused: None,
+            better: (0, 0),
+            needed: RUNNING,
+        }
     }
 
     /// Forgets it all: the limit is another.
@@ -75,13 +103,31 @@ impl Books {
         self.rule = rule;
     }
 
-    /// The rule that foretells best, where it is clear which.
-    pub(super) fn learned(&self) -> Option<usize> {
+    /// The rule that foretells best, where it is clear which: much better, and for a good while.
+    pub(super) fn learned(&mut self) -> Option<usize> {
         let tracks = self.tracks.as_ref()?;
-        let error = |rule: usize| tracks.get(rule).map_or(f64::MAX, |both| both[0].error.min(both[1].error));
+        let error =
+            |rule: usize| tracks.get(rule).map_or(f64::MAX, |[sent, heard]| sent.error.min(heard.error));
         let seen = tracks.iter().flatten().map(|track| track.seen).max().unwrap_or(0);
-        let best = (0..4).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
-        (seen >= SEEN && error(best) < 0.4 * error(self.rule)).then_some(best)
+        let best = (0..LEARNED).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
+        if seen < SEEN || error(best) >= 0.5 * error(self.rule) {
+            self.better = (best, 0);
+            return None;
+        }
+        let times = if self.better.0 == best { self.better.1.saturating_add(1) } else { 1 };
+        self.better = (best, times);
+        (times >= self.needed).then_some(best)
+    }
+
+    /// The rule that was learned was followed by a refusal: the next needs more to show for it.
+    pub(super) fn distrust(&mut self) {
+        self.needed = self.needed.saturating_mul(4);
+        self.better.1 = 0;
+    }
+
+    /// A call was refused, and may not have been counted.
+    pub(super) fn refused(&mut self, now: Instant) {
+        self.refused = Some(now);
     }
 
     /// Takes an answer. `rate` and `limit` are the budget's; `mine` what we charged in the last window.
@@ -107,14 +153,19 @@ impl Books {
             self.tracks = Some(std::array::from_fn(|rule| [track(said.sent, rule), track(said.heard, rule)]));
             return self.note(said, reset, limit, window, mine, now);
         };
-        let mut fresh = false;
+        let (mut fresh, mut jumped, before) =
+            (false, false, self.track().map_or(limit, |track| track.remaining));
         for (rule, both) in tracks.iter_mut().enumerate() {
             for (track, (at, charged)) in both.iter_mut().zip([said.sent, said.heard]) {
                 let charged = charged.get(rule).copied().unwrap_or(0);
-                fresh |= track.learn(said.remaining, at, charged, rate, limit);
+                let clean = self.refused.is_none_or(|refused| refused < track.at);
+                let learnt = track.learn(said.remaining, at, charged, rate, limit, clean);
+                fresh |= learnt.is_some();
+                jumped |= learnt == Some(true);
             }
         }
         self.tracks = Some(tracks);
+        self.judge(said.sent.0, jumped, limit - before > 0.1 * limit);
         // An answer to a request that was sent before the last one's says nothing new.
         if fresh {
             self.note(said, reset, limit, window, mine, now);
@@ -131,11 +182,32 @@ impl Books {
         now: Instant,
     ) {
         self.top = self.top.max(said.remaining);
-        let whole = now.checked_add(reset.unwrap_or(window).min(window)).unwrap_or(now);
-        self.whole_at = whole;
+        // At the limit's own rate, what is used comes back within this.
+        let steady = seconds((limit - said.remaining) / limit * window.as_secs_f64());
+        let reset = reset.map_or(window, |reset| if self.kept < 0 { reset.max(steady) } else { reset });
+        let from = if self.is_of_sending() { said.sent.0 } else { now };
+        self.whole_at = from.checked_add(reset.min(window)).unwrap_or(from);
+        self.promised = self.promised.or(Some(self.whole_at));
         if limit - said.remaining > mine + 0.03 * limit {
             self.others = now.checked_add(window);
         }
+    }
+
+    /// Whether the budget was whole again when the reset said so. Where little is used nothing shows.
+    fn judge(&mut self, sent: Instant, jumped: bool, shows: bool) {
+        let Some(promised) = self.promised else { return };
+        if jumped || sent.saturating_duration_since(promised) > ON_THE_WAY {
+            self.promised = None;
+            if jumped || shows {
+                self.kept = (self.kept + if jumped { 1 } else { -1 }).clamp(-4, 4);
+            }
+        }
+    }
+
+    /// Whether the figures are known to be of the moment when the request came.
+    fn is_of_sending(&self) -> bool {
+        let tracks = self.tracks.as_ref().and_then(|tracks| tracks.get(self.rule));
+        tracks.is_some_and(|[sent, heard]| sent.seen >= SEEN && sent.error < 0.7 * heard.error)
     }
 
     /// A call that was charged at `then` never came to the provider: answers to later ones did not count it.
@@ -194,11 +266,17 @@ impl Track {
         self.remaining - charged.wrapping_sub(self.charged) as f64 + self.back * passed
     }
 
-    /// Takes the next figure; whether it is newer than the last.
-    fn learn(&mut self, remaining: f64, at: Instant, charged: i64, rate: f64, limit: f64) -> bool {
-        let Some(passed) = at.checked_duration_since(self.at).map(|passed| passed.as_secs_f64()) else {
-            return false;
-        };
+    /// Takes the next figure. `None`: it is older than the last; else, whether the budget has opened again meanwhile.
+    fn learn(
+        &mut self,
+        remaining: f64,
+        at: Instant,
+        charged: i64,
+        rate: f64,
+        limit: f64,
+        clean: bool,
+    ) -> Option<bool> {
+        let passed = at.checked_duration_since(self.at)?.as_secs_f64();
         if passed < APART {
             // Too soon to learn from, but the smaller figure holds.
             let here = self.left(at, charged);
@@ -207,14 +285,16 @@ impl Track {
                 self.charged = charged;
                 self.at = at;
             }
-            return true;
+            return Some(false);
         }
         let gone = charged.wrapping_sub(self.charged) as f64;
         let came = remaining - self.remaining + gone;
         let jumped = came > 1.5 * rate * passed + 0.05 * limit;
-        if !jumped {
-            let error = (self.left(at, charged) - remaining).abs();
-            let weight = if self.seen < SEEN { 1.0 / f64::from(self.seen + 1) } else { 0.1 };
+        if !jumped && clean {
+            // What came back before it was full, and then what was taken.
+            let foretold = (self.remaining + self.back * passed).min(limit) - gone;
+            let error = (foretold - remaining).abs();
+            let weight = (1.0 / f64::from(self.seen.saturating_add(1))).max(ERROR);
             self.error += weight * (error - self.error);
             self.seen = self.seen.saturating_add(1);
             let weight = 1.0 - (-passed / MEMORY).exp();
@@ -223,6 +303,6 @@ impl Track {
             self.back += weight * (back - self.back);
         }
         (self.remaining, self.at, self.charged) = (remaining, at, charged);
-        true
+        Some(jumped)
     }
 }

@@ -251,11 +251,15 @@ impl RateBudgets {
             }
             self.learn();
         }
+        let distrust = limited && self.learned.take().is_some();
         for quota in &mut self.quotas {
+            if distrust {
+                quota.books.distrust();
+            }
             if !limited {
                 quota.ease(now);
-            } else if !explained {
-                quota.cut(now, charge.at);
+            } else {
+                quota.cut(now, charge.at, explained);
             }
         }
     }
