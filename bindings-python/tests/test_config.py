@@ -57,14 +57,14 @@ def test_every_setting_passes() -> None:
     spare: config.TargetConfig = {
         "url": "http://127.0.0.1:8000/v1",
         "model": "llama-3",
-        "key_env": "PATH",
+        "key_env": "SPARE_API_KEY",
         "kv_tokens": "400k",
         "tokenizer": "vllm",
         "rpm": None,
     }
     search: config.ToolConfig = {"cap": 4, "rps": 2.5}
     gate = tidegate.Gate(
-        targets={"openai": openai, "spare": spare}, tools={"search": search}, budgets={"account": account}
+        targets={"openai": openai, "spare": spare}, tools={"search": search}, budgets={"account": account}, mode="observe"
     )
     assert gate.target_for("http://127.0.0.1:8000/v1/chat/completions") == "spare"
 
