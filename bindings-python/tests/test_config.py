@@ -64,7 +64,10 @@ def test_every_setting_passes() -> None:
     }
     search: config.ToolConfig = {"cap": 4, "rps": 2.5}
     gate = tidegate.Gate(
-        targets={"openai": openai, "spare": spare}, tools={"search": search}, budgets={"account": account}, mode="observe"
+        targets={"openai": openai, "spare": spare},
+        tools={"search": search},
+        budgets={"account": account},
+        mode="observe",
     )
     assert gate.target_for("http://127.0.0.1:8000/v1/chat/completions") == "spare"
 
