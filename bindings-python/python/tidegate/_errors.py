@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
+Reason = Literal[
+    "no_slot",
+    "queue_full",
+    "wait_budget",
+    "deadline",
+    "cool_down",
+    "outage",
+    "draining",
+    "deadlock",
+    "no_budget",
+    "too_large",
+    "predicted_wait",
+    "shed",
+]
+"""Why admission said no."""
+
 
 class Error(Exception):
     """What the gate itself hands up. A provider's own error response is not one of these.
@@ -9,7 +27,9 @@ class Error(Exception):
     Attributes:
         kind: the stable name of what went wrong (`refused`, `deadline`, `connect`, ...).
         reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`, `outage`,
-            `draining`, `deadlock`); None unless `kind` is `refused`.
+            `draining`, `deadlock`, `no_budget`: a rate of the provider is used up, `too_large`: no waiting would help,
+            `predicted_wait`: it would wait too long, `shed`: it made room for a more urgent one); None unless `kind`
+            is `refused`.
         target: the target or tool it happened at, where one is known.
         status: the HTTP status that says the same.
         retry_after: seconds until it is worth coming back; None where nobody knows.
@@ -19,7 +39,7 @@ class Error(Exception):
     """
 
     kind: str
-    reason: str | None
+    reason: Reason | None
     target: str | None
     status: int
     retry_after: float | None
@@ -31,7 +51,7 @@ class Error(Exception):
         message: str,
         *,
         kind: str,
-        reason: str | None = None,
+        reason: Reason | None = None,
         target: str | None = None,
         status: int = 500,
         retry_after: float | None = None,
@@ -115,7 +135,8 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     return _CLASSES.get(kind, Error)(
         message,
         kind=kind,
-        reason=reason,
+        # The core's own words, which the vectors hold against these.
+        reason=cast("Reason | None", reason),
         target=target,
         status=status,
         retry_after=retry_after,
