@@ -107,7 +107,7 @@ impl Call {
         let waited = now.saturating_duration_since(from.queued_at);
         let pool = from.timeouts.pool.map(|pool| pool.saturating_sub(waited));
         Self(Arc::new(Inner {
-            id: number(),
+            id: from.id,
             mode: from.mode,
             metrics: target.metrics().tenant(&from.tenant),
             facts: RequestFacts { model: model.or(from.facts.model.clone()), ..from.facts.clone() },

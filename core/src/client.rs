@@ -27,7 +27,7 @@ use crate::transport::foreign::Choice;
 fn compose(transport: Choice, ways: Arc<Ways>, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
     let stack = ServiceBuilder::new()
         // Outermost: what one target refuses is a new call to another, in that one's books, with its attempts, its budget and its queue.
-        .layer(FallbackLayer::new(ways))
+        .layer(FallbackLayer::new(ways, active.clone()))
         // Above all that can fail, so that every call is counted once, whatever becomes of it below.
         .layer(ObserveLayer::new(log, active))
         // Above retry: the deadline is the call's, not each attempt's, and runs on through the stream.

@@ -24,7 +24,7 @@ pub struct CallRecord {
     pub label: Option<Arc<str>>,
     /// The target.
     pub target: Arc<str>,
-    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own.
+    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own, under the same id.
     pub fallback_from: Option<Arc<str>>,
     /// The tenant.
     pub tenant: Arc<str>,
