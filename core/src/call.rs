@@ -52,6 +52,7 @@ struct Story {
     hold: Option<Hold>,
     last_failure: Option<&'static str>,
     tokens: Option<(u64, u64)>,
+    exact_input: Option<u64>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -287,6 +288,16 @@ impl Call {
 
     pub(crate) fn tokens(&self) -> Option<(u64, u64)> {
         self.0.story.lock().tokens
+    }
+
+    /// Input tokens, counted before it is sent.
+    pub(crate) fn set_exact_input(&self, tokens: u64) {
+        self.0.story.lock().exact_input = Some(tokens);
+    }
+
+    /// Its input tokens, where they were counted and not estimated.
+    pub fn exact_input(&self) -> Option<u64> {
+        self.0.story.lock().exact_input
     }
 
     /// What the target's cool-down means for the attempt that just failed.
