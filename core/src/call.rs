@@ -55,6 +55,7 @@ struct Story {
     last_failure: Option<&'static str>,
     usage: Option<Usage>,
     progress: Progress,
+    exact_input: Option<u64>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -216,9 +217,11 @@ impl Call {
 
     /// What the next attempt says at the door: the age of the call, and what it was charged already.
     pub(crate) fn ticket(&self) -> Ticket {
-        let story = self.0.story.lock();
-        let wait = earlier(self.0.target.config().wait, self.0.timeouts.pool);
+        let config = self.0.target.config();
+        let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
+        let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
         let demand = self.demand();
+        let story = self.0.story.lock();
         Ticket {
             tenant: self.0.tenant.clone(),
             lane: self.0.lane,
@@ -293,7 +296,8 @@ impl Call {
 
     /// What it is expected to take.
     pub(crate) fn demand(&self) -> Demand {
-        self.0.target.expected().demand(&self.0.facts, &self.0.tenant)
+        let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
+        Demand { input: self.exact_input().unwrap_or(demand.input), ..demand }
     }
 
     /// How many attempts of it were sent.
@@ -318,6 +322,16 @@ impl Call {
     /// How far the present attempt's answer has come.
     pub(crate) fn progress(&self) -> Progress {
         self.0.story.lock().progress.clone()
+    }
+
+    /// Input tokens, counted before it is sent.
+    pub(crate) fn set_exact_input(&self, tokens: u64) {
+        self.0.story.lock().exact_input = Some(tokens);
+    }
+
+    /// Its input tokens, where they were counted and not estimated.
+    pub fn exact_input(&self) -> Option<u64> {
+        self.0.story.lock().exact_input
     }
 
     /// What the target's cool-down means for the attempt that just failed.
