@@ -18,8 +18,8 @@ class Error(Exception):
         queue_position: how many calls stood ahead of this one; None where it did not queue.
         retryable: whether the same call may succeed later, unchanged.
         call: the number of the call that it ended, as in `gate.calls()`; None where there was none.
-        why: what stood in a refused call's way: `rule`, `text`, `since`, `waited`, `expected`, `ahead`; None where nothing
-            is known of that.
+        why: what stood in a refused call's way (`Why`: `rule`, `text`, `since`, `waited`, `expected`, `ahead`); None
+            where nothing is known of that.
 
     """
 

@@ -145,9 +145,10 @@ class Gate:
         One object may be entered any number of times, also at once. What is called inside inherits the
         context, and knows which tools are held: a cycle of tools is refused instead of waited for.
 
-        A task (or thread) that waits here while it holds a slot of a model, through a response that it has not read to its
-        end or through `slot`, gets a `SlotHeldWarning`, once for each line: the slot idles meanwhile, and two such tasks may
-        wait for each other. Seen by the asyncio task, or thread, that opened the response.
+        A task that waits here while it holds a slot of a model, by a response that it has not read to its end or by
+        `slot`, gets a `SlotHeldWarning`, once for each line: the slot idles meanwhile, and two such tasks may wait for
+        each other. What counts is the asyncio task, or the thread, that opened the response: one that was handed on
+        to another task, or a tool that is called in a thread pool, goes unnoticed.
 
         Args:
             name: a configured tool.
@@ -235,7 +236,8 @@ class Gate:
     def calls(self) -> list[dict[str, Any]]:
         """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
 
-        Of a call: `id`, `label` (what `tidegate.context(call=...)` named it), `target`, `tenant`, `lane`, `model` (None where the request named none), `outcome`
+        Of a call: `id`, `label` (what `tidegate.context(call=...)` named it), `target`, `tenant`, `lane`, `model` (None
+        where the request named none), `outcome`
         (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`, `broken`), `queued_at` (seconds since
         the Unix epoch), `duration` (seconds, end to end), `estimated_input_tokens` (what its input was expected to
         cost; None where its body was no JSON), `max_output_tokens` (of all answers together; None where it set no
@@ -264,9 +266,9 @@ class Gate:
         ```
 
         Args:
-            call: what `tidegate.context(call=...)` named it, or its number. Of several calls of one name the one is meant
-                that has waited the longest. None: every call under way, and every wait for a tool, those that wait
-                first, the longest wait first.
+            call: what `tidegate.context(call=...)` named it, or its number. Of several calls of one name the one is
+                meant that has waited the longest. None: every call under way, and every wait for a tool, those that
+                wait first, the longest wait first.
             limit: the most of them.
 
         Returns:
