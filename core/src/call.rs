@@ -33,6 +33,8 @@ struct Inner {
     queued_at: Instant,
     deadline: Instant,
     own_deadline: bool,
+    /// The target that refused it before this one.
+    refused_by: Option<Arc<str>>,
     label: Option<Arc<str>>,
     holder: Option<(Arc<Holders>, TaskId)>,
     story: Mutex<Story>,
@@ -89,8 +91,33 @@ impl Call {
             deadline: deadline.map_or(longest, |own| own.min(longest)),
             own_deadline: deadline.is_some() || target.config().deadline != DEFAULT_DEADLINE,
             target,
+            refused_by: None,
             label,
             holder,
+            story: Mutex::default(),
+        }))
+    }
+
+    /// The same call at another target, since its own refused it: as old as it is, until when it must end, and no more patient for a slot.
+    pub(crate) fn elsewhere(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
+        let from = &self.0;
+        let waited = now.saturating_duration_since(from.queued_at);
+        let pool = from.timeouts.pool.map(|pool| pool.saturating_sub(waited));
+        Self(Arc::new(Inner {
+            id: number(),
+            mode: from.mode,
+            metrics: target.metrics().tenant(&from.tenant),
+            facts: RequestFacts { model: model.or(from.facts.model.clone()), ..from.facts.clone() },
+            tenant: from.tenant.clone(),
+            lane: from.lane,
+            timeouts: Timeouts { pool, ..from.timeouts },
+            queued_at: from.queued_at,
+            deadline: from.deadline,
+            own_deadline: from.own_deadline,
+            refused_by: Some(from.target.name().clone()),
+            label: from.label.clone(),
+            holder: from.holder.clone(),
+            target,
             story: Mutex::default(),
         }))
     }
@@ -108,6 +135,11 @@ impl Call {
     /// What its request says.
     pub fn facts(&self) -> &RequestFacts {
         &self.0.facts
+    }
+
+    /// The target that refused it before it came to this one, as its fallback.
+    pub(crate) fn refused_by(&self) -> Option<&Arc<str>> {
+        self.0.refused_by.as_ref()
     }
 
     /// The fairness key.

@@ -218,6 +218,18 @@ impl Error {
         self
     }
 
+    /// Says which target refused the call first, and why it came to this one.
+    pub(crate) fn refused_first(mut self, target: &str, reason: Reason) -> Self {
+        self.0.message.push_str(&format!("; it came here because {target} refused it ({})", reason.as_str()));
+        self
+    }
+
+    /// Says why the fallback target did not take it.
+    pub(crate) fn no_fallback(mut self, target: &str, why: &str) -> Self {
+        self.0.message.push_str(&format!("; the fallback {target} cannot take it: {why}"));
+        self
+    }
+
     /// Keeps what it comes from, for whoever wants it back: `source()` returns it. Its text is no part of this error's.
     pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));

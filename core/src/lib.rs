@@ -5,6 +5,7 @@
 
 mod active;
 pub mod admission;
+pub mod ask_usage;
 pub mod backoff;
 pub mod body;
 pub mod budget;
@@ -19,6 +20,7 @@ pub mod error;
 pub mod estimate;
 pub mod explain;
 pub mod fairness;
+mod fallback;
 pub mod gate;
 mod identify;
 pub mod kv;

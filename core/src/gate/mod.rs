@@ -21,6 +21,7 @@ use crate::config::{Config, Mode};
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
 use crate::explain::{CallName, Explanation, Subject};
+use crate::fallback::Ways;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::slot::Slot;
@@ -75,7 +76,8 @@ impl Gate {
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
         let identify = Identify::new(mode, &config, metrics.clone(), tools.holders().cloned())?;
         let identify = Arc::new(identify);
-        let client = Client::new(identify.clone(), transport, log.clone(), active.clone());
+        let ways = Arc::new(Ways::new(&config, &identify)?);
+        let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());
         Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
     }
 

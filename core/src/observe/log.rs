@@ -24,6 +24,8 @@ pub struct CallRecord {
     pub label: Option<Arc<str>>,
     /// The target.
     pub target: Arc<str>,
+    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own.
+    pub fallback_from: Option<Arc<str>>,
     /// The tenant.
     pub tenant: Arc<str>,
     /// The lane.
@@ -89,6 +91,7 @@ impl CallLog {
             id: call.id(),
             label: call.label().cloned(),
             target: call.target().name().clone(),
+            fallback_from: call.refused_by().cloned(),
             tenant: call.tenant().clone(),
             lane: call.lane().as_str(),
             model: call.facts().model.clone(),

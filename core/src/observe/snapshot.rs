@@ -51,6 +51,8 @@ pub struct TargetSnapshot {
     pub failed_attempts: BTreeMap<&'static str, u64>,
     pub gave_up: BTreeMap<&'static str, u64>,
     pub cool_downs: BTreeMap<&'static str, u64>,
+    /// Calls refused here that went to the fallback target, by reason.
+    pub fallbacks: BTreeMap<&'static str, u64>,
     /// What observe mode would have done.
     pub would: BTreeMap<&'static str, u64>,
     pub upstream_ttft: Quantiles,
@@ -113,6 +115,7 @@ impl TargetSnapshot {
             failed_attempts: by(Family::Failures),
             gave_up: by(Family::GaveUp),
             cool_downs: by(Family::CoolDowns),
+            fallbacks: by(Family::Fallbacks),
             would: by(Family::Would),
             upstream_ttft: metrics.upstream_ttft_seen(),
             tpot: metrics.tpot_seen(),

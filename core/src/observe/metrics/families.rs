@@ -33,6 +33,7 @@ pub(super) struct Families {
     pub(super) failures: IntCounterVec,
     pub(super) gave_up: IntCounterVec,
     pub(super) cool_downs: IntCounterVec,
+    pub(super) fallbacks: IntCounterVec,
     pub(super) tokens: IntCounterVec,
     pub(super) would: IntCounterVec,
     pub(super) in_flight: GaugeVec,
@@ -137,6 +138,12 @@ impl Families {
                 "cool_downs_total",
                 "Failures that met or began a cool-down, by kind.",
                 &["target", "kind"],
+            )?,
+            fallbacks: counter(
+                &registry,
+                "fallbacks_total",
+                "Calls refused that went to the fallback target, by reason.",
+                &["target", "reason"],
             )?,
             tokens: counter(
                 &registry,
