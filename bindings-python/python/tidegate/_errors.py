@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
+from tidegate._explain import Why
+
 Reason = Literal[
     "no_slot",
     "queue_full",
@@ -35,6 +37,9 @@ class Error(Exception):
         retry_after: seconds until it is worth coming back; None where nobody knows.
         queue_position: how many calls stood ahead of this one; None where it did not queue.
         retryable: whether the same call may succeed later, unchanged.
+        call: the number of the call that it ended, as in `gate.calls()`; None where there was none.
+        why: what stood in a refused call's way (`Why`: `rule`, `text`, `since`, `waited`, `expected`, `ahead`); None
+            where nothing is known of that.
 
     """
 
@@ -45,6 +50,8 @@ class Error(Exception):
     retry_after: float | None
     queue_position: int | None
     retryable: bool
+    call: int | None
+    why: Why | None
 
     def __init__(  # noqa: PLR0913 - one argument an attribute
         self,
@@ -57,6 +64,8 @@ class Error(Exception):
         retry_after: float | None = None,
         queue_position: int | None = None,
         retryable: bool = False,
+        call: int | None = None,
+        why: Why | None = None,
     ) -> None:
         """Keep every part as an attribute."""
         super().__init__(message)
@@ -67,6 +76,8 @@ class Error(Exception):
         self.retry_after = retry_after
         self.queue_position = queue_position
         self.retryable = retryable
+        self.call = call
+        self.why = why
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel between processes whole."""
@@ -130,6 +141,8 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     retry_after: float | None,
     queue_position: int | None,
     retryable: bool,
+    call: int | None,
+    why: tuple[str, str, float, float, float | None, int] | None,
 ) -> Error:
     """Make the exception of that kind."""
     return _CLASSES.get(kind, Error)(
@@ -142,6 +155,8 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
         retry_after=retry_after,
         queue_position=queue_position,
         retryable=retryable,
+        call=call,
+        why=None if why is None else Why(*why),
     )
 
 
