@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::config::{OnFull, TargetConfig, TenantConfig};
+use crate::config::RateConfig;
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
@@ -21,7 +21,7 @@ fn settings(limit: usize) -> Settings {
 }
 
 fn door(limit: usize) -> Arc<Admission> {
-    Admission::new("target".into(), &settings(limit), "")
+    Admission::new("target".into(), &settings(limit), Purse::new(&RateConfig::default(), now()), None, "")
 }
 
 fn now() -> Instant {

@@ -119,8 +119,8 @@ impl Stock {
     }
 
     /// The memory's books, where there are any.
-    pub(super) fn memory(&mut self) -> Option<kv::View> {
-        self.kv.as_mut().map(Kv::view)
+    pub(super) fn memory(&self) -> Option<kv::View> {
+        self.kv.as_ref().map(Kv::view)
     }
 
     pub(super) fn settle(&self, now: Instant, taken: &mut Taken, usage: &Usage) {

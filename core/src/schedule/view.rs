@@ -57,7 +57,7 @@ pub struct TenantView {
 
 impl<W> Scheduler<W> {
     /// What a person would want to know.
-    pub fn view(&mut self, now: Instant) -> View {
+    pub fn view(&self, now: Instant) -> View {
         let limit = self.settings.limit;
         View {
             limit,
