@@ -19,8 +19,10 @@ const MEMORY: f64 = 8.0;
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
 const SEEN: u32 = 40;
-/// And it must have foretold better so many times running.
-const RUNNING: u32 = 12;
+/// And it must have foretold better so many times more than not.
+const RUNNING: u32 = 20;
+/// How much smaller figures, one after the other, lower what is taken to be the most there can be.
+const SHRINK: f64 = 0.02;
 /// What a request may take on its way.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 /// The first so many rules may be learned. Providers that count input only send no headers.
@@ -64,6 +66,8 @@ pub(super) struct Books {
     whole_at: Instant,
     /// The largest figure seen.
     top: f64,
+    /// What is taken to be all there can be: the limit at first, and in the end the largest of the last figures.
+    most: f64,
     /// Until when others are taken to be using it.
     others: Option<Instant>,
     /// How often a reset was seen to make it whole, less how often not.
@@ -72,7 +76,7 @@ pub(super) struct Books {
     promised: Option<Instant>,
     /// The last refusal: what was charged before it may not have been counted.
     refused: Option<Instant>,
-    /// The rule that has foretold better so many times running, and how many it takes.
+    /// The rule that has foretold better so many times more than not, and how many it takes.
     better: (usize, u32),
     needed: u32,
 }
@@ -84,6 +88,7 @@ impl Books {
             rule: 0,
             whole_at: now,
             top: 0.0,
+            most: 0.0,
             others: None,
             kept: 0,
             promised: None,
@@ -111,10 +116,10 @@ impl Books {
         let seen = tracks.iter().flatten().map(|track| track.seen).max().unwrap_or(0);
         let best = (0..LEARNED).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
         if seen < SEEN || error(best) >= 0.5 * error(self.rule) {
-            self.better = (best, 0);
+            self.better.1 = self.better.1.saturating_sub(1);
             return None;
         }
-        let times = if self.better.0 == best { self.better.1.saturating_add(1) } else { 1 };
+        let times = if self.better.0 == best { self.better.1 + 1 } else { 1 };
         self.better = (best, times);
         (times >= self.needed).then_some(best)
     }
@@ -182,10 +187,13 @@ impl Books {
         now: Instant,
     ) {
         self.top = self.top.max(said.remaining);
+        let most = if self.most > 0.0 { self.most } else { limit };
+        self.most = said.remaining.max(most + SHRINK * (said.remaining - most));
         // At the limit's own rate, what is used comes back within this.
         let steady = seconds((limit - said.remaining) / limit * window.as_secs_f64());
         let reset = reset.map_or(window, |reset| if self.kept < 0 { reset.max(steady) } else { reset });
-        let from = if self.is_of_sending() { said.sent.0 } else { now };
+        // A moment late costs little, a moment early is a refusal.
+        let from = if self.is_of_sending() { said.sent.0 } else { now } + ON_THE_WAY;
         self.whole_at = from.checked_add(reset.min(window)).unwrap_or(from);
         self.promised = self.promised.or(Some(self.whole_at));
         if limit - said.remaining > mine + 0.03 * limit {
@@ -244,7 +252,7 @@ impl Books {
 
     /// The largest room there has been: a call that is larger goes when that much is there.
     pub(super) fn most(&self, now: Instant, limit: f64) -> f64 {
-        (0.9 * self.top - self.spare(now, limit)).max(1.0)
+        (0.9 * self.most - self.spare(now, limit)).max(1.0)
     }
 
     fn spare(&self, now: Instant, limit: f64) -> f64 {
@@ -278,9 +286,8 @@ impl Track {
     ) -> Option<bool> {
         let passed = at.checked_duration_since(self.at)?.as_secs_f64();
         if passed < APART {
-            // Too soon to learn from, but the smaller figure holds.
-            let here = self.left(at, charged);
-            if remaining < here {
+            // Too soon to learn from, but a figure that is clearly smaller holds.
+            if remaining < self.left(at, charged) - 0.01 * limit {
                 self.remaining = remaining;
                 self.charged = charged;
                 self.at = at;

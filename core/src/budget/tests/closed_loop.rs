@@ -265,7 +265,7 @@ fn tmp() {
         ("others at answer", Scene { others: 0.3, at_answer: true, ..s }),
         ("others slow", Scene { others: 0.3, latency: 10.0, ..s }),
         ("others, no headers", Scene { others: 0.3, headers: false, ..s }),
-        ("half", Scene { configured: Some(0.5), ..s }),
+        ("HALF", Scene { configured: Some(0.5), ..s }),
         ("double", Scene { configured: Some(2.0), ..s }),
         ("absent", Scene { configured: None, ..s }),
         ("double, no headers", Scene { configured: Some(2.0), headers: false, ..s }),
