@@ -19,10 +19,14 @@ const MEMORY: f64 = 8.0;
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
 const SEEN: u32 = 40;
+/// How much smaller its error must be.
+const BETTER: f64 = 0.7;
 /// And it must have foretold better so many times more than not.
 const RUNNING: u32 = 20;
 /// How much smaller figures, one after the other, lower what is taken to be the most there can be.
 const SHRINK: f64 = 0.02;
+/// The share of the limit that is taken to come back where the resets mean something else.
+const TRIED: f64 = 0.25;
 /// What a request may take on its way.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 /// The first so many rules may be learned. Providers that count input only send no headers.
@@ -70,6 +74,8 @@ pub(super) struct Books {
     most: f64,
     /// Until when others are taken to be using it.
     others: Option<Instant>,
+    /// The least that is taken to come back a second.
+    floor: f64,
     /// How often a reset was seen to make it whole, less how often not.
     kept: i8,
     /// The moment of the next one to be judged.
@@ -89,6 +95,7 @@ impl Books {
             whole_at: now,
             top: 0.0,
             most: 0.0,
+            floor: f64::MIN,
             others: None,
             kept: 0,
             promised: None,
@@ -115,7 +122,7 @@ impl Books {
             |rule: usize| tracks.get(rule).map_or(f64::MAX, |[sent, heard]| sent.error.min(heard.error));
         let seen = tracks.iter().flatten().map(|track| track.seen).max().unwrap_or(0);
         let best = (0..LEARNED).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
-        if seen < SEEN || error(best) >= 0.5 * error(self.rule) {
+        if seen < SEEN || error(best) >= BETTER * error(self.rule) {
             self.better.1 = self.better.1.saturating_sub(1);
             return None;
         }
@@ -193,6 +200,8 @@ impl Books {
         let steady = seconds((limit - said.remaining) / limit * window.as_secs_f64());
         let reset = reset.map_or(window, |reset| if self.kept < 0 { reset.max(steady) } else { reset });
         // A moment late costs little, a moment early is a refusal.
+        // Where nothing says when it is whole again, and nothing is under way that would bring an answer, it must be tried.
+        self.floor = if self.kept < 0 { TRIED * limit / window.as_secs_f64() } else { f64::MIN };
         let from = if self.is_of_sending() { said.sent.0 } else { now } + ON_THE_WAY;
         self.whole_at = from.checked_add(reset.min(window)).unwrap_or(from);
         self.promised = self.promised.or(Some(self.whole_at));
@@ -232,7 +241,9 @@ impl Books {
         if now >= self.whole_at {
             return None;
         }
-        let left = self.track()?.left(now, charged.get(self.rule).copied().unwrap_or(0));
+        let track = self.track()?;
+        let back = track.back.max(self.floor);
+        let left = track.left(now, charged.get(self.rule).copied().unwrap_or(0), back);
         Some(left.min(limit) - self.spare(now, limit))
     }
 
@@ -243,8 +254,8 @@ impl Books {
         let missing = cost.min(self.most(now, limit)) - room;
         if missing <= 0.0 {
             now
-        } else if track.back > 0.0 {
-            after(now, missing / track.back).min(self.whole_at)
+        } else if track.back.max(self.floor) > 0.0 {
+            after(now, missing / track.back.max(self.floor)).min(self.whole_at)
         } else {
             self.whole_at
         }
@@ -269,9 +280,9 @@ impl Books {
 }
 
 impl Track {
-    fn left(&self, now: Instant, charged: i64) -> f64 {
+    fn left(&self, now: Instant, charged: i64, back: f64) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.remaining - charged.wrapping_sub(self.charged) as f64 + self.back * passed
+        self.remaining - charged.wrapping_sub(self.charged) as f64 + back * passed
     }
 
     /// Takes the next figure. `None`: it is older than the last; else, whether the budget has opened again meanwhile.
@@ -287,7 +298,7 @@ impl Track {
         let passed = at.checked_duration_since(self.at)?.as_secs_f64();
         if passed < APART {
             // Too soon to learn from, but a figure that is clearly smaller holds.
-            if remaining < self.left(at, charged) - 0.01 * limit {
+            if remaining < self.left(at, charged, self.back) - 0.01 * limit {
                 self.remaining = remaining;
                 self.charged = charged;
                 self.at = at;
