@@ -19,10 +19,13 @@ const MEMORY: f64 = 8.0;
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
 const SEEN: u32 = 40;
+/// The share of the limit from which on a budget is nearly full: there, what comes back is known to be the whole rate, and what is missing
+/// is what was counted.
+const FULL: f64 = 0.8;
 /// How much smaller its error must be.
 const BETTER: f64 = 0.7;
 /// And it must have foretold better so many times more than not.
-const RUNNING: u32 = 20;
+const RUNNING: u32 = 30;
 /// How much smaller figures, one after the other, lower what is taken to be the most there can be.
 const SHRINK: f64 = 0.02;
 /// The share of the limit that is taken to come back where the resets mean something else.
@@ -58,6 +61,9 @@ struct Track {
     /// The mean error of what was foretold.
     error: f64,
     seen: u32,
+    /// The same of those that began with the budget nearly full.
+    doubt: f64,
+    full: u32,
 }
 
 /// What the provider has, as far as it said.
@@ -118,11 +124,13 @@ impl Books {
     /// The rule that foretells best, where it is clear which: much better, and for a good while.
     pub(super) fn learned(&mut self) -> Option<usize> {
         let tracks = self.tracks.as_ref()?;
-        let error =
-            |rule: usize| tracks.get(rule).map_or(f64::MAX, |[sent, heard]| sent.error.min(heard.error));
-        let seen = tracks.iter().flatten().map(|track| track.seen).max().unwrap_or(0);
-        let best = (0..LEARNED).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
-        if seen < SEEN || error(best) >= BETTER * error(self.rule) {
+        let doubt =
+            |rule: usize| tracks.get(rule).map_or(f64::MAX, |[sent, heard]| sent.doubt.min(heard.doubt));
+        let full = tracks.iter().flatten().map(|track| track.full).max().unwrap_or(0);
+        let least = (0..LEARNED).map(doubt).fold(f64::MAX, f64::min);
+        // The first that is about as good: the dearest stands first.
+        let best = (0..LEARNED).find(|rule| doubt(*rule) <= 1.2 * least)?;
+        if full < SEEN || doubt(best) >= BETTER * doubt(self.rule) {
             self.better.1 = self.better.1.saturating_sub(1);
             return None;
         }
@@ -161,6 +169,8 @@ impl Books {
                 back: rate,
                 error: 0.0,
                 seen: 0,
+                doubt: 0.0,
+                full: 0,
             };
             self.tracks = Some(std::array::from_fn(|rule| [track(said.sent, rule), track(said.heard, rule)]));
             return self.note(said, reset, limit, window, mine, now);
@@ -315,6 +325,11 @@ impl Track {
             let weight = (1.0 / f64::from(self.seen.saturating_add(1))).max(ERROR);
             self.error += weight * (error - self.error);
             self.seen = self.seen.saturating_add(1);
+            if self.remaining > FULL * limit {
+                let weight = (1.0 / f64::from(self.full.saturating_add(1))).max(ERROR);
+                self.doubt += weight * (error - self.doubt);
+                self.full = self.full.saturating_add(1);
+            }
             let weight = 1.0 - (-passed / MEMORY).exp();
             // A budget that is nearly full takes nothing back, whatever its rate.
             let back = if remaining > 0.9 * limit { rate } else { (came / passed).clamp(-rate, rate) };

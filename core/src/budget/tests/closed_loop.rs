@@ -1,6 +1,6 @@
 //! Always more calls waiting than fit, sizes and latencies at random, many in flight: how much of the quota is used, and how many 429s.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ const SCENE: Scene = Scene {
     largest: 0.004,
     latency: 2.0,
     pauses: false,
-    minutes: 11.0,
+    minutes: 10.0,
     warm: 4.0,
 };
 
@@ -66,7 +66,7 @@ struct Outcome {
     rule: Counting,
 }
 
-#[derive(Debug, PartialEq, PartialOrd)]
+#[derive(Debug, PartialEq)]
 enum Event {
     Arrive(usize),
     Answer(usize),
@@ -83,12 +83,20 @@ struct Call {
     limited: bool,
 }
 
-#[derive(PartialEq, PartialOrd)]
+#[derive(PartialEq)]
 struct At(f64, Event);
+
 impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Ord for At {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal)
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
     }
 }
 
