@@ -26,7 +26,7 @@
 //! lanes.interactive = { floor = 0.25 }
 //! fallback = "spare"
 //!
-//! [targets.spare]                  # what openai refuses, and nothing else that is not sent there
+//! [targets.spare]                  # takes what openai refuses
 //! url = "https://spare.example/v1"
 //! model = "gpt-oss-120b"
 //! key_env = "SPARE_API_KEY"
@@ -95,7 +95,7 @@
 //! | `tokenizer` | how prompts are counted: `"learned"` (by their length, and what the provider counted), `"bpe"` (exactly, as OpenAI's models do; builds with the feature `bpe`), `"vllm"` (by asking the server) | | `"learned"` |
 //! | `ask_usage` | ask streams for their usage where the caller did not, and do not show it to the caller | | false |
 //! | `budget` | the budget of `[budgets]` that its rates are part of; beside rates of its own it is an error | | its own [rates](#rates) |
-//! | `fallback` | the target that takes what this one refuses; it needs one base URL (or all of ours), and a model to ask for | | none |
+//! | `fallback` | the target that takes what this one refuses; it needs one base URL (or all of ours), and a `model` (or all of ours in its `models`) | | none |
 //! | `model` | the model that calls ask for which fall back to this target | one of its `models` | the only name in `models` |
 //! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | the caller's own goes along |
 //! | `lanes.LANE` | what a [lane](#lanes) has to itself | | |

@@ -32,7 +32,7 @@ impl Credential {
     /// `None` for what no header can hold.
     pub(super) fn new(key: &str) -> Option<Self> {
         let key = key.trim();
-        (!key.is_empty() && HeaderValue::from_str(key).is_ok()).then(|| Self(key.to_owned()))
+        (!key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(key.to_owned()))
     }
 
     /// Puts it wherever the caller's key was; where there was none, where the dialect has it.

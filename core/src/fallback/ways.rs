@@ -74,7 +74,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
         None => None,
         Some(variable) => Some(key(config, variable)?),
     };
-    Ok(Address { bases: bases(config), model: model(config), credential })
+    Ok(Address { bases: bases(config), model: config.model.clone(), credential })
 }
 
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
@@ -86,15 +86,6 @@ fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     };
     let value = std::env::var_os(variable).ok_or_else(|| wrong("is not in the environment"))?;
     value.to_str().and_then(Credential::new).ok_or_else(|| wrong("holds nothing that a header could"))
-}
-
-/// What calls ask for that come here: what it says, or the only model that it can mean.
-fn model(config: &TargetConfig) -> Option<Arc<str>> {
-    let only = match &config.matches.models[..] {
-        [only] if !only.contains('*') => Some(Arc::from(&**only)),
-        _ => None,
-    };
-    config.model.clone().or(only)
 }
 
 fn bases(config: &TargetConfig) -> Vec<Base> {

@@ -8,7 +8,7 @@ use super::section::{Spot, join};
 use super::target::Below;
 use super::value::Bad;
 use crate::config::matching::Rule;
-use crate::config::{TargetConfig, TargetMatch};
+use crate::config::{TargetConfig, known};
 
 pub(super) const EXPECTED: &str = "the name of a target";
 
@@ -81,27 +81,23 @@ fn judge(target: &TargetConfig, spot: &Spot<'_>, targets: &[TargetConfig], words
     }
     let place = join("targets", name);
     if spare.matches.slots_only {
-        spot.complain(format!("{place} has url = \"none\": no call can be sent there"));
-    } else if !one_place(&target.matches, &spare.matches) {
-        let urls = spare.matches.urls.len();
+        return spot.complain(format!("{place} has url = \"none\": no call can be sent there"));
+    }
+    let (Ok(ours), Ok(theirs)) = (Rule::new(&target.matches), Rule::new(&spare.matches)) else { return };
+    // A provider that is known by its name has one URL that is meant unless another is: its first.
+    let urls = &spare.matches.urls;
+    let known = known::base_urls(name).is_some_and(|known| known == urls);
+    if urls.len() != 1 && !known && !theirs.takes_urls_of(&ours) {
+        let count = urls.len();
         spot.complain(format!(
-            "{place} has {urls} base URLs, and it is not known to which of them a call should go; give it one \"url\", or all of ours"
+            "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"
         ));
     }
-    if model_of(spare).is_none() {
+    if model_of(spare).is_none() && !theirs.takes_models_of(&ours) {
         spot.complain(format!(
-            "{place} does not say which model to ask for there; set its \"model\", or one name without * in its \"models\""
+            "{place} does not say which model calls should ask for there; set its \"model\", or name ours in its \"models\""
         ));
     }
-}
-
-/// Whether it is known where a call goes: to the spare's only URL, or, where that takes all of ours, to the same one.
-fn one_place(ours: &TargetMatch, spare: &TargetMatch) -> bool {
-    let shared = || match (Rule::new(ours), Rule::new(spare)) {
-        (Ok(ours), Ok(spare)) => spare.takes_urls_of(&ours),
-        _ => false,
-    };
-    spare.urls.len() == 1 || shared()
 }
 
 /// The model to ask for: the one that is set, or the only one there is.
@@ -131,7 +127,7 @@ fn circle(start: usize, links: &[Option<usize>], targets: &[TargetConfig], words
     }
     let names: Vec<&str> =
         std::iter::once(&start).chain(&steps).filter_map(|at| Some(&*targets.get(*at)?.name)).collect();
-    spot.complain(format!("goes in a circle: {}; leave one of them out", names.join(" -> ")));
+    spot.complain(format!("goes in a circle: {}; leave one of these fallbacks out", names.join(" -> ")));
 }
 
 /// What only calls that fall back would ask for, at a target to which none do.

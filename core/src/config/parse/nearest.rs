@@ -47,8 +47,9 @@ pub(super) fn known(given: &str, names: &[&str], none: &str) -> String {
     let shown = names.get(..SHOWN).unwrap_or(names).join(", ");
     match names.len() {
         0 => none.to_owned(),
-        1..=SHOWN => format!("there is {shown}"),
-        more => format!("there is {shown} and {} more", more - SHOWN),
+        1 => format!("there is only {shown}"),
+        2..=SHOWN => format!("known are {shown}"),
+        more => format!("known are {shown} and {} more", more - SHOWN),
     }
 }
 

@@ -191,6 +191,19 @@ fn a_fallback_is_reached_by_its_url_or_ours() {
 }
 
 #[test]
+fn a_fallback_may_serve_our_models_by_their_names() {
+    let config = read(json!({
+        "targets": {
+            "mine": {"url": "http://10.0.0.1/v1", "models": ["llama-3-*", "qwen"], "fallback": "theirs"},
+            "theirs": {"url": "http://10.0.0.2/v1", "models": ["llama-*", "qwen"], "fallback": "openai"},
+            "openai": {"model": "gpt-4o-mini"},
+        },
+    }));
+    assert_eq!(target(&config, "theirs").model, None, "they stay the caller's");
+    assert_eq!(target(&config, "openai").matches.urls.first().unwrap(), "https://api.openai.com");
+}
+
+#[test]
 fn a_tenant_without_a_name_has_no_floor() {
     let config = read(json!({"defaults": {"default_tenant": {"floor": 0, "tpm": 5}}}));
     let tenant = TenantConfig { tpm: Some(5), ..TenantConfig::default() };
