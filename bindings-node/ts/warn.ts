@@ -1,0 +1,23 @@
+/**
+ * Warnings to the line of the user's that they are about, once each.
+ *
+ * @module
+ */
+
+/** So many lines are told. */
+const MOST = 1024;
+const told = new Set<string>();
+
+/** Warns whoever asked for a tool while holding a model slot. To be called before the first `await`: afterwards the caller is off the stack. */
+export function warnOfHeldSlot(text: string): void {
+  const site = outside();
+  if (told.has(site) || told.size >= MOST) return;
+  told.add(site);
+  process.emitWarning(text, { type: "SlotHeldWarning", code: "TIDEGATE_SLOT_HELD", detail: site });
+}
+
+/** The first line of the stack that is not ours. */
+function outside(): string {
+  const lines = (new Error().stack ?? "").split("\n").slice(1);
+  return (lines.find((line) => !line.includes(__dirname)) ?? "").trim();
+}
