@@ -59,16 +59,18 @@ describe("model slots and tools", () => {
     const gate = shape();
     const wants = () => gate.tool("db", () => {});
     warned.length = 0;
-    const text = await whileHolding(gate, async (stream) => {
+    await whileHolding(gate, async (stream) => {
       await wants();
-      return read(stream);
+      assert.equal(await read(stream), TEXT);
+      const again = await ask(client(gate), true);
+      const other = gate.run({}, () => gate.tool("db", () => sleep(1000)));
+      await wants();
+      await Promise.all([other, read(again)]);
+      assert.deepEqual(held(gate), { waited: 2 });
     });
-    assert.equal(text, TEXT);
-    await whileHolding(gate, wants);
     assert.equal(warned.length, 1);
     assert.match(warned[0].message, /tool db .*slot of small.*yieldSlot: true/);
     assert.match(warned[0].detail, /roof\.test\.mjs/);
-    assert.deepEqual(held(gate), { waited: 2 });
   });
 
   test("a scope of its own, and no scope at all, are no fault", async () => {
@@ -77,17 +79,18 @@ describe("model slots and tools", () => {
     await whileHolding(gate, async (stream) => {
       await gate.run({}, () => gate.tool("db", () => {}));
       await stream.controller.abort();
+      assert.equal(held(gate), undefined);
     });
     await new FakeTarget({ otherwise: ok(TEXT) }).during(() =>
       clock.until(
         (async () => {
           const stream = await ask(client(gate), true);
           await gate.tool("db", () => {});
+          assert.equal(held(gate), undefined);
           return read(stream);
         })(),
       ),
     );
-    assert.equal(held(gate), undefined);
     assert.equal(warned.length, 0);
   });
 

@@ -16,8 +16,14 @@ export function warnOfHeldSlot(text: string): void {
   process.emitWarning(text, { type: "SlotHeldWarning", code: "TIDEGATE_SLOT_HELD", detail: site });
 }
 
-/** The first line of the stack that is not ours. */
+/** The first line of the stack that is neither ours nor the engine's. */
 function outside(): string {
-  const lines = (new Error().stack ?? "").split("\n").slice(1);
-  return (lines.find((line) => !line.includes(__dirname)) ?? "").trim();
+  const at = { stack: "" };
+  Error.captureStackTrace(at, warnOfHeldSlot);
+  const lines = at.stack.split("\n").slice(1);
+  const theirs = (line: string) => !OURS.some((part) => line.includes(part));
+  return (lines.find(theirs) ?? "").trim();
 }
+
+/** `new Promise (<anonymous>)` is in a stack too. */
+const OURS = [__dirname, "(<anonymous>)", "(node:"];
