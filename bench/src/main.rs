@@ -5,8 +5,11 @@
 
 mod experiments;
 mod naive;
+mod provider;
 mod render;
 mod report;
+mod text;
+mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;
@@ -35,6 +38,8 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// How much of a token quota is used, and how many 429s it costs, in virtual time.
+    Tokens,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -73,6 +78,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::Tokens => run::tokens::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,
     };

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
 from tidegate._explain import Why
+
+Reason = Literal[
+    "no_slot",
+    "queue_full",
+    "wait_budget",
+    "deadline",
+    "cool_down",
+    "outage",
+    "draining",
+    "deadlock",
+    "no_budget",
+    "too_large",
+    "predicted_wait",
+    "shed",
+]
+"""Why admission said no."""
 
 
 class Error(Exception):
@@ -11,7 +29,9 @@ class Error(Exception):
     Attributes:
         kind: the stable name of what went wrong (`refused`, `deadline`, `connect`, ...).
         reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`, `outage`,
-            `draining`, `deadlock`); None unless `kind` is `refused`.
+            `draining`, `deadlock`, `no_budget`: a rate of the provider is used up, `too_large`: no waiting would help,
+            `predicted_wait`: it would wait too long, `shed`: it made room for a more urgent one); None unless `kind`
+            is `refused`.
         target: the target or tool it happened at, where one is known.
         status: the HTTP status that says the same.
         retry_after: seconds until it is worth coming back; None where nobody knows.
@@ -24,7 +44,7 @@ class Error(Exception):
     """
 
     kind: str
-    reason: str | None
+    reason: Reason | None
     target: str | None
     status: int
     retry_after: float | None
@@ -38,7 +58,7 @@ class Error(Exception):
         message: str,
         *,
         kind: str,
-        reason: str | None = None,
+        reason: Reason | None = None,
         target: str | None = None,
         status: int = 500,
         retry_after: float | None = None,
@@ -128,7 +148,8 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     return _CLASSES.get(kind, Error)(
         message,
         kind=kind,
-        reason=reason,
+        # The core's own words, which the vectors hold against these.
+        reason=cast("Reason | None", reason),
         target=target,
         status=status,
         retry_after=retry_after,

@@ -36,12 +36,13 @@ class Gate:
 
     Args:
         targets: the targets by name, first match first: a cap, or a dict of settings
-            (`{"openai": {"cap": 64, "ttft": 2}}`).
-        tools: the tools by name: a cap, or a dict of settings (`{"db": 8}`).
-        tenants: the tenants by name, at every target (`{"acme": {"weight": 2}}`).
+            (`{"openai": {"cap": 64, "ttft": 2, "tpm": "2M"}}`; as a type `tidegate.config.TargetConfig`).
+        tools: the tools by name: a cap, or a dict of settings (`{"db": 8, "search": {"cap": 4, "rps": 10}}`).
+        tenants: the tenants by name, at every target (`{"acme": {"weight": 2, "floor": 0.25}}`).
         mode: `enforce` (the default), `observe` (measures, changes nothing) or `off`; the environment's
             `TIDEGATE` overrides it.
-        **settings: any other top-level key of the file: `defaults`, `transport`.
+        **settings: any other top-level key of the file: `defaults`, `transport`, and `budgets`, the rates that several
+            targets share (`{"account": {"rpm": 500}}`).
 
     Raises:
         ConfigError: naming every key that is unknown or impossible, and the nearest valid one.
