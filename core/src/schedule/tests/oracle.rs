@@ -437,7 +437,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn the_books_agree(events in prop::collection::vec(event(), 1..150), world in truth::world()) {
