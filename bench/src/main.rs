@@ -35,6 +35,8 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
+    Kv,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -73,6 +75,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::Kv => run::kv::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,
     };
