@@ -5,6 +5,7 @@
 
 mod active;
 pub mod admission;
+pub mod ask_usage;
 pub mod backoff;
 pub mod body;
 pub mod budget;
@@ -18,6 +19,7 @@ pub mod deadline;
 pub mod error;
 pub mod estimate;
 pub mod fairness;
+mod fallback;
 pub mod gate;
 mod identify;
 pub mod kv;
@@ -38,10 +40,10 @@ pub mod wire;
 pub use body::{RequestBody, ResponseBody};
 pub use client::Client;
 pub use config::Config;
-pub use context::{Chain, Context, Lane, Timeouts};
+pub use context::{Chain, Context, Lane, TaskId, Timeouts};
 pub use error::{Error, ErrorKind, Reason};
 pub use gate::{Gate, GateBuilder};
 pub use observe::Snapshot;
 pub use slot::Slot;
-pub use tool::ToolPermit;
+pub use tool::{HeldSlots, ToolPermit};
 pub use transport::Transport;

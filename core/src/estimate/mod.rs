@@ -25,23 +25,40 @@
 //!
 //! Longer text never lowers an estimate.
 
+mod average;
 mod demand;
+mod estimator;
 mod key;
+mod lengths;
+mod line;
 mod media;
+mod output;
 mod piece;
+mod recent;
+mod task;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use demand::Demand;
+pub use estimator::Estimator;
 pub(crate) use key::Role;
 pub use media::Media;
+pub use output::Output;
+pub use task::Task;
 
 /// Tokens for each UTF-8 byte of text, where nothing is known of a target yet.
 pub const COLD_RATIO: f64 = 0.3;
 
 /// Tokens that frame one message of a conversation: OpenAI's documentation gives three and one for a name.
 pub const MESSAGE: u64 = 4;
+
+/// Output of one answer, in tokens, where a call does not bound it and nothing is known of its model: well above what chat answers take in the mean
+/// (200 to 500).
+pub const COLD_OUTPUT: u64 = 1_024;
+
+/// Input, in tokens, of a call that nobody sees (slots held by name, bodies that cannot be read), until something is known of its model.
+pub const UNSEEN_INPUT: u64 = 1_024;
 
 /// What in a request costs tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +77,10 @@ pub struct Prompt {
     pub max_tokens: Option<u64>,
     /// How many answers it asks for, where it says.
     pub answers: Option<u64>,
+    /// How many tokens it may think, where it says; of words (`high`) by what Google's documentation makes of them.
+    pub thinking: Option<u64>,
+    /// Whether it goes on from something that the provider keeps, and so more is read than stands in it.
+    pub kept: bool,
 }
 
 impl Prompt {

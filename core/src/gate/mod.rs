@@ -2,6 +2,8 @@
 
 mod builder;
 
+use std::future::Future;
+use std::panic::Location;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +19,11 @@ use crate::clock;
 use crate::config::{Config, Mode};
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
+use crate::fallback::Ways;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::slot::Slot;
-use crate::tool::{ToolPermit, Tools};
+use crate::tool::{Asked, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
 use crate::wire::request::RequestFacts;
 
@@ -42,7 +45,7 @@ pub struct Gate(Arc<Inner>);
 struct Inner {
     identify: Arc<Identify>,
     client: Client,
-    tools: Tools,
+    tools: Arc<Tools>,
     metrics: Arc<Metrics>,
     log: Arc<CallLog>,
     active: Arc<Active>,
@@ -67,16 +70,13 @@ impl Gate {
         let metrics = Arc::new(Metrics::new()?);
         let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
         let mode = Mode::from_env()?.unwrap_or(config.mode);
-        let identify = Arc::new(Identify::new(mode, &config, metrics.clone())?);
-        let client = Client::new(identify.clone(), transport, log.clone(), active.clone());
-        Ok(Self(Arc::new(Inner {
-            identify,
-            client,
-            tools: Tools::new(&config.tools, &metrics),
-            metrics,
-            log,
-            active,
-        })))
+        // Before the targets, whose series with each tool exist from the start.
+        let tools = Arc::new(Tools::new(&config.tools, &metrics));
+        let identify = Identify::new(mode, &config, metrics.clone(), tools.holders().cloned())?;
+        let identify = Arc::new(identify);
+        let ways = Arc::new(Ways::new(&config, &identify)?);
+        let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());
+        Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
     }
 
     /// A gate configured by a TOML file.
@@ -104,13 +104,57 @@ impl Gate {
 
     /// A slot of a tool, as soon as there is one. Dropping it gives it back.
     ///
+    /// A task that waits here while it holds a model slot (a response that is still streaming, or a [`Slot`]) is told so by a warning (`tracing`),
+    /// once for each place in the code. The task is the context's, or else tokio's.
+    ///
     /// *Cancellation safety*: dropping the future leaves the queue.
     ///
     /// # Errors
     /// `Unknown` for a tool that is not configured; `Refused` as for calls, and where waiting would never end.
-    pub async fn acquire_tool(&self, name: &str, context: &Context) -> Result<ToolPermit, Error> {
+    #[track_caller]
+    pub fn acquire_tool<'a>(
+        &'a self,
+        name: &'a str,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<ToolPermit, Error>> + Send + 'a {
+        self.acquire_tool_at(Location::caller(), name, context, false)
+    }
+
+    /// The same; and while this task waits for the tool and holds it, the slots of its responses that are still streaming are handed back: what
+    /// the provider still sends is read ahead, up to 1 MiB (and a chunk) a response, until the exchange ends by itself. The reader
+    /// then finds the same bytes. No generation is ended early: a longer answer, and a [`Slot`], keep their slot.
+    ///
+    /// *Cancellation safety*, *Errors*: as [`Gate::acquire_tool`].
+    #[track_caller]
+    pub fn acquire_tool_yielding<'a>(
+        &'a self,
+        name: &'a str,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<ToolPermit, Error>> + Send + 'a {
+        self.acquire_tool_at(Location::caller(), name, context, true)
+    }
+
+    async fn acquire_tool_at(
+        &self,
+        site: &'static Location<'static>,
+        name: &str,
+        context: &Context,
+        yield_slot: bool,
+    ) -> Result<ToolPermit, Error> {
+        let asked = self.ask_tool(name, context, yield_slot)?;
+        if let Some(held) = asked.while_holding() {
+            self.0.tools.tell(site, held);
+        }
+        asked.granted().await
+    }
+
+    /// The first half of [`Gate::acquire_tool`]: takes a free slot, or says what stands in the way, for callers with warnings of their own.
+    ///
+    /// # Errors
+    /// As [`Gate::acquire_tool`].
+    pub fn ask_tool(&self, name: &str, context: &Context, yield_slot: bool) -> Result<Asked, Error> {
         self.0.identify.open()?;
-        self.0.tools.acquire(name, self.0.identify.tenant(context), context, self.mode()).await
+        self.0.tools.ask(name, self.0.identify.tenant(context), context, self.mode(), yield_slot)
     }
 
     /// A slot of a configured target, for a call that no HTTP client of ours makes. The same queue, and the same books, as for every other call
@@ -147,6 +191,7 @@ impl Gate {
     /// What a person wants to know, now.
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
+        let targets = self.0.identify.targets();
         Snapshot {
             mode: match self.mode() {
                 Mode::Enforce => "enforce",
@@ -155,14 +200,11 @@ impl Gate {
             },
             draining: self.0.identify.open().is_err(),
             active: self.0.active.count(),
-            targets: self
-                .0
-                .identify
-                .targets()
+            targets: targets
                 .iter()
                 .map(|target| (target.name().clone(), TargetSnapshot::of(target, now)))
                 .collect(),
-            tools: self.0.tools.snapshot(),
+            tools: self.0.tools.snapshot(&targets),
         }
     }
 

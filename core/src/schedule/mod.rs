@@ -23,6 +23,7 @@ mod tests;
 mod ticket;
 mod view;
 mod waiters;
+mod why;
 
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ use tenants::Tenants;
 pub use ticket::{Charged, Grant, Refusal, Settled, Ticket, Verdict};
 pub use view::{TenantView, View};
 use waiters::Waiters;
+pub use why::{Rule, Why};
 
 use crate::config::OnFull;
 use crate::context::Lane;

@@ -6,6 +6,7 @@
 //! The body is walked once and nothing of it is kept but the model's name, and how much of it there is for the model to read.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -15,7 +16,8 @@ use percent_encoding::percent_decode_str;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Any, FromAny};
-use crate::estimate::{Prompt, Role};
+use super::splice::within;
+use crate::estimate::{Prompt, Role, Task};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
 pub const MAX_MODEL: usize = 256;
@@ -63,6 +65,8 @@ pub struct RequestFacts {
     pub repeatable: bool,
     /// What in it costs tokens; `None` where that is not known, as for the model.
     pub prompt: Option<Prompt>,
+    /// What kind of work it asks for.
+    pub task: Task,
 }
 
 impl RequestFacts {
@@ -75,6 +79,7 @@ impl RequestFacts {
             stream: false,
             repeatable: false,
             prompt: None,
+            task: Task::Other,
         }
     }
 
@@ -92,6 +97,7 @@ impl RequestFacts {
                 stream: false,
                 repeatable: method.is_idempotent(),
                 prompt: None,
+                task: Task::Other,
             };
         }
         let path = Path::read(uri.path());
@@ -102,6 +108,7 @@ impl RequestFacts {
             stream: path.stream,
             repeatable: path.route == Route::Inference && path.known,
             prompt: None,
+            task: path.task,
         };
         if let Some(body) = body
             && facts.route == Route::Inference
@@ -115,6 +122,11 @@ impl RequestFacts {
     }
 }
 
+/// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
+pub(crate) fn model_in_path(path: &str) -> Option<Range<usize>> {
+    within(path, Path::read(path).model?)
+}
+
 /// What the path alone tells.
 struct Path<'a> {
     route: Route,
@@ -123,15 +135,21 @@ struct Path<'a> {
     known: bool,
     model: Option<&'a str>,
     stream: bool,
+    task: Task,
 }
 
 impl<'a> Path<'a> {
     fn inference(dialect: Dialect) -> Self {
-        Self { route: Route::Inference, dialect, known: true, model: None, stream: false }
+        let task = if dialect == Dialect::Other { Task::Other } else { Task::Text };
+        Self { route: Route::Inference, dialect, known: true, model: None, stream: false, task }
+    }
+
+    fn task(task: Task) -> Self {
+        Self { task, ..Self::inference(Dialect::Other) }
     }
 
     fn beside() -> Self {
-        Self { route: Route::Beside, dialect: Dialect::Other, known: true, model: None, stream: false }
+        Self { route: Route::Beside, ..Self::inference(Dialect::Other) }
     }
 
     fn unknown() -> Self {
@@ -167,16 +185,22 @@ impl<'a> Path<'a> {
             (_, _, "completions") => Self::inference(Dialect::OpenAiCompletions),
             (_, _, "responses") => Self::inference(Dialect::OpenAiResponses),
             (_, _, "messages") => Self::inference(Dialect::AnthropicMessages),
-            ("model", model, "invoke" | "converse") => Self::inference(Dialect::Other).named(model),
-            ("model", model, "invoke-with-response-stream" | "converse-stream") => {
+            ("model", model, "converse") => Self::task(Task::Text).named(model),
+            ("model", model, "converse-stream") => Self::task(Task::Text).named(model).streamed(true),
+            ("model", model, "invoke") => Self::task(Task::of_model(model)).named(model),
+            ("model", model, "invoke-with-response-stream") => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
-            (_, "images", "generations" | "edits" | "variations")
-            | (_, "audio", "speech" | "transcriptions" | "translations")
-            | (_, "responses", "compact")
-            | (_, "api", "chat" | "generate" | "embed")
-            | (_, "v1" | "v2", "chat" | "embed" | "ocr" | "complete" | "score" | "classify" | "pooling")
-            | (_, _, "embeddings" | "rerank" | "moderations") => Self::inference(Dialect::Other),
+            (_, "images", "generations" | "edits" | "variations") => Self::task(Task::Image),
+            (_, "audio", "speech") => Self::task(Task::Speech),
+            (_, "audio", "transcriptions" | "translations") => Self::task(Task::Transcribe),
+            (_, _, "embeddings") | (_, "api" | "v1" | "v2", "embed") => Self::task(Task::Embed),
+            (_, _, "rerank") | (_, "v1" | "v2", "score") => Self::task(Task::Rank),
+            (_, _, "moderations") | (_, "v1" | "v2", "classify" | "pooling") => Self::task(Task::Classify),
+            (_, "responses", "compact")
+            | (_, "api", "chat" | "generate")
+            | (_, "v1" | "v2", "chat" | "complete" | "ocr") => Self::task(Task::Text),
+            (_, _, "videos") => Self { task: Task::Video, ..Self::unknown() },
             (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::beside(),
             ("responses" | "runs" | "interactions", _, "cancel") => Self::beside(),
             // Changes the metadata of a stored completion.
@@ -200,9 +224,8 @@ impl<'a> Path<'a> {
             }
             "generateContent" => Self::inference(Dialect::Gemini).named(model),
             "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(true),
-            "embedContent" | "batchEmbedContents" | "predict" | "rawPredict" => {
-                Self::inference(Dialect::Other).named(model)
-            }
+            "embedContent" | "batchEmbedContents" => Self::task(Task::Embed).named(model),
+            "predict" | "rawPredict" => Self::task(Task::of_model(model)).named(model),
             "streamRawPredict" | "serverStreamingPredict" => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
