@@ -7,6 +7,7 @@ mod experiments;
 mod naive;
 mod render;
 mod report;
+mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;

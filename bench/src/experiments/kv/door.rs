@@ -5,15 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use tidegate::estimate::Demand;
 use tidegate::kv::{Forecast, Kv, Place, Progress};
 
-use super::workload::Work;
+use crate::traces::Work;
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     /// Knows how long each answer will be, and lets a call in if what all of them will hold fits at every moment, block by block.
-    Oracle { headroom: f64 },
+    Oracle,
     /// [`Kv`], with lengths as they are learned from the answers before.
-    Learned { headroom: f64 },
+    Learned,
     /// Each call holds its `max_tokens` from beginning to end.
     Reserve { max_tokens: u32 },
     /// So many calls, whatever they hold.
@@ -39,22 +39,21 @@ struct Inside {
 
 impl Door {
     pub(super) fn new(rule: Rule, capacity: u64, block: u32) -> Self {
-        let headroom = if let Rule::Learned { headroom } = rule { headroom } else { 0.0 };
-        let kv = Kv::new(capacity, headroom);
+        let kv = Kv::new(capacity, HEADROOM);
         Self { rule, capacity, block, kv, calls: HashMap::new(), reserved: 0, lengths: Lengths::default() }
     }
 
     pub(super) fn fits(&mut self, work: &Work) -> bool {
         match self.rule {
-            Rule::Oracle { headroom } => {
+            Rule::Oracle => {
                 let inside = self
                     .calls
                     .values()
                     .map(|call| (call.work.prompt + call.produced, call.work.output - call.produced));
                 let all = inside.chain([(work.prompt, work.output)]).collect();
-                exact_peak(all, self.block) as f64 <= self.capacity as f64 * (1.0 - headroom)
+                exact_peak(all, self.block) <= self.capacity
             }
-            Rule::Learned { .. } => self.kv.need(&self.lengths.demand(work)) <= self.kv.room(),
+            Rule::Learned => self.kv.need(&self.lengths.demand(work)) <= self.kv.room(),
             Rule::Reserve { max_tokens } => {
                 self.reserved + u64::from(work.prompt + max_tokens) <= self.capacity || self.calls.is_empty()
             }
@@ -64,7 +63,7 @@ impl Door {
 
     pub(super) fn admit(&mut self, id: u64, work: Work) {
         let held = match self.rule {
-            Rule::Learned { .. } => {
+            Rule::Learned => {
                 let progress = Progress::default();
                 let (demand, forecast) = (self.lengths.demand(&work), self.lengths.forecast());
                 Some((self.kv.admit_expecting(&demand, forecast, progress.clone()), progress))
@@ -121,6 +120,9 @@ struct Lengths {
     forecast: Forecast,
     fresh: usize,
 }
+
+/// A target's default.
+const HEADROOM: f64 = 0.1;
 
 /// Until something is known.
 const COLD: u64 = 4_096;
