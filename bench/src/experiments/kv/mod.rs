@@ -29,6 +29,9 @@ const UNTIL: Duration = Duration::from_secs(360);
 /// What every caller sets.
 const MAX_TOKENS: u32 = 4_096;
 
+/// What "no reservation" may have in flight: as many as the engine takes into a batch.
+const SLOTS: usize = 256;
+
 /// More calls than any run gets through.
 const CALLS: usize = 4_000;
 
@@ -61,7 +64,7 @@ fn compare(report: &mut Report, traces: &Traces, engine: &EngineConfig, workload
         ("oracle", oracle.clone()),
         ("the policy by itself", by_itself(Rule::Learned)?),
         ("max_tokens reserved", by_itself(Rule::Reserve { max_tokens: MAX_TOKENS })?),
-        ("no reservation", by_itself(Rule::Slots(usize::MAX))?),
+        ("no reservation", by_itself(Rule::Slots(SLOTS))?),
         ("best slots", by_itself(Rule::Slots(slots))?),
     ];
     report.peer("best slots", key("slots"), json!(slots));
