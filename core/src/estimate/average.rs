@@ -3,17 +3,18 @@
 /// What remains of an observation after each later one: half of it after 138.
 pub(super) const KEEP: f64 = 1.0 - 1.0 / 200.0;
 
-/// After so many observations nothing is left of what was believed before the first.
-pub(super) const WARM: f64 = 8.0;
+/// After so many observations nothing is left of what was believed before the first: eight, less what is forgotten of them.
+pub(super) const WARM: f64 = 7.8;
 
-/// As many observations of its own weigh as much as what is known more generally.
-pub(super) const SHRINK: f64 = 4.0;
+/// As many observations of its own weigh as much as what is known more generally; of twice as many the square of that.
+const SHRINK: f64 = 5.0;
 
 /// How far what is known of something carries, by how often it was seen: between a belief and an average.
 ///
-/// The topmost belief gives way entirely, since it is no observation; what is known more generally is one, and keeps a share.
+/// The topmost belief gives way after a few observations, since it is none itself; what is known more generally keeps a share for longer, but not for
+/// ever: a tenant of short answers beside one of long ones must not pay for them.
 pub(super) fn trust(seen: f64, topmost: bool) -> f64 {
-    if topmost { (seen / WARM).min(1.0) } else { seen / (seen + SHRINK) }
+    if topmost { (seen / WARM).min(1.0) } else { seen * seen / (seen * seen + SHRINK * SHRINK) }
 }
 
 /// A ratio of two sums, in which older terms count for less. Of plain numbers, weighed 1 each, it is the mean.

@@ -29,10 +29,10 @@ const ABSURD: u64 = 1 << 32;
 ///
 /// *Input* is a line over the bytes of text: a ratio, and what the server adds to each prompt. *Output* is the distribution of lengths of one answer,
 /// by class (`max_tokens` in steps of four times, and how much thinking is asked for). Each is known of a model, and of its tenants apart as far as
-/// they were seen: a tenant weighs as much as its model once four of its calls were. Cold, as documented at [`Task`] and [`COLD_RATIO`](super::COLD_RATIO), which are
+/// they were seen: a tenant weighs as much as its model once five of its calls were. Cold, as documented at [`Task`] and [`COLD_RATIO`](super::COLD_RATIO), which are
 /// above the truth mostly; warm, and nothing of that left, after eight responses of a model. What was learned is half forgotten after 138 more.
 ///
-/// *Robust*: one response moves a learned mean by a twelfth at most, whatever it counts; zeros teach nothing where zero cannot be.
+/// *Robust*: of two hundred responses one moves a mean by an eighth at most, whatever it counts; zeros teach nothing where zero cannot be.
 /// *Bounded*: 0.9 MB at most, however many tenants and models there are; of those learned of the longest ago nothing is known any more.
 pub struct Estimator {
     inputs: Recent<Input>,
@@ -120,8 +120,8 @@ impl Estimator {
                 (mean.min(most) * answers, prompt.and_then(Prompt::max_output))
             }
         };
-        // The casts saturate.
-        Demand { input: self.input(facts, tenant), output: output.ceil() as u64, max_output }
+        let output = up(output).min(max_output.unwrap_or(u64::MAX));
+        Demand { input: self.input(facts, tenant), output, max_output }
     }
 
     /// How long a call's answers will be, in all that is known of it: for memory, which holds what is still to come. Takes about half a microsecond.
@@ -212,10 +212,14 @@ impl Estimator {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.inputs.len(), self.outputs.len())
+    }
+
     fn input(&self, facts: &RequestFacts, tenant: &Arc<str>) -> u64 {
         let reading = self.reading(facts.model.as_deref(), Some(tenant));
-        // The cast saturates.
-        reading.tokens(facts.prompt.as_ref()).ceil() as u64
+        up(reading.tokens(facts.prompt.as_ref()))
     }
 
     fn reading(&self, model: Option<&str>, tenant: Option<&Arc<str>>) -> Reading {
@@ -240,6 +244,11 @@ const MEDIA_OFF: f64 = 16.0;
 
 /// What is counted beyond so many times what was expected is not believed.
 const OFF: f64 = 16.0;
+
+/// To whole tokens, upwards but for what sums of fractions are off by. The cast saturates, and rounds beyond 2^53.
+fn up(tokens: f64) -> u64 {
+    (tokens - 1e-6).ceil() as u64
+}
 
 type Key<'a> = (Task, Option<&'a str>, Option<Class>, Option<&'a str>);
 

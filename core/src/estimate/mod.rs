@@ -98,6 +98,32 @@ impl Prompt {
         Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
     }
 
+    /// A file of a form: sound where sound is asked for, else by its MIME type.
+    pub(crate) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
+        let form = media::Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
+        let kind = match task {
+            Task::Transcribe => Some(media::Kind::Media(Media::Sound)),
+            Task::Image => Some(media::Kind::Media(Media::Image)),
+            _ => format.and_then(media::Kind::of_format),
+        };
+        match kind {
+            Some(media::Kind::Media(media)) => self.add(media.tokens(Some(bytes), form)),
+            Some(media::Kind::Text) => self.text(bytes),
+            Some(media::Kind::Opaque) => {}
+            None => self.add(Media::File.tokens(Some(bytes), form)),
+        }
+    }
+
+    /// A field of a form.
+    pub(crate) fn field(&mut self, name: &str, text: &str) {
+        match Role::of_field(name) {
+            Some(Role::Prompt) => self.text(text.len() as u64),
+            Some(Role::Answers) => self.answers = self.answers.max(text.parse().ok()),
+            Some(Role::MaxTokens) => self.max_tokens = self.max_tokens.max(text.parse().ok()),
+            _ => {}
+        }
+    }
+
     fn text(&mut self, bytes: u64) {
         self.text_bytes = self.text_bytes.saturating_add(bytes);
     }

@@ -37,27 +37,27 @@ impl Output {
     ///
     /// Beyond everything that was ever seen, half as many again.
     pub fn remaining(&self, produced: u64) -> u64 {
-        let produced = produced as f64 / self.answers;
+        let so_far = produced as f64 / self.answers;
         let (mut mass, mut sum) = (0.0, 0.0);
-        for (share, from, to) in self.longer_than(produced) {
+        for (share, from, to) in self.longer_than(so_far) {
             mass += share;
             sum += share * ((from + to) / 2.0).min(self.most);
         }
-        let left = if mass > NOTHING { sum / mass - produced } else { produced / 2.0 };
+        let left = if mass > NOTHING { sum / mass - so_far } else { so_far / 2.0 };
         self.within(left, produced)
     }
 
     /// The same with this probability, in place of the mean.
     pub fn remaining_quantile(&self, produced: u64, probability: f64) -> u64 {
-        let produced = produced as f64 / self.answers;
+        let so_far = produced as f64 / self.answers;
         let probability = if probability.is_nan() { 1.0 } else { probability.clamp(0.0, 1.0) };
-        let mass: f64 = self.longer_than(produced).map(|(share, ..)| share).sum();
+        let mass: f64 = self.longer_than(so_far).map(|(share, ..)| share).sum();
         if mass <= NOTHING {
-            return self.within(produced / 2.0, produced);
+            return self.within(so_far / 2.0, produced);
         }
         let mut wanted = mass * probability;
-        let mut reached = produced;
-        for (share, from, to) in self.longer_than(produced) {
+        let mut reached = so_far;
+        for (share, from, to) in self.longer_than(so_far) {
             if share <= 0.0 {
                 continue;
             }
@@ -67,7 +67,7 @@ impl Output {
                 break;
             }
         }
-        self.within(reached - produced, produced)
+        self.within(reached - so_far, produced)
     }
 
     /// The most that the call allows, where it says.
@@ -85,8 +85,10 @@ impl Output {
         })
     }
 
-    fn within(&self, left: f64, produced: f64) -> u64 {
-        whole(left.min(self.most - produced).max(0.0) * self.answers)
+    /// Of all answers, and not beyond what is allowed of them.
+    fn within(&self, left: f64, produced: u64) -> u64 {
+        let most = self.most().map_or(u64::MAX, |most| most.saturating_sub(produced));
+        whole(left.max(0.0) * self.answers).min(most)
     }
 }
 

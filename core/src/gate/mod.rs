@@ -14,16 +14,18 @@ pub use builder::GateBuilder;
 
 use crate::active::Active;
 use crate::body::RequestBody;
+use crate::call::Call;
 use crate::client::Client;
 use crate::clock;
 use crate::config::{Config, Mode};
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
+use crate::explain::{CallName, Explanation, Subject};
 use crate::fallback::Ways;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::slot::Slot;
-use crate::tool::{Asked, ToolPermit, Tools};
+use crate::tool::{Asked, Asking, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
 use crate::wire::request::RequestFacts;
 
@@ -218,6 +220,43 @@ impl Gate {
     /// The last 1,024 calls that ended, with the stamps of their attempts.
     pub fn calls(&self) -> &CallLog {
         &self.0.log
+    }
+
+    /// Why a call waits now, or what else it is at. `None`: no call of that name is under way, nor waits for a tool.
+    pub fn explain<'a>(&self, call: impl Into<CallName<'a>>) -> Option<Explanation> {
+        let named = |own: Option<&Arc<str>>, label: &str| own.is_some_and(|own| **own == *label);
+        let subjects = match call.into() {
+            CallName::Number(id) => match self.0.active.get(id) {
+                Some(call) => vec![Subject::Call(call)],
+                None => self.subjects(|_| false, |asking| asking.id == id),
+            },
+            CallName::Label(label) => {
+                self.subjects(|call| named(call.label(), label), |asking| named(asking.label.as_ref(), label))
+            }
+        };
+        self.explained(subjects, 1).pop()
+    }
+
+    /// The same of every call under way and every wait for a tool, at most `limit` of them: those that wait first, the longest wait first.
+    pub fn explain_all(&self, limit: usize) -> Vec<Explanation> {
+        self.explained(self.subjects(|_| true, |_| true), limit)
+    }
+
+    fn subjects(&self, calls: impl Fn(&Call) -> bool, askings: impl Fn(&Asking) -> bool) -> Vec<Subject> {
+        let calls = self.0.active.filter(calls).into_iter().map(Subject::Call);
+        let askings = self.0.tools.askings().into_iter().filter(|asking| askings(asking));
+        calls.chain(askings.map(Subject::Asking)).collect()
+    }
+
+    fn explained(&self, mut subjects: Vec<Subject>, limit: usize) -> Vec<Explanation> {
+        let now = clock::now();
+        subjects.sort_by_cached_key(Subject::urgency);
+        subjects.truncate(limit);
+        let told = subjects.iter().map(|subject| match subject {
+            Subject::Call(call) => Explanation::of_call(call, now),
+            Subject::Asking(asking) => Explanation::of_asking(asking, self.0.tools.why(asking), now),
+        });
+        told.collect()
     }
 
     /// Takes no new calls, and waits for those under way, waiting ones included. After `patience`, what still waits is refused;

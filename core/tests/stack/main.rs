@@ -4,10 +4,12 @@
 mod ask_usage;
 mod caps;
 mod deadlines;
+mod explains;
 mod fallback;
 mod foreign;
 mod modes;
 mod retries;
+mod roof;
 mod slots;
 mod sockets;
 mod strangers;
