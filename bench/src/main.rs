@@ -36,6 +36,8 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// Three times normal traffic for ten minutes, in virtual time.
+    Burst,
     /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
     Kv,
     /// What an open stream costs in memory, over real sockets.
@@ -76,6 +78,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::Burst => run::burst::measure,
         Command::Kv => run::kv::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,
