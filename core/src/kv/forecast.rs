@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::estimate::Output;
+
 /// The most points that a forecast keeps: enough for the shape of a heavy tail, few enough to be gone through at each survey.
 const POINTS: usize = 32;
 
@@ -89,6 +91,14 @@ impl Forecast {
 
     fn bounded(&self, length: u32) -> u32 {
         length.min(self.most.unwrap_or(u32::MAX))
+    }
+}
+
+/// The middles of 32 equally likely parts of what was learned.
+impl From<&Output> for Forecast {
+    fn from(output: &Output) -> Self {
+        let middle = |part: usize| (part as f64 + 0.5) / POINTS as f64;
+        Self::of((0..POINTS).map(|part| output.quantile(middle(part)))).at_most(output.most())
     }
 }
 

@@ -2,6 +2,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::estimate::{Estimator, Prompt, Task};
+use crate::wire::{RequestFacts, Usage};
+use std::sync::Arc;
 
 fn demand(input: u64, output: u64) -> Demand {
     Demand { input, output, max_output: None }
@@ -197,4 +200,22 @@ fn what_comes_in_one_piece_counts_whole() {
     progress.reached(299);
     assert_eq!(kv.view().peak, 2 * 508 + 308);
     [first, second, seen].into_iter().for_each(|place| kv.release(place));
+}
+
+/// What a target learns of its answers is what memory is planned with.
+#[test]
+fn a_forecast_of_what_was_learned_has_its_mean_and_its_bound() {
+    let mut estimator = Estimator::new();
+    let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(900), ..Prompt::default() };
+    let facts = RequestFacts { prompt: Some(prompt), task: Task::Text, ..RequestFacts::unseen() };
+    let tenant: Arc<str> = "a".into();
+    for round in 0..200u64 {
+        let usage = Usage { input: 8, output: 50 + 10 * (round % 100), ..Usage::default() };
+        estimator.learn(&facts, &tenant, &usage);
+    }
+    let output = estimator.expect(&facts, &tenant);
+    let forecast = Forecast::from(&output);
+    let (mean, learned) = (forecast.mean(), output.mean() as f64);
+    assert!((mean / learned - 1.0).abs() < 0.05, "{mean} for {learned}");
+    assert_eq!(forecast.remaining(0).descending().next(), Some(900));
 }
