@@ -4,10 +4,10 @@
 //! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
 
 mod experiments;
+mod lengths;
 mod naive;
 mod render;
 mod report;
-mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;

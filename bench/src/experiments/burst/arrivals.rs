@@ -6,7 +6,7 @@ use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::config::Tenant;
 
-use crate::traces::{Traces, Work, log_normal};
+use crate::lengths::{Traces, Work, log_normal};
 
 /// One call.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use tidegate_sim::scenario::quantile;
 use self::arrivals::BURST;
 use self::play::{Door, End, PATIENCE, Played, Row, play};
 use crate::Fallible;
+use crate::lengths::Traces;
 use crate::report::{Op, Report, Spread};
-use crate::traces::Traces;
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the settings.

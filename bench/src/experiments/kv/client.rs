@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{FROM, MAX_TOKENS, Outcome, Tally, UNTIL};
 use crate::Fallible;
-use crate::traces::Work;
+use crate::lengths::Work;
 use crate::traffic::{URL, call};
 use crate::upstream::SimTransport;
 use crate::virtual_time;

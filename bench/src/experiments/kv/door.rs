@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use tidegate::estimate::Demand;
 use tidegate::kv::{Forecast, Kv, Place, Progress};
 
-use crate::traces::Work;
+use crate::lengths::Work;
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq)]

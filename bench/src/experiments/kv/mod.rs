@@ -14,8 +14,8 @@ use tidegate_sim::engine::EngineConfig;
 use self::door::Rule;
 use self::workload::Workload;
 use crate::Fallible;
+use crate::lengths::{Traces, Work};
 use crate::report::{Op, Report, Spread};
-use crate::traces::{Traces, Work};
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the policy's constants, and the number of slots.

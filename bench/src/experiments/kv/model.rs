@@ -8,7 +8,7 @@ use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
 use super::door::{Door, Rule};
 use super::{Outcome, Tally, UNTIL};
 use crate::Fallible;
-use crate::traces::Work;
+use crate::lengths::Work;
 
 pub(super) fn play(engine: &EngineConfig, rule: Rule, calls: &[Work]) -> Fallible<Outcome> {
     let mut queue: VecDeque<Work> = calls.iter().copied().collect();

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::traces::{Traces, Work, log_normal};
+use crate::lengths::{Traces, Work, log_normal};
 
 /// Lengths of prompts and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
