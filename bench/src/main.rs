@@ -6,8 +6,11 @@
 mod experiments;
 mod lengths;
 mod naive;
+mod provider;
 mod render;
 mod report;
+mod text;
+mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;
@@ -40,6 +43,8 @@ enum Command {
     Burst,
     /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
     Kv,
+    /// How much of a token quota is used, and how many 429s it costs, in virtual time.
+    Tokens,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -80,6 +85,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::HotPath => run::hot_path::measure,
         Command::Burst => run::burst::measure,
         Command::Kv => run::kv::measure,
+        Command::Tokens => run::tokens::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,
     };

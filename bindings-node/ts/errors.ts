@@ -14,7 +14,15 @@ export type Reason =
   | "cool_down"
   | "outage"
   | "draining"
-  | "deadlock";
+  | "deadlock"
+  /** A rate of the provider, or of the tenant, is used up. */
+  | "no_budget"
+  /** No waiting would help: its prompt is longer than what may ever go. */
+  | "too_large"
+  /** It would wait beyond its deadline, its wait budget or its objective. */
+  | "predicted_wait"
+  /** It made room for a more urgent call. */
+  | "shed";
 
 /** What the gate itself hands up. A provider's own error response is not one of these. */
 export class TidegateError extends Error {

@@ -5,7 +5,11 @@
  */
 export type {
   Config,
+  Count,
   Duration,
+  LaneConfig,
+  Off,
+  RateConfig,
   RetryConfig,
   TargetConfig,
   TargetSettings,

@@ -9,3 +9,4 @@ pub(crate) mod kv;
 pub(crate) mod memory;
 pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
+pub(crate) mod tokens;

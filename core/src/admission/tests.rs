@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::config::{OnFull, TargetConfig, TenantConfig};
+use crate::config::RateConfig;
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
@@ -17,18 +17,11 @@ mod runtimes;
 mod timing;
 
 fn settings(limit: usize) -> Settings {
-    Settings {
-        limit,
-        queue: 100_000,
-        on_full: OnFull::Wait,
-        aging: TargetConfig::named("").aging,
-        default_tenant: TenantConfig::default(),
-        tenants: Default::default(),
-    }
+    Settings { queue: 100_000, ..Settings::limited(limit) }
 }
 
 fn door(limit: usize) -> Arc<Admission> {
-    Admission::new("target".into(), &settings(limit), "")
+    Admission::new("target".into(), &settings(limit), Purse::new(&RateConfig::default(), now()), None, "")
 }
 
 fn now() -> Instant {
@@ -43,6 +36,7 @@ fn ticket() -> Ticket {
         deadline: now() + Duration::from_secs(600),
         wait: None,
         demand: Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

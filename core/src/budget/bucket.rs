@@ -6,9 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-/// What counts a minute's limit.
-const MINUTE: Duration = Duration::from_secs(60);
-
 /// The longest anybody is made to wait for anything: about thirty years, as good as never.
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
@@ -27,12 +24,11 @@ pub struct Bucket {
 impl Bucket {
     /// A full bucket of `limit` tokens a minute (at least one), which saves up `burst` of that rate. Never less than one token.
     pub fn per_minute(limit: u64, burst: Duration, now: Instant) -> Self {
-        Self::new(limit, MINUTE, burst, now)
+        Self::with_rate(limit.max(1) as f64 / 60.0, burst, now)
     }
 
-    /// A full bucket of `limit` tokens (at least one) a `window`, which saves up `burst` of that rate.
-    pub fn new(limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
-        let rate = limit.max(1) as f64 / window.as_secs_f64().max(1e-3);
+    /// A full bucket of `rate` tokens a second.
+    pub(super) fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
         let depth = depth(rate, burst);
         Self { rate, depth, level: depth, at: now }
     }
@@ -89,17 +85,11 @@ impl Bucket {
         (self.level + passed * self.rate).min(self.depth)
     }
 
-    /// The most that is saved.
-    pub(super) fn depth(&self) -> f64 {
-        self.depth
-    }
-
-    /// Another rate and burst from now on. What is there stays, as far as it fits; what is owed stays owed.
-    pub(super) fn reshape(&mut self, now: Instant, limit: u64, window: Duration, burst: Duration) {
+    /// Another rate and burst from now on. What is there stays, as far as it fits; what is owed stays owed, up to `most`.
+    pub(super) fn reshape(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
-        self.rate = limit.max(1) as f64 / window.as_secs_f64().max(1e-3);
-        self.depth = depth(self.rate, burst);
-        self.level = level.min(self.depth);
+        (self.rate, self.depth) = (rate, depth(rate, burst));
+        self.level = level.max(-most).min(self.depth);
         self.at = self.at.max(now);
     }
 

@@ -28,6 +28,8 @@
 mod average;
 mod demand;
 mod estimator;
+#[cfg(feature = "bpe")]
+pub(crate) mod exact;
 mod key;
 mod lengths;
 mod line;

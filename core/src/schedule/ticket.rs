@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ids::TenantId;
+use super::Why;
 use crate::context::Lane;
-use crate::cooldown::Epoch;
 use crate::error::Reason;
 use crate::estimate::Demand;
 use crate::fairness::Tag;
+use crate::kv::Forecast;
 use crate::wire::Usage;
 
 /// What a call says of itself at the door.
@@ -26,6 +26,8 @@ pub struct Ticket {
     pub wait: Option<Duration>,
     /// What it is expected to take of budgets and memory.
     pub demand: Demand,
+    /// How long its answer may become, where memory is accounted for; the default: as its demand says.
+    pub forecast: Forecast,
     /// What its tenant is charged in fair queueing: tokens, tokens times seconds of memory, or 1 where calls are counted. Above zero, and finite.
     pub cost: f64,
     /// For a retry, the charge of its first dispatch: it is not charged again, and passes the queue bound.
@@ -50,32 +52,6 @@ pub struct Settled {
     pub cost: f64,
 }
 
-/// A slot, as the policy knows it. Goes back by [`Scheduler::release`](super::Scheduler::release), once.
-#[derive(Debug)]
-#[must_use = "a slot that is not released is lost"]
-pub struct Grant {
-    pub(super) tenant: TenantId,
-    pub(super) lane: Lane,
-    pub(super) charged: Charged,
-    pub(super) epoch: Epoch,
-    /// What the wait took of the call's wait budget.
-    pub(super) spent: Duration,
-    /// Whether the target has been told how the attempt went.
-    pub(super) judged: bool,
-}
-
-impl Grant {
-    /// What a retry of the call carries in [`Ticket::charged`].
-    pub fn charged(&self) -> Charged {
-        self.charged
-    }
-
-    /// What the wait took of the call's wait budget; time during which the target was closed is not in it.
-    pub fn spent(&self) -> Duration {
-        self.spent
-    }
-}
-
 /// Why a call was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -85,6 +61,10 @@ pub struct Refusal {
     pub position: usize,
     /// When it is worth coming back.
     pub retry_after: Option<Duration>,
+    /// What stood in its way.
+    pub why: Option<Why>,
+    /// Of a call that is too large: the most tokens that one call may take.
+    pub most: Option<u64>,
 }
 
 /// What the rules would have said to a call that observe mode let through.

@@ -1,77 +1,134 @@
-//! Why a call waits.
+//! Why a call waits, or was refused: which rule stands in its way.
 
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
-use super::{Scheduler, WaiterId};
+use crate::budget::Kind;
 
-/// What stands in a waiting call's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Why {
-    /// The rule.
-    pub rule: Rule,
-    /// For how long it has.
-    pub since: Duration,
-    /// For how long the call has waited in all.
-    pub waited: Duration,
-    /// How many calls go first.
-    pub ahead: usize,
-    /// In how long its turn is expected, where enough was seen.
-    pub expected: Option<Duration>,
-}
-
-/// A rule that may stand in a call's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[allow(missing_docs)]
+/// What stands in a call's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
+    /// Every slot is taken.
     Slots,
+    /// Its tenant holds as many slots as it may.
     TenantCap,
+    /// The provider's requests a minute.
+    Requests,
+    /// The provider's tokens a minute.
+    Tokens,
+    /// The provider's input tokens a minute.
+    InputTokens,
+    /// The provider's output tokens a minute.
+    OutputTokens,
+    /// The provider's requests a day.
+    RequestsPerDay,
+    /// The provider's tokens a day.
+    TokensPerDay,
+    /// Its tenant's own tokens a minute.
+    TenantTokens,
+    /// The engine's memory for keys and values.
+    Kv,
+    /// The provider asked everybody to stay away.
     CoolDown,
+    /// The target is down.
     Outage,
+    /// It could go, but others go first.
     Turn,
+    /// There is room for it, which is kept for a larger call that has waited longer.
+    Held,
 }
 
 impl Rule {
+    /// How many there are.
+    pub(super) const COUNT: usize = 14;
+
     /// The stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Slots => "slots",
             Rule::TenantCap => "tenant_cap",
+            Rule::Requests => "requests",
+            Rule::Tokens => "tokens",
+            Rule::InputTokens => "input_tokens",
+            Rule::OutputTokens => "output_tokens",
+            Rule::RequestsPerDay => "requests_per_day",
+            Rule::TokensPerDay => "tokens_per_day",
+            Rule::TenantTokens => "tenant_tokens",
+            Rule::Kv => "kv",
             Rule::CoolDown => "cool_down",
             Rule::Outage => "outage",
             Rule::Turn => "turn",
+            Rule::Held => "held",
         }
     }
 
-    /// A sentence for people.
+    /// Whether it is about what a call takes: of rates, of memory.
+    pub fn is_budget(self) -> bool {
+        matches!(
+            self,
+            Rule::Requests
+                | Rule::Tokens
+                | Rule::InputTokens
+                | Rule::OutputTokens
+                | Rule::RequestsPerDay
+                | Rule::TokensPerDay
+                | Rule::TenantTokens
+                | Rule::Kv
+                | Rule::Held
+        )
+    }
+
+    /// The same, for people.
     pub fn sentence(self) -> &'static str {
         match self {
             Rule::Slots => "every slot is taken",
             Rule::TenantCap => "its tenant holds as many slots as it may",
+            Rule::Requests => "the provider's requests a minute are used up",
+            Rule::Tokens => "the provider's tokens a minute have no room for it",
+            Rule::InputTokens => "the provider's input tokens a minute have no room for it",
+            Rule::OutputTokens => "the provider's output tokens a minute have no room for it",
+            Rule::RequestsPerDay => "the provider's requests of the day are used up",
+            Rule::TokensPerDay => "the provider's tokens of the day have no room for it",
+            Rule::TenantTokens => "its tenant's own tokens a minute have no room for it",
+            Rule::Kv => "the engine's memory has no room for it",
             Rule::CoolDown => "the provider asked everybody to stay away",
             Rule::Outage => "the target is down",
             Rule::Turn => "others go first",
+            Rule::Held => "room is kept for a larger call that has waited longer",
         }
     }
 }
 
-impl<W> Scheduler<W> {
-    /// Why a call waits now; `None`: it does not.
-    pub fn explain(&self, now: Instant, id: WaiterId) -> Option<Why> {
-        let waiter = self.waiters.get(id)?;
-        let waited = now.saturating_duration_since(waiter.ticket.queued_at);
-        let tenant = self.tenants.get(waiter.tenant)?;
-        let line = &tenant.lines[waiter.ticket.lane as usize].calls;
-        let ahead = line.range(..(waiter.ticket.queued_at, id)).take(super::COUNTED).count();
-        let rule = if self.cooldown.until().is_some_and(|until| until > now) {
-            if self.cooldown.is_down() { Rule::Outage } else { Rule::CoolDown }
-        } else if tenant.in_flight >= tenant.cap {
-            Rule::TenantCap
-        } else if self.in_flight >= self.limit {
-            Rule::Slots
-        } else {
-            Rule::Turn
-        };
-        Some(Why { rule, since: waited, waited, ahead, expected: Some(self.pace.expected(ahead + 1)) })
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
     }
+}
+
+impl From<Kind> for Rule {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Requests => Rule::Requests,
+            Kind::Tokens => Rule::Tokens,
+            Kind::InputTokens => Rule::InputTokens,
+            Kind::OutputTokens => Rule::OutputTokens,
+            Kind::RequestsPerDay => Rule::RequestsPerDay,
+            Kind::TokensPerDay => Rule::TokensPerDay,
+        }
+    }
+}
+
+/// Why a call waits, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// The first rule that it does not satisfy.
+    pub rule: Rule,
+    /// For how long that rule has stood in the way; never longer than `waited`.
+    pub since: Duration,
+    /// How long the call has waited, all its attempts together.
+    pub waited: Duration,
+    /// How many calls are expected to go before it.
+    pub ahead: usize,
+    /// How much longer it is expected to wait, once enough was seen to tell.
+    pub expected: Option<Duration>,
 }

@@ -25,13 +25,15 @@ pub use held::HeldSlots;
 use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
-use crate::admission::{Admission, Holders, Permit, Wanted};
+use crate::admission::{Admission, Holders, Permit, Purse, Wanted};
+use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
 use crate::identify::task_of;
+use crate::kv::Forecast;
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
 use crate::schedule::{Settings, Ticket, Why};
 use crate::target::Target;
@@ -66,7 +68,8 @@ impl Tools {
     pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
             let hint = "raise the tool's `cap` if it can take more, or its `wait`";
-            let admission = Admission::new(name.as_str().into(), &Settings::from(config), hint);
+            let purse = Purse::of(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
+            let admission = Admission::new(name.as_str().into(), &Settings::from(config), purse, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
         });
         Self {
@@ -101,6 +104,7 @@ impl Tools {
             deadline: context.deadline.map_or(now + LONGEST, tokio::time::Instant::into_std),
             wait: tool.wait,
             demand: Demand::default(),
+            forecast: Forecast::default(),
             cost: 1.0,
             charged: None,
         };

@@ -161,7 +161,7 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
 /// Cancels calls to which a slot was handed and which have not noticed yet.
 async fn at_grant() -> Fallible<(usize, usize)> {
     let settings = Settings::from(&TargetConfig { cap: 1, ..TargetConfig::named("t") });
-    let admission = Admission::new("t".into(), &settings, "");
+    let admission = Admission::new("t".into(), &settings, Purse::new(&RateConfig::default(), tokio::time::Instant::now().into_std()), None, "");
     let mut held = admission.acquire(ticket()).await?;
     let mut granted = 0;
     for _ in 0..10_000 {
@@ -190,6 +190,7 @@ fn ticket() -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: None,
         demand: tidegate::estimate::Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

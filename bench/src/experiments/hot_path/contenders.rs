@@ -63,7 +63,7 @@ pub(super) fn admission() -> Fallible<Arc<Admission>> {
     let config = config(Mode::Enforce)?;
     let target = config.targets.iter().find(|target| &*target.name == "sim").ok_or("no target")?;
     let settings = Settings { queue: 1_000_000, ..Settings::from(target) };
-    Ok(Admission::new("sim".into(), &settings, ""))
+    Ok(Admission::new("sim".into(), &settings, Purse::new(&RateConfig::default(), tokio::time::Instant::now().into_std()), None, ""))
 }
 
 pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
@@ -75,6 +75,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
         demand: tidegate::estimate::Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

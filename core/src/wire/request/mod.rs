@@ -12,6 +12,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use http::header::HeaderMap;
@@ -21,7 +22,7 @@ use percent_encoding::percent_decode_str;
 pub(crate) use self::content::decoded;
 use self::fields::Peek;
 use self::path::Path;
-pub(crate) use self::path::model_in_path;
+use super::splice::within;
 use crate::estimate::{Prompt, Task};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
@@ -136,6 +137,11 @@ impl RequestFacts {
         self.stream |= peek.stream;
         self.prompt = peek.prompt;
     }
+}
+
+/// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
+pub(crate) fn model_in_path(path: &str) -> Option<Range<usize>> {
+    within(path, Path::read(path).model?)
 }
 
 /// A model's name out of a path segment.
