@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { Why } from "./explain.js";
 import type { Failure } from "./native.js";
 
 /** Why admission said no. */
@@ -40,6 +41,10 @@ export class TidegateError extends Error {
   readonly queuePosition: number | undefined;
   /** Whether the same call may succeed later, unchanged. */
   readonly retryable: boolean;
+  /** The number of the call that it ended, as in `gate.calls()`; undefined where there was none. */
+  readonly call: number | undefined;
+  /** What stood in a refused call's way; undefined where nothing is known of that. */
+  readonly why: Why | undefined;
 
   /** @internal */
   constructor(failure: Failure) {
@@ -51,6 +56,8 @@ export class TidegateError extends Error {
     this.retryAfter = failure.retryAfter;
     this.queuePosition = failure.queuePosition;
     this.retryable = failure.retryable;
+    this.call = failure.call;
+    this.why = failure.why;
   }
 }
 

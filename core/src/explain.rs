@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::call::Call;
-use crate::schedule::Why;
+use crate::schedule::{Rule, Why};
 use crate::tool::Asking;
 
 /// How a call is named.
@@ -151,6 +151,8 @@ impl Explanation {
             ahead: None,
         };
         told.waits(&format!("the tool {}", asking.tool), why, waited);
+        // A tool's rate is nobody's but its own.
+        told.text = told.text.replace(Rule::Requests.sentence(), "its rate is used up");
         if let Some(held) = &asking.held {
             let targets: Vec<_> = held.targets().collect();
             told.text.push_str(&format!("; its task holds a slot of {} meanwhile", targets.join(" and ")));

@@ -312,6 +312,7 @@ impl Admission {
             .at(&self.name)
             .retry_after(refusal.retry_after)
             .queue_position(refusal.position)
+            .explained(refusal.why)
     }
 }
 

@@ -32,7 +32,7 @@ const SHORTEST: Duration = Duration::from_millis(250);
 const LONG: Duration = Duration::from_secs(3_600);
 /// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
 const CUT: f64 = 0.9;
-const SMALL_CUT: f64 = 0.96;
+const SMALL_CUT: f64 = 0.98;
 const EASE: f64 = 1.01;
 const EASE_EVERY: Duration = Duration::from_secs(60);
 

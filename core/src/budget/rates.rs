@@ -283,7 +283,7 @@ impl RateBudgets {
             if !limited {
                 quota.ease(now);
             } else {
-                quota.cut(now, charge.at, explained);
+                quota.cut(now, charge.at, explained || distrust);
             }
         }
     }

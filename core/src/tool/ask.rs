@@ -53,7 +53,7 @@ impl Asked {
     /// `Refused`, as for calls.
     pub async fn granted(self) -> Result<ToolPermit, Error> {
         match self.state {
-            State::Got(permit) => Ok(permit),
+            State::Got(permit) => Ok(permit.used()),
             State::Waits(tools, waits) => tools.granted(*waits).await,
         }
     }

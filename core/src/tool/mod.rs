@@ -67,7 +67,7 @@ impl Tool {
 impl Tools {
     pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
-            let hint = "raise the tool's `cap` if it can take more, or its `wait`";
+            let hint = "raise the tool's `cap` or rate if it can take more, or its `wait`";
             let purse = Purse::of(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
             let admission = Admission::new(name.as_str().into(), &Settings::from(config), purse, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
@@ -149,7 +149,7 @@ impl Tools {
         drop(wait);
         let permit =
             permit.map_err(|error| error.of_call(asking.id)).inspect_err(|error| tool.refused(error))?;
-        Ok(self.taken(tool, permit, holds, handed_back))
+        Ok(self.taken(tool, permit, holds, handed_back).used())
     }
 
     fn taken(
@@ -162,7 +162,7 @@ impl Tools {
         tool.metrics.admitted(permit.waited());
         let chain = Chain::link(holds, tool.admission.name().clone());
         self.holdings.lock().took(tool.admission.name(), chain.id());
-        ToolPermit { chain, holdings: self.holdings.clone(), _permit: permit, _handed_back: handed_back }
+        ToolPermit { chain, holdings: self.holdings.clone(), permit, _handed_back: handed_back }
     }
 
     /// Every wait for a tool, in no order.
@@ -224,7 +224,7 @@ impl Tools {
 pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,
-    _permit: Permit,
+    permit: Permit,
     /// Model slots that are handed back for as long.
     _handed_back: Vec<Wanted>,
 }
@@ -233,6 +233,12 @@ impl ToolPermit {
     /// What the task holds with it: put it into the [`Context`] of whatever the task asks for next.
     pub fn chain(&self) -> Chain {
         self.chain.clone()
+    }
+
+    /// It is its holder's from now on, and counts against the tool's rate: what nobody got is given back to that.
+    fn used(mut self) -> Self {
+        self.permit.sent();
+        self
     }
 }
 

@@ -1,7 +1,15 @@
 //! What a path tells of a request.
 
+use std::ops::Range;
+
 use super::{Dialect, Route};
 use crate::estimate::Task;
+use crate::wire::splice::within;
+
+/// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
+pub(crate) fn model_in_path(path: &str) -> Option<Range<usize>> {
+    within(path, Path::read(path).model?)
+}
 
 /// What the path alone tells.
 pub(super) struct Path<'a> {
