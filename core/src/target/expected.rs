@@ -17,9 +17,6 @@ const KEPT: f64 = 15.0 / 16.0;
 const TTFT: f64 = 0.2;
 const TPOT: f64 = 0.03;
 
-/// Of a forecast: enough for the shape of a heavy tail.
-const POINTS: u32 = 16;
-
 /// One target's expectations.
 pub(crate) struct Expected {
     rule: CostRule,
@@ -60,8 +57,7 @@ impl Expected {
             return Forecast::default();
         }
         let output = self.estimator.lock().expect(facts, tenant);
-        let points = (0..POINTS).map(|point| output.quantile((f64::from(point) + 0.5) / f64::from(POINTS)));
-        let forecast = Forecast::of(points).at_most(output.most());
+        let forecast = Forecast::from(&output);
         if facts.stream { forecast } else { forecast.in_one_piece() }
     }
 
