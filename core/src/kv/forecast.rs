@@ -13,18 +13,33 @@ const POINTS: usize = 32;
 /// outgrown all of them is expected to produce as much again, as answers with a heavy tail do.
 ///
 /// The default knows nothing; what is expected of the call then counts as certain.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Forecast {
     /// Ascending. Shared by all calls that are forecast alike.
     lengths: Arc<[u32]>,
     most: Option<u32>,
     in_one_piece: bool,
+    /// Where it is made only when it is wanted.
+    later: Option<Arc<dyn Fn() -> Forecast + Send + Sync>>,
 }
 
 impl Forecast {
     /// It will be so long.
     pub fn exact(tokens: u64) -> Self {
         Self { lengths: Arc::new([small(tokens)]), ..Self::default() }
+    }
+
+    /// What `make` says when the call is admitted. A call may wait for long, and more is known then than when it came.
+    pub fn later(make: impl Fn() -> Self + Send + Sync + 'static) -> Self {
+        Self { later: Some(Arc::new(make)), ..Self::default() }
+    }
+
+    /// What is known now.
+    pub(super) fn now(self) -> Self {
+        match &self.later {
+            Some(make) => make(),
+            None => self,
+        }
     }
 
     /// Lengths that are equally likely, in any order. Where there are more than 32 of them, the means of 32 groups of them are kept.
@@ -91,6 +106,17 @@ impl Forecast {
 
     fn bounded(&self, length: u32) -> u32 {
         length.min(self.most.unwrap_or(u32::MAX))
+    }
+}
+
+impl std::fmt::Debug for Forecast {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forecast")
+            .field("lengths", &self.lengths)
+            .field("most", &self.most)
+            .field("in_one_piece", &self.in_one_piece)
+            .field("later", &self.later.is_some())
+            .finish()
     }
 }
 

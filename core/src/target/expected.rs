@@ -51,14 +51,16 @@ impl Expected {
         self.estimator.lock().demand(facts, tenant)
     }
 
-    /// How long its answer may become, where memory is accounted for, which holds what is still to come.
-    pub(crate) fn forecast(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
+    /// How long its answer may become, where memory is accounted for, which holds what is still to come: by what is known when it is admitted.
+    pub(crate) fn forecast(self: &Arc<Self>, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
         if !self.has_memory {
             return Forecast::default();
         }
-        let output = self.estimator.lock().expect(facts, tenant);
-        let forecast = Forecast::from(&output);
-        if facts.stream { forecast } else { forecast.in_one_piece() }
+        let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
+        Forecast::later(move || {
+            let forecast = Forecast::from(&expected.estimator.lock().expect(&facts, &tenant));
+            if facts.stream { forecast } else { forecast.in_one_piece() }
+        })
     }
 
     /// What that is in fair queueing, before it has run.
