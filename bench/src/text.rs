@@ -29,7 +29,7 @@ const ENGLISH: [&str; 3] =
 const RUST: [&str; 4] = [
     include_str!("../../core/src/client.rs"),
     include_str!("../../core/src/cooldown/mod.rs"),
-    include_str!("../../core/src/wire/request.rs"),
+    include_str!("../../core/src/wire/request/path.rs"),
     include_str!("../../core/src/retry/layer.rs"),
 ];
 const CHINESE: &[&str] = &[

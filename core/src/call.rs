@@ -14,7 +14,7 @@ use crate::cooldown::Hold;
 use crate::estimate::Demand;
 use crate::kv::Progress;
 use crate::observe::{Attempt, TenantMetrics};
-use crate::schedule::{Charged, Ticket, WaiterId};
+use crate::schedule::{Charged, Ticket, WaiterId, Why};
 use crate::target::Target;
 use crate::wire::Usage;
 use crate::wire::request::{RequestFacts, Route};
@@ -245,10 +245,15 @@ impl Call {
         self.0.story.lock().waiter = Some(waiter);
     }
 
-    /// Where it was last in the queue, and what its present attempt has come to.
-    pub(crate) fn standing(&self) -> (Option<WaiterId>, Option<Attempt>) {
-        let story = self.0.story.lock();
-        (story.waiter, story.attempts.last().cloned())
+    /// Why it stands in its target's queue; `None`: it does not.
+    pub(crate) fn why(&self) -> Option<Why> {
+        let waiter = self.0.story.lock().waiter?;
+        self.0.target.admission().explain(waiter)
+    }
+
+    /// What its present attempt has come to.
+    pub(crate) fn present(&self) -> Option<Attempt> {
+        self.0.story.lock().attempts.last().cloned()
     }
 
     /// It got one.

@@ -78,10 +78,9 @@ pub struct Explanation {
 
 impl Explanation {
     pub(crate) fn of_call(call: &Call, now: Instant) -> Self {
-        let (waiter, attempt) = call.standing();
+        let attempt = call.present();
         let passed = |at: Instant| now.saturating_duration_since(at);
-        let target = call.target();
-        let name = target.name();
+        let name = call.target().name();
         let mut told = Self {
             call: call.id(),
             label: call.label().cloned(),
@@ -127,8 +126,7 @@ impl Explanation {
             told.text = format!("in flight: holds a slot of {name} for {:.1} s; {first}", told.since);
         } else {
             told.state = CallState::Waiting;
-            let why = waiter.and_then(|waiter| target.admission().explain(waiter));
-            told.waits(&format!("a slot of {name}"), why, passed(attempt.queued_at));
+            told.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
         }
         told
     }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use serde_json::json;
 use tidegate::Gate;
 use tidegate::config::{Config, Target};
 use tower::ServiceExt;
 
 use super::load::Load;
-use super::{Contestant, MEASURED, SEEDS, Scene, TPM};
+use super::{SEEDS, TPM};
 use crate::Fallible;
 use crate::provider::{Counts, Meter, Provider, Terms};
-use crate::report::{Op, Report, Spread};
+use crate::report::{Op, Report};
 use crate::traffic::URL;
 use crate::virtual_time;
 
