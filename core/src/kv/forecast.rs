@@ -19,6 +19,8 @@ pub struct Forecast {
     lengths: Arc<[u32]>,
     most: Option<u32>,
     in_one_piece: bool,
+    /// What the prompt takes, where that is known better than when the call came.
+    input: Option<u64>,
     /// Where it is made only when it is wanted.
     later: Option<Arc<dyn Fn() -> Forecast + Send + Sync>>,
 }
@@ -71,6 +73,17 @@ impl Forecast {
         self
     }
 
+    /// The same, of a prompt of so many tokens, whatever it was thought to take when the call came.
+    #[must_use]
+    pub fn of_input(mut self, tokens: u64) -> Self {
+        self.input = Some(tokens);
+        self
+    }
+
+    pub(super) fn input(&self) -> Option<u64> {
+        self.input
+    }
+
     /// Whether it knows nothing.
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
@@ -115,6 +128,7 @@ impl std::fmt::Debug for Forecast {
             .field("lengths", &self.lengths)
             .field("most", &self.most)
             .field("in_one_piece", &self.in_one_piece)
+            .field("input", &self.input)
             .field("later", &self.later.is_some())
             .finish()
     }

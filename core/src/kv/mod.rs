@@ -147,7 +147,7 @@ impl Kv {
         self.typical += weight * (forecast.mean() - self.typical);
         let call = Call {
             // No call can hold more than there is, whatever it says of itself.
-            input: demand.input.min(self.capacity),
+            input: forecast.input().unwrap_or(demand.input).min(self.capacity),
             forecast,
             produced: progress.tokens(),
             progress,
@@ -186,7 +186,7 @@ impl Kv {
             capacity: self.capacity,
             usable: self.usable,
             calls: now.calls.len() - now.free.len(),
-            held: self
+            held: now
                 .calls
                 .iter()
                 .flatten()

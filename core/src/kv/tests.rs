@@ -114,7 +114,8 @@ proptest! {
                 _ => {}
             }
             let kept = kv.peak();
-            // Surveys: what is kept up call by call was the same, but for what has been produced since.
+            // What is kept up call by call was the same, but for what has been produced since.
+            kv.survey();
             prop_assert_eq!(kv.view().calls, flying.len());
             let anew = kv.peak();
             prop_assert!(step == 2 || (kept - anew).abs() <= 1e-6 * anew.max(1.0), "{} for {}", kept, anew);
@@ -176,7 +177,7 @@ fn an_answer_does_not_shrink() {
     let progress = Progress::default();
     let place = kv.admit_expecting(&demand(100, 0), Forecast::exact(400), progress.clone());
     progress.reached(300);
-    assert_eq!(kv.view().held, 400);
+    kv.survey();
     progress.reached(0);
     assert_eq!(kv.view().held, 400);
     kv.release(place);
@@ -229,7 +230,7 @@ fn what_is_known_when_a_call_goes_counts_and_not_what_was_known_when_it_came() {
     let known = Arc::new(AtomicU64::new(4_096));
     let forecast = Forecast::later({
         let known = known.clone();
-        move || Forecast::exact(known.load(Ordering::Relaxed))
+        move || Forecast::exact(known.load(Ordering::Relaxed)).of_input(80)
     });
     let mut kv = Kv::new(10_000, 0.0);
     let cold = demand(100, 4_096);
@@ -239,7 +240,7 @@ fn what_is_known_when_a_call_goes_counts_and_not_what_was_known_when_it_came() {
     kv.release(first);
     let places: Vec<Place> =
         (0..20).map(|_| kv.admit_expecting(&cold, forecast.clone(), Progress::default())).collect();
-    assert!(kv.peak() < 20.0 * 160.0, "{}", kv.peak());
+    assert!(kv.peak() < 20.0 * 140.0, "{}", kv.peak());
     assert!(kv.room() > 6_000, "{}", kv.room());
     places.into_iter().for_each(|place| kv.release(place));
 }

@@ -58,7 +58,9 @@ impl Expected {
         }
         let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
         Forecast::later(move || {
-            let forecast = Forecast::from(&expected.estimator.lock().expect(&facts, &tenant));
+            let estimator = expected.estimator.lock();
+            let forecast = Forecast::from(&estimator.expect(&facts, &tenant))
+                .of_input(estimator.demand(&facts, &tenant).input);
             if facts.stream { forecast } else { forecast.in_one_piece() }
         })
     }
