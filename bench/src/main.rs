@@ -4,6 +4,7 @@
 //! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
 
 mod experiments;
+mod lengths;
 mod naive;
 mod provider;
 mod render;
@@ -38,6 +39,10 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// Three times normal traffic for ten minutes, in virtual time.
+    Burst,
+    /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
+    Kv,
     /// How much of a token quota is used, and how many 429s it costs, in virtual time.
     Tokens,
     /// What an open stream costs in memory, over real sockets.
@@ -78,6 +83,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::Burst => run::burst::measure,
+        Command::Kv => run::kv::measure,
         Command::Tokens => run::tokens::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,
