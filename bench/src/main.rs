@@ -5,8 +5,10 @@
 
 mod experiments;
 mod naive;
+mod peers;
 mod render;
 mod report;
+mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;
@@ -29,6 +31,8 @@ enum Command {
     Outage,
     /// Callers that go away, at every stage: virtual time and real sockets.
     Cancel,
+    /// Who gets how much, beside other ways to choose and a fluid oracle.
+    Fairness,
     /// What one admission costs.
     HotPath,
     /// Forty callers and four slots, over real sockets.
@@ -72,6 +76,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
+        Command::Fairness => run::fairness::measure,
         Command::HotPath => run::hot_path::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,

@@ -3,6 +3,7 @@
 pub(crate) mod cancel;
 pub(crate) mod cap;
 pub(crate) mod cooldown;
+pub(crate) mod fairness;
 pub(crate) mod hot_path;
 pub(crate) mod memory;
 pub(crate) mod noisy_neighbour;
