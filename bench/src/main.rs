@@ -33,6 +33,8 @@ enum Command {
     Cancel,
     /// Who gets how much, beside other ways to choose and a fluid oracle.
     Fairness,
+    /// An hour of a flood, and those whom it must not starve.
+    Starvation,
     /// What one admission costs.
     HotPath,
     /// Forty callers and four slots, over real sockets.
@@ -77,6 +79,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
         Command::Fairness => run::fairness::measure,
+        Command::Starvation => run::starvation::measure,
         Command::HotPath => run::hot_path::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,

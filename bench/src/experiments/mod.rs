@@ -8,3 +8,4 @@ pub(crate) mod hot_path;
 pub(crate) mod memory;
 pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
+pub(crate) mod starvation;
