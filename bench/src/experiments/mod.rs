@@ -8,4 +8,6 @@ pub(crate) mod hot_path;
 pub(crate) mod memory;
 pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
+pub(crate) mod scale;
 pub(crate) mod starvation;
+pub(crate) mod work_conserving;
