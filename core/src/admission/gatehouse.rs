@@ -173,7 +173,7 @@ impl Admission {
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
-                !scheduler.is_open() && scheduler.has_waiting()
+                scheduler.is_timed()
             };
             // Outside the lock: a waker may run anything.
             for (who, answer) in answers {

@@ -17,14 +17,7 @@ mod runtimes;
 mod timing;
 
 fn settings(limit: usize) -> Settings {
-    Settings {
-        limit,
-        queue: 100_000,
-        on_full: OnFull::Wait,
-        aging: TargetConfig::named("").aging,
-        default_tenant: TenantConfig::default(),
-        tenants: Default::default(),
-    }
+    Settings { queue: 100_000, ..Settings::limited(limit) }
 }
 
 fn door(limit: usize) -> Arc<Admission> {

@@ -1,11 +1,29 @@
 //! The rates that a provider allows: requests and tokens, a minute and a day.
+//!
+//! Each is a [`Quota`](super::quota); this is all of a target's, or of several targets that share them. What is not configured is not
+//! bounded, until a response's headers speak of it. A call is charged on admission what it is expected to cost by the provider's way of
+//! counting; never sent, all of it comes back; once the provider has counted it is settled, once; and where it never does, the charge stands.
+//!
+//! # Which way of counting
+//!
+//! As configured. [`Counting::Auto`] begins with what the dialect's own provider is known to do and changes to another rule where the
+//! provider's successive `remaining`s are foretold much better by it.
 
 use std::time::{Duration, Instant};
 
+use super::books::Said;
+use super::counting::{self, RULES, Tally};
+use super::quota::Quota;
+use super::window::Hint;
 use super::{Need, Room};
+use crate::config::{Counting, Headers, RateConfig};
 use crate::estimate::Demand;
 use crate::wire::observe::Usage;
-use crate::wire::rate::RateHeaders;
+use crate::wire::rate::{RateHeaders, Window};
+use crate::wire::request::Dialect;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// What a budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,60 +41,193 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Charge {
     pub(crate) need: Need,
+    at: Instant,
+    rule: Counting,
+    cache_is_free: bool,
+    demand: Demand,
+    /// What had been charged in all, this included.
+    tally: Tally,
+    settled: bool,
+}
+
+/// One budget as it stands, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetView {
+    /// What it counts.
+    pub kind: Kind,
+    /// The limit in force, in requests or tokens a window.
+    pub limit: u64,
+    /// The window.
+    pub window: Duration,
+    /// What may be taken at once; 0 where something is owed.
+    pub level: u64,
+    /// What is owed.
+    pub debt: u64,
+    /// Where the limit is from: `configured` or `headers`.
+    pub source: &'static str,
+    /// How much of the rate may go out at once, as time.
+    pub burst: Duration,
+    /// How a call is counted.
+    pub counting: Counting,
 }
 
 /// All rate budgets of a target, or of several that share them.
-#[derive(Debug, Default)]
-pub struct RateBudgets {}
+#[derive(Debug)]
+pub struct RateBudgets {
+    quotas: Vec<Quota>,
+    config: RateConfig,
+    dialect: Option<Dialect>,
+    /// The rule that the headers have shown.
+    learned: Option<usize>,
+    tally: Tally,
+    hints: [Hint; 2],
+    /// Whether the headers' requests, and tokens, are a day's.
+    daily: [bool; 2],
+}
+
+impl Default for RateBudgets {
+    /// Nothing is bounded, until headers say otherwise.
+    fn default() -> Self {
+        Self::empty(&RateConfig::default())
+    }
+}
 
 impl RateBudgets {
+    /// As configured.
+    pub fn new(config: &RateConfig, now: Instant) -> Self {
+        let mut budgets = Self::empty(config);
+        for (kind, limit) in [
+            (Kind::Requests, config.rpm),
+            (Kind::Tokens, config.tpm),
+            (Kind::InputTokens, config.itpm),
+            (Kind::OutputTokens, config.otpm),
+            (Kind::RequestsPerDay, config.rpd),
+            (Kind::TokensPerDay, config.tpd),
+        ] {
+            if let Some(limit) = limit {
+                let mut quota = Quota::new(kind, limit, kind.window(), config.burst, now);
+                quota.configured = Some(limit);
+                budgets.quotas.push(quota);
+            }
+        }
+        budgets
+    }
+
+    /// A tool's: `rps` calls a second, `rpm` a minute.
+    pub fn for_tool(rps: Option<f64>, rpm: Option<u64>, now: Instant) -> Self {
+        let config = RateConfig { rpm, headers: Headers::Ignore, ..RateConfig::default() };
+        let mut budgets = Self::new(&config, now);
+        if let Some(rate) = rps.filter(|rate| rate.is_finite() && *rate > 0.0) {
+            // Half a call a second is one every two seconds.
+            let limit = rate.clamp(1e-6, 1e9).ceil();
+            let window = Duration::from_secs_f64(limit / rate.clamp(1e-6, 1e9));
+            budgets.quotas.push(Quota::new(Kind::Requests, limit as u64, window, window, now));
+        }
+        budgets
+    }
+
+    fn empty(config: &RateConfig) -> Self {
+        Self {
+            quotas: Vec::new(),
+            config: config.clone(),
+            dialect: None,
+            learned: None,
+            tally: Tally::default(),
+            hints: Default::default(),
+            daily: [false; 2],
+        }
+    }
+
+    /// The dialect that the next calls are in: where the rule is not configured, it is what their provider is known to do until its headers
+    /// show another. Each call keeps the rule it was charged by.
+    pub fn learn_dialect(&mut self, dialect: Dialect) {
+        self.dialect = Some(dialect);
+    }
+
     /// What a call will be charged, by the provider's own way of counting.
     pub fn need(&self, demand: &Demand) -> Need {
-        let _ = demand;
-        Need::ZERO
+        counting::need(self.rule(), demand)
     }
 
     /// The most that one call may take now.
     pub fn room(&mut self, now: Instant) -> Room {
-        let _ = now;
-        Room::UNBOUNDED
+        let mut room = Room::UNBOUNDED;
+        for quota in &mut self.quotas {
+            let fits = u32::try_from(quota.room(now, &quota.kind.figures(&self.tally))).unwrap_or(u32::MAX);
+            match quota.kind.part(&mut room.most) {
+                Some(most) => *most = fits.min(*most),
+                None => room.open &= fits > 0,
+            }
+        }
+        room
     }
 
     /// Which budget a call could never fit, and its size.
     pub fn oversize(&self, need: &Need) -> Option<(Kind, u64)> {
-        let _ = need;
-        None
+        let over = |quota: &&Quota| u64::from(quota.kind.cost(need)) > quota.limit;
+        self.quotas.iter().find(over).map(|quota| (quota.kind, quota.limit))
     }
 
     /// Which budget keeps a call of that size waiting longest, and until when, if nothing else goes. `None`: it fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(Kind, Instant)> {
-        let _ = (now, need);
-        None
+        let tally = self.tally;
+        let times = self.quotas.iter_mut().map(|quota| {
+            let kind = quota.kind;
+            (kind, quota.ready_at(now, &kind.figures(&tally), kind.cost(need)))
+        });
+        times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
 
     /// How long so many calls of that size in all take to fit, from an empty budget: what waits are predicted from. Zero where nothing bounds them.
     pub fn time_for(&self, calls: usize, need: &Need) -> Duration {
-        let _ = (calls, need);
-        Duration::ZERO
+        let time =
+            |quota: &Quota| quota.time_for(u64::from(quota.kind.cost(need)).saturating_mul(calls as u64));
+        self.quotas.iter().map(time).max().unwrap_or_default()
     }
 
     /// Takes what a call that is admitted now is expected to cost: into debt, if the driver insists.
     pub fn charge(&mut self, now: Instant, demand: &Demand) -> Charge {
-        let _ = (now, demand);
-        Charge { need: Need::ZERO }
+        let rule = self.rule();
+        let need = counting::need(rule, demand);
+        self.tally = self.tally.plus(&Tally::of(demand));
+        for quota in &mut self.quotas {
+            quota.take(now, quota.kind.cost(&need));
+        }
+        let cache_is_free = self.dialect == Some(Dialect::AnthropicMessages);
+        Charge { need, at: now, rule, cache_is_free, demand: *demand, tally: self.tally, settled: false }
     }
 
     /// It was never sent: all of it goes back.
     pub fn refund(&mut self, now: Instant, charge: Charge) {
-        let _ = (now, charge.need);
+        if charge.settled {
+            return;
+        }
+        let own = Tally::of(&charge.demand);
+        self.tally = self.tally.minus(&own);
+        for quota in &mut self.quotas {
+            quota.give(now, charge.at, quota.kind.cost(&charge.need));
+            quota.books.forget(charge.at, &quota.kind.figures(&own));
+        }
     }
 
-    /// The provider has counted: what was too much goes back, what was too little becomes debt.
+    /// The provider has counted: what was too much goes back, what was too little becomes debt. Only the first time; a count that cannot be
+    /// changes nothing.
     pub fn settle(&mut self, now: Instant, charge: &mut Charge, usage: &Usage) {
-        let _ = (now, charge, usage);
+        let Some(counted) = counting::counted(&charge.demand, usage, charge.cache_is_free) else { return };
+        if std::mem::replace(&mut charge.settled, true) {
+            return;
+        }
+        let need = counting::need(charge.rule, &counted);
+        self.tally = self.tally.plus(&Tally::of(&counted)).minus(&Tally::of(&charge.demand));
+        for quota in &mut self.quotas {
+            let cost = |need| quota.kind.cost(need);
+            let (charged, cost) = (cost(&charge.need), cost(&need));
+            quota.settle(now, charge.at, charged, cost);
+        }
+        charge.need = need;
     }
 
-    /// What the answer to an attempt, sent at `sent_at`, said of the provider's own books.
+    /// What the answer to an attempt, sent at `sent_at`, said of the provider's own books; `limited` if it was refused for its rate.
     pub fn heard(
         &mut self,
         now: Instant,
@@ -85,6 +236,172 @@ impl RateBudgets {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        let _ = (now, charge, sent_at, headers, limited);
+        let mut explained = false;
+        if self.config.headers != Headers::Ignore {
+            let sent_at = sent_at.clamp(charge.at.min(now), now);
+            for (kind, said) in [
+                (Kind::Requests, &headers.requests),
+                (Kind::Tokens, &headers.tokens),
+                (Kind::InputTokens, &headers.input_tokens),
+                (Kind::OutputTokens, &headers.output_tokens),
+                (Kind::RequestsPerDay, &headers.requests_per_day),
+                (Kind::TokensPerDay, &headers.tokens_per_day),
+            ] {
+                explained |= self.hear(now, charge, sent_at, kind, said);
+            }
+            self.learn();
+        }
+        for quota in &mut self.quotas {
+            if !limited {
+                quota.ease(now);
+            } else if !explained {
+                quota.cut(now, charge.at);
+            }
+        }
+    }
+
+    /// How each budget stands.
+    pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
+        let (counting, tally) = (self.rule(), self.tally);
+        let view = |quota: &mut Quota| {
+            let level = quota.level(now, &quota.kind.figures(&tally));
+            BudgetView {
+                kind: quota.kind,
+                limit: quota.limit,
+                window: quota.window,
+                level: level as u64,
+                debt: (-level).ceil() as u64,
+                source: if quota.from_headers { "headers" } else { "configured" },
+                burst: quota.burst(),
+                counting,
+            }
+        };
+        self.quotas.iter_mut().map(view).collect()
+    }
+
+    /// The rule that calls are counted by now.
+    fn rule(&self) -> Counting {
+        if self.config.counting != Counting::Auto {
+            return self.config.counting;
+        }
+        let shown = self.learned.and_then(|rule| RULES.get(rule).copied());
+        shown.or(self.dialect.map(counting::of_dialect)).unwrap_or(Counting::Sum)
+    }
+
+    /// What was said of one budget; whether that explains a refusal of the call.
+    fn hear(&mut self, now: Instant, charge: &Charge, sent_at: Instant, kind: Kind, said: &Window) -> bool {
+        if said.limit == Some(0) || said.remaining.zip(said.limit).is_some_and(|(left, limit)| left > limit) {
+            return false;
+        }
+        let Some((kind, window)) = self.place(now, kind, said) else { return false };
+        let index = match self.quotas.iter().position(|quota| quota.kind == kind) {
+            Some(index) => index,
+            None => {
+                let Some(limit) = said.limit else { return false };
+                let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
+                quota.from_headers = true;
+                // What is in flight already was taken from the provider, and from nothing here.
+                self.quotas.push(quota);
+                self.quotas.len() - 1
+            }
+        };
+        let rule = RULES.iter().position(|rule| *rule == charge.rule).unwrap_or(0);
+        let tally = self.tally;
+        let Some(quota) = self.quotas.get_mut(index) else { return false };
+        if let Some(limit) = said.limit {
+            let most = quota.configured.filter(|_| self.config.headers == Headers::Lower).unwrap_or(u64::MAX);
+            quota.believe(now, limit.min(most), window);
+        }
+        let Some(remaining) = said.remaining else { return false };
+        if self.learned.is_none() {
+            quota.books.assume(rule);
+        }
+        quota.hear(
+            &Said {
+                remaining: remaining as f64,
+                sent: (sent_at, kind.figures(&charge.tally)),
+                heard: (now, kind.figures(&tally)),
+            },
+            said,
+        );
+        remaining < u64::from(kind.cost(&charge.need))
+    }
+
+    /// Which budget is spoken of, and over which window.
+    fn place(&mut self, now: Instant, kind: Kind, said: &Window) -> Option<(Kind, Duration)> {
+        let (nth, daily) = match kind {
+            Kind::Requests => (0, Kind::RequestsPerDay),
+            Kind::Tokens => (1, Kind::TokensPerDay),
+            _ => return Some((kind, kind.window())),
+        };
+        let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
+        let heard = self.hints.get_mut(nth)?.hear(said);
+        let is_daily = self.daily.get_mut(nth)?;
+        match heard {
+            Some(window) if (window == DAY) != *is_daily => {
+                *is_daily = window == DAY;
+                let wrong = if *is_daily { kind } else { daily };
+                self.quotas.retain_mut(|quota| {
+                    if quota.kind == wrong {
+                        quota.restore(now);
+                    }
+                    quota.kind != wrong || quota.configured.is_some()
+                });
+            }
+            _ => {}
+        }
+        if *is_daily {
+            return Some((daily, DAY));
+        }
+        Some((kind, heard.or(known).unwrap_or(MINUTE)))
+    }
+
+    fn learn(&mut self) {
+        if self.config.counting != Counting::Auto {
+            return;
+        }
+        let tokens = self.quotas.iter_mut().find(|quota| quota.kind == Kind::Tokens);
+        if let Some(quota) = tokens
+            && let Some(rule) = quota.books.learned()
+        {
+            quota.books.assume(rule);
+            self.learned = Some(rule);
+        }
+    }
+}
+
+impl Kind {
+    fn window(self) -> Duration {
+        if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
+    }
+
+    /// What a call takes of such a budget.
+    fn cost(self, need: &Need) -> u32 {
+        match self {
+            Self::Requests | Self::RequestsPerDay => 1,
+            Self::Tokens | Self::TokensPerDay => need.tokens,
+            Self::InputTokens => need.input,
+            Self::OutputTokens => need.output,
+        }
+    }
+
+    /// Its part of a need; none, where each call is one.
+    fn part(self, need: &mut Need) -> Option<&mut u32> {
+        match self {
+            Self::Requests | Self::RequestsPerDay => None,
+            Self::Tokens | Self::TokensPerDay => Some(&mut need.tokens),
+            Self::InputTokens => Some(&mut need.input),
+            Self::OutputTokens => Some(&mut need.output),
+        }
+    }
+
+    /// What was charged of it, by each rule.
+    fn figures(self, tally: &Tally) -> [i64; 4] {
+        match self {
+            Self::Requests | Self::RequestsPerDay => [tally.calls; 4],
+            Self::Tokens | Self::TokensPerDay => tally.tokens,
+            Self::InputTokens => [tally.input; 4],
+            Self::OutputTokens => [tally.output; 4],
+        }
     }
 }

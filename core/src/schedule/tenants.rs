@@ -1,26 +1,43 @@
 //! The tenants that a scheduler knows: the configured ones for ever, others while they have something going on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::ids::{TenantId, WaiterId};
+use super::lanes::{Lanes, Standing};
+use super::own::Own;
+use super::ranked::Ranked;
+use super::settings::Settings;
+use super::span::Span;
 use crate::config::TenantConfig;
-use crate::fairness::{Account, Tag};
+use crate::context::Lane;
+use crate::fairness::Account;
 
 /// How many tenants that nobody configured are remembered before idle ones are forgotten.
 const REMEMBERED: usize = 1024;
 /// How many places are looked at for idle tenants each time a new one comes. More than one, so that forgetting keeps ahead of coming; a few,
 /// so that no call pays for the rest.
 const LOOKS: usize = 4;
+/// How many are remembered though they owe something.
+const CROWDED: usize = 65_536;
 
-/// A tenant's queue in one lane, oldest call first.
+/// A call's place in its tenant's queue: when it was queued, shifted by its length where short ones are preferred.
+pub(super) type Place = (Instant, WaiterId);
+
+/// A tenant's queue in one lane.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    pub(super) calls: BTreeSet<(Instant, WaiterId)>,
+    pub(super) calls: Ranked<Place>,
+    /// How many of them are no retries.
+    pub(super) fresh: usize,
+    /// The same, as it is known to [`super::shed`].
+    pub(super) crowd: usize,
     pub(super) account: Account,
-    /// Where the line stands among those that could go now, so that it can be taken out again.
-    pub(super) standing: Option<(Tag, Instant)>,
+    /// Where the line stands among those that could go now.
+    pub(super) standing: Option<Standing>,
+    /// Until when it is out of them, for want of the tenant's own tokens.
+    pub(super) parked: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -29,11 +46,41 @@ pub(super) struct Tenant {
     pub(super) weight: f64,
     pub(super) cap: usize,
     pub(super) queue: usize,
+    /// The share of the slots that is its own.
+    pub(super) floor: f64,
+    /// Whether its waiting calls may be refused for more urgent ones.
+    pub(super) shed: bool,
+    pub(super) own: Option<Own>,
     pub(super) in_flight: usize,
     pub(super) peak: usize,
     pub(super) waiting: usize,
+    /// Since when it has been at its cap.
+    pub(super) capped: Span,
+    /// Since when it has had no tokens of its own for what waits.
+    pub(super) dry: Span,
     pub(super) lines: [Line; 3],
     configured: bool,
+}
+
+impl Tenant {
+    pub(super) fn is_capped(&self) -> bool {
+        self.in_flight >= self.cap
+    }
+
+    /// The most of its own tokens that one call may take now.
+    pub(super) fn own_room(&self, now: Instant) -> u32 {
+        self.own.as_ref().map_or(u32::MAX, |own| own.room(now))
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.configured && self.in_flight == 0 && self.waiting == 0
+    }
+
+    /// Whether forgetting it would forgive more than what it was charged for its last call, and what its bucket holds at most.
+    fn is_owing(&self, now: Instant, lanes: &Lanes) -> bool {
+        self.own.as_ref().is_some_and(|own| own.debt(now) > 0)
+            || Lane::ALL.iter().any(|lane| lanes.time(*lane).is_owed(&self.lines[*lane as usize].account))
+    }
 }
 
 #[derive(Debug)]
@@ -43,50 +90,57 @@ pub(super) struct Tenants {
     ids: HashMap<Arc<str>, TenantId>,
     default: TenantConfig,
     queue: usize,
+    burst: Duration,
     unconfigured: usize,
     /// The place that is looked at next for an idle tenant.
     hand: usize,
 }
 
 impl Tenants {
-    pub(super) fn new(default: TenantConfig, named: &BTreeMap<Arc<str>, TenantConfig>, queue: usize) -> Self {
+    pub(super) fn new(settings: &Settings, now: Instant) -> Self {
         let mut tenants = Self {
             table: Vec::new(),
             free: Vec::new(),
             ids: HashMap::new(),
-            default,
-            queue,
+            default: settings.default_tenant.clone(),
+            queue: settings.queue,
+            burst: settings.burst,
             unconfigured: 0,
             hand: 0,
         };
-        for (name, config) in named {
-            tenants.insert(name.clone(), &config.clone(), true);
+        for (name, config) in &settings.tenants {
+            tenants.insert(name.clone(), config, true, now);
         }
         tenants
     }
 
     /// The tenant of that name, made where it is new.
-    pub(super) fn find(&mut self, name: &Arc<str>) -> TenantId {
+    pub(super) fn find(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
         if self.unconfigured >= REMEMBERED {
-            self.forget();
+            self.forget(lanes, now);
         }
         self.unconfigured += 1;
         let config = self.default.clone();
-        self.insert(name.clone(), &config, false)
+        self.insert(name.clone(), &config, false, now)
     }
 
-    fn insert(&mut self, name: Arc<str>, config: &TenantConfig, configured: bool) -> TenantId {
+    fn insert(&mut self, name: Arc<str>, config: &TenantConfig, configured: bool, now: Instant) -> TenantId {
         let tenant = Tenant {
             name: name.clone(),
             weight: config.weight,
             cap: config.cap.unwrap_or(usize::MAX),
             queue: config.queue.unwrap_or(self.queue),
+            floor: config.floor,
+            shed: config.shed,
+            own: config.tpm.map(|tpm| Own::new(tpm, self.burst, now)),
             in_flight: 0,
             peak: 0,
             waiting: 0,
+            capped: Span::default(),
+            dry: Span::default(),
             lines: Default::default(),
             configured,
         };
@@ -104,13 +158,15 @@ impl Tenants {
         id
     }
 
-    /// Forgets some who are idle. That forgives each of them the charge of its last call at most: a finish tag is never further ahead.
-    fn forget(&mut self) {
+    /// Forgets some who are idle. That forgives each of them the charge of its last call at most; who owes more is remembered until it is
+    /// paid, unless there are so many of them that memory is at stake.
+    fn forget(&mut self, lanes: &Lanes, now: Instant) {
         for _ in 0..LOOKS {
             self.hand = (self.hand + 1) % self.table.len().max(1);
             let Some(place) = self.table.get_mut(self.hand) else { return };
-            let idle = place.as_ref().is_some_and(|t| !t.configured && t.in_flight == 0 && t.waiting == 0);
-            if idle && let Some(tenant) = place.take() {
+            let crowded = self.unconfigured >= CROWDED;
+            let goes = place.as_ref().is_some_and(|t| t.is_idle() && (crowded || !t.is_owing(now, lanes)));
+            if goes && let Some(tenant) = place.take() {
                 self.ids.remove(&tenant.name);
                 self.free.push(self.hand);
                 self.unconfigured -= 1;
@@ -132,7 +188,7 @@ impl Tenants {
         self.table.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Tenant> {
-        self.table.iter().flatten()
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
+        self.table.iter().enumerate().filter_map(|(id, tenant)| Some((TenantId(id), tenant.as_ref()?)))
     }
 }

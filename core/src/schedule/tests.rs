@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::config::TenantConfig;
+use crate::config::{OnFull, Predict, TenantConfig};
 use crate::estimate::Demand;
 
 mod ageing;
@@ -16,12 +16,11 @@ mod strangers;
 /// Nobody named, no bound that a test does not set.
 fn settings(limit: usize) -> Settings {
     Settings {
-        limit,
         queue: 1_000_000,
-        on_full: OnFull::Wait,
+        backlog: 1_000_000,
         aging: Duration::ZERO,
-        default_tenant: TenantConfig::default(),
-        tenants: Default::default(),
+        predict: Predict::Off,
+        ..Settings::limited(limit)
     }
 }
 

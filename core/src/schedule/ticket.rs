@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ids::TenantId;
+use super::Why;
 use crate::context::Lane;
-use crate::cooldown::Epoch;
 use crate::error::Reason;
 use crate::estimate::Demand;
 use crate::fairness::Tag;
@@ -50,32 +49,6 @@ pub struct Settled {
     pub cost: f64,
 }
 
-/// A slot, as the policy knows it. Goes back by [`Scheduler::release`](super::Scheduler::release), once.
-#[derive(Debug)]
-#[must_use = "a slot that is not released is lost"]
-pub struct Grant {
-    pub(super) tenant: TenantId,
-    pub(super) lane: Lane,
-    pub(super) charged: Charged,
-    pub(super) epoch: Epoch,
-    /// What the wait took of the call's wait budget.
-    pub(super) spent: Duration,
-    /// Whether the target has been told how the attempt went.
-    pub(super) judged: bool,
-}
-
-impl Grant {
-    /// What a retry of the call carries in [`Ticket::charged`].
-    pub fn charged(&self) -> Charged {
-        self.charged
-    }
-
-    /// What the wait took of the call's wait budget; time during which the target was closed is not in it.
-    pub fn spent(&self) -> Duration {
-        self.spent
-    }
-}
-
 /// Why a call was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -85,6 +58,10 @@ pub struct Refusal {
     pub position: usize,
     /// When it is worth coming back.
     pub retry_after: Option<Duration>,
+    /// What stood in its way.
+    pub why: Option<Why>,
+    /// Of a call that is too large: the most tokens that one call may take.
+    pub most: Option<u64>,
 }
 
 /// What the rules would have said to a call that observe mode let through.

@@ -1,11 +1,15 @@
 //! What a scheduler shows of itself.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::Scheduler;
+use super::floors::slots;
+use super::why::Rule;
+use crate::context::Lane;
 use crate::cooldown::State;
 
-/// A scheduler's state, for snapshots and metrics.
+/// A scheduler's state, for snapshots and metrics. The levels of its budgets are told by the budgets.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct View {
@@ -17,7 +21,21 @@ pub struct View {
     pub cool_for: Option<Duration>,
     pub gap: Duration,
     pub up: Duration,
+    /// For how long room has been kept for an aged call that does not fit yet.
+    pub held_for: Option<Duration>,
+    /// In the order of [`Lane::ALL`].
+    pub lanes: [LaneView; 3],
     pub tenants: Vec<TenantView>,
+}
+
+/// One lane's part of a [`View`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct LaneView {
+    pub in_flight: usize,
+    pub waiting: usize,
+    /// Slots that are its own.
+    pub floor: usize,
 }
 
 /// One tenant's part of a [`View`].
@@ -28,4 +46,45 @@ pub struct TenantView {
     pub in_flight: usize,
     pub peak: usize,
     pub waiting: usize,
+    /// Slots that are its own.
+    pub floor: usize,
+    /// Tokens that it owes, of its own tokens a minute.
+    pub debt: u64,
+}
+
+impl<W> Scheduler<W> {
+    /// What a person would want to know.
+    pub fn view(&self, now: Instant) -> View {
+        let limit = self.settings.limit;
+        View {
+            limit,
+            in_flight: self.in_flight,
+            peak: self.peak,
+            waiting: self.waiters.len(),
+            state: self.cooldown.shown(now),
+            cool_for: self.cooldown.until().map(|until| until.saturating_duration_since(now)),
+            gap: self.gap.total,
+            up: now.saturating_duration_since(self.began),
+            held_for: self
+                .hold
+                .map(|_| now.saturating_duration_since(self.stood.since(Rule::Held).unwrap_or(now))),
+            lanes: Lane::ALL.map(|lane| LaneView {
+                in_flight: self.by_lane[lane as usize],
+                waiting: self.load.waiting(lane),
+                floor: slots(self.settings.lanes[lane as usize].floor, limit),
+            }),
+            tenants: self
+                .tenants
+                .iter()
+                .map(|(_, t)| TenantView {
+                    name: t.name.clone(),
+                    in_flight: t.in_flight,
+                    peak: t.peak,
+                    waiting: t.waiting,
+                    floor: slots(t.floor, limit),
+                    debt: t.own.as_ref().map_or(0, |own| own.debt(now)),
+                })
+                .collect(),
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::Ticket;
+use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
 
 #[derive(Debug)]
@@ -11,10 +12,28 @@ pub(super) struct Waiter<W> {
     pub(super) who: W,
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
+    pub(super) claim: Claim,
+    /// Its place in its tenant's queue.
+    pub(super) order: Instant,
     /// When it was queued, on the clock that stands still during cool-downs.
     pub(super) since: Duration,
     /// When its wait budget ends, on the clock that stands still during cool-downs.
     budget_ends: Option<Duration>,
+}
+
+impl<W> Waiter<W> {
+    /// `open` is the time that the target has been open so far.
+    pub(super) fn new(
+        who: W,
+        tenant: TenantId,
+        ticket: Ticket,
+        claim: Claim,
+        order: Instant,
+        open: Duration,
+    ) -> Self {
+        let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
+        Self { who, tenant, ticket, claim, order, since: open, budget_ends }
+    }
 }
 
 #[derive(Debug)]
@@ -41,21 +60,19 @@ impl<W> Waiters<W> {
         self.by_deadline.len()
     }
 
-    /// `open` is the time that the target has been open so far.
-    pub(super) fn insert(&mut self, who: W, tenant: TenantId, ticket: Ticket, open: Duration) -> WaiterId {
+    pub(super) fn insert(&mut self, waiter: Waiter<W>) -> WaiterId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.table.push(None);
             self.table.len() - 1
         });
         let id = WaiterId { number: self.next, place };
         self.next += 1;
-        let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
-        self.by_deadline.insert((ticket.deadline, id));
-        if let Some(ends) = budget_ends {
+        self.by_deadline.insert((waiter.ticket.deadline, id));
+        if let Some(ends) = waiter.budget_ends {
             self.by_budget.insert((ends, id));
         }
         if let Some(slot) = self.table.get_mut(place) {
-            *slot = Some((id.number, Waiter { who, tenant, ticket, since: open, budget_ends }));
+            *slot = Some((id.number, waiter));
         }
         id
     }

@@ -49,7 +49,8 @@ impl Counter {
             self.scheduler.release(self.now, grant);
         }
         self.flood();
-        let (who, grant) = self.scheduler.next(self.now).expect("work");
+        let (who, mut grant) = self.scheduler.next(self.now).expect("work");
+        self.scheduler.sent(&mut grant);
         assert!(self.scheduler.next(self.now).is_none());
         self.held = Some(grant);
         who

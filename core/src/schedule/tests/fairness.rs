@@ -57,7 +57,8 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
     run.scheduler.set_limit(limit);
     run.dispatch(habits);
     for _ in 0..1500 {
-        let Some(((at, _), (who, grant, ticket))) = run.running.pop_first() else { break };
+        let Some(((at, _), (who, mut grant, ticket))) = run.running.pop_first() else { break };
+        run.scheduler.sent(&mut grant);
         run.now = at;
         let fails = habits[who].fails;
         let retried = (fails > 0 && run.rng.u8(..fails) == 0)

@@ -7,7 +7,8 @@ use crate::testing::epoch;
 /// Who goes, one after the other, each giving its slot back at once.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
-    while let Some((who, grant)) = scheduler.next(now) {
+    while let Some((who, mut grant)) = scheduler.next(now) {
+        scheduler.sent(&mut grant);
         scheduler.release(now, grant);
         drawn.push(who);
     }
@@ -42,7 +43,8 @@ fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
 fn the_queue_bound_is_for_new_calls_and_retries_pass_it() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&Settings { queue: 1, ..settings(1) }, now);
-    let grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.sent(&mut grant);
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
     assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));

@@ -1,0 +1,204 @@
+//! A bucket of tokens that fills at a steady rate, and may be owed.
+//!
+//! A call fits if `level >= min(cost, depth)`: one that is larger than the bucket goes when the bucket is full, into debt. What a call
+//! takes is a guess, settled once the provider has counted, and a guess that was too low becomes debt too. Debt is paid before anything else
+//! goes. So over any time `t`, what is taken is at most `rate * t + depth`, and one call.
+
+use std::time::{Duration, Instant};
+
+/// The longest anybody is made to wait for anything: about thirty years, as good as never.
+const NEVER: Duration = Duration::from_secs(1 << 30);
+
+/// A rate of tokens, with what has been saved of it (up to `depth`) or is owed.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// Tokens a second; above zero.
+    rate: f64,
+    /// The most that is saved.
+    depth: f64,
+    /// What is there at `at`; below zero what is owed.
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full bucket of `limit` tokens a minute (at least one), which saves up `burst` of that rate. Never less than one token.
+    pub fn per_minute(limit: u64, burst: Duration, now: Instant) -> Self {
+        Self::with_rate(limit.max(1) as f64 / 60.0, burst, now)
+    }
+
+    /// A full bucket of `rate` tokens a second.
+    pub(super) fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
+        let depth = depth(rate, burst);
+        Self { rate, depth, level: depth, at: now }
+    }
+
+    /// The largest cost that fits now: `u64::MAX` when it is full, 0 when only calls that cost nothing do.
+    pub fn room(&self, now: Instant) -> u64 {
+        let level = self.level(now);
+        if level >= self.depth {
+            return u64::MAX;
+        }
+        // The cast saturates: debt is no room.
+        level as u64
+    }
+
+    /// When a call of that cost fits, if nothing else goes: `now`, or later.
+    pub fn ready_at(&self, now: Instant, cost: u64) -> Instant {
+        let missing = (cost as f64).min(self.depth) - self.level(now);
+        if cost == 0 || missing <= 0.0 { now } else { after(now, missing / self.rate) }
+    }
+
+    /// Takes that much, into debt if need be.
+    pub fn take(&mut self, now: Instant, cost: u64) {
+        self.change(now, -(cost as f64));
+    }
+
+    /// Gives back what was taken and not used.
+    pub fn give(&mut self, now: Instant, cost: u64) {
+        self.change(now, cost as f64);
+    }
+
+    /// What a call was charged turns out as what it really cost: the rest comes back, or is owed.
+    pub fn settle(&mut self, now: Instant, charged: u64, cost: u64) {
+        self.change(now, charged as f64 - cost as f64);
+    }
+
+    /// What is owed: 0 when anything is there to take.
+    pub fn debt(&self, now: Instant) -> u64 {
+        (-self.level(now)).ceil() as u64
+    }
+
+    /// How long so much takes to come, from an empty bucket.
+    pub fn time_for(&self, cost: u64) -> Duration {
+        seconds(cost as f64 / self.rate)
+    }
+
+    /// Whether it is as full as can be, so that forgetting it forgives nothing.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.level(now) >= self.depth
+    }
+
+    /// What is there now; below zero what is owed.
+    pub(super) fn level(&self, now: Instant) -> f64 {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.level + passed * self.rate).min(self.depth)
+    }
+
+    /// Another rate and burst from now on. What is there stays, as far as it fits; what is owed stays owed, up to `most`.
+    pub(super) fn reshape(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
+        let level = self.level(now);
+        (self.rate, self.depth) = (rate, depth(rate, burst));
+        self.level = level.max(-most).min(self.depth);
+        self.at = self.at.max(now);
+    }
+
+    fn change(&mut self, now: Instant, by: f64) {
+        self.level = (self.level(now) + by).min(self.depth);
+        // Time that runs back gives nothing.
+        self.at = self.at.max(now);
+    }
+}
+
+fn depth(rate: f64, burst: Duration) -> f64 {
+    (rate * burst.as_secs_f64()).max(1.0)
+}
+
+/// So many seconds later, rounded up, so that what was waited for is there.
+pub(super) fn after(now: Instant, wait: f64) -> Instant {
+    let wait = seconds(wait) + Duration::from_micros(1);
+    now.checked_add(wait).or_else(|| now.checked_add(Duration::from_secs(86_400))).unwrap_or(now)
+}
+
+pub(super) fn seconds(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(NEVER).min(NEVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::epoch;
+
+    const BURST: Duration = Duration::from_secs(6);
+
+    #[test]
+    fn fills_up_to_its_depth_and_pays_debt_first() {
+        let now = epoch();
+        let later = |s| now + Duration::from_secs(s);
+        let mut bucket = Bucket::per_minute(600, BURST, now);
+        assert_eq!(bucket.room(now), u64::MAX, "full: even one that is larger than it goes");
+        bucket.take(now, 100);
+        assert_eq!((bucket.room(now), bucket.debt(now)), (0, 40));
+        assert_eq!(bucket.ready_at(now, 1).duration_since(now).as_millis(), 4_100, "debt is paid first");
+        assert_eq!(bucket.room(later(5)), 10);
+        assert_eq!(bucket.ready_at(later(5), 10), later(5));
+        assert_eq!(bucket.ready_at(later(5), 1_000_000).duration_since(now).as_secs(), 10);
+        assert!(bucket.is_full(later(11)));
+        bucket.give(later(11), 1_000);
+        bucket.take(later(11), 60);
+        assert_eq!(bucket.room(later(11)), 0, "what is given back fills it, and no more");
+        assert_eq!(bucket.room(now), 0, "time that runs back gives nothing");
+    }
+
+    #[test]
+    fn impossible_figures_do_no_harm() {
+        let now = epoch();
+        for limit in [0, 1, u64::MAX] {
+            for burst in [Duration::ZERO, Duration::MAX] {
+                let mut bucket = Bucket::per_minute(limit, burst, now);
+                bucket.take(now, u64::MAX);
+                let _ = (bucket.room(now), bucket.debt(now), bucket.time_for(u64::MAX));
+                assert!(bucket.ready_at(now, u64::MAX) >= now);
+                bucket.give(now, u64::MAX);
+                bucket.settle(now, 0, u64::MAX);
+                bucket.settle(now, u64::MAX, 0);
+                assert!(bucket.level(now).is_finite());
+            }
+        }
+    }
+
+    proptest! {
+        /// Over any stretch of any history: `rate * t + depth`, and one call.
+        #[test]
+        fn never_more_than_the_rate(limit in 60u64..1_000_000, burst in 100u64..60_000, calls in prop::collection::vec((0u64..5_000, 0.0f64..0.3), 1..300)) {
+            let start = epoch();
+            let mut bucket = Bucket::per_minute(limit, Duration::from_millis(burst), start);
+            let rate = limit as f64 / 60e3;
+            let (mut at, mut taken) = (0, Vec::<(u64, u64)>::new());
+            for (step, share) in calls {
+                at += step;
+                let (now, cost) = (start + Duration::from_millis(at), (share * limit as f64) as u64);
+                prop_assert_eq!(bucket.room(now) >= cost, bucket.ready_at(now, cost) == now);
+                if bucket.room(now) >= cost {
+                    bucket.take(now, cost);
+                    taken.push((at, cost));
+                    let mut sum = 0.0;
+                    for (then, cost) in taken.iter().rev() {
+                        sum += *cost as f64;
+                        let most = rate * (at - then) as f64 + (rate * burst as f64).max(1.0) + 0.3 * limit as f64;
+                        prop_assert!(sum <= most + 1e-3, "{sum} in {} ms, of {most}", at - then);
+                    }
+                } else {
+                    let then = bucket.ready_at(now, cost);
+                    prop_assert!(bucket.room(then) >= cost, "ready means ready");
+                }
+            }
+        }
+
+        /// What was taken and given back, or settled, leaves no trace while the bucket is not full.
+        #[test]
+        fn settles_exactly(cost in 0u64..1_000_000, really in 0u64..1_000_000) {
+            let now = epoch();
+            let mut bucket = Bucket::per_minute(60, BURST, now);
+            bucket.take(now, 10_000_000);
+            let before = bucket.debt(now);
+            bucket.take(now, cost);
+            bucket.settle(now, cost, really);
+            prop_assert_eq!(bucket.debt(now), before + really);
+            bucket.give(now, really);
+            prop_assert_eq!(bucket.debt(now), before);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! How a provider counts a call, and what was counted so far in each way.
+
+use super::Need;
+use crate::config::Counting;
+use crate::estimate::Demand;
+use crate::wire::observe::Usage;
+use crate::wire::request::Dialect;
+
+/// The ways to count tokens that are told apart, in the order of [`Tally::tokens`].
+pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
+
+/// How the providers that speak a dialect count, as far as is known.
+pub(super) fn of_dialect(dialect: Dialect) -> Counting {
+    match dialect {
+        Dialect::AnthropicMessages => Counting::Actual,
+        Dialect::Gemini => Counting::Input,
+        _ => Counting::Sum,
+    }
+}
+
+/// Sums of what was charged since the beginning: every charge keeps a copy, and the difference of two says what was charged between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) calls: i64,
+    /// By each of [`RULES`].
+    pub(super) tokens: [i64; 4],
+    pub(super) input: i64,
+    pub(super) output: i64,
+}
+
+impl Tally {
+    /// One call.
+    pub(super) fn of(demand: &Demand) -> Self {
+        Self {
+            calls: 1,
+            tokens: RULES.map(|rule| i64::from(tokens(rule, demand))),
+            input: i64::from(narrow(demand.input)),
+            output: i64::from(narrow(demand.output)),
+        }
+    }
+
+    pub(super) fn plus(self, other: &Self) -> Self {
+        self.zip(other, i64::wrapping_add)
+    }
+
+    pub(super) fn minus(self, other: &Self) -> Self {
+        self.zip(other, i64::wrapping_sub)
+    }
+
+    fn zip(mut self, other: &Self, f: fn(i64, i64) -> i64) -> Self {
+        self.calls = f(self.calls, other.calls);
+        for (mine, theirs) in self.tokens.iter_mut().zip(other.tokens) {
+            *mine = f(*mine, theirs);
+        }
+        self.input = f(self.input, other.input);
+        self.output = f(self.output, other.output);
+        self
+    }
+}
+
+/// What a call needs by a rule.
+pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
+    Need { tokens: tokens(rule, demand), input: narrow(demand.input), output: narrow(demand.output), kv: 0 }
+}
+
+/// What the provider counted, in place of what was expected. `None` where it says nothing, or nothing that can be.
+///
+/// What a request reserves is counted at arrival and stands whatever the call produces, so only its input is corrected there.
+pub(super) fn counted(demand: &Demand, usage: &Usage, cache_is_free: bool) -> Option<Demand> {
+    if usage.input == 0 && usage.output == 0 {
+        return None;
+    }
+    let free = if cache_is_free { usage.cached_input.min(usage.input) } else { 0 };
+    let input = if usage.input == 0 { demand.input } else { usage.input - free };
+    Some(Demand { input, output: usage.output, max_output: demand.max_output.or(Some(demand.output)) })
+}
+
+fn tokens(rule: Counting, demand: &Demand) -> u32 {
+    let most = demand.max_output.unwrap_or(demand.output);
+    narrow(match rule {
+        Counting::Sum | Counting::Auto => demand.input.saturating_add(most),
+        Counting::Larger => demand.input.max(most),
+        Counting::Actual => demand.total(),
+        Counting::Input => demand.input,
+    })
+}
+
+fn narrow(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule() {
+        let demand = Demand { input: 100, output: 20, max_output: Some(1_000) };
+        let all = RULES.map(|rule| need(rule, &demand).tokens);
+        assert_eq!(all, [1_100, 1_000, 120, 100]);
+        let used = counted(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, false);
+        assert_eq!(used.map(|used| RULES.map(|rule| tokens(rule, &used))), Some([1_090, 1_000, 130, 90]));
+        let used = counted(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, true);
+        assert_eq!(used.map(|used| used.input), Some(40));
+    }
+
+    #[test]
+    fn usage_that_cannot_be() {
+        let demand = Demand { input: 100, output: 20, max_output: None };
+        assert_eq!(counted(&demand, &Usage::default(), false), None);
+        let absurd = Usage { input: u64::MAX, output: u64::MAX, cached_input: u64::MAX };
+        assert!(
+            counted(&demand, &absurd, false).is_some_and(|used| tokens(Counting::Actual, &used) == u32::MAX)
+        );
+        assert!(counted(&demand, &absurd, true).is_some_and(|used| used.input == 0));
+        assert_eq!(
+            need(Counting::Sum, &Demand { input: u64::MAX, output: 1, max_output: Some(u64::MAX) }).tokens,
+            u32::MAX
+        );
+    }
+}

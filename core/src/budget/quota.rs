@@ -1,0 +1,291 @@
+//! One budget: a limit over a window, and everything that keeps us inside it.
+//!
+//! Three bounds, and a call fits if it fits in all:
+//!
+//! 1. The *pace* smooths: a little less than the limit's rate, with a burst of a few seconds, so that a minute's quota does not go out at
+//!    once where the provider enforces slices of a minute. Requests on `governor`, tokens on a [`Bucket`].
+//! 2. The *ledger* bounds what is charged in any window, for providers that count by the clock or over the last minute.
+//! 3. The *books* say what the provider itself has left, as its headers tell, other clients' use included.
+//!
+//! The first two need no headers. Each is loose enough never to bind where the provider is of another kind.
+//!
+//! A 429 that the headers do not explain comes of slices that they do not show: the burst is halved, down to [`SHORTEST`]. Where there are no
+//! headers at all, and the burst is down, the limit itself must be wrong or others use it too: it is cut by a tenth, and grows back slowly.
+
+use std::time::{Duration, Instant};
+
+use super::books::{Books, Said};
+use super::bucket::Bucket;
+use super::cells::Cells;
+use super::ledger::Ledger;
+use super::rates::Kind;
+use crate::wire::rate::Window;
+
+/// How much of the limit's rate is used: the rest pays for clocks that run apart and for calls that bunch on their way.
+const PACE: f64 = 0.985;
+/// How much of the limit is charged in a window: tokens are estimates.
+const WINDOW: f64 = 0.99;
+/// The shortest burst.
+const SHORTEST: Duration = Duration::from_millis(250);
+/// From this on a window is not smoothed: a day's quota is there to be used when the day's work is.
+const LONG: Duration = Duration::from_secs(3_600);
+/// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
+const CUT: f64 = 0.9;
+const EASE: f64 = 1.01;
+const EASE_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+enum Pace {
+    Requests(Cells),
+    Tokens(Bucket),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Quota {
+    pub(super) kind: Kind,
+    pub(super) limit: u64,
+    pub(super) window: Duration,
+    pub(super) configured: Option<u64>,
+    pub(super) from_headers: bool,
+    /// A higher limit that was said once.
+    higher: Option<u64>,
+    burst: Duration,
+    /// The share of the limit that is used, where 429s have shown that all of it is too much.
+    share: f64,
+    cut_at: Option<Instant>,
+    eased_at: Instant,
+    pace: Pace,
+    ledger: Ledger,
+    pub(super) books: Books,
+    heard: bool,
+    /// Charges from before it was there are none of its business.
+    born: Instant,
+}
+
+impl Quota {
+    pub(super) fn new(kind: Kind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
+        let limit = limit.max(1);
+        let burst = if window >= LONG { window } else { burst.clamp(SHORTEST.min(window), window) };
+        let rate = PACE * limit as f64 / window.as_secs_f64();
+        let pace = match kind {
+            Kind::Requests | Kind::RequestsPerDay => Pace::Requests(Cells::new(rate, burst, now)),
+            _ => Pace::Tokens(Bucket::with_rate(rate, burst, now)),
+        };
+        Self {
+            kind,
+            limit,
+            window,
+            configured: None,
+            from_headers: false,
+            higher: None,
+            burst,
+            share: 1.0,
+            cut_at: None,
+            eased_at: now,
+            pace,
+            ledger: Ledger::new(window, now),
+            books: Books::new(now),
+            heard: false,
+            born: now,
+        }
+    }
+
+    /// The largest cost that fits now.
+    pub(super) fn room(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
+        let limit = self.limit as f64;
+        let pace = match &mut self.pace {
+            Pace::Requests(cells) => u64::from(cells.open(now)),
+            Pace::Tokens(bucket) => bucket.room(now),
+        };
+        let sum = self.ledger.sum(now);
+        let ledger = if sum == 0 { u64::MAX } else { (self.most() - sum).max(0) as u64 };
+        let books = match self.books.room(now, charged, limit) {
+            Some(room) if room < self.books.most(now, limit) => room as u64,
+            _ => u64::MAX,
+        };
+        pace.min(ledger).min(books)
+    }
+
+    /// When such a cost fits, if nothing else is charged: `now`, or later.
+    pub(super) fn ready_at(&mut self, now: Instant, charged: &[i64; 4], cost: u32) -> Instant {
+        if cost == 0 {
+            return now;
+        }
+        let pace = match &mut self.pace {
+            Pace::Requests(cells) => cells.ready_at(now),
+            Pace::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
+        };
+        let left = self.most() - i64::from(cost);
+        let ledger = self.ledger.ready_at(now, left.max(0));
+        let books = self.books.ready_at(now, charged, self.limit as f64, f64::from(cost));
+        pace.max(ledger).max(books)
+    }
+
+    /// How long so much takes to come. A long window's is there at once, or the day is spent.
+    pub(super) fn time_for(&self, cost: u64) -> Duration {
+        if self.window >= LONG { Duration::ZERO } else { super::bucket::seconds(cost as f64 / self.rate()) }
+    }
+
+    pub(super) fn take(&mut self, now: Instant, cost: u32) {
+        let cost = self.bounded(cost);
+        match &mut self.pace {
+            Pace::Requests(cells) => cells.take(now),
+            Pace::Tokens(bucket) => bucket.take(now, cost as u64),
+        }
+        self.ledger.add(now, cost);
+    }
+
+    /// What was charged at `then` was never sent.
+    pub(super) fn give(&mut self, now: Instant, then: Instant, cost: u32) {
+        if then < self.born {
+            return;
+        }
+        let cost = self.bounded(cost);
+        match &mut self.pace {
+            Pace::Requests(cells) => cells.give(now),
+            Pace::Tokens(bucket) => bucket.give(now, cost as u64),
+        }
+        self.ledger.correct(now, then, -cost);
+    }
+
+    /// What was charged at `then` turns out as that.
+    pub(super) fn settle(&mut self, now: Instant, then: Instant, charged: u32, cost: u32) {
+        if then < self.born || charged == cost {
+            return;
+        }
+        let (charged, cost) = (self.bounded(charged), self.bounded(cost));
+        if let Pace::Tokens(bucket) = &mut self.pace {
+            bucket.settle(now, charged as u64, cost as u64);
+        }
+        self.ledger.correct(now, then, cost - charged);
+    }
+
+    /// The provider has said a limit. A lower one is believed at once, a higher one when it is said twice running.
+    pub(super) fn believe(&mut self, now: Instant, limit: u64, window: Duration) {
+        if window != self.window {
+            self.rebuild(now, limit, window);
+        } else if limit < self.limit || self.higher == Some(limit) && limit > self.limit {
+            self.set(now, limit);
+        } else {
+            self.higher = (limit > self.limit).then_some(limit);
+        }
+    }
+
+    /// Back to what was configured: what the provider said was of another window.
+    pub(super) fn restore(&mut self, now: Instant) {
+        if let Some(limit) = self.configured {
+            self.set(now, limit);
+            self.from_headers = false;
+        }
+    }
+
+    /// What is left, as the provider's books show. What cannot be is not looked at.
+    pub(super) fn hear(&mut self, said: &Said, window: &Window) {
+        let limit = window.limit.unwrap_or(self.limit).max(self.limit) as f64;
+        if said.remaining > limit {
+            return;
+        }
+        self.heard = true;
+        let mine = self.ledger.sum(said.heard.0) as f64;
+        self.books.hear(
+            said,
+            window.reset,
+            self.limit as f64 / self.window.as_secs_f64(),
+            limit,
+            self.window,
+            mine,
+        );
+    }
+
+    /// A call that was charged at `then` was refused for its rate, and nothing that was said explains it. Once for all calls that were under
+    /// way together.
+    pub(super) fn cut(&mut self, now: Instant, then: Instant) {
+        if self.window >= LONG || self.cut_at.is_some_and(|at| then <= at) {
+            return;
+        }
+        let used = self.ledger.sum(now) as f64 / self.most().max(1) as f64;
+        let idle = match &self.pace {
+            Pace::Requests(cells) => cells.level(now) >= 0.9 * f64::from(cells.burst()) && cells.burst() > 1,
+            Pace::Tokens(bucket) => bucket.is_full(now),
+        };
+        if self.burst > SHORTEST && !idle {
+            self.burst = (self.burst / 2).max(SHORTEST);
+        } else if !self.heard && used > 0.3 {
+            self.share = (self.share * CUT).max(0.01);
+        } else {
+            return;
+        }
+        self.cut_at = Some(now);
+        self.eased_at = now;
+        self.reshape(now);
+    }
+
+    /// A call went well: what was cut from the limit grows back, a little each minute.
+    pub(super) fn ease(&mut self, now: Instant) {
+        if self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
+            self.share = if self.heard { 1.0 } else { (self.share * EASE).min(1.0) };
+            self.eased_at = now;
+            self.reshape(now);
+        }
+    }
+
+    /// What may be taken, below zero what is owed.
+    pub(super) fn level(&mut self, now: Instant, charged: &[i64; 4]) -> f64 {
+        let pace = match &self.pace {
+            Pace::Requests(cells) => cells.level(now),
+            Pace::Tokens(bucket) => bucket.level(now),
+        };
+        let books = self.books.room(now, charged, self.limit as f64).unwrap_or(f64::MAX).max(0.0);
+        let ledger = (self.most() - self.ledger.sum(now)).max(0) as f64;
+        pace.min(ledger).min(books)
+    }
+
+    pub(super) fn burst(&self) -> Duration {
+        self.burst
+    }
+
+    fn rate(&self) -> f64 {
+        PACE * self.share * self.limit as f64 / self.window.as_secs_f64()
+    }
+
+    /// The most that is charged in a window; at least one.
+    fn most(&self) -> i64 {
+        let exact = matches!(self.pace, Pace::Requests(_)) && self.share == 1.0;
+        let most = self.limit as f64 * if exact { 1.0 } else { WINDOW * self.share };
+        (most as i64).clamp(1, i64::MAX / 4)
+    }
+
+    /// One call never costs more than a whole limit: no provider lets it, and an absurd count must not close the target for years.
+    fn bounded(&self, cost: u32) -> i64 {
+        i64::from(cost).min(self.limit.min(i64::MAX as u64) as i64)
+    }
+
+    fn set(&mut self, now: Instant, limit: u64) {
+        self.higher = None;
+        if limit != self.limit {
+            self.limit = limit.max(1);
+            self.share = 1.0;
+            self.books.clear(now);
+            self.reshape(now);
+        }
+        self.from_headers = true;
+    }
+
+    fn reshape(&mut self, now: Instant) {
+        let (rate, burst, limit) = (self.rate(), self.burst, self.limit as f64);
+        match &mut self.pace {
+            Pace::Requests(cells) => *cells = cells.rebuilt(rate, burst, now),
+            Pace::Tokens(bucket) => bucket.reshape(now, rate, burst, limit),
+        }
+    }
+
+    fn rebuild(&mut self, now: Instant, limit: u64, window: Duration) {
+        *self = Self {
+            configured: self.configured,
+            from_headers: true,
+            cut_at: self.cut_at,
+            ..Self::new(self.kind, limit, window, self.burst, now)
+        };
+    }
+}

@@ -1,0 +1,5 @@
+//! The budgets against models of providers, closed loop, in virtual time.
+
+mod closed_loop;
+mod headers;
+mod provider;

@@ -1,0 +1,1 @@
+//! What headers do to budgets.

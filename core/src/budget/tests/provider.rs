@@ -1,0 +1,148 @@
+//! Models of how providers hold a caller to a limit a minute.
+
+use std::collections::VecDeque;
+
+use crate::estimate::Demand;
+
+/// Seconds in the window that limits are meant over.
+const WINDOW: f64 = 60.0;
+
+/// How the limit is enforced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Policy {
+    /// A bucket that fills steadily and holds so many seconds of the rate.
+    Bucket(f64),
+    /// The same, but its headers speak of a whole minute.
+    HiddenBucket(f64),
+    /// A count that starts anew each minute.
+    Fixed,
+    /// All that was counted in the last minute.
+    Sliding,
+}
+
+/// Which calls cost what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rule {
+    Sum,
+    Larger,
+    Actual,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Provider {
+    pub(super) policy: Policy,
+    pub(super) rule: Rule,
+    pub(super) limit: f64,
+    /// Of the bucket; for `HiddenBucket` besides the minute's.
+    level: f64,
+    minute: f64,
+    at: f64,
+    counted: VecDeque<(f64, f64)>,
+    sum: f64,
+    /// When its minutes begin.
+    phase: f64,
+}
+
+/// What it says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) remaining: f64,
+    pub(super) reset: f64,
+}
+
+impl Provider {
+    pub(super) fn new(policy: Policy, rule: Rule, limit: f64, phase: f64) -> Self {
+        let depth = match policy {
+            Policy::Bucket(depth) | Policy::HiddenBucket(depth) => depth / WINDOW * limit,
+            _ => 0.0,
+        };
+        let counted = VecDeque::new();
+        Self { policy, rule, limit, level: depth, minute: limit, at: 0.0, counted, sum: 0.0, phase }
+    }
+
+    /// What it counts on arrival of a call that will really use `input` and `output`.
+    pub(super) fn cost(&self, demand: &Demand, input: f64, output: f64) -> f64 {
+        let most = demand.max_output.unwrap_or(0) as f64;
+        match self.rule {
+            Rule::Sum => input + most,
+            Rule::Larger => input.max(most),
+            Rule::Actual => input + output,
+        }
+    }
+
+    /// A call arrives; whether it is let in.
+    pub(super) fn arrive(&mut self, now: f64, cost: f64) -> bool {
+        self.turn(now);
+        if cost > self.left() + 1e-6 * self.limit {
+            return false;
+        }
+        match self.policy {
+            Policy::Bucket(_) => self.level -= cost,
+            Policy::HiddenBucket(_) => {
+                self.level -= cost;
+                self.minute -= cost;
+            }
+            Policy::Fixed | Policy::Sliding => {
+                self.counted.push_back((now, cost));
+                self.sum += cost;
+            }
+        }
+        true
+    }
+
+    pub(super) fn told(&mut self, now: f64) -> Told {
+        self.turn(now);
+        let rate = self.limit / WINDOW;
+        match self.policy {
+            Policy::Bucket(depth) => {
+                Told { remaining: self.level.max(0.0), reset: depth - self.level / rate }
+            }
+            Policy::HiddenBucket(_) => {
+                Told { remaining: self.minute.max(0.0), reset: (self.limit - self.minute) / rate }
+            }
+            Policy::Fixed => {
+                Told { remaining: self.left(), reset: WINDOW - (now - self.phase).rem_euclid(WINDOW) }
+            }
+            Policy::Sliding => {
+                let oldest = self.counted.front().map_or(0.0, |(at, _)| at + WINDOW - now);
+                Told { remaining: self.left(), reset: oldest }
+            }
+        }
+    }
+
+    fn left(&self) -> f64 {
+        match self.policy {
+            Policy::Bucket(_) => self.level,
+            Policy::HiddenBucket(_) => self.level.min(self.minute),
+            Policy::Fixed | Policy::Sliding => (self.limit - self.sum).max(0.0),
+        }
+    }
+
+    fn turn(&mut self, now: f64) {
+        let now = now.max(self.at);
+        let came = (now - self.at) * self.limit / WINDOW;
+        match self.policy {
+            Policy::Bucket(depth) => self.level = (self.level + came).min(depth / WINDOW * self.limit),
+            Policy::HiddenBucket(depth) => {
+                self.level = (self.level + came).min(depth / WINDOW * self.limit);
+                self.minute = (self.minute + came).min(self.limit);
+            }
+            Policy::Fixed => {
+                let minute = |at: f64| ((at - self.phase) / WINDOW).floor();
+                if minute(now) > minute(self.at) {
+                    self.counted.clear();
+                    self.sum = 0.0;
+                }
+            }
+            Policy::Sliding => {
+                while let Some((at, cost)) = self.counted.front().copied()
+                    && at + WINDOW <= now
+                {
+                    self.counted.pop_front();
+                    self.sum -= cost;
+                }
+            }
+        }
+        self.at = now;
+    }
+}

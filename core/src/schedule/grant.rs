@@ -1,0 +1,209 @@
+//! A slot's life: what it was charged, what comes back when it ends, and what is learned meanwhile.
+
+use std::time::{Duration, Instant};
+
+use super::ids::TenantId;
+use super::stock::Taken;
+use super::why::Rule;
+use super::{Charged, Scheduler, Settled, Ticket};
+use crate::context::Lane;
+use crate::cooldown::{Epoch, Failure, Hold};
+use crate::fairness::Tag;
+use crate::kv::Progress;
+use crate::wire::rate::RateHeaders;
+
+/// A call that turns out to have cost more than so many times its estimate is not believed beyond that.
+const CREDIBLE: f64 = 10_000.0;
+
+/// A grant's name: the youngest is the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId(u64);
+
+/// A slot, as the policy knows it. Goes back by [`Scheduler::release`], once.
+#[derive(Debug)]
+#[must_use = "a slot that is not released is lost"]
+pub struct Grant {
+    id: GrantId,
+    pub(super) tenant: TenantId,
+    pub(super) lane: Lane,
+    pub(super) charged: Charged,
+    /// What its tenant's own tokens were charged.
+    own: u64,
+    taken: Taken,
+    pub(super) epoch: Epoch,
+    /// What the wait took of the call's wait budget.
+    pub(super) spent: Duration,
+    /// Whether the target has been told how the attempt went.
+    judged: bool,
+    sent: bool,
+}
+
+impl Grant {
+    /// Its name: what [`Scheduler::reclaim`] calls it by.
+    pub fn id(&self) -> GrantId {
+        self.id
+    }
+
+    /// What a retry of the call carries in [`Ticket::charged`].
+    pub fn charged(&self) -> Charged {
+        self.charged
+    }
+
+    /// What the wait took of the call's wait budget; time during which the target was closed is not in it.
+    pub fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// Where to write how far the answer has come; `None` where nobody asks, since no memory is accounted for.
+    pub fn progress(&self) -> Option<&Progress> {
+        self.taken.progress.as_ref()
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// The attempt goes out: from here on what it was charged stands, unless it is settled.
+    pub fn sent(&mut self, grant: &mut Grant) {
+        grant.sent = true;
+    }
+
+    /// The head of an answer came: the call is not called back any more ([`Scheduler::reclaim`]).
+    pub fn answered(&mut self, grant: &mut Grant) {
+        if let Some(lent) = &mut self.lent {
+            lent.settled(grant.id);
+        }
+    }
+
+    /// What an answer's headers say of the provider's own books. Budgets may have more room then: ask [`Scheduler::next`].
+    pub fn heard(
+        &mut self,
+        now: Instant,
+        grant: &Grant,
+        sent_at: Instant,
+        headers: &RateHeaders,
+        limited: bool,
+    ) {
+        self.stock.heard(now, &grant.taken, sent_at, headers, limited);
+    }
+
+    /// What a call took is known: its tenant's account is put right, its tenant's own tokens and the budgets are. Ask [`Scheduler::next`] then.
+    pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
+        let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
+        let cost = Some(settled.cost).filter(credible).unwrap_or(grant.charged.cost);
+        self.correct(grant, cost.min(grant.charged.cost * CREDIBLE));
+        if let Some(own) = self.tenants.get_mut(grant.tenant).and_then(|tenant| tenant.own.as_mut()) {
+            let used = settled.usage.input.saturating_add(settled.usage.output);
+            grant.own = own.settle(now, grant.own, used);
+        }
+        self.stock.settle(now, &mut grant.taken, &settled.usage);
+        self.place_all(grant.tenant);
+        self.watch(now);
+    }
+
+    /// The upstream accepted the attempt that holds this slot.
+    pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
+        grant.judged = true;
+        self.cooldown.succeeded(now, grant.epoch, self.settings.limit);
+        self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
+    }
+
+    /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1).
+    pub fn failed(
+        &mut self,
+        now: Instant,
+        grant: &mut Grant,
+        call: u64,
+        failure: Failure,
+        delay: Option<Duration>,
+        jitter: f64,
+    ) -> Hold {
+        grant.judged = true;
+        let hold = self.cooldown.failed(now, call, failure, grant.epoch, delay, jitter);
+        self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
+        hold
+    }
+
+    /// Takes back a slot. Where nobody judged the attempt, it ended without an answer: if it was a probe, the next one is.
+    ///
+    /// What was never sent goes back to the budgets; and to its tenant's account too, where nobody judged it, for then its caller went away: a
+    /// retry passes on what it was charged.
+    pub fn release(&mut self, now: Instant, mut grant: Grant) {
+        if !grant.judged {
+            self.cooldown.inconclusive(grant.epoch);
+        }
+        self.in_flight -= 1;
+        self.by_lane[grant.lane as usize] -= 1;
+        self.pace.released(now, self.has_waiting());
+        if let Some(lent) = &mut self.lent {
+            lent.settled(grant.id);
+        }
+        if !grant.sent && !grant.judged {
+            self.correct(&mut grant, 0.0);
+        }
+        if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
+            tenant.in_flight -= 1;
+            tenant.capped.set(now, tenant.in_flight >= tenant.cap);
+            if let Some(own) = tenant.own.as_mut().filter(|_| !grant.sent) {
+                own.give(now, grant.own);
+            }
+        }
+        self.stock.give_back(now, grant.taken, grant.sent);
+        self.stood.set(now, Rule::Slots, !self.has_slot());
+        self.place_all(grant.tenant);
+        self.watch(now);
+    }
+
+    /// Charges the call everything that it takes, and gives it a slot.
+    pub(super) fn grant(&mut self, now: Instant, id: TenantId, ticket: &Ticket, by_floor: bool) -> Grant {
+        let lane = ticket.lane;
+        self.in_flight += 1;
+        self.by_lane[lane as usize] += 1;
+        self.peak = self.peak.max(self.in_flight);
+        self.grants += 1;
+        self.last_grant = Some(now);
+        self.stood.set(now, Rule::Slots, !self.has_slot());
+        self.cooldown.admitted(now, !self.has_slot());
+        let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost: ticket.cost });
+        let mut own = 0;
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.in_flight += 1;
+            tenant.peak = tenant.peak.max(tenant.in_flight);
+            tenant.capped.set(now, tenant.in_flight >= tenant.cap);
+            if let Some(bucket) = &mut tenant.own {
+                own = bucket.settle(now, 0, ticket.demand.total());
+            }
+            if ticket.charged.is_none() {
+                let line = &mut tenant.lines[lane as usize];
+                let first = if by_floor { self.lanes.first_tag_but(lane, id) } else { None };
+                let time = self.lanes.time_mut(lane);
+                let since = line.standing.map_or(time.now(), |standing| standing.since);
+                charged.tag = line.account.start(since);
+                time.dispatch(&mut line.account, charged.tag, first, ticket.cost, tenant.weight);
+            }
+        }
+        let id_of = GrantId(self.grants);
+        if let Some(lent) = &mut self.lent {
+            lent.went(id_of, id, lane);
+        }
+        Grant {
+            id: id_of,
+            tenant: id,
+            lane,
+            charged,
+            own,
+            taken: self.stock.take(now, &ticket.demand),
+            epoch: self.cooldown.epoch(),
+            spent: Duration::ZERO,
+            judged: false,
+            sent: false,
+        }
+    }
+
+    /// Puts right what a call was charged in fair queueing.
+    fn correct(&mut self, grant: &mut Grant, cost: f64) {
+        let correction = cost - grant.charged.cost;
+        grant.charged.cost = cost;
+        if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
+            tenant.lines[grant.lane as usize].account.correct(correction, tenant.weight);
+        }
+    }
+}

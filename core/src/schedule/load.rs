@@ -1,0 +1,66 @@
+//! How much waits in each lane: what predictions are made from.
+
+use crate::budget::Need;
+use crate::context::Lane;
+
+#[derive(Debug, Default)]
+struct LaneLoad {
+    waiting: usize,
+    /// The weights of the tenants that have calls waiting.
+    weight: f64,
+    need: [u64; 4],
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Load([LaneLoad; 3]);
+
+impl Load {
+    /// A call was queued, and makes so many of its line.
+    pub(super) fn came(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
+        let load = &mut self.0[lane as usize];
+        load.waiting += 1;
+        if of_line == 1 {
+            load.weight += weight;
+        }
+        load.need.iter_mut().zip(kinds(need)).for_each(|(sum, part)| *sum += part);
+    }
+
+    /// A call has left, and so many of its line are still there.
+    pub(super) fn left(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
+        let load = &mut self.0[lane as usize];
+        load.waiting -= 1;
+        if of_line == 0 {
+            // Without rounding errors that would add up.
+            load.weight = if load.waiting == 0 { 0.0 } else { load.weight - weight };
+        }
+        load.need.iter_mut().zip(kinds(need)).for_each(|(sum, part)| *sum -= part);
+    }
+
+    pub(super) fn waiting(&self, lane: Lane) -> usize {
+        self.0[lane as usize].waiting
+    }
+
+    /// How many calls go before one that has so many of its own line ahead: all of the higher lanes, and of its own what the others' shares come to.
+    pub(super) fn ahead(&self, lane: Lane, own: usize, weight: f64) -> usize {
+        let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();
+        let load = &self.0[lane as usize];
+        let turns = (own + 1) as f64 * load.weight.max(weight) / weight;
+        higher + load.waiting.min((turns.ceil() as usize).saturating_sub(1))
+    }
+
+    /// What a call takes on the average, of that lane and the higher ones.
+    pub(super) fn mean(&self, lane: Lane) -> Need {
+        let lanes = || self.0.iter().take(lane as usize + 1);
+        let calls = lanes().map(|load| load.waiting as u64).sum::<u64>().max(1);
+        let [tokens, input, output, kv] = std::array::from_fn(|kind| {
+            let sum: u64 = lanes().filter_map(|load| load.need.get(kind)).sum();
+            u32::try_from(sum / calls).unwrap_or(u32::MAX)
+        });
+        Need { tokens, input, output, kv }
+    }
+}
+
+fn kinds(need: &Need) -> [u64; 4] {
+    [need.tokens, need.input, need.output, need.kv].map(u64::from)
+}

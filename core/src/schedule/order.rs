@@ -1,0 +1,169 @@
+//! Who goes next.
+//!
+//! 1. Tenants, then lanes, that hold fewer slots than their floor, the least served first.
+//! 2. The *front*: of the lane whose turn it is, of the line that fair queueing puts first, the first call.
+//! 3. Where the front does not fit: the first that does, inside its line, its lane, the other lanes. Unless the front is aged, that is, has
+//!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
+//!
+//! Of a line whose head is aged only the head goes. A tenant without tokens of its own holds nobody up: its line stands aside until it has some.
+
+use std::time::Instant;
+
+use super::claim::{Claim, Held};
+use super::floors::Holder;
+use super::ids::{TenantId, WaiterId};
+use super::{Scheduler, lanes};
+use crate::budget::Room;
+use crate::context::Lane;
+
+/// What is kept for the front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    pub(super) call: WaiterId,
+    pub(super) held: Held,
+}
+
+/// The call that goes.
+#[derive(Debug)]
+pub(super) struct Pick {
+    pub(super) call: WaiterId,
+    /// Whose floor it goes by; `None`: by its turn.
+    pub(super) floor: Option<Holder>,
+}
+
+/// What a line has to offer.
+enum Offer {
+    Goes(WaiterId),
+    /// Its tenant has no tokens of its own for any of them until then.
+    Dry(Instant),
+    /// Nothing that fits; and the least that one that may go takes.
+    Nothing(Claim),
+}
+
+/// A line's head.
+#[derive(Clone, Copy)]
+pub(super) struct LineHead {
+    pub(super) call: WaiterId,
+    pub(super) claim: Claim,
+    pub(super) aged: bool,
+}
+
+impl<W> Scheduler<W> {
+    /// The call that goes now, where one may. It stays where it is.
+    pub(super) fn pick(&mut self, now: Instant) -> Option<Pick> {
+        self.hold = None;
+        if !self.has_slot() {
+            return None;
+        }
+        self.unpark(now);
+        if self.lanes.is_empty() || self.cooldown.ready(now, self.settings.limit).is_err() {
+            return None;
+        }
+        let room = self.stock.room(now);
+        self.hold = self.hold_for_front(now, &room);
+        let room = self.less_held(room);
+        let pick = self.by_floor(now, &room).or_else(|| self.by_turn(now, &room));
+        if pick.is_none() {
+            self.note_lack(now);
+        }
+        pick
+    }
+
+    fn by_turn(&mut self, now: Instant, room: &Room) -> Option<Pick> {
+        let order = self.lanes.order(now, self.settings.aging);
+        let call = order.into_iter().find_map(|lane| self.first_in(now, lane, room))?;
+        Some(Pick { call, floor: None })
+    }
+
+    /// The first call of a lane that fits.
+    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, room: &Room) -> Option<WaiterId> {
+        let mut after: Option<lanes::Spot> = None;
+        while let Some(spot) = self.lanes.next_fit(lane, after.as_ref(), room) {
+            match self.offer(now, spot.tenant, lane, room) {
+                Some(Offer::Goes(call)) => return Some(call),
+                Some(Offer::Dry(until)) => self.park(now, spot.tenant, lane, until),
+                Some(Offer::Nothing(least)) => self.lanes.set(lane, &spot, least),
+                None => {}
+            }
+            after = Some(spot);
+        }
+        None
+    }
+
+    /// The first call of a tenant that fits, of whichever of its lines would go first.
+    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, room: &Room) -> Option<WaiterId> {
+        let order = self.lanes.order(now, self.settings.aging);
+        order.into_iter().find_map(|lane| match self.offer(now, tenant, lane, room) {
+            Some(Offer::Goes(call)) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// `None`: the line does not stand.
+    fn offer(&self, now: Instant, tenant: TenantId, lane: Lane, room: &Room) -> Option<Offer> {
+        let head = self.line_head(now, tenant, lane)?;
+        let tenant = self.tenants.get(tenant)?;
+        let line = &tenant.lines[lane as usize];
+        line.standing.as_ref()?;
+        let own = tenant.own_room(now);
+        let least = if head.aged { head.claim } else { line.calls.least()? };
+        if least.own > own {
+            return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(now, least.own)));
+        }
+        if head.claim.fits(room, own) {
+            return Some(Offer::Goes(head.call));
+        }
+        let next = if head.aged { None } else { line.calls.next_fit(None, room, own) };
+        Some(next.map_or(Offer::Nothing(least), |(_, call)| Offer::Goes(call)))
+    }
+
+    pub(super) fn line_head(&self, now: Instant, tenant: TenantId, lane: Lane) -> Option<LineHead> {
+        let ((_, call), claim) = self.tenants.get(tenant)?.lines[lane as usize].calls.first()?;
+        let age = now.saturating_duration_since(self.waiters.get(call)?.ticket.queued_at);
+        Some(LineHead { call, claim, aged: age >= self.settings.aging })
+    }
+
+    /// The lane and the tenant that are to go next, if the head of the line fits. Lines without tokens of their own stand aside.
+    pub(super) fn front(&mut self, now: Instant) -> Option<(Lane, TenantId)> {
+        loop {
+            let lane = self.lanes.order(now, self.settings.aging).next()?;
+            let tenant = self.lanes.first(lane)?;
+            match self.offer(now, tenant, lane, &Room::UNBOUNDED) {
+                Some(Offer::Dry(until)) => self.park(now, tenant, lane, until),
+                _ => return Some((lane, tenant)),
+            }
+        }
+    }
+
+    fn hold_for_front(&mut self, now: Instant, room: &Room) -> Option<Hold> {
+        if !self.sized {
+            return None;
+        }
+        let (lane, tenant) = self.front(now)?;
+        let head = self.line_head(now, tenant, lane).filter(|head| head.aged)?;
+        let held = Held::lacking(&head.claim.need, room);
+        (!head.claim.need.fits(room)).then_some(Hold { call: head.call, held })
+    }
+
+    /// The room that is left beside what is held.
+    pub(super) fn less_held(&self, room: Room) -> Room {
+        self.hold.as_ref().map_or(room, |hold| hold.held.leave(room))
+    }
+
+    /// Lines whose tenants have tokens of their own again.
+    pub(super) fn unpark(&mut self, now: Instant) {
+        while let Some((lane, id)) = self.lanes.due(now) {
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.dry.set(now, false);
+            }
+            self.place(id, lane);
+        }
+    }
+
+    fn park(&mut self, now: Instant, id: TenantId, lane: Lane, until: Instant) {
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            tenant.dry.set(now, true);
+            self.lanes.park(lane, id, &mut tenant.lines[lane as usize], until);
+        }
+    }
+}

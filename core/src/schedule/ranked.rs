@@ -1,0 +1,285 @@
+//! An ordered set whose members each take something, and which finds the first of them that fits.
+//!
+//! A treap in an arena: each node knows the least that any member below it takes, each kind by itself, and how many members there are. So the
+//! first that fits is found without looking at those that do not: in O(log n) where members differ in one kind; where they differ in several,
+//! a branch may hold the least of each kind in different members, and is then searched in vain.
+
+use std::time::Instant;
+
+use super::claim::Claim;
+use crate::budget::Room;
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Node<K> {
+    key: K,
+    claim: Claim,
+    least: Claim,
+    left: u32,
+    right: u32,
+    priority: u32,
+    size: u32,
+}
+
+/// See the module's documentation. Keys are unique: whoever inserts sees to it.
+#[derive(Debug)]
+pub(super) struct Ranked<K> {
+    nodes: Vec<Node<K>>,
+    free: Vec<u32>,
+    root: u32,
+    seed: u32,
+}
+
+impl<K> Default for Ranked<K> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), free: Vec::new(), root: NIL, seed: 0x9E37_79B9 }
+    }
+}
+
+impl<K: Copy + Ord> Ranked<K> {
+    pub(super) fn len(&self) -> usize {
+        self.size(self.root) as usize
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.root == NIL
+    }
+
+    /// The least that any member takes, each kind by itself.
+    pub(super) fn least(&self) -> Option<Claim> {
+        Some(self.node(self.root)?.least)
+    }
+
+    pub(super) fn first(&self) -> Option<(K, Claim)> {
+        let mut at = self.node(self.root)?;
+        while let Some(left) = self.node(at.left) {
+            at = left;
+        }
+        Some((at.key, at.claim))
+    }
+
+    /// The member that so many stand before.
+    pub(super) fn nth(&self, mut index: usize) -> Option<K> {
+        let mut at = self.node(self.root)?;
+        loop {
+            let before = self.size(at.left) as usize;
+            at = match index.cmp(&before) {
+                std::cmp::Ordering::Equal => return Some(at.key),
+                std::cmp::Ordering::Less => self.node(at.left)?,
+                std::cmp::Ordering::Greater => {
+                    index -= before + 1;
+                    self.node(at.right)?
+                }
+            };
+        }
+    }
+
+    /// How many members stand before that key.
+    pub(super) fn rank(&self, key: &K) -> usize {
+        let (mut at, mut rank) = (self.root, 0);
+        while let Some(node) = self.node(at) {
+            if *key <= node.key {
+                at = node.left;
+            } else {
+                rank += self.size(node.left) as usize + 1;
+                at = node.right;
+            }
+        }
+        rank
+    }
+
+    /// The first member behind `after` (of all, where that is `None`) that fits.
+    pub(super) fn next_fit(&self, after: Option<&K>, room: &Room, own: u32) -> Option<K> {
+        self.fit(self.root, after, room, own)
+    }
+
+    pub(super) fn insert(&mut self, key: K, claim: Claim) {
+        let node = Node { key, claim, least: claim, left: NIL, right: NIL, priority: self.draw(), size: 1 };
+        let new = match self.free.pop() {
+            Some(free) => {
+                self.nodes[free as usize] = node;
+                free
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.root = self.insert_below(self.root, new);
+    }
+
+    /// `false`: it was not in.
+    pub(super) fn remove(&mut self, key: &K) -> bool {
+        let (root, removed) = self.remove_below(self.root, key);
+        self.root = root;
+        self.free.extend(removed);
+        removed.is_some()
+    }
+
+    /// Changes what a member takes.
+    pub(super) fn set(&mut self, key: &K, claim: Claim) {
+        self.set_below(self.root, key, claim);
+    }
+
+    /// The earliest moment that `of` names for any member. `bound` may be asked instead about all that take at least so much: it must not be
+    /// later than `of` any of them. `None`: never. Branches that cannot bring `best` forward are passed over.
+    pub(super) fn soonest(
+        &self,
+        best: Option<Instant>,
+        bound: &mut dyn FnMut(&Claim) -> Option<Instant>,
+        of: &mut dyn FnMut(&K, &Claim) -> Option<Instant>,
+    ) -> Option<Instant> {
+        self.soonest_below(self.root, best, bound, of)
+    }
+
+    fn soonest_below(
+        &self,
+        at: u32,
+        mut best: Option<Instant>,
+        bound: &mut dyn FnMut(&Claim) -> Option<Instant>,
+        of: &mut dyn FnMut(&K, &Claim) -> Option<Instant>,
+    ) -> Option<Instant> {
+        let Some(node) = self.node(at) else { return best };
+        let Some(earliest) = bound(&node.least) else { return best };
+        if best.is_some_and(|best| best <= earliest) {
+            return best;
+        }
+        best = earlier(best, of(&node.key, &node.claim));
+        best = self.soonest_below(node.left, best, bound, of);
+        self.soonest_below(node.right, best, bound, of)
+    }
+
+    fn fit(&self, at: u32, after: Option<&K>, room: &Room, own: u32) -> Option<K> {
+        let node = self.node(at)?;
+        if !node.least.fits(room, own) {
+            return None;
+        }
+        if after.is_none_or(|after| *after < node.key) {
+            if let Some(found) = self.fit(node.left, after, room, own) {
+                return Some(found);
+            }
+            if node.claim.fits(room, own) {
+                return Some(node.key);
+            }
+        }
+        self.fit(node.right, after, room, own)
+    }
+
+    fn insert_below(&mut self, at: u32, new: u32) -> u32 {
+        let Some(node) = self.node(at) else { return new };
+        let (key, goes_up) =
+            (self.nodes[new as usize].key, self.nodes[new as usize].priority > node.priority);
+        if goes_up {
+            let (left, right) = self.split(at, &key);
+            self.join(new, left, right);
+            return new;
+        }
+        let (left, right) = (node.left, node.right);
+        if key < node.key {
+            let left = self.insert_below(left, new);
+            self.join(at, left, right);
+        } else {
+            let right = self.insert_below(right, new);
+            self.join(at, left, right);
+        }
+        at
+    }
+
+    /// Those before the key, and the others.
+    fn split(&mut self, at: u32, key: &K) -> (u32, u32) {
+        let Some(node) = self.node(at) else { return (NIL, NIL) };
+        let (left, right) = (node.left, node.right);
+        if node.key < *key {
+            let (inner, outer) = self.split(right, key);
+            self.join(at, left, inner);
+            (at, outer)
+        } else {
+            let (outer, inner) = self.split(left, key);
+            self.join(at, inner, right);
+            (outer, at)
+        }
+    }
+
+    fn merge(&mut self, left: u32, right: u32) -> u32 {
+        let (Some(l), Some(r)) = (self.node(left), self.node(right)) else {
+            return if left == NIL { right } else { left };
+        };
+        if l.priority > r.priority {
+            let (outer, inner) = (l.left, l.right);
+            let inner = self.merge(inner, right);
+            self.join(left, outer, inner);
+            left
+        } else {
+            let (inner, outer) = (r.left, r.right);
+            let inner = self.merge(left, inner);
+            self.join(right, inner, outer);
+            right
+        }
+    }
+
+    fn remove_below(&mut self, at: u32, key: &K) -> (u32, Option<u32>) {
+        let Some(node) = self.node(at) else { return (NIL, None) };
+        let (left, right) = (node.left, node.right);
+        match key.cmp(&node.key) {
+            std::cmp::Ordering::Equal => (self.merge(left, right), Some(at)),
+            std::cmp::Ordering::Less => {
+                let (left, removed) = self.remove_below(left, key);
+                self.join(at, left, right);
+                (at, removed)
+            }
+            std::cmp::Ordering::Greater => {
+                let (right, removed) = self.remove_below(right, key);
+                self.join(at, left, right);
+                (at, removed)
+            }
+        }
+    }
+
+    fn set_below(&mut self, at: u32, key: &K, claim: Claim) {
+        let Some(node) = self.node(at) else { return };
+        let (left, right) = (node.left, node.right);
+        match key.cmp(&node.key) {
+            std::cmp::Ordering::Equal => self.nodes[at as usize].claim = claim,
+            std::cmp::Ordering::Less => self.set_below(left, key, claim),
+            std::cmp::Ordering::Greater => self.set_below(right, key, claim),
+        }
+        self.join(at, left, right);
+    }
+
+    /// Hangs these two below a node, and puts right what it knows of them.
+    fn join(&mut self, at: u32, left: u32, right: u32) {
+        let mut least = self.nodes[at as usize].claim;
+        for below in [left, right] {
+            if let Some(node) = self.node(below) {
+                least = least.least(node.least);
+            }
+        }
+        let size = 1 + self.size(left) + self.size(right);
+        let node = &mut self.nodes[at as usize];
+        (node.left, node.right, node.least, node.size) = (left, right, least, size);
+    }
+
+    fn node(&self, at: u32) -> Option<&Node<K>> {
+        self.nodes.get(at as usize)
+    }
+
+    fn size(&self, at: u32) -> u32 {
+        self.node(at).map_or(0, |node| node.size)
+    }
+
+    /// Xorshift: what balances the tree need not be unforeseeable, and shall be the same in every run.
+    fn draw(&mut self) -> u32 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 17;
+        self.seed ^= self.seed << 5;
+        self.seed
+    }
+}
+
+pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

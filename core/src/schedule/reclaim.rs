@@ -1,0 +1,67 @@
+//! Calling back what was lent: where a floor's holder waits and no slot is free, a borrower's call that has no answer yet is named, for the driver
+//! to cancel and to queue again with what it was charged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::floors::slots;
+use super::ids::TenantId;
+use super::{GrantId, Scheduler};
+use crate::context::Lane;
+
+/// The calls in flight that have no answer yet: those that may be called back, and those that have been and are not back yet.
+#[derive(Debug, Default)]
+pub(super) struct Lent {
+    unanswered: BTreeMap<GrantId, (TenantId, Lane)>,
+    called_back: BTreeSet<GrantId>,
+}
+
+impl Lent {
+    pub(super) fn went(&mut self, id: GrantId, tenant: TenantId, lane: Lane) {
+        self.unanswered.insert(id, (tenant, lane));
+    }
+
+    /// It has an answer, or is back.
+    pub(super) fn settled(&mut self, id: GrantId) {
+        self.unanswered.remove(&id);
+        self.called_back.remove(&id);
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// The call to be called back now, where that is configured: the youngest without an answer that holds more than the floors of its tenant and
+    /// of its lane, while somebody who holds less than its floor waits for nothing but a slot. Ask until `None`; each is named once.
+    pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
+        let called_back = self.lent.as_ref()?.called_back.len();
+        if self.has_slot() || self.draining || self.cooldown.ready(now, self.settings.limit).is_err() {
+            return None;
+        }
+        self.unpark(now);
+        let room = self.stock.room(now);
+        let mut wanted = 0;
+        for hungry in self.hungry() {
+            if self.first_for(now, hungry.holder, &room).is_some() {
+                // Where calls may lack more than slots, no more is known than that one could go.
+                wanted += if self.sized { 1 } else { hungry.missing };
+            }
+        }
+        if wanted <= called_back {
+            return None;
+        }
+        let lent = self.lent.as_ref()?;
+        let (id, _) =
+            lent.unanswered.iter().rev().find(|(_, (tenant, lane))| self.borrows(*tenant, *lane))?;
+        let id = *id;
+        let lent = self.lent.as_mut()?;
+        lent.unanswered.remove(&id);
+        lent.called_back.insert(id);
+        Some(id)
+    }
+
+    fn borrows(&self, tenant: TenantId, lane: Lane) -> bool {
+        let limit = self.settings.limit;
+        let of_lane = slots(self.settings.lanes[lane as usize].floor, limit);
+        self.by_lane[lane as usize] > of_lane
+            && self.tenants.get(tenant).is_some_and(|tenant| tenant.in_flight > slots(tenant.floor, limit))
+    }
+}

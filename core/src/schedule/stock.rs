@@ -1,0 +1,137 @@
+//! What a target has besides slots: the provider's rate budgets, and the engine's memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::why::Rule;
+use crate::budget::{Charge, Need, RateBudgets, Room};
+use crate::estimate::Demand;
+use crate::kv::{Kv, Place, Progress};
+use crate::wire::Usage;
+use crate::wire::rate::RateHeaders;
+
+/// What a scheduler decides over besides slots. The budgets may be those of several targets; their lock is taken inside the scheduler's.
+#[derive(Debug)]
+pub struct Resources {
+    /// The provider's rates.
+    pub budgets: Arc<Mutex<RateBudgets>>,
+    /// The engine's memory, where its size is known.
+    pub kv: Option<Kv>,
+}
+
+/// The same, where there may be nothing of it.
+#[derive(Debug, Default)]
+pub(super) struct Stock {
+    budgets: Option<Arc<Mutex<RateBudgets>>>,
+    kv: Option<Kv>,
+}
+
+/// What an attempt in flight has taken.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    charge: Option<Charge>,
+    place: Option<Place>,
+    pub(super) progress: Option<Progress>,
+}
+
+impl From<Resources> for Stock {
+    fn from(resources: Resources) -> Self {
+        Self { budgets: Some(resources.budgets), kv: resources.kv }
+    }
+}
+
+impl Stock {
+    /// Whether there is anything that a call could lack.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.budgets.is_some() || self.kv.is_some()
+    }
+
+    pub(super) fn need(&self, demand: &Demand) -> Need {
+        let mut need = self.budgets.as_ref().map_or(Need::ZERO, |budgets| budgets.lock().need(demand));
+        if let Some(kv) = &self.kv {
+            need.kv = kv.need(demand);
+        }
+        need
+    }
+
+    pub(super) fn room(&mut self, now: Instant) -> Room {
+        let mut room = self.budgets.as_ref().map_or(Room::UNBOUNDED, |budgets| budgets.lock().room(now));
+        if let Some(kv) = &mut self.kv {
+            room.most.kv = kv.room();
+        }
+        room
+    }
+
+    /// Which rule a call could never satisfy, and the most that it may take.
+    pub(super) fn oversize(&self, need: &Need, demand: &Demand) -> Option<(Rule, u64)> {
+        if let Some(kv) = self.kv.as_ref().filter(|kv| demand.total() > kv.most()) {
+            return Some((Rule::Kv, kv.most()));
+        }
+        let (kind, most) = self.budgets.as_ref()?.lock().oversize(need)?;
+        Some((kind.into(), most))
+    }
+
+    /// What a call of that need lacks, and when a budget will have it, if nothing else goes; memory comes back when others end.
+    pub(super) fn lacks(&mut self, now: Instant, need: &Need) -> Option<(Rule, Option<Instant>)> {
+        if self.kv.as_mut().is_some_and(|kv| kv.room() < need.kv) {
+            return Some((Rule::Kv, None));
+        }
+        let (kind, at) = self.budgets.as_ref()?.lock().ready_at(now, need)?;
+        Some((kind.into(), Some(at)))
+    }
+
+    /// When the budgets have room for a call of that need, if nothing else goes; `None`: time alone will not do, for the memory has not.
+    pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &Room) -> Option<Instant> {
+        if need.kv > room.most.kv {
+            return None;
+        }
+        let ready = self.budgets.as_ref().and_then(|budgets| budgets.lock().ready_at(now, need));
+        Some(ready.map_or(now, |(_, at)| at))
+    }
+
+    /// How long so many calls of that need in all take to get through the budgets.
+    pub(super) fn time_for(&self, calls: usize, need: &Need) -> Duration {
+        self.budgets.as_ref().map_or(Duration::ZERO, |budgets| budgets.lock().time_for(calls, need))
+    }
+
+    pub(super) fn take(&mut self, now: Instant, demand: &Demand) -> Taken {
+        let charge = self.budgets.as_ref().map(|budgets| budgets.lock().charge(now, demand));
+        let Some(kv) = &mut self.kv else { return Taken { charge, ..Taken::default() } };
+        let progress = Progress::default();
+        let place = kv.admit(demand, progress.clone());
+        Taken { charge, place: Some(place), progress: Some(progress) }
+    }
+
+    /// The attempt has ended. What was never sent goes back whole; what was keeps its charge, as far as it was settled.
+    pub(super) fn give_back(&mut self, now: Instant, taken: Taken, sent: bool) {
+        if let (Some(kv), Some(place)) = (&mut self.kv, taken.place) {
+            kv.release(place);
+        }
+        if let (Some(budgets), Some(charge)) = (&self.budgets, taken.charge)
+            && !sent
+        {
+            budgets.lock().refund(now, charge);
+        }
+    }
+
+    pub(super) fn settle(&self, now: Instant, taken: &mut Taken, usage: &Usage) {
+        if let (Some(budgets), Some(charge)) = (&self.budgets, &mut taken.charge) {
+            budgets.lock().settle(now, charge, usage);
+        }
+    }
+
+    pub(super) fn heard(
+        &self,
+        now: Instant,
+        taken: &Taken,
+        sent_at: Instant,
+        headers: &RateHeaders,
+        limited: bool,
+    ) {
+        if let (Some(budgets), Some(charge)) = (&self.budgets, &taken.charge) {
+            budgets.lock().heard(now, charge, sent_at, headers, limited);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! When to ask again: no later than something comes due, and for nothing else.
+
+use std::time::Instant;
+
+use super::Scheduler;
+use super::claim::Claim;
+use super::ids::TenantId;
+use super::ranked::earlier;
+use super::tenants::Tenant;
+use crate::budget::Room;
+use crate::context::Lane;
+
+impl<W> Scheduler<W> {
+    /// When to call [`Scheduler::expired`] and [`Scheduler::next`] again, if nothing else happens before. Time has moved since they were last
+    /// asked: what has come due meanwhile is due now.
+    pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
+        if !self.displaced.is_empty() {
+            return Some(now);
+        }
+        let (mut wake, _) = self.waiters.first_deadline()?;
+        // First, for it may open the target, and so set the wait budgets going.
+        let ready = self.cooldown.ready(now, self.settings.limit);
+        if !self.cooldown.is_closed()
+            && let Some((ends, _)) = self.waiters.first_budget()
+        {
+            let ends = now.checked_add(ends.saturating_sub(self.open(now)));
+            wake = ends.map_or(wake, |ends| wake.min(ends));
+        }
+        match ready {
+            Err(Some(at)) => Some(wake.min(at)),
+            Ok(()) if self.has_slot() => {
+                if self.pick(now).is_some() {
+                    return Some(now);
+                }
+                earlier(Some(wake), self.soonest(now))
+            }
+            _ => Some(wake),
+        }
+    }
+
+    /// Whether calls wait that time alone may let go, so that [`Scheduler::next_wake`] is worth asking after an event.
+    pub fn is_timed(&self) -> bool {
+        self.has_waiting() && (!self.is_open() || (self.sized && self.has_slot()))
+    }
+
+    /// When time alone lets a call go, of those that wait though slots are free. Exact but for what ages on the way: who is aged then may hold
+    /// up who is not now.
+    fn soonest(&mut self, now: Instant) -> Option<Instant> {
+        if !self.sized {
+            return None;
+        }
+        let mut best = None;
+        let room = self.stock.room(now);
+        for lane in Lane::ALL {
+            let Self { lanes, tenants, waiters, stock, hold, settings, .. } = self;
+            let (stock, hold) = (&*stock, *hold);
+            let time = |claim: &Claim| {
+                let held = hold.is_some_and(|hold| hold.held.is_used_by(&claim.need));
+                if held { None } else { stock.ready_at(now, &claim.need, &room) }
+            };
+            let of = &mut |tenant: TenantId| {
+                let tenant = tenants.get(tenant)?;
+                let line = &tenant.lines[lane as usize];
+                let ((_, call), claim) = line.calls.first()?;
+                let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
+                let age = now.saturating_duration_since(waiters.get(call)?.ticket.queued_at);
+                if hold.is_some_and(|hold| hold.call == call) {
+                    return stock.ready_at(now, &claim.need, &room).map(|at| own(&claim, at));
+                }
+                if age >= settings.aging {
+                    return time(&claim).map(|at| own(&claim, at));
+                }
+                let of = &mut |claim: &Claim| time(claim).map(|at| own(claim, at));
+                line.calls.soonest(None, &mut |least| time(least), &mut |_, claim| of(claim))
+            };
+            // Of the head for which room is held, the lane's own bound says nothing.
+            let bound = &mut |least: &Claim| match hold {
+                Some(_) => stock.ready_at(now, &least.need, &room),
+                None => time(least),
+            };
+            best = lanes.soonest(lane, best, bound, of);
+        }
+        best = earlier(best, self.soonest_parked(now, &room, best));
+        if self.hold.is_some() {
+            best = earlier(best, self.lanes.next_raise(now, self.settings.aging));
+        }
+        best
+    }
+
+    /// When a line that stands aside for want of its tenant's own tokens has a call that fits, if that is before `best`.
+    fn soonest_parked(&self, now: Instant, room: &Room, mut best: Option<Instant>) -> Option<Instant> {
+        for (until, lane, id) in self.lanes.parked() {
+            if best.is_some_and(|best| best <= until) {
+                break;
+            }
+            let least = self.tenants.get(id).and_then(|tenant| tenant.lines[lane as usize].calls.least());
+            let at = least.and_then(|least| self.stock.ready_at(now, &least.need, room));
+            best = earlier(best, at.map(|at| at.max(until)));
+        }
+        best
+    }
+}
+
+fn own_ready(tenant: &Tenant, now: Instant, claim: &Claim) -> Instant {
+    tenant.own.as_ref().map_or(now, |own| own.ready_at(now, claim.own))
+}
