@@ -58,8 +58,8 @@ impl Ours {
         }
     }
 
-    fn admitted(&mut self, id: usize, grant: Grant) {
-        //SENT
+    fn admitted(&mut self, id: usize, mut grant: Grant) {
+        self.scheduler.sent(&mut grant);
         self.grants.insert(id, grant);
     }
 }

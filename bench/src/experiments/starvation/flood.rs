@@ -199,8 +199,8 @@ impl Flood {
         }
     }
 
-    fn start(&mut self, now: Duration, id: usize, grant: Grant) {
-        //SENT
+    fn start(&mut self, now: Duration, id: usize, mut grant: Grant) {
+        self.scheduler.sent(&mut grant);
         self.grants.insert(id, grant);
         let Some(call) = self.calls.get(id) else { return };
         let number = call.stream;
