@@ -43,6 +43,8 @@ pub(crate) struct Load {
     held: VecDeque<Grant>,
     /// By number: the call's place in the queue, and its tenant.
     waiting: Vec<Option<(WaiterId, usize)>>,
+    /// By number: one in ten is small, wherever it stands.
+    small: Vec<bool>,
     rng: Rng,
     /// How many calls were dispatched.
     pub(super) went: usize,
@@ -68,6 +70,7 @@ impl Load {
             names: (0..tenants).map(|number| format!("tenant-{number}").into()).collect(),
             held: VecDeque::new(),
             waiting: Vec::new(),
+            small: Vec::new(),
             rng: Rng::with_seed(1),
             went: 0,
         }
@@ -114,8 +117,8 @@ impl Load {
 
     fn join(&mut self, number: usize, tenant: usize) {
         self.now += Duration::from_nanos(10);
-        // One call in ten is small, wherever it stands.
-        let tokens = if self.rng.u8(..10) == 0 { SMALL } else { LARGE + self.rng.u64(..1_000) };
+        let small = self.small.get(number).copied().unwrap_or_default();
+        let tokens = if small { SMALL } else { LARGE + self.rng.u64(..1_000) };
         let ticket = self.ticket(tenant, tokens);
         if let Ok(None) = self.scheduler.try_admit(self.now, &ticket) {
             let id = self.scheduler.enqueue(self.now, ticket, number as u32);
@@ -130,6 +133,7 @@ impl Load {
         for tenant in 0..calls {
             let number = self.waiting.len();
             self.waiting.push(None);
+            self.small.push(self.rng.u8(..10) == 0);
             self.join(number, tenant % self.names.len().max(1));
         }
         let waits = self.waiting.iter().flatten().count();

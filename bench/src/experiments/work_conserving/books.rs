@@ -190,9 +190,11 @@ impl Books {
     pub(super) fn objection(&self, at: f64, call: &Call) -> Option<&'static str> {
         let own = self.tenants.get(call.tenant).and_then(|tenant| tenant.own.as_ref());
         let names = ["requests", "tokens", "input", "output"];
-        let kinds = self.budgets.iter().zip(self.need(&call.demand)).zip(names);
-        let over = |(budget, cost): (&Option<Level>, f64)| {
-            budget.as_ref().is_some_and(|budget| !budget.fits(at, cost, 1e-3))
+        // Requests come in whole cells: one may be in hand, and another almost come.
+        let slack = [2.0, 1e-3, 1e-3, 1e-3];
+        let mut kinds = self.budgets.iter().zip(self.need(&call.demand)).zip(slack).zip(names);
+        let over = |((budget, cost), slack): ((&Option<Level>, f64), f64)| {
+            budget.as_ref().is_some_and(|budget| !budget.fits(at, cost, slack))
         };
         if self.running.len() >= self.limit {
             return Some("slots");
@@ -206,7 +208,7 @@ impl Books {
         if !self.in_memory(call, false) {
             return Some("memory");
         }
-        kinds.into_iter().find(|(budget, _)| over(*budget)).map(|(_, name)| name)
+        kinds.find(|(budget, _)| over(*budget)).map(|(_, name)| name)
     }
 
     /// From when on, not before `at`, the call is admissible if nothing else happens; `None`: time alone will not do.
@@ -229,6 +231,9 @@ impl Books {
         }
         lacks
     }
+
+    pub(super) fn debug(&self, at: f64) -> Vec<Option<(f64, f64)>> { self.budgets.iter().map(|b| b.as_ref().map(|b| b.debug(at))).collect() }
+    pub(super) fn debug2(&self, at: f64) -> (usize, usize, Vec<Option<(f64, f64)>>, Option<f64>, f64) { (self.limit, self.running.len(), self.debug(at), self.memory, self.peak(false)) }
 
     fn is_aged(&self, at: f64, call: &Call) -> bool {
         at - call.queued >= self.aging - 1e-6

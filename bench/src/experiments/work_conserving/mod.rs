@@ -19,6 +19,10 @@ use crate::virtual_time;
 const SCENARIOS: std::ops::Range<u64> = 1_000..2_000;
 
 pub(crate) fn measure() -> Fallible<Report> {
+    if let Some(seed) = std::env::var("WCDEBUG").ok().and_then(|s| s.parse().ok()) {
+        let found = Play::new(seed, Lazy::No).run();
+        return Err(format!("{found:?}").into());
+    }
     let mut report = Report::new("work-conserving", [SCENARIOS.start, SCENARIOS.end - 1]);
     let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
         .map(|lazy| virtual_time::each(SCENARIOS, |seed| Ok(Play::new(seed, lazy).run())));

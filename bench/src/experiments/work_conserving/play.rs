@@ -67,6 +67,7 @@ struct Held {
 }
 
 pub(super) struct Play {
+    seed: u64,
     scene: Scene,
     lazy: Lazy,
     rng: Rng,
@@ -98,6 +99,7 @@ impl Play {
         Self {
             books: Books::new(&scene),
             scheduler: Scheduler::with(&settings, resources, began),
+            seed,
             scene,
             lazy,
             rng,
@@ -197,7 +199,7 @@ impl Play {
         if let Some(rule) = self.books.objection(self.now, &call) {
             self.found.overstepped += 1;
             if self.lazy == Lazy::No {
-                eprintln!("overstepped: {rule} at {:.3} by {call:?}", self.now);
+                eprintln!("overstepped: {rule} at {:.3} by {call:?} {:?} seed {}", self.now, self.books.debug(self.now), self.seed);
             }
         }
         self.books.admit(self.now, number, call);
@@ -297,8 +299,9 @@ impl Play {
                 return;
             }
         }
-        while let Some(lent) = self.scheduler.reclaim(now) {
+        if let Some(lent) = self.scheduler.reclaim(now) {
             self.call_back(lent);
+            self.settle();
         }
     }
 
@@ -353,10 +356,18 @@ impl Play {
                 held = held.max(until - from);
             } else {
                 if self.lazy == Lazy::No && gap == 0.0 {
-                    eprintln!("gap: at {:.4}, ready {ready:.4}, until {until:.4}: {call:?}", self.now);
+                    eprintln!("gap: seed {} {:?} at {:.4}, ready {ready:.4}, until {until:.4}: {number} {call:?}", self.seed, self.books.debug2(self.now), self.now);
                 }
                 gap = gap.max(until - from);
             }
+        }
+        if gap > 0.0 && self.lazy == Lazy::No && std::env::var_os("WCDEBUG").is_some() {
+            let at = self.at();
+            for (number, call) in self.books.waiting.clone() {
+                let why = self.queued.get(&number).and_then(|(id, _)| self.scheduler.explain(at, *id));
+                eprintln!("   {number} {call:?} ready {:?} held {} {why:?}", self.books.ready(self.now, &call), self.books.is_held(self.now, number, &call));
+            }
+            eprintln!("   wake {:?} {:?}", self.scheduler.next_wake(at).map(|w| (w - self.began).as_secs_f64()), self.scene.target);
         }
         self.found.gap += gap;
         self.found.held += held;
