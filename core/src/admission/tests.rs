@@ -6,7 +6,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::config::{OnFull, TargetConfig, TenantConfig};
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;

@@ -36,7 +36,10 @@ impl<W> Scheduler<W> {
         let claim = self.claim(ticket);
         let oversize = self.stock.oversize(&claim.need, &ticket.demand);
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
-            return Ok(Some(self.grant(now, id, ticket, false)));
+            let grant = self.grant(now, id, ticket, false);
+            // It may have filled the tenant's cap while others of its calls wait.
+            self.place_all(id);
+            return Ok(Some(grant));
         }
         let no = match oversize.filter(|_| !self.draining) {
             Some((rule, most)) => {

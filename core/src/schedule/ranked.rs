@@ -283,3 +283,19 @@ pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
         (a, b) => a.or(b),
     }
 }
+
+#[cfg(test)]
+impl<K: Copy + Ord> Ranked<K> {
+    /// The longest way from the root.
+    pub(super) fn depth(&self) -> usize {
+        let mut deepest = 0;
+        let mut left = vec![(self.root, 1)];
+        while let Some((at, depth)) = left.pop() {
+            if let Some(node) = self.node(at) {
+                deepest = deepest.max(depth);
+                left.extend([(node.left, depth + 1), (node.right, depth + 1)]);
+            }
+        }
+        deepest
+    }
+}

@@ -10,6 +10,7 @@ use crate::estimate::Demand;
 mod ageing;
 mod fairness;
 mod oracle;
+mod ranked;
 mod rules;
 mod strangers;
 

@@ -1,16 +1,17 @@
 //! A second set of books, kept by brute force over everything that waits: whatever happens, in whatever order, the scheduler's answers must agree.
 
+mod lazy;
+mod truth;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use truth::{QUEUE, TENANTS, Truth, World};
 
 use super::*;
 use crate::cooldown::{Failure, State};
 use crate::testing::epoch;
-
-/// Tenants with their caps. The fourth is not configured.
-const TENANTS: [(&str, usize); 4] = [("a", 1), ("b", 3), ("c", usize::MAX), ("d", usize::MAX)];
-const QUEUE: usize = 4;
+use crate::wire::Usage;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -19,12 +20,16 @@ enum Event {
         lane: usize,
         deadline: u64,
         wait: Option<u64>,
+        tokens: u64,
     },
     /// An attempt ends. Where it failed, its call may come again.
     End {
         which: usize,
         how: How,
         again: bool,
+        sent: bool,
+        /// What it took, where the provider says.
+        used: Option<u64>,
     },
     Leave {
         which: usize,
@@ -56,8 +61,8 @@ struct Call {
 
 struct Books {
     scheduler: Scheduler<u64>,
+    truth: Truth,
     now: Instant,
-    limit: usize,
     waiting: BTreeMap<u64, Call>,
     running: Vec<(Call, Grant)>,
     numbers: u64,
@@ -65,40 +70,39 @@ struct Books {
     open: Duration,
     /// No attempt goes before this moment: every Retry-After so far.
     floor: Instant,
-    left: usize,
     draining: bool,
+    /// Stops asking who is next after so many: see [`lazy`].
+    patience: usize,
 }
 
 impl Books {
-    fn new(limit: usize, aging: u64, on_full: OnFull) -> Self {
-        let mut settings = Settings { queue: QUEUE, aging: ms(aging), on_full, ..settings(limit) };
-        for (name, cap) in &TENANTS[..3] {
-            named(&mut settings, name, 1.0, (*cap < usize::MAX).then_some(*cap));
-        }
+    fn new(world: World) -> Self {
         let now = epoch();
+        let (scheduler, truth) = world.build(now);
         Self {
-            scheduler: Scheduler::new(&settings, now),
+            scheduler,
+            truth,
             now,
-            limit,
             waiting: BTreeMap::new(),
             running: Vec::new(),
             numbers: 0,
             open: Duration::ZERO,
             floor: now,
-            left: 0,
             draining: false,
+            patience: usize::MAX,
         }
     }
 
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Arrive { tenant, lane, deadline, wait } => {
+            Event::Arrive { tenant, lane, deadline, wait, tokens } => {
                 let mut ticket = ticket(TENANTS[tenant].0, Lane::ALL[lane], self.now);
                 ticket.deadline = self.now + ms(deadline);
                 ticket.wait = wait.map(ms);
+                ticket.demand.input = tokens;
                 self.arrive(tenant, ticket);
             }
-            Event::End { which, how, again } => self.end(which, how, again),
+            Event::End { which, how, again, sent, used } => self.end(which, how, again, sent, used),
             Event::Leave { which } => {
                 let Some(number) = self.waiting.keys().nth(which % self.waiting.len().max(1)).copied() else {
                     return;
@@ -107,11 +111,11 @@ impl Books {
                 let id = call.id.expect("queued");
                 assert!(self.scheduler.withdraw(id));
                 assert!(!self.scheduler.withdraw(id), "once");
-                self.left += 1;
+                assert_eq!(self.scheduler.explain(self.now, id), None);
             }
             Event::Pass { ms: time } => self.pass(ms(time)),
             Event::Limit { limit } => {
-                self.limit = limit;
+                self.truth.limit = limit;
                 self.scheduler.set_limit(limit);
             }
         }
@@ -122,43 +126,64 @@ impl Books {
     fn arrive(&mut self, tenant: usize, ticket: Ticket) {
         self.numbers += 1;
         let mut call = Call { number: self.numbers, tenant, ticket, id: None, queued_open: self.open };
-        let before = self.waiting_of(tenant);
-        let admissible = self.has_room(tenant);
+        let before = self.waiting.values().filter(|other| other.tenant == tenant).count();
+        let admissible = self.truth.admits(self.now, &call);
+        let stuck = self.stuck();
         match self.scheduler.try_admit(self.now, &call.ticket) {
             Ok(Some(grant)) => {
-                assert!(admissible && self.now < call.ticket.deadline && !self.draining);
+                assert!(admissible && self.now < call.ticket.deadline && !self.draining, "{call:?}");
+                assert_eq!(stuck, None, "it overtook one that could go");
                 assert!(
-                    self.waiting.values().all(|other| !self.has_room(other.tenant)),
-                    "it overtook one that could go"
+                    !self.waiting.values().any(|other| same_line(other, &call)),
+                    "it overtook in its line"
                 );
                 self.admitted(call, grant);
             }
             Ok(None) => {
-                assert!(before < QUEUE || call.ticket.charged.is_some(), "the bound holds for new calls");
+                let sheds = self.waiting.values().any(|other| {
+                    other.tenant == tenant && other.ticket.lane > call.ticket.lane && may_be_shed(other)
+                });
+                assert!(
+                    before < QUEUE || call.ticket.charged.is_some() || sheds,
+                    "the bound holds for new calls"
+                );
                 call.id = Some(self.scheduler.enqueue(self.now, call.ticket.clone(), call.number));
                 self.waiting.insert(call.number, call);
             }
             Err(refusal) => {
                 assert_eq!(refusal.position, before);
+                let new = call.ticket.charged.is_none();
                 match refusal.reason {
-                    Reason::QueueFull => assert!(before >= QUEUE && call.ticket.charged.is_none()),
+                    Reason::QueueFull => assert!(before >= QUEUE && new),
                     Reason::Deadline => assert!(call.ticket.deadline <= self.now),
                     Reason::CoolDown | Reason::Outage => assert!(
                         self.cools_past(call.ticket.deadline) || self.floor > self.now || self.closed()
                     ),
-                    Reason::NoSlot => assert!(call.ticket.charged.is_none()),
+                    Reason::NoSlot => assert!(new),
+                    Reason::NoBudget => assert!(new && (!admissible || self.held())),
                     Reason::Draining => assert!(self.draining),
+                    Reason::TooLarge => assert!(self.truth.is_oversize(&call)),
                     other => panic!("{other:?} is no reason at the door"),
                 }
             }
         }
     }
 
-    fn end(&mut self, which: usize, how: How, again: bool) {
+    fn end(&mut self, which: usize, how: How, again: bool, sent: bool, used: Option<u64>) {
         if self.running.is_empty() {
             return;
         }
         let (call, mut grant) = self.running.swap_remove(which % self.running.len());
+        let failed = matches!(how, How::Failed(_));
+        if sent {
+            self.scheduler.sent(&mut grant);
+        }
+        if let Some(tokens) = used.filter(|_| sent) {
+            let usage = Usage { input: tokens, ..Usage::default() };
+            self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost: 1.0 });
+            self.truth.settle(self.now, call.number, &usage);
+            self.settle();
+        }
         match how {
             How::Accepted => self.scheduler.succeeded(self.now, &mut grant),
             How::Failed(delay) => {
@@ -171,8 +196,9 @@ impl Books {
         }
         let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
+        self.truth.release(self.now, &call, sent);
         self.settle();
-        if matches!(how, How::Failed(_)) && again {
+        if failed && again {
             self.arrive(call.tenant, Ticket { charged, ..call.ticket });
         }
     }
@@ -194,7 +220,7 @@ impl Books {
                     self.check();
                     idle =
                         if done > 0 || state != self.scheduler.view(self.now).state { 0 } else { idle + 1 };
-                    assert!(idle <= 2, "it wakes for nothing");
+                    assert!(idle <= 2 + self.truth.spare_wakes, "it wakes for nothing");
                 }
                 None => {
                     self.advance(end - self.now);
@@ -220,8 +246,12 @@ impl Books {
         let expired = self.scheduler.expired(self.now);
         for (number, refusal) in &expired {
             let call = &self.waiting[number];
-            let ahead = |other: &&Call| same_line(other, call) && age(other) < age(call);
-            assert_eq!(refusal.position, self.waiting.values().filter(ahead).count());
+            let ahead = |other: &&Call| same_line(other, call) && self.key(other) < self.key(call);
+            let position = self.waiting.values().filter(ahead).count();
+            // Whoever is shed is so on an arrival, before those who now give up.
+            assert!(refusal.position == position || refusal.reason == Reason::Shed);
+            let why = refusal.why.expect("always said");
+            assert!(why.since <= why.waited, "{why:?}");
         }
         for (number, refusal) in expired {
             let call = self.waiting.remove(&number).expect("each call leaves once");
@@ -231,21 +261,34 @@ impl Books {
                 Reason::Deadline => assert!(ticket.deadline <= self.now),
                 Reason::CoolDown | Reason::Outage => assert!(self.cools_past(ticket.deadline)),
                 Reason::WaitBudget => assert!(!self.closed() && self.spent(&call)),
+                Reason::Shed => assert!(may_be_shed(&call)),
                 other => panic!("{other:?} is no reason to leave the queue"),
             }
-            self.left += 1;
             answered += 1;
         }
-        loop {
-            let before = self.running.len();
+        while self.running.len() < usize::MAX && answered < self.patience {
+            // As it is before the next one is charged.
+            let hungry = self.hungry();
+            let admits = |call: &Call| self.truth.admits(self.now, call);
+            let could: Vec<_> =
+                self.waiting.values().filter(|call| admits(call)).map(|call| call.number).collect();
             let Some((number, grant)) = self.scheduler.next(self.now) else { break };
             let call = self.waiting.remove(&number).expect("each call leaves once");
-            assert!(before < self.limit, "over the limit");
-            assert!(self.has_room(call.tenant), "over the tenant's cap");
-            let older =
-                self.waiting.values().find(|other| same_line(other, &call) && age(other) < age(&call));
-            assert!(older.is_none(), "{older:?} is older than {call:?}");
-            self.left += 1;
+            assert!(could.contains(&number), "{call:?} had no room");
+            assert!(
+                hungry.is_none_or(|who| who.is(&call) || who.yields_to(&call)),
+                "{hungry:?} holds less than its floor, and {call:?} went"
+            );
+            let passed: Vec<_> = self
+                .waiting
+                .values()
+                .filter(|other| same_line(other, &call) && self.key(other) < self.key(&call))
+                .collect();
+            for other in &passed {
+                assert!(!could.contains(&other.number), "{other:?} goes before {call:?}");
+            }
+            let head = passed.iter().min_by_key(|other| self.key(other));
+            assert!(head.is_none_or(|head| !self.truth.is_aged(self.now, head)), "{head:?} is not overtaken");
             answered += 1;
             self.admitted(call, grant);
         }
@@ -254,43 +297,104 @@ impl Books {
 
     fn admitted(&mut self, call: Call, grant: Grant) {
         assert!(self.now >= self.floor, "within a Retry-After");
+        self.truth.admit(self.now, &call);
         self.running.push((call, grant));
     }
 
     fn check(&mut self) {
         let view = self.scheduler.view(self.now);
         assert_eq!((view.in_flight, view.waiting), (self.running.len(), self.waiting.len()));
-        for (k, (name, _)) in TENANTS.iter().enumerate() {
-            let (in_flight, waiting) =
-                view.tenants.iter().find(|t| &*t.name == *name).map_or((0, 0), |t| (t.in_flight, t.waiting));
-            assert_eq!((in_flight, waiting), (self.running_of(k), self.waiting_of(k)), "{name}");
+        for (k, (name, ..)) in TENANTS.iter().enumerate() {
+            let waiting = self.waiting.values().filter(|call| call.tenant == k).count();
+            let seen = view.tenants.iter().find(|t| &*t.name == *name);
+            let (in_flight, of_queue) = seen.map_or((0, 0), |t| (t.in_flight, t.waiting));
+            assert_eq!((in_flight, of_queue), (self.truth.in_flight(k), waiting), "{name}");
+            let debt = seen.map_or(0, |t| t.debt);
+            assert!(debt.abs_diff(self.truth.debt(self.now, k)) <= 1, "{name} owes {debt}");
         }
+        for lane in Lane::ALL {
+            let waiting = self.waiting.values().filter(|call| call.ticket.lane == lane).count();
+            assert_eq!(view.lanes[lane as usize].waiting, waiting);
+        }
+        self.truth.check_levels(self.now);
         assert_eq!(view.gap, Duration::ZERO);
-        let stuck = self.waiting.values().find(|call| self.has_room(call.tenant));
-        if let Some(call) = stuck {
-            assert_ne!(view.state, State::Open, "{call:?} could go");
+        if let Some(call) = self.stuck() {
+            assert_ne!(view.state, State::Open, "{call} could go");
             assert!(
                 self.scheduler.next_wake(self.now).is_some_and(|wake| wake > self.now),
-                "{call:?} could go"
+                "{call} could go"
             );
         }
-        for call in self.waiting.values() {
+        let numbers: Vec<_> = self.waiting.keys().copied().collect();
+        for number in numbers {
+            let call = self.waiting[&number].clone();
             assert!(call.ticket.deadline > self.now && !self.draining);
-            assert!(self.closed() || !self.spent(call), "{call:?} has waited long enough");
+            assert!(self.closed() || !self.spent(&call), "{call:?} has waited long enough");
             assert!(!self.cools_past(call.ticket.deadline), "{call:?} waits in vain");
+            let why = self.scheduler.explain(self.now, call.id.expect("queued")).expect("it waits");
+            assert!(why.since <= why.waited, "{why:?}");
+            let excused = self.excuse(&call);
+            let closed = view.state != State::Open;
+            assert!(self.truth.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
         }
     }
 
-    fn has_room(&self, tenant: usize) -> bool {
-        self.running.len() < self.limit && self.running_of(tenant) < TENANTS[tenant].1
+    /// A call that could go, and is neither held back for an aged one nor behind one in its line.
+    fn stuck(&mut self) -> Option<String> {
+        let waiting: Vec<_> = self.waiting.values().cloned().collect();
+        let free = |call: &&Call| self.truth.admits(self.now, call) && !self.excuse(call);
+        let stuck = waiting.iter().find(free)?;
+        let why = self.scheduler.explain(self.now, stuck.id?);
+        Some(format!("{stuck:?}, {why:?}"))
     }
 
-    fn running_of(&self, tenant: usize) -> usize {
-        self.running.iter().filter(|(call, _)| call.tenant == tenant).count()
+    /// Whether an aged head lacks what this call would take, or leads its line and does not go.
+    fn excuse(&self, call: &Call) -> bool {
+        self.is_held_back(call)
+            || self.aged_heads(call).any(|head| {
+                same_line(head, call) && (!self.truth.admits(self.now, head) || self.is_held_back(head))
+            })
     }
 
-    fn waiting_of(&self, tenant: usize) -> usize {
-        self.waiting.values().filter(|call| call.tenant == tenant).count()
+    fn is_held_back(&self, call: &Call) -> bool {
+        self.aged_heads(call).any(|head| {
+            self.truth.lacks_only_what_is_shared(self.now, head)
+                && self.truth.is_lacked_and_used(self.now, head, call)
+        })
+    }
+
+    /// The heads of lines that are not overtaken any more, but for that call.
+    fn aged_heads(&self, call: &Call) -> impl Iterator<Item = &Call> {
+        let leads = |head: &Call| {
+            let before = |other: &Call| same_line(other, head) && self.key(other) < self.key(head);
+            !self.waiting.values().any(before)
+        };
+        let number = call.number;
+        self.waiting
+            .values()
+            .filter(move |head| head.number != number && self.truth.is_aged(self.now, head) && leads(head))
+    }
+
+    /// Somebody who holds less than its floor, and has a call that nothing stands in the way of.
+    fn hungry(&self) -> Option<truth::Holder> {
+        let holders = self.truth.below_their_floors(&self.running_lanes());
+        holders.into_iter().find(|holder| {
+            let goes =
+                |call: &&Call| holder.is(call) && self.truth.admits(self.now, call) && !self.excuse(call);
+            self.waiting.values().any(|call| goes(&call))
+        })
+    }
+
+    fn running_lanes(&self) -> [usize; 3] {
+        Lane::ALL.map(|lane| self.running.iter().filter(|(call, _)| call.ticket.lane == lane).count())
+    }
+
+    fn held(&self) -> bool {
+        self.scheduler.view(self.now).held_for.is_some()
+    }
+
+    fn key(&self, call: &Call) -> (Instant, u64) {
+        (self.truth.order(call), call.number)
     }
 
     fn closed(&self) -> bool {
@@ -306,24 +410,26 @@ impl Books {
     }
 }
 
-fn age(call: &Call) -> (Instant, u64) {
-    (call.ticket.queued_at, call.number)
-}
-
 fn same_line(one: &Call, other: &Call) -> bool {
     one.tenant == other.tenant && one.ticket.lane == other.ticket.lane
 }
 
+fn may_be_shed(call: &Call) -> bool {
+    call.ticket.charged.is_none() && call.ticket.lane > Lane::Interactive
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let how = prop_oneof![
-        4 => Just(How::Accepted),
-        3 => prop::option::of(1u64..2_000).prop_map(How::Failed),
+        6 => Just(How::Accepted),
+        2 => prop::option::of(1u64..2_000).prop_map(How::Failed),
         1 => Just(How::Unjudged),
     ];
+    let used = prop::option::of(1u64..900);
     prop_oneof![
-        8 => (0usize..4, 0usize..3, 0u64..6_000, prop::option::of(0u64..1_500))
-            .prop_map(|(tenant, lane, deadline, wait)| Event::Arrive { tenant, lane, deadline, wait }),
-        5 => (any::<usize>(), how, any::<bool>()).prop_map(|(which, how, again)| Event::End { which, how, again }),
+        8 => (0usize..4, 0usize..3, 0u64..9_000, prop::option::weighted(0.3, 0u64..1_500), 0u64..700)
+            .prop_map(|(tenant, lane, deadline, wait, tokens)| Event::Arrive { tenant, lane, deadline, wait, tokens }),
+        5 => (any::<usize>(), how, any::<bool>(), prop::bool::weighted(0.8), used)
+            .prop_map(|(which, how, again, sent, used)| Event::End { which, how, again, sent, used }),
         1 => any::<usize>().prop_map(|which| Event::Leave { which }),
         4 => (0u64..800).prop_map(|ms| Event::Pass { ms }),
         1 => (0usize..6).prop_map(|limit| Event::Limit { limit }),
@@ -334,10 +440,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn the_books_agree(
-        events in prop::collection::vec(event(), 1..150), limit in 1usize..6, aging in 0u64..500, refuse in prop::bool::weighted(0.15),
-    ) {
-        let mut books = Books::new(limit, aging, if refuse { OnFull::Refuse } else { OnFull::Wait });
+    fn the_books_agree(events in prop::collection::vec(event(), 1..150), world in truth::world()) {
+        let mut books = Books::new(world);
         for event in events {
             books.apply(event);
         }
@@ -347,9 +451,9 @@ proptest! {
         books.settle();
         books.check();
         prop_assert!(books.waiting.is_empty());
-        books.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None });
+        books.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1 });
         while !books.running.is_empty() {
-            books.apply(Event::End { which: 0, how: How::Unjudged, again: false });
+            books.apply(Event::End { which: 0, how: How::Unjudged, again: false, sent: false, used: None });
         }
     }
 }

@@ -1,0 +1,61 @@
+//! The check must be able to fail: a scheduler that leaves some of its work undone does not pass it.
+
+use super::*;
+
+/// Calls that come faster than the tokens for them, and time that passes.
+fn overload(books: &mut Books) -> Option<String> {
+    for k in 0..40 {
+        let (tenant, lane) = (k % 4, k % 3);
+        let mut ticket = ticket(TENANTS[tenant].0, Lane::ALL[lane], books.now);
+        ticket.demand.input = 50 + (k as u64 * 37) % 200;
+        books.numbers += 1;
+        let call = Call { number: books.numbers, tenant, ticket, id: None, queued_open: books.open };
+        match books.scheduler.try_admit(books.now, &call.ticket) {
+            Ok(Some(grant)) => books.admitted(call, grant),
+            Ok(None) => {
+                let id = books.scheduler.enqueue(books.now, call.ticket.clone(), call.number);
+                books.waiting.insert(call.number, Call { id: Some(id), ..call });
+            }
+            Err(_) => {}
+        }
+        for _ in 0..2 {
+            books.advance(ms(150));
+            if let Some((call, mut grant)) = books.running.pop() {
+                books.scheduler.sent(&mut grant);
+                books.scheduler.release(books.now, grant);
+                books.truth.release(books.now, &call, true);
+            }
+            books.settle();
+            if let Some(stuck) = books.stuck() {
+                return Some(stuck);
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn a_diligent_scheduler_leaves_nobody_stuck() {
+    assert_eq!(overload(&mut Books::new(World::of_tokens(3_000))), None);
+}
+
+#[test]
+fn a_lazy_one_does() {
+    let mut books = Books::new(World::of_tokens(3_000));
+    books.patience = 0;
+    assert!(overload(&mut books).is_some());
+    let mut books = Books::new(World::of_tokens(30_000));
+    books.patience = 1;
+    books.truth.limit = 0;
+    books.scheduler.set_limit(0);
+    for tenant in [2, 3] {
+        books.apply(Event::Arrive { tenant, lane: 1, deadline: 60_000, wait: None, tokens: 10 });
+    }
+    books.truth.limit = 2;
+    books.scheduler.set_limit(2);
+    assert_eq!(books.settle(), 1);
+    assert!(books.stuck().is_some(), "one of two went");
+    books.patience = usize::MAX;
+    assert_eq!(books.settle(), 1);
+    assert_eq!(books.stuck(), None);
+}

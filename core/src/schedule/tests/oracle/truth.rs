@@ -1,0 +1,315 @@
+//! What is true of a world, worked out anew each time from who is in flight: no sums that could drift, no order that could be stale.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+
+use super::super::*;
+use super::Call;
+use crate::budget::{Bucket, Charge, Kind, Need, RateBudgets};
+use crate::config::{Counting, LaneConfig, RateConfig};
+use crate::kv::{Kv, Place, Progress};
+use crate::wire::Usage;
+
+/// Tenants with their caps, and their own tokens a minute. The fourth is not configured.
+pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
+    [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
+pub(super) const QUEUE: usize = 4;
+const BURST: Duration = Duration::from_secs(6);
+
+/// What a target has and how it is set up.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    limit: usize,
+    aging: u64,
+    refuses: bool,
+    tpm: Option<u64>,
+    itpm: Option<u64>,
+    rpm: Option<u64>,
+    kv: Option<u64>,
+    own: bool,
+    /// Of tenant c, and of batch.
+    floors: Option<(f64, f64)>,
+    bias: u64,
+}
+
+pub(super) fn world() -> impl Strategy<Value = World> {
+    let some = |range| prop::option::weighted(0.4, range);
+    let sizes = (some(2_000u64..20_000), some(4_000u64..20_000), some(40u64..600), some(500u64..2_000));
+    let floors = prop::option::weighted(0.3, (0.1f64..0.5, 0.1f64..0.5));
+    let order =
+        (0u64..500, prop::bool::weighted(0.15), any::<bool>(), floors, prop_oneof![Just(0), 1u64..2_000]);
+    (1usize..6, sizes, order).prop_map(
+        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, floors, bias))| World {
+            limit,
+            aging,
+            refuses,
+            tpm,
+            itpm,
+            rpm,
+            kv,
+            own,
+            floors,
+            bias,
+        },
+    )
+}
+
+impl World {
+    /// Ample slots, few tokens.
+    pub(super) fn of_tokens(tpm: u64) -> Self {
+        Self {
+            limit: 4,
+            aging: 10_000,
+            refuses: false,
+            tpm: Some(tpm),
+            itpm: None,
+            rpm: None,
+            kv: None,
+            own: true,
+            floors: None,
+            bias: 0,
+        }
+    }
+
+    pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Truth) {
+        let mut settings = Settings {
+            queue: QUEUE,
+            aging: ms(self.aging),
+            on_full: if self.refuses { OnFull::Refuse } else { OnFull::Wait },
+            short_bias: ms(self.bias),
+            burst: BURST,
+            ..settings(self.limit)
+        };
+        for (name, cap, tpm) in &TENANTS[..3] {
+            let (cap, tpm) = ((*cap < usize::MAX).then_some(*cap), tpm.filter(|_| self.own));
+            let floor = self.floors.filter(|_| *name == "c").map_or(0.0, |(tenant, _)| tenant);
+            settings
+                .tenants
+                .insert((*name).into(), TenantConfig { cap, tpm, floor, ..TenantConfig::default() });
+        }
+        settings.lanes[Lane::Batch as usize] =
+            LaneConfig { floor: self.floors.map_or(0.0, |(_, lane)| lane), ..LaneConfig::default() };
+        let rates = RateConfig {
+            rpm: self.rpm,
+            tpm: self.tpm,
+            itpm: self.itpm,
+            counting: Counting::Actual,
+            ..RateConfig::default()
+        };
+        let budgets = || RateBudgets::new(&rates, now);
+        let kv = || self.kv.map(|tokens| Kv::new(tokens, 0.1));
+        let shared = Arc::new(Mutex::new(budgets()));
+        let scheduler = if self.tpm.or(self.itpm).or(self.rpm).or(self.kv).is_some() {
+            Scheduler::with(&settings, Resources { budgets: shared.clone(), kv: kv() }, now)
+        } else {
+            Scheduler::new(&settings, now)
+        };
+        let own =
+            TENANTS.map(|(.., tpm)| tpm.filter(|_| self.own).map(|tpm| Bucket::per_minute(tpm, BURST, now)));
+        let truth = Truth {
+            limit: self.limit,
+            aging: settings.aging,
+            bias: settings.short_bias,
+            floors: self.floors,
+            // Of several kinds that are short, one may come back before the other; and whoever ages on the way holds up who did not.
+            spare_wakes: if self.own || self.rpm.is_some() { 4 } else { 2 },
+            shared,
+            shadow: budgets(),
+            kv: std::cell::RefCell::new(kv()),
+            own,
+            running: BTreeMap::new(),
+        };
+        (scheduler, truth)
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    tenant: usize,
+    charge: Charge,
+    place: Option<Place>,
+    own: u64,
+}
+
+/// See the module's documentation.
+pub(super) struct Truth {
+    pub(super) limit: usize,
+    pub(super) spare_wakes: usize,
+    aging: Duration,
+    bias: Duration,
+    floors: Option<(f64, f64)>,
+    /// The scheduler's own: whether a call fits is the budgets' word, which have tests of their own.
+    shared: Arc<Mutex<RateBudgets>>,
+    /// A second one, that is told what must have happened.
+    shadow: RateBudgets,
+    kv: std::cell::RefCell<Option<Kv>>,
+    own: [Option<Bucket>; 4],
+    running: BTreeMap<u64, Running>,
+}
+
+/// Who has a floor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holder {
+    Tenant(usize),
+    Lane(Lane),
+}
+
+impl Holder {
+    pub(super) fn is(self, call: &Call) -> bool {
+        match self {
+            Holder::Tenant(tenant) => call.tenant == tenant,
+            Holder::Lane(lane) => call.ticket.lane == lane,
+        }
+    }
+
+    /// Whether that call may go before, by a tenant's floor: also where that is rounded up.
+    pub(super) fn yields_to(self, call: &Call) -> bool {
+        matches!(self, Holder::Lane(_)) && TENANTS[call.tenant].0 == "c"
+    }
+}
+
+impl Truth {
+    pub(super) fn admit(&mut self, now: Instant, call: &Call) {
+        let demand = &call.ticket.demand;
+        let charge = self.shadow.charge(now, demand);
+        let place = self.kv.get_mut().as_mut().map(|kv| kv.admit(demand, Progress::default()));
+        if let Some(own) = &mut self.own[call.tenant] {
+            own.take(now, demand.total());
+        }
+        let running = Running { tenant: call.tenant, charge, place, own: demand.total() };
+        self.running.insert(call.number, running);
+    }
+
+    pub(super) fn settle(&mut self, now: Instant, number: u64, usage: &Usage) {
+        let running = self.running.get_mut(&number).expect("in flight");
+        self.shadow.settle(now, &mut running.charge, usage);
+        if let Some(own) = &mut self.own[running.tenant] {
+            own.settle(now, running.own, usage.input);
+            running.own = usage.input;
+        }
+    }
+
+    pub(super) fn release(&mut self, now: Instant, call: &Call, sent: bool) {
+        let running = self.running.remove(&call.number).expect("in flight");
+        if let (Some(kv), Some(place)) = (self.kv.get_mut(), running.place) {
+            kv.release(place);
+        }
+        if !sent {
+            self.shadow.refund(now, running.charge);
+            if let Some(own) = &mut self.own[running.tenant] {
+                own.give(now, running.own);
+            }
+        }
+    }
+
+    /// Each charge was made, settled and given back as often as it must have been, or the levels differ.
+    pub(super) fn check_levels(&mut self, now: Instant) {
+        let (real, shadow) = (self.shared.lock().view(now), self.shadow.view(now));
+        for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == Kind::Tokens) {
+            assert!(real.level.abs_diff(shadow.level) <= 1, "{real:?} {shadow:?}");
+            assert!(real.debt.abs_diff(shadow.debt) <= 1, "{real:?} {shadow:?}");
+        }
+    }
+
+    pub(super) fn admits(&self, now: Instant, call: &Call) -> bool {
+        self.has_slot(call.tenant)
+            && self.own_fits(now, call)
+            && self.lacking(now, call) == (false, [false; 4])
+    }
+
+    pub(super) fn has_slot(&self, tenant: usize) -> bool {
+        self.running.len() < self.limit && self.in_flight(tenant) < TENANTS[tenant].1
+    }
+
+    fn own_fits(&self, now: Instant, call: &Call) -> bool {
+        let own = &self.own[call.tenant];
+        own.as_ref().is_none_or(|own| own.room(now) >= call.ticket.demand.total())
+    }
+
+    /// Whether no request is left, and of which kinds too little.
+    fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
+        let (need, mut room) = (self.need(call), self.shared.lock().room(now));
+        if let Some(kv) = &mut *self.kv.borrow_mut() {
+            room.most.kv = kv.room();
+        }
+        let most = room.most;
+        let kinds = [
+            (need.tokens, most.tokens),
+            (need.input, most.input),
+            (need.output, most.output),
+            (need.kv, most.kv),
+        ];
+        (!room.open, kinds.map(|(need, most)| need > most))
+    }
+
+    fn need(&self, call: &Call) -> Need {
+        let mut need = self.shared.lock().need(&call.ticket.demand);
+        if let Some(kv) = &*self.kv.borrow() {
+            need.kv = kv.need(&call.ticket.demand);
+        }
+        need
+    }
+
+    /// Whether the target's budgets or memory are all that stands in the way.
+    pub(super) fn lacks_only_what_is_shared(&self, now: Instant, call: &Call) -> bool {
+        self.has_slot(call.tenant) && self.own_fits(now, call) && !self.admits(now, call)
+    }
+
+    /// Whether one call lacks something of which the other would take.
+    pub(super) fn is_lacked_and_used(&self, now: Instant, one: &Call, other: &Call) -> bool {
+        let need = self.need(other);
+        let used = [need.tokens, need.input, need.output, need.kv].map(|need| need > 0);
+        let (closed, lacking) = self.lacking(now, one);
+        closed || lacking.into_iter().zip(used).any(|(lacking, used)| lacking && used)
+    }
+
+    pub(super) fn is_oversize(&self, call: &Call) -> bool {
+        let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::most);
+        call.ticket.demand.total() > most || self.shared.lock().oversize(&self.need(call)).is_some()
+    }
+
+    /// Whether what was said of a call is so.
+    pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
+        let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
+        match rule {
+            Rule::CoolDown | Rule::Outage => closed,
+            Rule::TenantCap => self.in_flight(call.tenant) >= TENANTS[call.tenant].1,
+            Rule::TenantTokens => !self.own_fits(now, call),
+            Rule::Slots => self.running.len() >= self.limit,
+            Rule::Requests | Rule::RequestsPerDay => no_request,
+            Rule::Tokens | Rule::TokensPerDay => tokens,
+            Rule::InputTokens => input,
+            Rule::OutputTokens => output,
+            Rule::Kv => kv,
+            Rule::Held | Rule::Turn => self.admits(now, call) && (excused || closed),
+        }
+    }
+
+    pub(super) fn is_aged(&self, now: Instant, call: &Call) -> bool {
+        now - call.ticket.queued_at >= self.aging
+    }
+
+    /// By when it stands in its line.
+    pub(super) fn order(&self, call: &Call) -> Instant {
+        call.ticket.queued_at + self.bias.mul_f64(call.ticket.demand.total() as f64 / 1000.0)
+    }
+
+    pub(super) fn in_flight(&self, tenant: usize) -> usize {
+        self.running.values().filter(|running| running.tenant == tenant).count()
+    }
+
+    pub(super) fn debt(&self, now: Instant, tenant: usize) -> u64 {
+        self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
+    }
+
+    /// Whose floors come to whole slots, of which they hold fewer.
+    pub(super) fn below_their_floors(&self, by_lane: &[usize; 3]) -> Vec<Holder> {
+        let Some((tenant, lane)) = self.floors else { return Vec::new() };
+        let below = |share: f64, held| (held as f64) + 1.0 <= share * self.limit as f64;
+        let tenant = below(tenant, self.in_flight(2)).then_some(Holder::Tenant(2));
+        let lane = below(lane, by_lane[Lane::Batch as usize]).then_some(Holder::Lane(Lane::Batch));
+        tenant.into_iter().chain(lane).collect()
+    }
+}

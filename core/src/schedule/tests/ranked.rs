@@ -1,0 +1,87 @@
+//! The augmented set against a sorted `Vec`.
+
+use proptest::prelude::*;
+
+use super::super::claim::Claim;
+use super::super::ranked::Ranked;
+use super::*;
+use crate::budget::{Need, Room};
+use crate::testing::epoch;
+
+#[derive(Clone, Debug)]
+enum Act {
+    Insert(u16, [u32; 3]),
+    Remove(u16),
+    Set(u16, [u32; 3]),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let sizes = || [0u32..20, 0u32..20, 0u32..20];
+    prop_oneof![
+        4 => (0u16..80, sizes()).prop_map(|(key, sizes)| Act::Insert(key, sizes)),
+        2 => (0u16..80).prop_map(Act::Remove),
+        1 => (0u16..80, sizes()).prop_map(|(key, sizes)| Act::Set(key, sizes)),
+    ]
+}
+
+fn claim([tokens, kv, own]: [u32; 3]) -> Claim {
+    Claim { need: Need { tokens, kv, ..Need::ZERO }, own }
+}
+
+proptest! {
+    #[test]
+    fn it_is_a_sorted_list(acts in prop::collection::vec(act(), 1..200), probe in [0u32..20, 0u32..20, 0u32..20], after in 0u16..80) {
+        let now = epoch();
+        let mut list: Vec<(u16, Claim)> = Vec::new();
+        let mut ranked = Ranked::default();
+        for act in acts {
+            match act {
+                Act::Insert(key, sizes) => {
+                    if let Err(at) = list.binary_search_by_key(&key, |(key, _)| *key) {
+                        list.insert(at, (key, claim(sizes)));
+                        ranked.insert(key, claim(sizes));
+                    }
+                }
+                Act::Remove(key) => {
+                    let found = list.binary_search_by_key(&key, |(key, _)| *key);
+                    prop_assert_eq!(ranked.remove(&key), found.is_ok());
+                    found.into_iter().for_each(|at| { list.remove(at); });
+                }
+                Act::Set(key, sizes) => {
+                    if let Some((_, kept)) = list.iter_mut().find(|(kept, _)| *kept == key) {
+                        *kept = claim(sizes);
+                    }
+                    ranked.set(&key, claim(sizes));
+                }
+            }
+            let [tokens, kv, own] = probe;
+            let room = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
+            let fits = |(_, claim): &&(u16, Claim)| claim.fits(&room, own);
+            prop_assert_eq!(ranked.next_fit(None, &room, own), list.iter().find(fits).map(|(key, _)| *key));
+            let behind = list.iter().filter(|(key, _)| *key > after);
+            prop_assert_eq!(ranked.next_fit(Some(&after), &room, own), behind.into_iter().find(fits).map(|(key, _)| *key));
+            prop_assert_eq!(ranked.first(), list.first().copied());
+            prop_assert_eq!((ranked.len(), ranked.is_empty()), (list.len(), list.is_empty()));
+            prop_assert_eq!(ranked.least(), list.iter().map(|(_, claim)| *claim).reduce(Claim::least));
+            prop_assert_eq!(ranked.rank(&after), list.iter().filter(|(key, _)| *key < after).count());
+            prop_assert_eq!(ranked.nth(after as usize), list.get(after as usize).map(|(key, _)| *key));
+            // What takes more comes later; what takes much, never.
+            let time = |claim: &Claim| {
+                let sum = u64::from(claim.need.tokens + claim.need.kv);
+                (sum < 30).then(|| now + Duration::from_secs(sum))
+            };
+            let soonest = ranked.soonest(None, &mut { time }, &mut |_, claim| time(claim));
+            prop_assert_eq!(soonest, list.iter().filter_map(|(_, claim)| time(claim)).min());
+        }
+    }
+}
+
+/// The depth of the tree, and so the work of each step, stays that of a balanced one also where keys come in order.
+#[test]
+fn it_stays_shallow_in_order() {
+    let mut ranked = Ranked::default();
+    (0..100_000u32).for_each(|key| ranked.insert(key, claim([1, 1, 1])));
+    assert!(ranked.depth() < 60, "{}", ranked.depth());
+    (0..100_000u32).filter(|key| key % 8 != 0).for_each(|key| assert!(ranked.remove(&key)));
+    assert!(ranked.len() == 12_500 && ranked.depth() < 50);
+}
