@@ -8,7 +8,6 @@ mod naive;
 mod peers;
 mod render;
 mod report;
-mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;

@@ -7,6 +7,7 @@ mod books;
 mod gps;
 mod post;
 mod server;
+mod traces;
 mod workload;
 mod workloads;
 
