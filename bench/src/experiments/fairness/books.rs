@@ -174,7 +174,9 @@ impl Books {
 
     fn turn_window(&mut self) {
         let begun: Vec<f64> = self.tenants.iter().map(|tenant| tenant.begun).collect();
-        let since = |now: &[f64], then: &[f64]| now.iter().zip(then).map(|(now, then)| now - then).collect::<Vec<_>>();
+        let since = |now: &[f64], then: &[f64]| {
+            now.iter().zip(then).map(|(now, then)| now - then).collect::<Vec<_>>()
+        };
         let found = error(&since(&begun, &self.window.begun), &since(&self.gps.served(), &self.window.ideal));
         if found.is_finite() {
             self.window_error = self.window_error.max(found);

@@ -59,9 +59,7 @@ impl Who {
             }
             Self::Fifo => Box::new(Fifo::default()),
             Self::RoundRobin => Box::new(RoundRobin::new(bounds)),
-            Self::Vtc => {
-                Box::new(Vtc::new(weights, bounds, calls.iter().map(|call| call.input).collect()))
-            }
+            Self::Vtc => Box::new(Vtc::new(weights, bounds, calls.iter().map(|call| call.input).collect())),
             Self::Deficit => Box::new(Deficit::new(weights, bounds)),
         }
     }
@@ -104,7 +102,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("fairness", SEEDS);
     for load in workloads::all()? {
         eprintln!("{}", load.name);
-        let play = |who: Who| virtual_time::each(SEEDS, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));
+        let play =
+            |who: Who| virtual_time::each(SEEDS, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));
         hold(&mut report, &load, &play(Who::Ours(Charging::Tokens))?);
         for who in Who::PEERS {
             beside(&mut report, &load, who, &play(who)?);
@@ -132,7 +131,8 @@ fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     let spread = |what: fn(&Outcome) -> f64| Spread::of(runs.iter().map(what));
     let (charged, served) = (spread(|run| run.charged), spread(|run| run.served));
     let (share, window, busy) = (spread(|run| run.share), spread(|run| run.window), spread(|run| run.busy));
-    let figures = [(CHARGED, charged), (SERVED, served), (SHARE, share), (WINDOW, window), ("slots used", busy)];
+    let figures =
+        [(CHARGED, charged), (SERVED, served), (SHARE, share), (WINDOW, window), ("slots used", busy)];
     for (what, spread) in figures {
         report.figure(key(what), spread);
     }

@@ -15,7 +15,9 @@ pub(crate) fn lengths(name: &str) -> Fallible<Vec<(f64, f64)>> {
         let mut fields = line.split(',').skip(1).map(|field| field.trim().parse::<f64>());
         match (fields.next(), fields.next()) {
             (Some(Ok(input)), Some(Ok(output))) => lengths.push((input, output)),
-            _ => return Err(format!("{}:{}: expected time, input, output", path.display(), number + 1).into()),
+            _ => {
+                return Err(format!("{}:{}: expected time, input, output", path.display(), number + 1).into());
+            }
         }
     }
     if lengths.is_empty() { Err(format!("{} is empty", path.display()).into()) } else { Ok(lengths) }

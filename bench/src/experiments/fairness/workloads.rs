@@ -9,8 +9,8 @@ use super::traces;
 use super::workload::Arrivals::{Flood, OnOff, Poisson};
 use super::workload::Estimates::{Always, Drawn};
 use super::workload::{Lengths, Tenant, Workload};
-use crate::peers::Charging;
 use crate::Fallible;
+use crate::peers::Charging;
 
 /// Sixteen slots of a mid-sized model: 5,000 tokens a second in, 50 out.
 pub(super) const SERVER: Server = Server { slots: 16, prefill: 5_000.0, decode: 50.0 };

@@ -11,7 +11,8 @@ pub(super) struct Linear {
 
 impl Linear {
     pub(super) fn new(tenants: usize, waiting: usize) -> Self {
-        let call = |tenant| Call { tenant, arrives: Duration::ZERO, input: 100.0, output: 0.0, estimate: 100.0 };
+        let call =
+            |tenant| Call { tenant, arrives: Duration::ZERO, input: 100.0, output: 0.0, estimate: 100.0 };
         let calls: Vec<_> = (0..waiting).map(|number| call(number % tenants)).collect();
         let inputs = calls.iter().map(|call| call.input).collect();
         let mut vtc = Vtc::new(vec![1.0; tenants], vec![waiting; tenants], inputs);

@@ -88,7 +88,8 @@ impl Load {
                     Case::Exhausted => 350_000,
                 };
             }
-            let admitted = self.scheduler.try_admit(self.now, &ticket).map_err(|refusal| format!("{refusal:?}"))?;
+            let admitted =
+                self.scheduler.try_admit(self.now, &ticket).map_err(|refusal| format!("{refusal:?}"))?;
             let mut grant = match admitted {
                 Some(grant) => grant,
                 None => self.scheduler.force(self.now, &ticket).0,
@@ -168,10 +169,9 @@ impl Load {
         self.withdraw(number).into_iter().for_each(|tenant| self.join(number, tenant));
     }
 
-    /// Many leave at once, and as many join again.
+    /// Many leave at once, from everywhere, and as many join again.
     pub(crate) fn storm(&mut self) {
-        let (first, count) = (self.rng.usize(..self.waiting.len()), self.waiting.len());
-        let numbers: Vec<usize> = (0..STORM).map(|step| (first + step) % count).collect();
+        let numbers: Vec<usize> = (0..STORM).map(|_| self.rng.usize(..self.waiting.len())).collect();
         let gone: Vec<_> = numbers.into_iter().map(|number| (number, self.withdraw(number))).collect();
         for (number, tenant) in gone {
             tenant.into_iter().for_each(|tenant| self.join(number, tenant));

@@ -130,10 +130,15 @@ impl Flood {
                 }
                 _ => None,
             });
-            let soonest = turns.chain(next.iter().flatten().copied()).chain(end).chain(wake.filter(|at| *at > now)).min();
+            let soonest = turns
+                .chain(next.iter().flatten().copied())
+                .chain(end)
+                .chain(wake.filter(|at| *at > now))
+                .min();
             let Some(then) = soonest.filter(|at| *at <= horizon) else { break };
             now = then;
-            while let Some(Reverse((_, id))) = self.ends.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            while let Some(Reverse((_, id))) = self.ends.peek().copied().filter(|Reverse((at, _))| *at <= now)
+            {
                 self.ends.pop();
                 self.end(now, id);
             }
@@ -164,7 +169,9 @@ impl Flood {
     }
 
     fn arrive(&mut self, now: Duration, number: usize) {
-        let (Some(stream), Some(line)) = (self.streams.get(number), self.lines.get_mut(number)) else { return };
+        let (Some(stream), Some(line)) = (self.streams.get(number), self.lines.get_mut(number)) else {
+            return;
+        };
         let tokens = self.rng.u64(stream.tokens.0..=stream.tokens.1);
         let waiting = line.iter().filter_map(|id| self.calls.get(*id));
         let ahead = Ahead { calls: line.len(), tokens: waiting.map(|call| call.tokens).sum() };

@@ -1,15 +1,21 @@
 //! Nobody waits for ever: an hour of a flood in the highest lane, and calls of the lowest, large calls among small ones, and floors.
 //!
-//! What a call may have to wait is derived from the rules, not measured, and is computed for each call from what stood before it ([`bound`]).
+//! What a call may have to wait is derived from the rules, not measured, and is computed for each call from what stood before it ([`bound`],
+//! [`large`]).
 
 mod flood;
+mod large;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use flood::{Account, Ahead, Comes, Flood, Stream};
+use parking_lot::Mutex;
 use tidegate::Lane;
+use tidegate::budget::RateBudgets;
 use tidegate::config::{Predict, TargetConfig, TenantConfig};
-use tidegate::schedule::{Scheduler, Settings};
+use tidegate::kv::Kv;
+use tidegate::schedule::{Resources, Scheduler, Settings};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
@@ -24,7 +30,13 @@ const AGING: Duration = Duration::from_secs(30);
 const SERVICE: f64 = 3.0;
 
 fn target() -> TargetConfig {
-    TargetConfig { cap: SLOTS, aging: AGING, backlog: 1_000_000, predict: Predict::Off, ..TargetConfig::named("bench") }
+    TargetConfig {
+        cap: SLOTS,
+        aging: AGING,
+        backlog: 1_000_000,
+        predict: Predict::Off,
+        ..TargetConfig::named("bench")
+    }
 }
 
 fn flood(tenant: &'static str, lane: Lane) -> Stream {
@@ -32,7 +44,13 @@ fn flood(tenant: &'static str, lane: Lane) -> Stream {
 }
 
 fn batch(tenant: &'static str) -> Stream {
-    Stream { tenant, lane: Lane::Batch, service: (1.0, SERVICE), tokens: (1_000, 3_000), comes: Comes::Poisson(0.1) }
+    Stream {
+        tenant,
+        lane: Lane::Batch,
+        service: (1.0, SERVICE),
+        tokens: (1_000, 3_000),
+        comes: Comes::Poisson(0.1),
+    }
 }
 
 /// What a batch call may have to wait at most, if everything else is against it.
@@ -54,19 +72,27 @@ pub(crate) fn measure() -> Fallible<Report> {
     let above = [Lane::Interactive, Lane::Standard];
     for (name, lanes) in [("interactive flood", 1), ("interactive and standard flood", 2)] {
         let mut streams = vec![batch("x"), batch("y"), batch("z")];
-        streams.extend(above.iter().take(lanes).flat_map(|lane| ["a", "b", "c", "d"].map(|tenant| flood(tenant, *lane))));
+        streams.extend(
+            above.iter().take(lanes).flat_map(|lane| ["a", "b", "c", "d"].map(|tenant| flood(tenant, *lane))),
+        );
         eprintln!("{name}");
         let on = play(&target(), &streams, &[])?;
         let off = play(&TargetConfig { aging: Duration::ZERO, ..target() }, &streams, &[])?;
         tell_batch(&mut report, name, lanes + 1, &on, &off);
     }
+    large::measure(&mut report)?;
     floors(&mut report)?;
     Ok(report)
 }
 
 fn play(target: &TargetConfig, streams: &[Stream], floors: &[usize]) -> Fallible<Vec<Vec<Account>>> {
     virtual_time::each(SEEDS, |seed| {
-        let scheduler = Scheduler::new(&Settings::from(target), virtual_time::beginning());
+        let now = virtual_time::beginning();
+        let resources = Resources {
+            budgets: Arc::new(Mutex::new(RateBudgets::new(&target.rates, now))),
+            kv: target.kv_tokens.map(|tokens| Kv::new(tokens, target.kv_headroom)),
+        };
+        let scheduler = Scheduler::with(&Settings::from(target), resources, now);
         Ok(Flood::new(scheduler, streams, floors, seed).run(HOUR))
     })
 }
@@ -82,8 +108,13 @@ fn tell_batch(report: &mut Report, name: &str, lanes: usize, on: &[Vec<Account>]
         Spread::of(runs.iter().map(|run| tidegate_sim::scenario::quantile(&mut waits(run, ratio), q)))
     };
     let served = |runs: &[Vec<Account>]| {
-        let count = |run: &Vec<Account>, what: fn(&Account) -> usize| run.iter().take(3).map(what).sum::<usize>() as f64;
-        Spread::of(runs.iter().map(|run| count(run, |account| account.went.len()) / count(run, |account| account.came)))
+        let count = |run: &Vec<Account>, what: fn(&Account) -> usize| {
+            run.iter().take(3).map(what).sum::<usize>() as f64
+        };
+        Spread::of(
+            runs.iter()
+                .map(|run| count(run, |account| account.went.len()) / count(run, |account| account.came)),
+        )
     };
     let peer = "aging off";
     for (what, ratio, q) in [
@@ -97,7 +128,12 @@ fn tell_batch(report: &mut Report, name: &str, lanes: usize, on: &[Vec<Account>]
     report.figure(key("batch calls served within the hour"), served(on));
     report.peer(peer, key("batch calls served within the hour"), served(off));
     report.bar(key("batch, longest wait / its bound"), quantile(on, true, 1.0).most, Op::AtMost, 1.0);
-    report.bar(key("batch, longest wait / its bound, aging off"), quantile(off, true, 1.0).least, Op::AtLeast, 1.0);
+    report.bar(
+        key("batch, longest wait / its bound, aging off"),
+        quantile(off, true, 1.0).least,
+        Op::AtLeast,
+        1.0,
+    );
 }
 
 /// A lane's floor and a tenant's, each with calls that come and go; what they do not use is borrowed meanwhile.

@@ -226,14 +226,12 @@ impl Books {
     /// What of the target's a call lacks at that moment.
     fn lacks(&self, at: f64, call: &Call) -> Lacks {
         let mut lacks = Lacks { memory: !self.in_memory(call, true), ..Lacks::default() };
-        for ((lacks, budget), cost) in lacks.kinds.iter_mut().zip(&self.budgets).zip(self.need(&call.demand)) {
+        for ((lacks, budget), cost) in lacks.kinds.iter_mut().zip(&self.budgets).zip(self.need(&call.demand))
+        {
             *lacks = budget.as_ref().is_some_and(|budget| !budget.fits(at, cost, -1e-3));
         }
         lacks
     }
-
-    pub(super) fn debug(&self, at: f64) -> Vec<Option<(f64, f64)>> { self.budgets.iter().map(|b| b.as_ref().map(|b| b.debug(at))).collect() }
-    pub(super) fn debug2(&self, at: f64) -> (usize, usize, Vec<Option<(f64, f64)>>, Option<f64>, f64) { (self.limit, self.running.len(), self.debug(at), self.memory, self.peak(false)) }
 
     fn is_aged(&self, at: f64, call: &Call) -> bool {
         at - call.queued >= self.aging - 1e-6
@@ -265,7 +263,8 @@ impl Books {
             let Some(tenant) = self.tenants.get(ahead.tenant) else { return false };
             let own = tenant.own.as_ref().is_none_or(|own| own.fits(at, ahead.demand.total() as f64, 1e-3));
             let lacks = self.lacks(at, &ahead);
-            let takes = lacks.memory || lacks.kinds.iter().zip(need).any(|(lacks, need)| *lacks && need > 0.0);
+            let takes =
+                lacks.memory || lacks.kinds.iter().zip(need).any(|(lacks, need)| *lacks && need > 0.0);
             tenant.running < tenant.cap && own && takes
         })
     }

@@ -29,8 +29,6 @@ impl Level {
         self.taken += cost;
     }
 
-    pub(super) fn debug(&self, at: f64) -> (f64, f64) { (self.now(at), self.depth) }
-
     fn in_window(&self, cost: f64) -> bool {
         self.taken <= 0.5 || self.taken + cost <= self.window
     }

@@ -19,10 +19,6 @@ use crate::virtual_time;
 const SCENARIOS: std::ops::Range<u64> = 1_000..2_000;
 
 pub(crate) fn measure() -> Fallible<Report> {
-    if let Some(seed) = std::env::var("WCDEBUG").ok().and_then(|s| s.parse().ok()) {
-        let found = Play::new(seed, Lazy::No).run();
-        return Err(format!("{found:?}").into());
-    }
     let mut report = Report::new("work-conserving", [SCENARIOS.start, SCENARIOS.end - 1]);
     let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
         .map(|lazy| virtual_time::each(SCENARIOS, |seed| Ok(Play::new(seed, lazy).run())));
@@ -56,7 +52,12 @@ pub(crate) fn measure() -> Fallible<Report> {
     let count = |what: fn(&Found) -> bool| real.iter().filter(|found| what(found)).count() as f64;
     report.bar("gap fraction", share(&real, |found| found.gap), Op::AtMost, 0.0);
     report.bar("scenarios with a gap", count(|found| found.gap > 0.0), Op::AtMost, 0.0);
-    report.bar("calls that went against a rule", sum(&real, |found| found.overstepped as f64), Op::AtMost, 0.0);
+    report.bar(
+        "calls that went against a rule",
+        sum(&real, |found| found.overstepped as f64),
+        Op::AtMost,
+        0.0,
+    );
     report.bar(
         "moments closed for no reason",
         sum(&real, |found| found.closed_for_nothing as f64),

@@ -11,7 +11,9 @@ use tidegate::budget::RateBudgets;
 use tidegate::cooldown::{Failure, State};
 use tidegate::estimate::Demand;
 use tidegate::kv::Kv;
-use tidegate::schedule::{Charged, Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
+use tidegate::schedule::{
+    Charged, Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
+};
 use tidegate::wire::Usage;
 
 use super::books::{Books, Call};
@@ -199,7 +201,7 @@ impl Play {
         if let Some(rule) = self.books.objection(self.now, &call) {
             self.found.overstepped += 1;
             if self.lazy == Lazy::No {
-                eprintln!("overstepped: {rule} at {:.3} by {call:?} {:?} seed {}", self.now, self.books.debug(self.now), self.seed);
+                eprintln!("scenario {}: {rule} overstepped at {:.3} by {call:?}", self.seed, self.now);
             }
         }
         self.books.admit(self.now, number, call);
@@ -225,7 +227,8 @@ impl Play {
         let now = self.at();
         if held.sent && self.rng.u8(..5) > 0 {
             // Off by a third to three times.
-            let truly = |rng: &mut Rng, guess: u64| ((guess as f64 * (rng.f64() * 2.2 - 1.1).exp()) as u64).max(1);
+            let truly =
+                |rng: &mut Rng, guess: u64| ((guess as f64 * (rng.f64() * 2.2 - 1.1).exp()) as u64).max(1);
             let demand = held.ticket.demand;
             let usage = Usage {
                 input: truly(&mut self.rng, demand.input),
@@ -356,18 +359,10 @@ impl Play {
                 held = held.max(until - from);
             } else {
                 if self.lazy == Lazy::No && gap == 0.0 {
-                    eprintln!("gap: seed {} {:?} at {:.4}, ready {ready:.4}, until {until:.4}: {number} {call:?}", self.seed, self.books.debug2(self.now), self.now);
+                    eprintln!("scenario {}: from {from:.4} to {until:.4} it could go: {call:?}", self.seed);
                 }
                 gap = gap.max(until - from);
             }
-        }
-        if gap > 0.0 && self.lazy == Lazy::No && std::env::var_os("WCDEBUG").is_some() {
-            let at = self.at();
-            for (number, call) in self.books.waiting.clone() {
-                let why = self.queued.get(&number).and_then(|(id, _)| self.scheduler.explain(at, *id));
-                eprintln!("   {number} {call:?} ready {:?} held {} {why:?}", self.books.ready(self.now, &call), self.books.is_held(self.now, number, &call));
-            }
-            eprintln!("   wake {:?} {:?}", self.scheduler.next_wake(at).map(|w| (w - self.began).as_secs_f64()), self.scene.target);
         }
         self.found.gap += gap;
         self.found.held += held;

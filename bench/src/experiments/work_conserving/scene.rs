@@ -47,7 +47,11 @@ impl Scene {
         target.kv_tokens = rng.bool().then(|| largest * rng.u64(2..=10));
         for lane in &mut target.lanes {
             let queue = rng.bool().then(|| rng.usize(10..=60));
-            *lane = LaneConfig { floor: rng.choice([0.0, 0.0, 0.1, 0.2]).unwrap_or(0.0), queue, ..LaneConfig::default() };
+            *lane = LaneConfig {
+                floor: rng.choice([0.0, 0.0, 0.1, 0.2]).unwrap_or(0.0),
+                queue,
+                ..LaneConfig::default()
+            };
         }
         for name in NAMES.iter().take(tenants - 1) {
             let config = TenantConfig {
