@@ -45,6 +45,8 @@ export interface TargetSnapshot {
   failed_attempts: Record<string, number>;
   gave_up: Record<string, number>;
   cool_downs: Record<string, number>;
+  /** Calls refused here that went to the fallback target, by reason. */
+  fallbacks: Record<string, number>;
   /** What observe mode would have done. */
   would: Record<string, number>;
   upstream_ttft: Quantiles;
@@ -86,6 +88,8 @@ export interface ToolSnapshot {
 export interface CallRecord {
   id: number;
   target: string;
+  /** The target that refused it before, where it came to this one as its fallback. */
+  fallback_from: string | null;
   tenant: string;
   lane: "interactive" | "standard" | "batch";
   /** Null where the request named none. */

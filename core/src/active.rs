@@ -1,37 +1,72 @@
-//! How many calls a gate has under way, so that it can wait for the last one.
+//! The calls that a gate has under way: how many, so that it can wait for the last one, and which, so that it can say what each waits for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The count of one gate.
+use crate::call::Call;
+
+/// So many locks, by the call's number: calls that begin and end at the same time do not meet.
+const SHARDS: usize = 16;
+
+/// The calls of one gate.
 #[derive(Debug, Default)]
-pub(crate) struct Active(watch::Sender<usize>);
+pub(crate) struct Active {
+    count: watch::Sender<usize>,
+    calls: [Mutex<HashMap<u64, Call>>; SHARDS],
+}
 
 /// One call under way; counted until dropped.
 #[derive(Debug)]
-pub(crate) struct Entered(Arc<Active>);
+pub(crate) struct Entered {
+    active: Arc<Active>,
+    id: u64,
+}
 
 impl Active {
     /// Counts one more.
-    pub(crate) fn enter(self: &Arc<Self>) -> Entered {
-        self.0.send_modify(|count| *count += 1);
-        Entered(self.clone())
+    pub(crate) fn enter(self: &Arc<Self>, call: Call) -> Entered {
+        let id = call.id();
+        self.shard(id).lock().insert(id, call);
+        self.count.send_modify(|count| *count += 1);
+        Entered { active: self.clone(), id }
     }
 
     pub(crate) fn count(&self) -> usize {
-        *self.0.borrow()
+        *self.count.borrow()
     }
 
     /// Resolves when none is under way.
     pub(crate) async fn none(&self) {
         // Fails only where the sender is gone, and that is `self`.
-        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    /// The call of that number.
+    pub(crate) fn get(&self, id: u64) -> Option<Call> {
+        self.shard(id).lock().get(&id).cloned()
+    }
+
+    /// Every call that is asked for, in no order.
+    pub(crate) fn filter(&self, wanted: impl Fn(&Call) -> bool) -> Vec<Call> {
+        let mut found = Vec::new();
+        for shard in &self.calls {
+            found.extend(shard.lock().values().filter(|call| wanted(call)).cloned());
+        }
+        found
+    }
+
+    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Call>> {
+        &self.calls[id as usize % SHARDS]
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count = count.saturating_sub(1));
+        let call = self.active.shard(self.id).lock().remove(&self.id);
+        drop(call);
+        self.active.count.send_modify(|count| *count = count.saturating_sub(1));
     }
 }

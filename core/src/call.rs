@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::admission::Holders;
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
-use crate::context::{Lane, Timeouts};
+use crate::context::{Lane, TaskId, Timeouts};
 use crate::cooldown::Hold;
 use crate::estimate::Demand;
 use crate::observe::{Attempt, TenantMetrics};
-use crate::schedule::{Charged, Ticket};
+use crate::schedule::{Charged, Ticket, WaiterId};
 use crate::target::Target;
 use crate::wire::request::{RequestFacts, Route};
 
@@ -32,6 +33,10 @@ struct Inner {
     queued_at: Instant,
     deadline: Instant,
     own_deadline: bool,
+    /// The target that refused it before this one.
+    refused_by: Option<Arc<str>>,
+    label: Option<Arc<str>>,
+    holder: Option<(Arc<Holders>, TaskId)>,
     story: Mutex<Story>,
 }
 
@@ -40,6 +45,8 @@ struct Inner {
 struct Story {
     attempts: Vec<Attempt>,
     charged: Option<Charged>,
+    /// Its place in its target's queue, while it has one.
+    waiter: Option<WaiterId>,
     /// What its waits so far have taken of its wait budget, which is one for all of them.
     spent: Duration,
     hold: Option<Hold>,
@@ -56,16 +63,24 @@ pub(crate) struct Identity {
     pub(crate) lane: Lane,
     pub(crate) timeouts: Timeouts,
     pub(crate) deadline: Option<Instant>,
+    /// The caller's own name for it.
+    pub(crate) label: Option<Arc<str>>,
+    /// The task that makes it, and the book of who holds slots; none where there are no tools.
+    pub(crate) holder: Option<(Arc<Holders>, TaskId)>,
 }
 
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Tells calls of this process apart, and waits for tools.
+pub(crate) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 impl Call {
     pub(crate) fn new(identity: Identity, now: Instant) -> Self {
-        let Identity { mode, target, facts, tenant, lane, timeouts, deadline } = identity;
+        let Identity { mode, target, facts, tenant, lane, timeouts, deadline, label, holder } = identity;
         let longest = now + longest(target.config().deadline, timeouts.read);
         Self(Arc::new(Inner {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: number(),
             mode,
             metrics: target.metrics().tenant(&tenant),
             facts,
@@ -75,6 +90,33 @@ impl Call {
             queued_at: now,
             deadline: deadline.map_or(longest, |own| own.min(longest)),
             own_deadline: deadline.is_some() || target.config().deadline != DEFAULT_DEADLINE,
+            target,
+            refused_by: None,
+            label,
+            holder,
+            story: Mutex::default(),
+        }))
+    }
+
+    /// The same call at another target, since its own refused it: as old as it is, until when it must end, and no more patient for a slot.
+    pub(crate) fn elsewhere(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
+        let from = &self.0;
+        let waited = now.saturating_duration_since(from.queued_at);
+        let pool = from.timeouts.pool.map(|pool| pool.saturating_sub(waited));
+        Self(Arc::new(Inner {
+            id: number(),
+            mode: from.mode,
+            metrics: target.metrics().tenant(&from.tenant),
+            facts: RequestFacts { model: model.or(from.facts.model.clone()), ..from.facts.clone() },
+            tenant: from.tenant.clone(),
+            lane: from.lane,
+            timeouts: Timeouts { pool, ..from.timeouts },
+            queued_at: from.queued_at,
+            deadline: from.deadline,
+            own_deadline: from.own_deadline,
+            refused_by: Some(from.target.name().clone()),
+            label: from.label.clone(),
+            holder: from.holder.clone(),
             target,
             story: Mutex::default(),
         }))
@@ -95,6 +137,11 @@ impl Call {
         &self.0.facts
     }
 
+    /// The target that refused it before it came to this one, as its fallback.
+    pub(crate) fn refused_by(&self) -> Option<&Arc<str>> {
+        self.0.refused_by.as_ref()
+    }
+
     /// The fairness key.
     pub fn tenant(&self) -> &Arc<str> {
         &self.0.tenant
@@ -103,6 +150,16 @@ impl Call {
     /// The priority class.
     pub fn lane(&self) -> Lane {
         self.0.lane
+    }
+
+    /// The caller's own name for it.
+    pub fn label(&self) -> Option<&Arc<str>> {
+        self.0.label.as_ref()
+    }
+
+    /// The book of who holds slots, and its own task; where tools are configured.
+    pub(crate) fn holder(&self) -> Option<(&Arc<Holders>, TaskId)> {
+        self.0.holder.as_ref().map(|(holders, task)| (holders, *task))
     }
 
     /// When the user asked.
@@ -173,6 +230,17 @@ impl Call {
     /// A new attempt asks for a slot.
     pub(crate) fn attempt_queued(&self, now: Instant) {
         self.0.story.lock().attempts.push(Attempt::queued(now));
+    }
+
+    /// It stands in the queue, there.
+    pub(crate) fn stands_at(&self, waiter: WaiterId) {
+        self.0.story.lock().waiter = Some(waiter);
+    }
+
+    /// Where it was last in the queue, and what its present attempt has come to.
+    pub(crate) fn standing(&self) -> (Option<WaiterId>, Option<Attempt>) {
+        let story = self.0.story.lock();
+        (story.waiter, story.attempts.last().cloned())
     }
 
     /// It got one.

@@ -10,10 +10,12 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::active::Active;
 use crate::admission::AdmissionLayer;
+use crate::ask_usage::AskUsageLayer;
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::Mode;
 use crate::deadline::DeadlineLayer;
 use crate::error::Error;
+use crate::fallback::{FallbackLayer, Ways};
 use crate::identify::Identify;
 use crate::observe::{CallLog, ObserveLayer};
 use crate::retry::RetryLayer;
@@ -22,9 +24,11 @@ use crate::transport::Transport;
 use crate::transport::foreign::Choice;
 
 /// The stack, outermost layer first.
-fn compose(transport: Choice, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
+fn compose(transport: Choice, ways: Arc<Ways>, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
     let stack = ServiceBuilder::new()
-        // Outermost, so that every call is counted once, whatever becomes of it below.
+        // Outermost: what one target refuses is a new call to another, in that one's books, with its attempts, its budget and its queue.
+        .layer(FallbackLayer::new(ways))
+        // Above all that can fail, so that every call is counted once, whatever becomes of it below.
         .layer(ObserveLayer::new(log, active))
         // Above retry: the deadline is the call's, not each attempt's, and runs on through the stream.
         .layer(DeadlineLayer::default())
@@ -32,6 +36,8 @@ fn compose(transport: Choice, log: Arc<CallLog>, active: Arc<Active>) -> Transpo
         .layer(RetryLayer)
         // Waits for a slot, and keeps it until the response has ended. Below this line a call is in flight.
         .layer(AdmissionLayer)
+        // Above the observer, which must see the usage that is asked for here and hidden from who did not ask.
+        .layer(AskUsageLayer)
         // Tells a failed attempt from a good one, by status, error body and first event, and watches the stream.
         .layer(StreamLayer)
         // The exchange itself: by the transport that the request brings along in its extensions, else by the gate's, which is the
@@ -51,12 +57,13 @@ pub struct Client {
 impl Client {
     pub(crate) fn new(
         identify: Arc<Identify>,
+        ways: Arc<Ways>,
         transport: Transport,
         log: Arc<CallLog>,
         active: Arc<Active>,
     ) -> Self {
         let transport = Choice::over(transport);
-        Self { identify, stack: compose(transport.clone(), log, active), transport }
+        Self { identify, stack: compose(transport.clone(), ways, log, active), transport }
     }
 
     /// One call: queued, admitted, sent, retried as its target allows. Resolves when the response's first event is seen, or its head where it has

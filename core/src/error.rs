@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use crate::schedule::Why;
+
 /// Why a call was not admitted. The text of each is also its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -171,6 +173,8 @@ struct Inner {
     target: Option<Arc<str>>,
     retry_after: Option<Duration>,
     queue_position: Option<usize>,
+    call: Option<u64>,
+    why: Option<Why>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     local: bool,
 }
@@ -184,6 +188,8 @@ impl Error {
             target: None,
             retry_after: None,
             queue_position: None,
+            call: None,
+            why: None,
             source: None,
             local: false,
         }))
@@ -212,6 +218,18 @@ impl Error {
         self
     }
 
+    /// Says which target refused the call first, and why it came to this one.
+    pub(crate) fn refused_first(mut self, target: &str, reason: Reason) -> Self {
+        self.0.message.push_str(&format!("; it came here because {target} refused it ({})", reason.as_str()));
+        self
+    }
+
+    /// Says why the fallback target did not take it.
+    pub(crate) fn no_fallback(mut self, target: &str, why: &str) -> Self {
+        self.0.message.push_str(&format!("; the fallback {target} cannot take it: {why}"));
+        self
+    }
+
     /// Keeps what it comes from, for whoever wants it back: `source()` returns it. Its text is no part of this error's.
     pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
@@ -233,6 +251,28 @@ impl Error {
     pub fn queue_position(mut self, position: usize) -> Self {
         self.0.queue_position = Some(position);
         self
+    }
+
+    /// Says what stood in the call's way when it was refused.
+    pub fn explained(mut self, why: Option<Why>) -> Self {
+        self.0.why = why;
+        self
+    }
+
+    /// Says which call it ended.
+    pub(crate) fn of_call(mut self, id: u64) -> Self {
+        self.0.call = Some(id);
+        self
+    }
+
+    /// What stood in the call's way when it was refused, where that is known.
+    pub fn why(&self) -> Option<&Why> {
+        self.0.why.as_ref()
+    }
+
+    /// The number of the call that it ended, as in the log of calls.
+    pub fn call(&self) -> Option<u64> {
+        self.0.call
     }
 
     /// What went wrong.

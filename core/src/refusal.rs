@@ -5,12 +5,13 @@ use http::{HeaderValue, Response};
 
 use crate::body::ResponseBody;
 use crate::error::{Error, Reason};
+use crate::explain::Obstacle;
 
 impl Error {
     /// The HTTP response that says the same, for a client that expects one: a JSON body in the shape that OpenAI's and Anthropic's SDKs
     /// read, `retry-after` in whole seconds rounded up, and `x-should-retry: false`, so that no SDK above tries again.
     pub fn response(&self) -> Response<ResponseBody> {
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "type": "error",
             "error": {
                 "message": self.to_string(),
@@ -22,6 +23,13 @@ impl Error {
                 "queue_position": self.position(),
             }
         });
+        // Beside what every error has: what a refused call had in its way, and the number that the log knows it by.
+        if let Some(why) = self.why() {
+            body["error"]["why"] = serde_json::json!(Obstacle::from(why));
+        }
+        if let Some(call) = self.call() {
+            body["error"]["call"] = call.into();
+        }
         let mut response = Response::new(ResponseBody::full(body.to_string()));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
@@ -42,6 +50,26 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::schedule::{Rule, Why};
+
+    #[tokio::test]
+    async fn says_what_stood_in_the_way() {
+        let why = Why {
+            rule: Rule::TenantCap,
+            since: Duration::from_millis(1500),
+            waited: Duration::from_secs(3),
+            ahead: 4,
+            expected: None,
+        };
+        let error = Error::new(ErrorKind::Refused(Reason::WaitBudget), "too late");
+        let response = error.explained(Some(why)).of_call(17).response();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let said = serde_json::json!({
+            "rule": "tenant_cap", "text": Rule::TenantCap.sentence(), "since": 1.5, "waited": 3.0, "expected": null, "ahead": 4
+        });
+        assert_eq!((&body["error"]["why"], &body["error"]["call"]), (&said, &17.into()));
+    }
 
     #[tokio::test]
     async fn says_why_where_and_when_and_stops_those_above() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::active::Active;
-use crate::admission::{Permit, attempt};
+use crate::admission::{Holding, Permit, attempt};
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Failure;
@@ -29,6 +29,8 @@ pub struct Slot(Option<Held>);
 struct Held {
     permit: Permit,
     told: bool,
+    /// The holder's task may ask for tools meanwhile.
+    _holding: Option<Holding>,
     // Behind the permit: the books are closed when the slot is back.
     tally: Tally,
 }
@@ -42,10 +44,13 @@ impl Slot {
     /// Waits for the call's slot.
     pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
-        let permit = attempt::admit(&call).await.inspect_err(|error| tally.failed(error))?;
+        let permit = attempt::admit(&call).await.map_err(|error| error.of_call(call.id()));
+        let permit = permit.inspect_err(|error| tally.failed(error))?;
         call.attempt(|attempt| attempt.sent_at = Some(clock::now()));
         call.target().metrics().attempted();
-        Ok(Self(Some(Held { permit, told: false, tally })))
+        // There is no answer to read ahead.
+        let holding = call.holder().map(|(holders, task)| holders.enter(task, call.target().name(), None));
+        Ok(Self(Some(Held { permit, told: false, _holding: holding, tally })))
     }
 
     /// The upstream did what it was asked: the target is up.

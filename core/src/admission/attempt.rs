@@ -25,7 +25,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let admission = call.target().admission();
     let ticket = call.ticket();
     if call.is_enforced() {
-        return admission.acquire(ticket).await;
+        return admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
     }
     let (permit, would) = admission.force(&ticket);
     if let Some(decision) = would {

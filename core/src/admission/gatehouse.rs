@@ -11,7 +11,7 @@ use super::pump::Pump;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, Verdict, View, WaiterId};
+use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, Verdict, View, WaiterId, Why};
 
 /// A waiting call's end of the line, and since when it waits.
 struct Waiting {
@@ -59,6 +59,15 @@ impl Admission {
     /// # Errors
     /// `Refused`, with reason, position and when to come back.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
+        self.acquire_from(ticket, |_| {}).await
+    }
+
+    /// The same; `stands` is told of the call's place in the queue, if it has to wait: what [`Admission::explain`] knows it by.
+    pub(crate) async fn acquire_from(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        stands: impl FnOnce(WaiterId) + Send,
+    ) -> Result<Permit, Error> {
         let mut waiter = {
             let now = now();
             let mut scheduler = self.scheduler.lock();
@@ -76,6 +85,8 @@ impl Admission {
             let (answer, taker) = handoff();
             let queued_at = ticket.queued_at;
             let id = scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
+            drop(scheduler);
+            stands(id);
             InLine { admission: self, id, taker }
         };
         loop {
@@ -110,6 +121,11 @@ impl Admission {
     /// What a person would want to know.
     pub fn view(&self) -> View {
         self.scheduler.lock().view(now())
+    }
+
+    /// Why the call at that place of the queue waits now; `None`: it does not.
+    pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
+        self.scheduler.lock().explain(now(), waiter)
     }
 
     /// Refuses what waits and what comes; what is in flight goes on.

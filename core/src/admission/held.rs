@@ -39,6 +39,19 @@ impl Held {
     /// The exchange goes first, then the slot: whoever gets the slot must not find the upstream still busy with us.
     fn release(&mut self) {
         self.body = None;
+        self.hand_back();
+    }
+
+    /// The slot alone, where the provider's own end was seen: nothing runs upstream any more, whatever the connection does.
+    pub(super) fn hand_back_if_answered(&mut self) {
+        let mut complete = false;
+        self.call.attempt(|attempt| complete = attempt.complete);
+        if complete {
+            self.hand_back();
+        }
+    }
+
+    fn hand_back(&mut self) {
         if let Some((permit, linger)) = self.permit.take() {
             linger.leave(permit);
             self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));

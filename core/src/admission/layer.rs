@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tower::{Layer, Service};
 
 use super::held::Held;
-use super::{Linger, attempt};
+use super::{Linger, ahead, attempt};
 use crate::admission::Permit;
 use crate::body::ResponseBody;
 use crate::call::Call;
@@ -64,7 +64,7 @@ where
             let mut held = Held::new(call.clone(), permit, linger);
             let result = inner.call(request).await;
             call.set_hold(judge(&call, held.permit(), &result));
-            Ok(result?.map(|body| ResponseBody::new(held.over(body))))
+            Ok(result?.map(|body| ahead::over(&call, held.over(body))))
         })
     }
 }

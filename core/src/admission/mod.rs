@@ -5,10 +5,12 @@
 //!
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
+mod ahead;
 pub(crate) mod attempt;
 mod gatehouse;
 pub mod handoff;
 mod held;
+mod holders;
 mod layer;
 mod linger;
 mod permit;
@@ -16,7 +18,9 @@ mod pump;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ahead::{Ahead, Wanted};
 pub use gatehouse::Admission;
+pub(crate) use holders::{HeldSlot, Holders, Holding};
 pub use layer::{AdmissionLayer, AdmissionService};
 pub use linger::Linger;
 pub use permit::Permit;

@@ -20,23 +20,36 @@
 //! cap = 64
 //! ttft = "2s"
 //! wait = "30s"
-//! tenants.batch = { cap = 8 }
+//! rpm = 10_000
+//! tpm = "2M"
+//! tenants.batch = { cap = 8, tpm = "500k" }
+//! lanes.interactive = { floor = 0.25 }
+//! fallback = "spare"
+//!
+//! [targets.spare]                  # takes what openai refuses
+//! url = "https://spare.example/v1"
+//! model = "gpt-oss-120b"
+//! key_env = "SPARE_API_KEY"
 //!
 //! [targets.llama]
 //! url = ["http://10.0.0.1:8000/v1", "http://10.0.0.2:8000/v1"]
 //! models = "llama-3*"
 //! cap = 128
+//! kv_tokens = 400_000
 //!
 //! [tools]
 //! db = 8
-//! search = { cap = 4, wait = "5s" }
+//! search = { cap = 4, wait = "5s", rps = 10 }
 //! ```
 //!
 //! # Values
 //!
 //! - A **duration** is a string with units (`"500ms"`, `"30s"`, `"2m"`, `"1h30m"`) or a number of seconds (`30`, `0.5`), from
 //!   1 ms to 30 days. Where a table says *none*, `false`, `"none"` and JSON's `null` switch it off.
-//! - A **name** (of a target, tenant or tool) has 1 to 200 bytes and no control characters.
+//! - A **rate** or another number of tokens or requests is a whole number, or a string in thousands or millions (`"450k"`,
+//!   `"1.5M"`). Those of tokens go from 1 to 10^12, those of requests to 10^9; *none* is as for durations.
+//! - A **share** is a number from 0 to 1.
+//! - A **name** (of a target, tenant, budget or tool) has 1 to 200 bytes and no control characters.
 //!
 //! # Top level
 //!
@@ -46,6 +59,7 @@
 //! | `defaults` | the settings of a target, for every target that does not say otherwise and for those that nobody configured | |
 //! | `targets.NAME` | a target, or just its cap; **the first that matches a request takes it**, in the order of the file | |
 //! | `tenants.ID` | a tenant, in every target; `defaults.tenants.ID` goes over it key by key, and `targets.NAME.tenants.ID` over both | |
+//! | `budgets.NAME` | rates that several targets share: those that name it as their `budget` | |
 //! | `tools.NAME` | a tool, or just its cap | |
 //! | `transport` | connections | |
 //!
@@ -57,6 +71,7 @@
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
 //! | `cap` | the most slots | 1 to 65536 | 64 |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
+//! | `backlog` | the most calls that wait, of all tenants together | 0 to 1000000 | 100000 |
 //! | `wait` | the longest a call waits while the target is open, all its attempts together | up to `deadline` | none |
 //! | `on_full` | `"wait"` in the queue (then 504), or `"refuse"` at once (429) | | `"wait"` |
 //! | `deadline` | the longest a whole call takes, waiting, retries and stream included | | 600 s, or the client's own read timeout if longer |
@@ -70,15 +85,57 @@
 //! | `retry.max` | the longest backoff | | 30 s |
 //! | `retry.ratio` | retries earned per recent call | 0 to 10 | 0.2 |
 //! | `retry.reserve` | retries that need not be earned | 0 to 10000 | 10 |
+//! | `max_prompt` | the longest prompt, in estimated tokens; a longer one is refused at once (413) | tokens | none |
+//! | `predict` | refuse at once what would wait too long: `"deadline"` (for its deadline or wait budget), `"objective"` (for its `ttft` too), `"off"` | | `"deadline"` |
+//! | `cost` | what fair queueing charges: `"tokens"`, `"kv"` (tokens held times seconds), `"calls"`, or `"auto"` (`kv` where `kv_tokens` is known, else `tokens`) | | `"auto"` |
+//! | `short_bias` | by how much later a call of 1000 tokens stands in its own tenant's queue | a duration | none |
+//! | `reclaim` | call back what was lent another's floor and has no answer yet, when the other wants it | | false |
+//! | `kv_tokens` | tokens that the engine's memory for keys and values holds | tokens | not known: not bounded |
+//! | `kv_headroom` | the share of it that is kept free | 0 to 0.9 | 0.1 |
+//! | `tokenizer` | how prompts are counted: `"learned"` (by their length, and what the provider counted), `"bpe"` (exactly, as OpenAI's models do; builds with the feature `bpe`), `"vllm"` (by asking the server) | | `"learned"` |
+//! | `ask_usage` | ask streams for their usage where the caller did not, and do not show it to the caller | | false |
+//! | `budget` | the budget of `[budgets]` that its rates are part of; beside rates of its own it is an error | | its own [rates](#rates) |
+//! | `fallback` | the target that takes what this one refuses; it needs one base URL (or all of ours), and a `model` (or all of ours in its `models`) | | none |
+//! | `model` | the model that calls ask for which fall back to this target | one of its `models` | the only name in `models` |
+//! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | the caller's own goes along |
+//! | `lanes.LANE` | what a [lane](#lanes) has to itself | | |
 //! | `tenants.ID` | a named tenant's share | | |
 //! | `default_tenant` | the share of each tenant that is not named (named ones do not inherit from it) | | |
+//!
+//! The floors of the tenants and lanes of one target sum to 1 at most. `url`, `models`, `model` and `key_env` have no place in
+//! `defaults`; a `fallback` there does not hold for the target that it names.
 //!
 //! Without a `url`, a target called `openai`, `anthropic`, `gemini`, `groq`, `mistral`, `together`, `fireworks`, `openrouter` or
 //! `deepseek` has that provider's; any other matches by its `models` alone. One with neither matches everything, which is
 //! allowed only where it is the gate's sole target. How URLs and models are compared: [`Matcher`]. A target that could never
-//! be reached, because one above it takes all of its requests, is an error; one with `url = "none"` takes no request, and its slots are
+//! be reached, because one above it takes all of its requests and none falls back to it, is an error; one with `url = "none"` takes no request, and its slots are
 //! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
 //! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
+//!
+//! # Rates
+//!
+//! Of a target, of `defaults`, or of a budget that several targets share. What is not set is not bounded until a response's
+//! headers speak of it.
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `rpm`, `rpd` | requests a minute, a day | requests | none |
+//! | `tpm`, `tpd` | tokens a minute, a day, input and output together | tokens | none |
+//! | `itpm`, `otpm` | input tokens, output tokens a minute, where they are counted apart | tokens | none |
+//! | `burst` | how much of a rate may go out at once, as time | 100 ms to 60 s | 6 s: a tenth of a minute's |
+//! | `counting` | how the provider counts a call: `"sum"` (input and the most output allowed, at arrival), `"larger"` (the larger of the two), `"actual"` (input at arrival, output as it is produced), `"input"` (that alone), `"auto"` (by its dialect, and what its headers show) | | `"auto"` |
+//! | `headers` | what its rate headers may do: `"follow"` (set the rates), `"lower"` (only lower them), `"ignore"` | | `"follow"` |
+//!
+//! # Lanes
+//!
+//! `lanes.interactive`, `lanes.standard` and `lanes.batch`, of a target or of `defaults`.
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `floor` | the share of the slots in force that is its own whenever it wants them; lent while it does not | a share | 0 |
+//! | `queue` | the most of its calls that wait, of all tenants together | 0 to 1000000 | none |
+//! | `wait` | the wait budget of its calls | up to `deadline` | the target's |
+//! | `ttft` | its objective for the time to first token | up to `deadline` | the target's |
 //!
 //! # Tenants
 //!
@@ -87,10 +144,18 @@
 //! | `weight` | its weight in fair queueing | 0.001 to 1000000 | 1 |
 //! | `cap` | the most slots it holds; above the target's it has no effect | 1 to 65536 | none |
 //! | `queue` | the most of its calls that wait | 0 to 1000000 | the target's |
+//! | `floor` | the share of the slots in force that is its own whenever it wants them; not of a `default_tenant` | a share | 0 |
+//! | `tpm` | tokens it may take a minute; what it takes beyond them is owed, and kept back later | tokens | none |
+//! | `shed` | whether its waiting calls may be refused to make room for more urgent ones | | true |
 //!
 //! # Tools
 //!
 //! `cap` (no default), `queue`, `wait` and `on_full`, as for targets; `wait` has no place beside `on_full = "refuse"`.
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `rps` | calls a second | 0.001 to 1000000 | none |
+//! | `rpm` | calls a minute, in place of `rps` | requests | none |
 //!
 //! # Transport
 //!
@@ -111,10 +176,11 @@ mod model;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::path::Path;
 
-pub use builder::{ConfigBuilder, Retry, Target, Tenant, Tool, Transport};
+pub use builder::{Budget, ConfigBuilder, LaneSettings, Retry, Target, Tenant, Tool, Transport};
 pub use matching::Matcher;
 pub use model::{
     Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,

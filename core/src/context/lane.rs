@@ -17,7 +17,7 @@ impl Lane {
     pub const ALL: [Lane; 3] = [Lane::Interactive, Lane::Standard, Lane::Batch];
 
     /// The name in configuration, metrics and errors.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Lane::Interactive => "interactive",
             Lane::Standard => "standard",

@@ -2,12 +2,14 @@
 
 mod chain;
 mod lane;
+mod task;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use chain::Chain;
 pub use lane::Lane;
+pub use task::TaskId;
 use tokio::time::Instant;
 
 /// Who calls, how urgently, and until when. Insert it into the request's extensions; whatever is left out has a default.
@@ -21,6 +23,23 @@ pub struct Context {
     pub deadline: Option<Instant>,
     /// The tool slots that the same task already holds, so that a cycle of tools is refused rather than waited for.
     pub holds: Option<Chain>,
+    /// The task that asks, so that a tool which is waited for while the same task holds a model slot is noticed. Default: the tokio task that
+    /// makes the call, if one does.
+    pub task: Option<TaskId>,
+    /// A name of the caller's own for its calls, for [`crate::Gate::explain`] and the log. At most 200 bytes; a longer one is cut. Default: none.
+    pub call: Option<Arc<str>>,
+}
+
+/// Longer names from outside are cut.
+const LONGEST_NAME: usize = 200;
+
+/// The name, or as much of it as is kept.
+pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
+    if name.len() <= LONGEST_NAME {
+        return name.clone();
+    }
+    let end = (0..=LONGEST_NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    name.get(..end).unwrap_or_default().into()
 }
 
 /// Limits that the wrapped client sets for this request, as httpx names them.

@@ -34,7 +34,9 @@ struct State {
 impl Cell {
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        state.body.is_some() && (self.call.deadline() <= now || self.is_stalled(&state, now))
+        // What was read ahead whole is neither late nor holds a slot.
+        let is_held = state.body.is_some() && !self.call.is_waiting();
+        is_held && (self.call.deadline() <= now || self.is_stalled(&state, now))
     }
 
     fn is_stalled(&self, state: &State, now: Instant) -> bool {

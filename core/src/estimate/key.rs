@@ -7,6 +7,17 @@ const SOUND: Option<Kind> = Some(Kind::Media(Media::Sound));
 const VIDEO: Option<Kind> = Some(Kind::Media(Media::Video));
 const FILE: Option<Kind> = Some(Kind::Media(Media::File));
 
+/// How many tokens a model thinks, by the words for it: as Google's documentation of Gemini gives them. `None` for any other word.
+pub(super) fn effort(word: &str) -> Option<u64> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "none" => 0,
+        "minimal" | "low" => 1_024,
+        "medium" => 8_192,
+        "high" | "xhigh" | "max" => 24_576,
+        _ => return None,
+    })
+}
+
 /// How a value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -36,6 +47,10 @@ pub(crate) enum Role {
     MaxTokens,
     /// How many answers.
     Answers,
+    /// How much it may think: tokens, or a word for them.
+    Thinking,
+    /// The name of something that the provider keeps, and the model reads before this.
+    Kept,
     /// Only the provider reads it.
     Ignored,
 }
@@ -52,7 +67,8 @@ impl Role {
             "images" => Role::Data(IMAGE),
             "tools" | "functions" => Role::Json,
             "generationConfig" | "generation_config" | "inferenceConfig" | "toolConfig" | "options"
-            | "parameters" | "response_format" | "text" | "output_config" | "output_format" => Role::Settings,
+            | "parameters" | "response_format" | "text" | "output_config" | "output_format" | "thinking"
+            | "reasoning" | "thinkingConfig" | "thinking_config" => Role::Settings,
             "max_tokens"
             | "max_completion_tokens"
             | "max_output_tokens"
@@ -61,7 +77,14 @@ impl Role {
             | "maxOutputTokens"
             | "maxTokens"
             | "num_predict" => Role::MaxTokens,
-            "n" | "candidateCount" | "candidate_count" => Role::Answers,
+            // Of `best_of` answers all are made and billed, though only `n` are shown.
+            "n" | "best_of" | "candidateCount" | "candidate_count" => Role::Answers,
+            "reasoning_effort" | "thinking_token_budget" => Role::Thinking,
+            "previous_response_id"
+            | "previous_interaction_id"
+            | "conversation"
+            | "cachedContent"
+            | "cached_content" => Role::Kept,
             _ => return None,
         })
     }
@@ -74,7 +97,9 @@ impl Role {
                 "schema" | "json_schema" | "responseSchema" | "response_schema" | "responseJsonSchema" => {
                     Role::Json
                 }
-                "format" => Role::Settings,
+                "format" | "thinkingConfig" | "thinking_config" => Role::Settings,
+                "budget_tokens" | "thinkingBudget" | "thinking_budget" | "thinkingLevel"
+                | "thinking_level" | "effort" => Role::Thinking,
                 _ => match Self::of_field(key) {
                     Some(role @ (Role::Json | Role::MaxTokens | Role::Answers)) => role,
                     _ => Role::Ignored,

@@ -25,23 +25,40 @@
 //!
 //! Longer text never lowers an estimate.
 
+mod average;
 mod demand;
+mod estimator;
 mod key;
+mod lengths;
+mod line;
 mod media;
+mod output;
 mod piece;
+mod recent;
+mod task;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use demand::Demand;
+pub use estimator::Estimator;
 pub(crate) use key::Role;
 pub use media::Media;
+pub use output::Output;
+pub use task::Task;
 
 /// Tokens for each UTF-8 byte of text, where nothing is known of a target yet.
 pub const COLD_RATIO: f64 = 0.3;
 
 /// Tokens that frame one message of a conversation: OpenAI's documentation gives three and one for a name.
 pub const MESSAGE: u64 = 4;
+
+/// Output of one answer, in tokens, where a call does not bound it and nothing is known of its model: well above what chat answers take in the mean
+/// (200 to 500).
+pub const COLD_OUTPUT: u64 = 1_024;
+
+/// Input, in tokens, of a call that nobody sees (slots held by name, bodies that cannot be read), until something is known of its model.
+pub const UNSEEN_INPUT: u64 = 1_024;
 
 /// What in a request costs tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +77,10 @@ pub struct Prompt {
     pub max_tokens: Option<u64>,
     /// How many answers it asks for, where it says.
     pub answers: Option<u64>,
+    /// How many tokens it may think, where it says; of words (`high`) by what Google's documentation makes of them.
+    pub thinking: Option<u64>,
+    /// Whether it goes on from something that the provider keeps, and so more is read than stands in it.
+    pub kept: bool,
 }
 
 impl Prompt {
@@ -75,6 +96,32 @@ impl Prompt {
     /// The most output tokens of all answers together, where the request bounds them.
     pub fn max_output(&self) -> Option<u64> {
         Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
+    }
+
+    /// A file of a form: sound where sound is asked for, else by its MIME type.
+    pub(crate) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
+        let form = media::Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
+        let kind = match task {
+            Task::Transcribe => Some(media::Kind::Media(Media::Sound)),
+            Task::Image => Some(media::Kind::Media(Media::Image)),
+            _ => format.and_then(media::Kind::of_format),
+        };
+        match kind {
+            Some(media::Kind::Media(media)) => self.add(media.tokens(Some(bytes), form)),
+            Some(media::Kind::Text) => self.text(bytes),
+            Some(media::Kind::Opaque) => {}
+            None => self.add(Media::File.tokens(Some(bytes), form)),
+        }
+    }
+
+    /// A field of a form.
+    pub(crate) fn field(&mut self, name: &str, text: &str) {
+        match Role::of_field(name) {
+            Some(Role::Prompt) => self.text(text.len() as u64),
+            Some(Role::Answers) => self.answers = self.answers.max(text.parse().ok()),
+            Some(Role::MaxTokens) => self.max_tokens = self.max_tokens.max(text.parse().ok()),
+            _ => {}
+        }
     }
 
     fn text(&mut self, bytes: u64) {

@@ -1,5 +1,7 @@
 //! Properties; what each shape counts as is in `tests/vectors/estimate.json`.
 
+mod learned;
+
 use http::{HeaderMap, Method, Uri};
 use proptest::prelude::*;
 use serde_json::{Value, json};

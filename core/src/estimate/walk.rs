@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::Prompt;
-use super::key::Role;
+use super::key::{Role, effort};
 use super::piece::Piece;
 
 /// Counts one value into a prompt. What is said of a part but belongs to the object around it comes back as a [`Piece`].
@@ -27,6 +27,7 @@ impl Walk<'_> {
         match self.role {
             Role::MaxTokens => self.prompt.max_tokens = self.prompt.max_tokens.max(Some(value)),
             Role::Answers => self.prompt.answers = self.prompt.answers.max(Some(value)),
+            Role::Thinking => self.prompt.thinking = self.prompt.thinking.max(Some(value)),
             Role::Json => self.prompt.text(u64::from(value.checked_ilog10().unwrap_or(0)) + 1),
             Role::Message | Role::Element => self.prompt.token_id(),
             _ => {}
@@ -80,7 +81,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_f64<E>(self, value: f64) -> Result<Piece, E> {
         Ok(match self.role {
             // Some clients write `12.0`. The cast saturates.
-            Role::MaxTokens | Role::Answers if value >= 0.0 => self.number(value as u64),
+            Role::MaxTokens | Role::Answers | Role::Thinking if value >= 0.0 => self.number(value as u64),
             // With an exponent where JSON has one: written out, a large number is hundreds of digits.
             _ => self.json(format!("{value:?}").len()),
         })
@@ -98,6 +99,14 @@ impl<'de> Visitor<'de> for Walk<'_> {
             Role::Detail => Piece::detailed(text),
             Role::Data(kind) => Piece::data(text, kind),
             Role::Reference(kind) => Piece::reference(text, kind),
+            Role::Thinking => {
+                self.prompt.thinking = self.prompt.thinking.max(effort(text));
+                Piece::default()
+            }
+            Role::Kept => {
+                self.prompt.kept |= !text.is_empty();
+                Piece::default()
+            }
             Role::Settings | Role::MaxTokens | Role::Answers | Role::Ignored => Piece::default(),
         };
         Ok(piece)
@@ -108,7 +117,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let role_of_each = match role {
             Role::Prompt => Role::Message,
             Role::Json | Role::Data(_) | Role::Settings => role,
-            Role::MaxTokens | Role::Answers => Role::Ignored,
+            Role::MaxTokens | Role::Answers | Role::Thinking | Role::Kept => Role::Ignored,
             _ => Role::Element,
         };
         if role == Role::Json {
@@ -129,6 +138,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         match role {
             Role::Message => prompt.message(),
             Role::Json => prompt.text(2),
+            // A conversation is its id, or an object with it.
+            Role::Kept => prompt.kept = true,
             _ => {}
         }
         let mut whole = Piece::default();

@@ -2,6 +2,8 @@
 
 mod builder;
 
+use std::future::Future;
+use std::panic::Location;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +14,18 @@ pub use builder::GateBuilder;
 
 use crate::active::Active;
 use crate::body::RequestBody;
+use crate::call::Call;
 use crate::client::Client;
 use crate::clock;
 use crate::config::{Config, Mode};
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
+use crate::explain::{CallName, Explanation, Subject};
+use crate::fallback::Ways;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::slot::Slot;
-use crate::tool::{ToolPermit, Tools};
+use crate::tool::{Asked, Asking, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
 use crate::wire::request::RequestFacts;
 
@@ -42,7 +47,7 @@ pub struct Gate(Arc<Inner>);
 struct Inner {
     identify: Arc<Identify>,
     client: Client,
-    tools: Tools,
+    tools: Arc<Tools>,
     metrics: Arc<Metrics>,
     log: Arc<CallLog>,
     active: Arc<Active>,
@@ -67,16 +72,13 @@ impl Gate {
         let metrics = Arc::new(Metrics::new()?);
         let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
         let mode = Mode::from_env()?.unwrap_or(config.mode);
-        let identify = Arc::new(Identify::new(mode, &config, metrics.clone())?);
-        let client = Client::new(identify.clone(), transport, log.clone(), active.clone());
-        Ok(Self(Arc::new(Inner {
-            identify,
-            client,
-            tools: Tools::new(&config.tools, &metrics),
-            metrics,
-            log,
-            active,
-        })))
+        // Before the targets, whose series with each tool exist from the start.
+        let tools = Arc::new(Tools::new(&config.tools, &metrics));
+        let identify = Identify::new(mode, &config, metrics.clone(), tools.holders().cloned())?;
+        let identify = Arc::new(identify);
+        let ways = Arc::new(Ways::new(&config, &identify)?);
+        let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());
+        Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
     }
 
     /// A gate configured by a TOML file.
@@ -104,13 +106,57 @@ impl Gate {
 
     /// A slot of a tool, as soon as there is one. Dropping it gives it back.
     ///
+    /// A task that waits here while it holds a model slot (a response that is still streaming, or a [`Slot`]) is told so by a warning (`tracing`),
+    /// once for each place in the code. The task is the context's, or else tokio's.
+    ///
     /// *Cancellation safety*: dropping the future leaves the queue.
     ///
     /// # Errors
     /// `Unknown` for a tool that is not configured; `Refused` as for calls, and where waiting would never end.
-    pub async fn acquire_tool(&self, name: &str, context: &Context) -> Result<ToolPermit, Error> {
+    #[track_caller]
+    pub fn acquire_tool<'a>(
+        &'a self,
+        name: &'a str,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<ToolPermit, Error>> + Send + 'a {
+        self.acquire_tool_at(Location::caller(), name, context, false)
+    }
+
+    /// The same; and while this task waits for the tool and holds it, the slots of its responses that are still streaming are handed back: what
+    /// the provider still sends is read ahead, up to 1 MiB (and a chunk) a response, until the exchange ends by itself. The reader
+    /// then finds the same bytes. No generation is ended early: a longer answer, and a [`Slot`], keep their slot.
+    ///
+    /// *Cancellation safety*, *Errors*: as [`Gate::acquire_tool`].
+    #[track_caller]
+    pub fn acquire_tool_yielding<'a>(
+        &'a self,
+        name: &'a str,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<ToolPermit, Error>> + Send + 'a {
+        self.acquire_tool_at(Location::caller(), name, context, true)
+    }
+
+    async fn acquire_tool_at(
+        &self,
+        site: &'static Location<'static>,
+        name: &str,
+        context: &Context,
+        yield_slot: bool,
+    ) -> Result<ToolPermit, Error> {
+        let asked = self.ask_tool(name, context, yield_slot)?;
+        if let Some(held) = asked.while_holding() {
+            self.0.tools.tell(site, held);
+        }
+        asked.granted().await
+    }
+
+    /// The first half of [`Gate::acquire_tool`]: takes a free slot, or says what stands in the way, for callers with warnings of their own.
+    ///
+    /// # Errors
+    /// As [`Gate::acquire_tool`].
+    pub fn ask_tool(&self, name: &str, context: &Context, yield_slot: bool) -> Result<Asked, Error> {
         self.0.identify.open()?;
-        self.0.tools.acquire(name, self.0.identify.tenant(context), context, self.mode()).await
+        self.0.tools.ask(name, self.0.identify.tenant(context), context, self.mode(), yield_slot)
     }
 
     /// A slot of a configured target, for a call that no HTTP client of ours makes. The same queue, and the same books, as for every other call
@@ -147,6 +193,7 @@ impl Gate {
     /// What a person wants to know, now.
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
+        let targets = self.0.identify.targets();
         Snapshot {
             mode: match self.mode() {
                 Mode::Enforce => "enforce",
@@ -155,14 +202,11 @@ impl Gate {
             },
             draining: self.0.identify.open().is_err(),
             active: self.0.active.count(),
-            targets: self
-                .0
-                .identify
-                .targets()
+            targets: targets
                 .iter()
                 .map(|target| (target.name().clone(), TargetSnapshot::of(target, now)))
                 .collect(),
-            tools: self.0.tools.snapshot(),
+            tools: self.0.tools.snapshot(&targets),
         }
     }
 
@@ -176,6 +220,43 @@ impl Gate {
     /// The last 1,024 calls that ended, with the stamps of their attempts.
     pub fn calls(&self) -> &CallLog {
         &self.0.log
+    }
+
+    /// Why a call waits now, or what else it is at. `None`: no call of that name is under way, nor waits for a tool.
+    pub fn explain<'a>(&self, call: impl Into<CallName<'a>>) -> Option<Explanation> {
+        let named = |own: Option<&Arc<str>>, label: &str| own.is_some_and(|own| **own == *label);
+        let subjects = match call.into() {
+            CallName::Number(id) => match self.0.active.get(id) {
+                Some(call) => vec![Subject::Call(call)],
+                None => self.subjects(|_| false, |asking| asking.id == id),
+            },
+            CallName::Label(label) => {
+                self.subjects(|call| named(call.label(), label), |asking| named(asking.label.as_ref(), label))
+            }
+        };
+        self.explained(subjects, 1).pop()
+    }
+
+    /// The same of every call under way and every wait for a tool, at most `limit` of them: those that wait first, the longest wait first.
+    pub fn explain_all(&self, limit: usize) -> Vec<Explanation> {
+        self.explained(self.subjects(|_| true, |_| true), limit)
+    }
+
+    fn subjects(&self, calls: impl Fn(&Call) -> bool, askings: impl Fn(&Asking) -> bool) -> Vec<Subject> {
+        let calls = self.0.active.filter(calls).into_iter().map(Subject::Call);
+        let askings = self.0.tools.askings().into_iter().filter(|asking| askings(asking));
+        calls.chain(askings.map(Subject::Asking)).collect()
+    }
+
+    fn explained(&self, mut subjects: Vec<Subject>, limit: usize) -> Vec<Explanation> {
+        let now = clock::now();
+        subjects.sort_by_cached_key(Subject::urgency);
+        subjects.truncate(limit);
+        let told = subjects.iter().map(|subject| match subject {
+            Subject::Call(call) => Explanation::of_call(call, now),
+            Subject::Asking(asking) => Explanation::of_asking(asking, self.0.tools.why(asking), now),
+        });
+        told.collect()
     }
 
     /// Takes no new calls, and waits for those under way, waiting ones included. After `patience`, what still waits is refused;

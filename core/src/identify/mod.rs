@@ -8,18 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{Request, Uri};
 use registry::Registry;
 
+use crate::admission::Holders;
 use crate::body::RequestBody;
 use crate::call::{Call, Identity};
 use crate::clock;
 use crate::config::{Config, Mode};
-use crate::context::{Context, Timeouts};
+use crate::context::{Context, TaskId, Timeouts, cut};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::observe::{DEFAULT_TENANT, Metrics};
 use crate::target::Target;
 use crate::wire::request::RequestFacts;
-
-/// Longer names of tenants are cut.
-const LONGEST_TENANT: usize = 200;
 
 /// A gate's targets, and the way to them.
 pub(crate) struct Identify {
@@ -27,15 +25,23 @@ pub(crate) struct Identify {
     registry: Registry,
     default_tenant: Arc<str>,
     draining: AtomicBool,
+    /// Where there are tools to wait for.
+    holders: Option<Arc<Holders>>,
 }
 
 impl Identify {
-    pub(crate) fn new(mode: Mode, config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        mode: Mode,
+        config: &Config,
+        metrics: Arc<Metrics>,
+        holders: Option<Arc<Holders>>,
+    ) -> Result<Self, Error> {
         Ok(Self {
             mode,
             registry: Registry::new(config, metrics)?,
             default_tenant: DEFAULT_TENANT.into(),
             draining: AtomicBool::new(false),
+            holders,
         })
     }
 
@@ -101,6 +107,8 @@ impl Identify {
             lane: context.lane,
             timeouts,
             deadline: context.deadline.map(tokio::time::Instant::into_std),
+            label: context.call.as_ref().map(cut),
+            holder: self.holders.clone().zip(task_of(context)),
         };
         Call::new(identity, clock::now())
     }
@@ -109,11 +117,12 @@ impl Identify {
         match &context.tenant {
             None => self.default_tenant.clone(),
             Some(name) if name.is_empty() => self.default_tenant.clone(),
-            Some(name) if name.len() <= LONGEST_TENANT => name.clone(),
-            Some(name) => {
-                let end = (0..=LONGEST_TENANT).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-                name.get(..end).unwrap_or(DEFAULT_TENANT).into()
-            }
+            Some(name) => cut(name),
         }
     }
+}
+
+/// The task that asks.
+pub(crate) fn task_of(context: &Context) -> Option<TaskId> {
+    context.task.or_else(TaskId::current)
 }

@@ -82,7 +82,7 @@ where
                 }
                 Err(error) => {
                     tally.failed(&error);
-                    Err(error)
+                    Err(error.of_call(tally.call().id()))
                 }
             }
         })

@@ -20,8 +20,12 @@ const KEPT: usize = 1024;
 pub struct CallRecord {
     /// Tells calls of this process apart.
     pub id: u64,
+    /// The caller's own name for it ([`crate::Context::call`]).
+    pub label: Option<Arc<str>>,
     /// The target.
     pub target: Arc<str>,
+    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own.
+    pub fallback_from: Option<Arc<str>>,
     /// The tenant.
     pub tenant: Arc<str>,
     /// The lane.
@@ -85,7 +89,9 @@ impl CallLog {
         let tokens = call.tokens();
         let record = CallRecord {
             id: call.id(),
+            label: call.label().cloned(),
             target: call.target().name().clone(),
+            fallback_from: call.refused_by().cloned(),
             tenant: call.tenant().clone(),
             lane: call.lane().as_str(),
             model: call.facts().model.clone(),

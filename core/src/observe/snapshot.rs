@@ -51,6 +51,8 @@ pub struct TargetSnapshot {
     pub failed_attempts: BTreeMap<&'static str, u64>,
     pub gave_up: BTreeMap<&'static str, u64>,
     pub cool_downs: BTreeMap<&'static str, u64>,
+    /// Calls refused here that went to the fallback target, by reason.
+    pub fallbacks: BTreeMap<&'static str, u64>,
     /// What observe mode would have done.
     pub would: BTreeMap<&'static str, u64>,
     pub upstream_ttft: Quantiles,
@@ -90,6 +92,8 @@ pub struct ToolSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// What observe mode would have done.
     pub would: BTreeMap<&'static str, u64>,
+    /// Model slots that a task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot.
+    pub slot_held: BTreeMap<Arc<str>, BTreeMap<&'static str, u64>>,
 }
 
 impl TargetSnapshot {
@@ -111,6 +115,7 @@ impl TargetSnapshot {
             failed_attempts: by(Family::Failures),
             gave_up: by(Family::GaveUp),
             cool_downs: by(Family::CoolDowns),
+            fallbacks: by(Family::Fallbacks),
             would: by(Family::Would),
             upstream_ttft: metrics.upstream_ttft_seen(),
             tpot: metrics.tpot_seen(),
@@ -158,7 +163,11 @@ impl From<TenantSeen> for TenantSnapshot {
 }
 
 impl ToolSnapshot {
-    pub(crate) fn of(view: &View, metrics: &ToolMetrics) -> Self {
+    pub(crate) fn of<'a>(
+        view: &View,
+        metrics: &ToolMetrics,
+        targets: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Self {
         Self {
             limit: view.limit,
             in_flight: view.in_flight,
@@ -167,6 +176,7 @@ impl ToolSnapshot {
             wait: metrics.wait_seen(),
             refused: metrics.refused_seen().collect(),
             would: metrics.would_seen().collect(),
+            slot_held: metrics.held_seen(targets),
         }
     }
 }

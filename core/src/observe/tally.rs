@@ -19,7 +19,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// A call is under way.
     pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
-        Self { call, log, outcome: None, _active: active.enter() }
+        Self { _active: active.enter(call.clone()), call, log, outcome: None }
     }
 
     pub(crate) fn call(&self) -> &Call {

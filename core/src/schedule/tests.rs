@@ -8,10 +8,13 @@ use crate::config::{OnFull, Predict, TenantConfig};
 use crate::estimate::Demand;
 
 mod ageing;
+mod costs;
 mod fairness;
 mod oracle;
 mod ranked;
 mod rules;
+mod shares;
+mod sizes;
 mod strangers;
 
 /// Nobody named, no bound that a test does not set.

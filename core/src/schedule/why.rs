@@ -7,6 +7,7 @@ use crate::budget::Kind;
 
 /// What stands in a call's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Rule {
     /// Every slot is taken.
     Slots,

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
 use super::body::Watched;
@@ -16,6 +16,7 @@ use crate::body::{RequestBody, ResponseBody, Taken};
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
+use crate::wire::sealed::is_signed;
 use crate::wire::{Dialect, Observer, classify};
 
 /// The most of an error's body that is read to classify it. The rest passes unread.
@@ -82,11 +83,6 @@ where
 /// Whether what comes back is read on its way.
 fn is_watched(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
-}
-
-/// Whether the headers are under a signature, and so not ours to change.
-fn is_signed(headers: &HeaderMap) -> bool {
-    headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"))
 }
 
 async fn watch(

@@ -2,24 +2,39 @@
 //!
 //! A tool may call another through the same gate. Tasks that hold one and wait for the other, in both orders, would wait for ever: that cycle
 //! is found before the wait begins, and refused by name.
+//!
+//! A task that asks for a tool while it holds a model slot is counted, and told where it has to wait ([`HeldSlots`]); or hands that slot back
+//! meanwhile, where it wants to ([`crate::Gate::acquire_tool_yielding`]).
 
+mod ask;
+mod asking;
 mod cycle;
+mod held;
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use ask::Asked;
+use ask::Waits;
+pub(crate) use asking::Asking;
+use asking::Askings;
 use cycle::Holdings;
+pub use held::HeldSlots;
+use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
-use crate::admission::{Admission, Permit};
+use crate::admission::{Admission, Holders, Permit, Wanted};
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
+use crate::identify::task_of;
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
-use crate::schedule::{Settings, Ticket};
+use crate::schedule::{Settings, Ticket, Why};
+use crate::target::Target;
 use crate::unknown::unknown;
 
 /// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
@@ -29,12 +44,22 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
     holdings: Arc<Mutex<Holdings>>,
+    /// Who holds model slots.
+    holders: Arc<Holders>,
+    askings: Arc<Askings>,
+    told: Told,
 }
 
 struct Tool {
     admission: Arc<Admission>,
     metrics: ToolMetrics,
     wait: Option<Duration>,
+}
+
+impl Tool {
+    fn refused(&self, error: &Error) {
+        error.reason().into_iter().for_each(|reason| self.metrics.refused(reason));
+    }
 }
 
 impl Tools {
@@ -44,16 +69,29 @@ impl Tools {
             let admission = Admission::new(name.as_str().into(), &Settings::from(config), hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
         });
-        Self { tools: tools.collect(), holdings: Arc::default() }
+        Self {
+            tools: tools.collect(),
+            holdings: Arc::default(),
+            holders: Arc::default(),
+            askings: Arc::default(),
+            told: Told::default(),
+        }
     }
 
-    pub(crate) async fn acquire(
-        &self,
+    /// The book of who holds model slots; none where there is no tool to wait for.
+    pub(crate) fn holders(&self) -> Option<&Arc<Holders>> {
+        (!self.tools.is_empty()).then_some(&self.holders)
+    }
+
+    /// Asks for a slot: takes a free one, or prepares the wait.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
         name: &str,
         tenant: Arc<str>,
         context: &Context,
         mode: Mode,
-    ) -> Result<ToolPermit, Error> {
+        yield_slot: bool,
+    ) -> Result<Asked, Error> {
         let tool = self.tools.get(name).ok_or_else(|| self.unknown(name))?;
         let now = clock::now();
         let ticket = Ticket {
@@ -66,36 +104,71 @@ impl Tools {
             cost: 1.0,
             charged: None,
         };
-        let permit = if mode == Mode::Enforce {
-            let permit = self.admit(name, tool, ticket, context).await;
-            permit.inspect_err(|error| {
-                error.reason().into_iter().for_each(|reason| tool.metrics.refused(reason))
-            })?
-        } else {
-            let (permit, would) = tool.admission.force(&ticket);
-            if let Some(decision) = would {
-                tool.metrics.would(decision);
+        let while_held = WhileHeld::look(&self.holders, task_of(context), yield_slot);
+        let holds = context.holds.clone();
+        let permit = match mode {
+            Mode::Enforce => tool.admission.try_acquire(&ticket).inspect_err(|error| tool.refused(error))?,
+            Mode::Observe | Mode::Off => {
+                let (permit, would) = tool.admission.force(&ticket);
+                if let Some(decision) = would {
+                    tool.metrics.would(decision);
+                }
+                Some(permit)
             }
-            permit
         };
-        tool.metrics.admitted(permit.waited());
-        let chain = Chain::link(context.holds.clone(), tool.admission.name().clone());
-        self.holdings.lock().took(tool.admission.name(), chain.id());
-        Ok(ToolPermit { chain, holdings: self.holdings.clone(), _permit: permit })
+        if let Some(permit) = permit {
+            while_held.count(&tool.metrics, false);
+            return Ok(Asked::got(self.taken(tool, permit, holds, while_held.hand_back())));
+        }
+        let wait = self.wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
+        while_held.count(&tool.metrics, true);
+        let name = tool.admission.name();
+        let asking = Asking::new(name, &ticket, context, while_held.idle(name));
+        let entry = self.askings.enter(asking);
+        Ok(Asked::waits(
+            self.clone(),
+            Waits { ticket, holds, handed_back: while_held.hand_back(), entry, wait },
+        ))
     }
 
-    async fn admit(
+    /// Tells the code there, once, that it waits for a tool while it holds a model slot.
+    pub(crate) fn tell(&self, site: &'static Location<'static>, held: &HeldSlots) {
+        self.told.tell(site, held);
+    }
+
+    /// The wait itself.
+    async fn granted(&self, waits: Waits) -> Result<ToolPermit, Error> {
+        let Waits { ticket, holds, handed_back, entry, wait } = waits;
+        let asking = &entry.asking;
+        let tool = self.tools.get(&*asking.tool).ok_or_else(|| self.unknown(&asking.tool))?;
+        let permit = tool.admission.acquire_from(ticket, |waiter| asking.stands_at(waiter)).await;
+        drop(wait);
+        let permit =
+            permit.map_err(|error| error.of_call(asking.id)).inspect_err(|error| tool.refused(error))?;
+        Ok(self.taken(tool, permit, holds, handed_back))
+    }
+
+    fn taken(
         &self,
-        name: &str,
         tool: &Tool,
-        ticket: Ticket,
-        context: &Context,
-    ) -> Result<Permit, Error> {
-        if let Some(permit) = tool.admission.try_acquire(&ticket)? {
-            return Ok(permit);
-        }
-        let _waiting = self.wait(name, context.holds.as_ref())?;
-        tool.admission.acquire(ticket).await
+        permit: Permit,
+        holds: Option<Chain>,
+        handed_back: Vec<Wanted>,
+    ) -> ToolPermit {
+        tool.metrics.admitted(permit.waited());
+        let chain = Chain::link(holds, tool.admission.name().clone());
+        self.holdings.lock().took(tool.admission.name(), chain.id());
+        ToolPermit { chain, holdings: self.holdings.clone(), _permit: permit, _handed_back: handed_back }
+    }
+
+    /// Every wait for a tool, in no order.
+    pub(crate) fn askings(&self) -> Vec<Arc<Asking>> {
+        self.askings.all()
+    }
+
+    /// Why it waits now.
+    pub(crate) fn why(&self, asking: &Asking) -> Option<Why> {
+        self.tools.get(&*asking.tool)?.admission.explain(asking.waiter()?)
     }
 
     /// Enters a wait in the books, unless it would never end.
@@ -124,8 +197,11 @@ impl Tools {
         unknown("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
-    pub(crate) fn snapshot(&self) -> BTreeMap<String, ToolSnapshot> {
-        let shown = |tool: &Tool| ToolSnapshot::of(&tool.admission.view(), &tool.metrics);
+    pub(crate) fn snapshot(&self, targets: &[Arc<Target>]) -> BTreeMap<String, ToolSnapshot> {
+        let shown = |tool: &Tool| {
+            let targets = targets.iter().map(|target| target.name());
+            ToolSnapshot::of(&tool.admission.view(), &tool.metrics, targets)
+        };
         self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
     }
 
@@ -141,17 +217,24 @@ impl Tools {
 
 /// A tool's slot, held.
 #[must_use = "dropping the permit gives the slot back"]
-#[derive(Debug)]
 pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,
     _permit: Permit,
+    /// Model slots that are handed back for as long.
+    _handed_back: Vec<Wanted>,
 }
 
 impl ToolPermit {
     /// What the task holds with it: put it into the [`Context`] of whatever the task asks for next.
     pub fn chain(&self) -> Chain {
         self.chain.clone()
+    }
+}
+
+impl std::fmt::Debug for ToolPermit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolPermit").field("tool", self.chain.tool()).finish_non_exhaustive()
     }
 }
 

@@ -13,6 +13,8 @@ pub mod observe;
 pub mod rate;
 pub mod request;
 pub mod retry_after;
+pub(crate) mod sealed;
+pub(crate) mod splice;
 pub mod sse;
 mod time;
 

@@ -1,11 +1,15 @@
 //! The whole client, over a scripted upstream under the paused clock, and over real sockets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
+mod ask_usage;
 mod caps;
 mod deadlines;
+mod explains;
+mod fallback;
 mod foreign;
 mod modes;
 mod retries;
+mod roof;
 mod slots;
 mod sockets;
 mod strangers;

@@ -26,6 +26,9 @@ fn estimate_vectors() {
         counted: Value,
         input: Option<u64>,
         max_output: Option<u64>,
+        thinking: Option<u64>,
+        #[serde(default)]
+        kept: bool,
     }
 
     fn chat() -> String {
@@ -49,6 +52,8 @@ fn estimate_vectors() {
         assert_eq!(json!(counted), case.counted, "{}", case.name);
         assert_eq!(prompt.map(|prompt| prompt.input(COLD_RATIO)), case.input, "{}", case.name);
         assert_eq!(prompt.and_then(|prompt| prompt.max_output()), case.max_output, "{}", case.name);
+        assert_eq!(prompt.and_then(|prompt| prompt.thinking), case.thinking, "{}", case.name);
+        assert_eq!(prompt.is_some_and(|prompt| prompt.kept), case.kept, "{}", case.name);
     }
 }
 

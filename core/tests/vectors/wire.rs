@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{Method, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tidegate::estimate::Task;
 use tidegate::wire::observe::{End, Observer, Signal};
 use tidegate::wire::request::{Dialect, RequestFacts, Route};
 use tidegate::wire::sse::{MAX_EVENT, Scanner};
@@ -89,6 +90,7 @@ fn request_facts_vectors() {
         headers: Headers,
         #[serde(default)]
         body: Value,
+        task: Option<String>,
         facts: Value,
     }
 
@@ -112,6 +114,23 @@ fn request_facts_vectors() {
             "repeatable": facts.repeatable,
         });
         assert_eq!(found, case.facts, "{}", case.name);
+        if let Some(task) = case.task {
+            assert_eq!(task_name(facts.task), task, "{}", case.name);
+        }
+    }
+}
+
+fn task_name(task: Task) -> &'static str {
+    match task {
+        Task::Text => "text",
+        Task::Embed => "embed",
+        Task::Rank => "rank",
+        Task::Classify => "classify",
+        Task::Image => "image",
+        Task::Video => "video",
+        Task::Speech => "speech",
+        Task::Transcribe => "transcribe",
+        _ => "other",
     }
 }
 

@@ -4,15 +4,19 @@
 //! any other. Values are checked there, not when they are set. Builders have no `Debug`: a URL is not checked for a password
 //! before it is read.
 
+mod rates;
+mod shares;
 mod target;
 mod tool;
 
 use std::time::Duration;
 
-pub use self::target::{Retry, Target, Tenant};
+pub use self::rates::Budget;
+pub use self::shares::{LaneSettings, Tenant};
+pub use self::target::{Retry, Target};
 pub use self::tool::{Tool, Transport};
 use super::parse::tree::{Node, Table, Value};
-use super::{Config, Mode, OnFull, parse};
+use super::{Config, Mode, parse};
 use crate::Error;
 
 impl Config {
@@ -79,6 +83,12 @@ impl ConfigBuilder {
         self
     }
 
+    /// `budgets.NAME`: rates that the targets share which name it ([`Target::budget`]).
+    pub fn budget(mut self, name: impl Into<String>, budget: Budget) -> Self {
+        self.root.add("budgets", name.into(), budget.keys);
+        self
+    }
+
     /// `tools.NAME`: a [`Tool`], or just its cap.
     pub fn tool(mut self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
         self.root.add("tools", name.into(), tool.into().keys);
@@ -109,6 +119,10 @@ fn whole(number: usize) -> Value {
     Value::Whole(number as i128)
 }
 
+fn count(number: u64) -> Value {
+    Value::Whole(number.into())
+}
+
 /// `None` switches off.
 fn or_none(value: Option<Value>) -> Value {
     value.unwrap_or(Value::Bool(false))
@@ -116,11 +130,4 @@ fn or_none(value: Option<Value>) -> Value {
 
 fn time(time: impl Into<Option<Duration>>) -> Value {
     or_none(time.into().map(Value::Time))
-}
-
-fn on_full(on_full: OnFull) -> Value {
-    text(match on_full {
-        OnFull::Wait => "wait",
-        OnFull::Refuse => "refuse",
-    })
 }

@@ -1,10 +1,11 @@
-//! Targets, tenants and retry settings in code.
+//! Targets and their retry settings in code.
 
 use std::time::Duration;
 
-use super::{on_full, or_none, text, time, whole};
-use crate::config::OnFull;
+use super::{LaneSettings, Tenant, count, or_none, text, time, whole};
+use crate::Lane;
 use crate::config::parse::tree::{Table, Value};
+use crate::config::{CostRule, OnFull, Predict, Tokenizer};
 
 /// A target, for [`ConfigBuilder::target`](super::ConfigBuilder::target). Units, defaults and ranges: the [table](crate::config).
 #[derive(Clone)]
@@ -19,7 +20,7 @@ impl Target {
         Self { name: name.into(), keys: Table::default() }
     }
 
-    fn set(mut self, key: &str, value: Value) -> Self {
+    pub(super) fn set(mut self, key: &str, value: Value) -> Self {
         self.keys.put(key, value);
         self
     }
@@ -58,7 +59,7 @@ impl Target {
 
     /// `on_full`: queue, or refuse at once.
     pub fn on_full(self, what: OnFull) -> Self {
-        self.set("on_full", on_full(what))
+        self.set("on_full", text(what.as_str()))
     }
 
     /// `deadline`: the longest a whole call may take.
@@ -106,38 +107,76 @@ impl Target {
     pub fn default_tenant(self, tenant: Tenant) -> Self {
         self.set("default_tenant", Value::Table(tenant.keys))
     }
-}
 
-/// A tenant's share of a target.
-#[derive(Clone, Default)]
-pub struct Tenant {
-    pub(super) keys: Table,
-}
-
-impl Tenant {
-    /// A tenant with weight 1 and no bounds of its own.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn set(mut self, key: &str, value: Value) -> Self {
-        self.keys.put(key, value);
+    /// `lanes.LANE`: what a lane has to itself.
+    pub fn lane(mut self, lane: Lane, settings: LaneSettings) -> Self {
+        self.keys.add("lanes", lane.as_str().into(), settings.keys);
         self
     }
 
-    /// `weight`: its weight in fair queueing.
-    pub fn weight(self, weight: f64) -> Self {
-        self.set("weight", Value::Float(weight))
+    /// `backlog`: the most calls that may wait, of all tenants together.
+    pub fn backlog(self, calls: usize) -> Self {
+        self.set("backlog", whole(calls))
     }
 
-    /// `cap`: the most slots it may hold; `None` for the target's.
-    pub fn cap(self, slots: impl Into<Option<usize>>) -> Self {
-        self.set("cap", or_none(slots.into().map(whole)))
+    /// `cost`: what a call is charged in fair queueing.
+    pub fn cost(self, rule: CostRule) -> Self {
+        self.set("cost", text(rule.as_str()))
     }
 
-    /// `queue`: the most of its calls that may wait; `None` for the target's.
-    pub fn queue(self, calls: impl Into<Option<usize>>) -> Self {
-        self.set("queue", or_none(calls.into().map(whole)))
+    /// `short_bias`: by how much later a call of a thousand tokens stands in its tenant's own queue; `None` for not at all.
+    pub fn short_bias(self, later: impl Into<Option<Duration>>) -> Self {
+        self.set("short_bias", time(later))
+    }
+
+    /// `reclaim`: whether a call that was lent another's floor, and has no answer yet, is called back when the other wants it.
+    pub fn reclaim(self, yes: bool) -> Self {
+        self.set("reclaim", Value::Bool(yes))
+    }
+
+    /// `predict`: when a call is refused because it would wait too long.
+    pub fn predict(self, when: Predict) -> Self {
+        self.set("predict", text(when.as_str()))
+    }
+
+    /// `max_prompt`: the longest prompt, in estimated tokens; `None` for any.
+    pub fn max_prompt(self, tokens: impl Into<Option<u64>>) -> Self {
+        self.set("max_prompt", or_none(tokens.into().map(count)))
+    }
+
+    /// `kv_tokens`: how many tokens the engine's memory for keys and values holds; `None` where it is not known.
+    pub fn kv_tokens(self, tokens: impl Into<Option<u64>>) -> Self {
+        self.set("kv_tokens", or_none(tokens.into().map(count)))
+    }
+
+    /// `kv_headroom`: the share of that memory that is kept free.
+    pub fn kv_headroom(self, share: f64) -> Self {
+        self.set("kv_headroom", Value::Float(share))
+    }
+
+    /// `tokenizer`: how prompts are counted.
+    pub fn tokenizer(self, tokenizer: Tokenizer) -> Self {
+        self.set("tokenizer", text(tokenizer.as_str()))
+    }
+
+    /// `ask_usage`: whether streams are asked to report their usage where the caller did not ask.
+    pub fn ask_usage(self, yes: bool) -> Self {
+        self.set("ask_usage", Value::Bool(yes))
+    }
+
+    /// `fallback`: the name of the target that takes what this one refuses; `None` for none.
+    pub fn fallback<'a>(self, target: impl Into<Option<&'a str>>) -> Self {
+        self.set("fallback", or_none(target.into().map(text)))
+    }
+
+    /// `model`: the model that calls ask for which fall back to this target. Not the models whose requests it takes: [`Target::model`].
+    pub fn fallback_model(self, name: impl Into<String>) -> Self {
+        self.set("model", text(name))
+    }
+
+    /// `key_env`: the environment variable with the credential of calls that fall back to this target.
+    pub fn key_env(self, variable: impl Into<String>) -> Self {
+        self.set("key_env", text(variable))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{on_full, time, whole};
+use super::{count, or_none, text, time, whole};
 use crate::config::OnFull;
 use crate::config::parse::tree::{Table, Value};
 
@@ -35,7 +35,17 @@ impl Tool {
 
     /// `on_full`: queue, or refuse at once.
     pub fn on_full(self, what: OnFull) -> Self {
-        self.set("on_full", on_full(what))
+        self.set("on_full", text(what.as_str()))
+    }
+
+    /// `rps`: calls a second; `None` for no such rate. Beside `rpm` it is an error.
+    pub fn rps(self, rate: impl Into<Option<f64>>) -> Self {
+        self.set("rps", or_none(rate.into().map(Value::Float)))
+    }
+
+    /// `rpm`: calls a minute; `None` for no such rate.
+    pub fn rpm(self, rate: impl Into<Option<u64>>) -> Self {
+        self.set("rpm", or_none(rate.into().map(count)))
     }
 }
 

@@ -74,13 +74,25 @@ impl Rule {
     /// Whether every request of `other` would be this one's too. Judged pattern by pattern: what only several patterns
     /// together cover is not seen, so `true` is certain and `false` is not.
     pub(super) fn covers(&self, other: &Rule) -> bool {
-        let urls = self.urls.is_empty()
+        self.takes_urls_of(other) && (self.models.is_empty() || self.takes_models_of(other))
+    }
+
+    /// Whether it takes every URL that `other` takes, each URL by itself.
+    pub(super) fn takes_urls_of(&self, other: &Rule) -> bool {
+        self.urls.is_empty()
             || (!other.urls.is_empty()
-                && other.urls.iter().all(|theirs| self.urls.iter().any(|ours| ours.covers(theirs))));
-        let any_model = |rule: &Rule| rule.models.is_empty() || rule.models.iter().any(Glob::is_any);
-        let models = any_model(self)
+                && other.urls.iter().all(|theirs| self.urls.iter().any(|ours| ours.covers(theirs))))
+    }
+
+    /// Whether it names every model that `other` takes, each name or pattern by itself.
+    pub(super) fn takes_models_of(&self, other: &Rule) -> bool {
+        self.models.iter().any(Glob::is_any)
             || (!other.models.is_empty()
-                && other.models.iter().all(|theirs| self.models.iter().any(|ours| ours.covers(theirs))));
-        urls && models
+                && other.models.iter().all(|theirs| self.models.iter().any(|ours| ours.covers(theirs))))
+    }
+
+    /// Whether requests for this model are its, at the right URL.
+    pub(super) fn takes_model(&self, model: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::problems::Problems;
 use super::section::{Section, join};
+use crate::Lane;
 use crate::config::matching::Rule;
-use crate::config::{RetryConfig, TargetConfig, TargetMatch};
+use crate::config::{Predict, RetryConfig, TargetConfig};
 
 /// Limits inside a call that its deadline would always forestall. `idle` and `stall` are exempt: their defaults are long on
 /// purpose, and a short deadline simply comes first.
@@ -33,6 +34,37 @@ pub(super) fn times(section: &Section<'_>, target: &TargetConfig) {
     }
 }
 
+/// The same of the limits that lanes have.
+pub(super) fn lane_times(section: &Section<'_>, target: &TargetConfig) {
+    let deadline = target.deadline;
+    for (lane, own) in Lane::ALL.iter().zip(&target.lanes) {
+        for (key, limit, why) in
+            [("wait", own.wait, "could never run out"), ("ttft", own.ttft, "could never be missed")]
+        {
+            let touched = section.has("lanes") || section.has("deadline");
+            if let Some(limit) = limit.filter(|limit| touched && *limit > deadline) {
+                section.complain(
+                    &["lanes", "deadline"],
+                    format!(
+                        "{}.{key} ({}) {why} before the deadline ({}); shorten it or lengthen deadline",
+                        lane.as_str(),
+                        show(limit),
+                        show(deadline)
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Refusing by an objective that is none.
+pub(super) fn objective(section: &Section<'_>, target: &TargetConfig) {
+    let none = target.ttft.is_none() && target.lanes.iter().all(|lane| lane.ttft.is_none());
+    if let Some(spot) = section.get("predict").filter(|_| none && target.predict == Predict::Objective) {
+        spot.complain("there is no objective to predict by; set a \"ttft\", here or of a lane");
+    }
+}
+
 /// A first backoff above the longest one.
 pub(super) fn backoff(section: &Section<'_>, retry: &RetryConfig) {
     if retry.base > retry.max && (section.has("base") || section.has("max")) {
@@ -47,24 +79,39 @@ pub(super) fn backoff(section: &Section<'_>, retry: &RetryConfig) {
     }
 }
 
-/// Targets that no request can reach, because one above takes all of theirs.
-pub(super) fn shadowed(targets: &[(Arc<str>, Option<usize>, TargetMatch)], problems: &Problems) {
-    let rules: Vec<(&str, Option<usize>, Rule)> = targets
+/// Targets that no request can reach, because one above takes all of theirs, and that are nobody's fallback either.
+///
+/// `sound` says which were read without a problem: of the others it is not known what they match.
+pub(super) fn shadowed(
+    targets: &[TargetConfig],
+    lines: &[Option<usize>],
+    sound: impl Fn(usize) -> bool,
+    problems: &Problems,
+) {
+    let spare = |name: &Arc<str>| targets.iter().any(|target| target.fallback.as_ref() == Some(name));
+    let rules: Vec<(&Arc<str>, Option<usize>, Rule)> = targets
         .iter()
-        .filter_map(|(name, line, matches)| Some((&**name, *line, Rule::new(matches).ok()?)))
+        .zip(lines)
+        .enumerate()
+        .filter(|(at, (target, _))| sound(*at) && !target.matches.slots_only)
+        .filter_map(|(_, (target, line))| Some((&target.name, *line, Rule::new(&target.matches).ok()?)))
         .collect();
     for (below, (name, line, rule)) in rules.iter().enumerate() {
-        if let Some((other, _, wider)) = rules.iter().take(below).find(|(.., wider)| wider.covers(rule)) {
-            let (here, other) = (join("targets", name), join("targets", other));
-            let text = if rule.covers(wider) {
-                format!("matches the same requests as {other}; join them, or give each its own url or models")
-            } else {
-                format!(
-                    "never reached: {other} stands above it and takes all of its requests; put the narrower first"
-                )
-            };
-            problems.add(*line, format!("{here}: {text}"));
+        let Some((other, _, wider)) = rules.iter().take(below).find(|(.., wider)| wider.covers(rule)) else {
+            continue;
+        };
+        if spare(name) {
+            continue;
         }
+        let (here, other) = (join("targets", name), join("targets", other));
+        let text = if rule.covers(wider) {
+            format!("matches the same requests as {other}; join them, or give each its own url or models")
+        } else {
+            format!(
+                "never reached: {other} stands above it and takes all of its requests; put the narrower first"
+            )
+        };
+        problems.add(*line, format!("{here}: {text}"));
     }
 }
 

@@ -7,28 +7,28 @@
 //! Invariant: what leaves here is in the ranges that the model states, and no error repeats a value that may be a credential.
 
 mod conflicts;
+mod fallback;
 mod json;
 mod nearest;
 mod problems;
+mod rates;
 mod section;
+mod shares;
 mod target;
 mod toml;
 pub(super) mod tree;
 mod value;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use self::problems::Problems;
 use self::section::Spot;
 pub(super) use self::tree::describe_text;
 use self::tree::{Node, Value};
-use self::value::{duration, flag, one_of, or_off, whole};
-use super::{Config, Mode, OnFull, TargetConfig, TenantConfig, ToolConfig, TransportConfig};
+use self::value::{count, duration, flag, number, one_of, or_off, whole};
+use super::{Config, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig};
 use crate::Error;
 
-const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "tools", "transport"];
-const TOOL: &[&str] = &["cap", "queue", "wait", "on_full"];
+const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "budgets", "tools", "transport"];
+const TOOL: &[&str] = &["cap", "queue", "wait", "on_full", "rps", "rpm"];
 const TRANSPORT: &[&str] = &[
     "connect",
     "proxy_from_env",
@@ -47,14 +47,32 @@ struct Place {
 const PLACES: &[Place] = &[
     Place { described: "the top level", keys: TOP },
     Place { described: "\"targets.NAME\" or \"defaults\"", keys: target::SETTINGS },
-    Place { described: "\"targets.NAME\"", keys: target::MATCHES },
+    Place { described: "\"targets.NAME\"", keys: target::OWN },
     Place { described: "\"retry\" of a target or of \"defaults\"", keys: target::RETRY },
-    Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: target::TENANT },
+    Place { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
+    Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
+    Place { described: "\"lanes\" of a target or of \"defaults\"", keys: shares::LANES },
     Place { described: "\"transport\"", keys: TRANSPORT },
 ];
 
+/// Every key, by the heading under which the reference of settings has it.
+#[cfg(test)]
+pub(super) const KEYS: &[(&str, &[&str])] = &[
+    ("Top level", TOP),
+    ("Targets", target::OWN),
+    ("Targets", target::SETTINGS),
+    ("Targets", target::RETRY),
+    ("Rates", rates::RATES),
+    ("Lanes", shares::LANES),
+    ("Lanes", shares::LANE),
+    ("Tenants", shares::TENANT),
+    ("Tools", TOOL),
+    ("Transport", TRANSPORT),
+];
+
 const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("observe", Mode::Observe), ("off", Mode::Off)];
-const ON_FULL: &[(&str, OnFull)] = &[("wait", OnFull::Wait), ("refuse", OnFull::Refuse)];
+const ON_FULL: &[(&str, OnFull)] =
+    &[(OnFull::Wait.as_str(), OnFull::Wait), (OnFull::Refuse.as_str(), OnFull::Refuse)];
 
 /// The range of every cap.
 const CAP: std::ops::RangeInclusive<usize> = 1..=65_536;
@@ -107,15 +125,22 @@ fn walk(root: &Node, problems: &Problems) -> Config {
     // Each layer is read over the one below it: top-level tenants, then defaults, then the target's own words.
     let mut base = TargetConfig::named("default");
     if let Some(spot) = top.get("tenants") {
-        target::tenants(spot, &mut base.tenants);
+        shares::tenants(spot, &mut base.tenants);
+        shares::floors(&top, &base);
     }
+    if let Some(spot) = top.get("budgets") {
+        config.budgets = rates::budgets(spot);
+    }
+    let fallback = top.get("defaults").and_then(|spot| spot.child("fallback"));
     if let Some(spot) = top.get("defaults") {
-        target::defaults(spot, &mut base);
+        target::defaults(spot, &mut base, &config.budgets);
     }
-    if let Some(spot) = top.get("targets") {
-        config.targets = target::targets(spot, &base);
-    }
+    let below = target::Below { base: &base, fallback, budgets: &config.budgets };
+    config.targets = target::targets(top.get("targets"), &below, problems);
     config.default_target = base;
+    if problems.count() == 0 {
+        rates::unused(&top, &config);
+    }
     config
 }
 
@@ -143,6 +168,11 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     section.set("queue", &mut tool.queue, whole(QUEUE));
     section.set("wait", &mut tool.wait, or_off(duration));
     section.set("on_full", &mut tool.on_full, one_of(ON_FULL));
+    section.set("rps", &mut tool.rps, or_off(number(0.001..=1e6)));
+    section.set("rpm", &mut tool.rpm, or_off(count(rates::REQUESTS)));
+    if tool.rps.is_some() && tool.rpm.is_some() {
+        section.complain(&["rpm"], "a tool has one rate; drop this or \"rps\"");
+    }
     if tool.on_full == OnFull::Refuse && tool.wait.is_some() {
         section.complain(
             &["wait"],
@@ -151,6 +181,3 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     }
     Some(tool)
 }
-
-/// Tenants by their ids.
-type Tenants = BTreeMap<Arc<str>, TenantConfig>;

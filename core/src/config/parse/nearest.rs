@@ -3,7 +3,7 @@
 use super::{PLACES, Place};
 
 /// Words of other tools for the same thing.
-const SYNONYMS: [(&str, &str); 12] = [
+const SYNONYMS: [(&str, &str); 21] = [
     ("baseurl", "url"),
     ("apibase", "url"),
     ("host", "url"),
@@ -16,6 +16,15 @@ const SYNONYMS: [(&str, &str); 12] = [
     ("maxattempts", "attempts"),
     ("retries", "retry"),
     ("maxretries", "retry"),
+    ("requestsperminute", "rpm"),
+    ("requestsperday", "rpd"),
+    ("tokensperminute", "tpm"),
+    ("tokensperday", "tpd"),
+    ("ratelimit", "rpm"),
+    ("maxinput", "max_prompt"),
+    ("background", "batch"),
+    ("realtime", "interactive"),
+    ("normal", "standard"),
 ];
 
 /// The nearest of the valid keys, where one is near; else where the key does belong; else all that are valid.
@@ -26,6 +35,21 @@ pub(super) fn advice(given: &str, valid: &[&str]) -> String {
     match nearest(given, valid) {
         Some(key) => format!("did you mean {key:?}?"),
         None => format!("the keys here are {}", valid.join(", ")),
+    }
+}
+
+/// What to say of a name that none of these is: the nearest, or what there is.
+pub(super) fn known(given: &str, names: &[&str], none: &str) -> String {
+    const SHOWN: usize = 8;
+    if let Some(near) = nearest(given, names) {
+        return format!("did you mean {near:?}?");
+    }
+    let shown = names.get(..SHOWN).unwrap_or(names).join(", ");
+    match names.len() {
+        0 => none.to_owned(),
+        1 => format!("there is only {shown}"),
+        2..=SHOWN => format!("known are {shown}"),
+        more => format!("known are {shown} and {} more", more - SHOWN),
     }
 }
 

@@ -37,6 +37,14 @@ impl<'a> Spot<'a> {
         }
     }
 
+    /// What stands under a key, where this is a table that has it.
+    pub(super) fn child(&self, key: &str) -> Option<Spot<'a>> {
+        let Value::Table(Table { entries }) = self.value else { return None };
+        let entry = entries.iter().find(|entry| entry.key == key)?;
+        let (path, line) = (join(&self.path, key), entry.node.line);
+        Some(Spot { path, line, value: &entry.node.value, problems: self.problems })
+    }
+
     /// Opens a table that may hold these keys and no other; each stranger is named with the nearest of them.
     pub(super) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
         let section = self.open("a table")?;

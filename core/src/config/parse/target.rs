@@ -1,17 +1,20 @@
-//! Targets, their retry settings and their tenants.
+//! Targets and their retry settings.
 
 use std::sync::Arc;
 
+use super::fallback::{self, Words};
+use super::problems::Problems;
+use super::rates::{self, Budgets, RATES, TOKENS};
 use super::section::{Section, Spot};
 use super::tree::Value;
-use super::value::{Bad, duration, number, one_of, or_off, whole};
-use super::{CAP, ON_FULL, QUEUE, Tenants, conflicts, nearest};
-use crate::config::matching::Prefix;
-use crate::config::{RetryConfig, TargetConfig, TargetMatch, TenantConfig, known};
+use super::value::{Bad, count, duration, flag, name_of, number, one_of, or_off, whole};
+use super::{CAP, ON_FULL, QUEUE, conflicts, nearest, shares};
+use crate::config::matching::{Prefix, Rule};
+use crate::config::{CostRule, Predict, RetryConfig, TargetConfig, TargetMatch, Tokenizer, known};
 
-/// The keys that say which requests are a target's.
-pub(super) const MATCHES: &[&str] = &["url", "models"];
-/// The keys that say how a target behaves; `defaults` takes them too.
+/// The keys that say which requests are a target's, and how it is called by those that are not.
+pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env"];
+/// The keys that say how a target behaves; `defaults` takes them too, and [`RATES`].
 pub(super) const SETTINGS: &[&str] = &[
     "cap",
     "queue",
@@ -26,39 +29,76 @@ pub(super) const SETTINGS: &[&str] = &[
     "retry",
     "tenants",
     "default_tenant",
+    "backlog",
+    "lanes",
+    "cost",
+    "short_bias",
+    "reclaim",
+    "predict",
+    "max_prompt",
+    "budget",
+    "kv_tokens",
+    "kv_headroom",
+    "tokenizer",
+    "ask_usage",
+    "fallback",
 ];
 pub(super) const RETRY: &[&str] = &["attempts", "base", "max", "ratio", "reserve"];
-pub(super) const TENANT: &[&str] = &["weight", "cap", "queue"];
 
-/// `targets`: in the order given, each with `base` under its own settings.
-pub(super) fn targets(spot: Spot<'_>, base: &TargetConfig) -> Vec<TargetConfig> {
-    let problems = spot.problems;
-    let named = spot.named();
+const COST: &[(&str, CostRule)] = &[
+    (CostRule::Auto.as_str(), CostRule::Auto),
+    (CostRule::Tokens.as_str(), CostRule::Tokens),
+    (CostRule::Kv.as_str(), CostRule::Kv),
+    (CostRule::Calls.as_str(), CostRule::Calls),
+];
+const PREDICT: &[(&str, Predict)] = &[
+    (Predict::Deadline.as_str(), Predict::Deadline),
+    (Predict::Objective.as_str(), Predict::Objective),
+    (Predict::Off.as_str(), Predict::Off),
+];
+const TOKENIZER: &[(&str, Tokenizer)] = &[
+    (Tokenizer::Learned.as_str(), Tokenizer::Learned),
+    (Tokenizer::Bpe.as_str(), Tokenizer::Bpe),
+    (Tokenizer::Vllm.as_str(), Tokenizer::Vllm),
+];
+
+/// What lies under every target's own settings.
+pub(super) struct Below<'a> {
+    pub(super) base: &'a TargetConfig,
+    /// Where `defaults` names a fallback.
+    pub(super) fallback: Option<Spot<'a>>,
+    pub(super) budgets: &'a Budgets,
+}
+
+/// `targets`: in the order given, each with what is `below` under its own settings.
+pub(super) fn targets(spot: Option<Spot<'_>>, below: &Below<'_>, problems: &Problems) -> Vec<TargetConfig> {
+    let named = spot.map(Spot::named).unwrap_or_default();
     let alone = named.len() == 1;
     let mut targets = Vec::with_capacity(named.len());
-    // Those read without a problem: of the others it is not known what they match.
-    let mut matching = Vec::with_capacity(named.len());
+    let mut words = Vec::with_capacity(named.len());
+    let mut lines = Vec::with_capacity(named.len());
     for (name, spot) in named {
-        let line = spot.line;
         let before = problems.count();
-        let mut target = TargetConfig { name: name.into(), ..base.clone() };
+        let mut said = Words::of(&spot);
+        let mut target = TargetConfig { name: name.into(), ..below.base.clone() };
+        lines.push(spot.line);
         match spot.value {
-            Value::Table(_) => table(spot, &mut target, alone),
+            Value::Table(_) => table(spot, &mut target, alone, below.budgets),
             _ => bare(spot, &mut target, alone),
         }
-        if problems.count() == before && !target.matches.slots_only {
-            matching.push((target.name.clone(), line, target.matches.clone()));
-        }
+        said.sound = problems.count() == before;
+        words.push(said);
         targets.push(target);
     }
-    conflicts::shadowed(&matching, problems);
+    fallback::resolve(&mut targets, &words, below);
+    conflicts::shadowed(&targets, &lines, |at| words.get(at).is_some_and(|words| words.sound), problems);
     targets
 }
 
 /// `defaults`: the settings of a target, without what it matches.
-pub(super) fn defaults(spot: Spot<'_>, into: &mut TargetConfig) {
-    if let Some(section) = spot.section(SETTINGS) {
-        settings(&section, into);
+pub(super) fn defaults(spot: Spot<'_>, into: &mut TargetConfig, budgets: &Budgets) {
+    if let Some(section) = spot.section(&[SETTINGS, RATES].concat()) {
+        settings(&section, into, budgets);
     }
 }
 
@@ -83,8 +123,8 @@ fn bare(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
     }
 }
 
-fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
-    let keys: Vec<&str> = MATCHES.iter().chain(SETTINGS).copied().collect();
+fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool, budgets: &Budgets) {
+    let keys: Vec<&str> = [OWN, SETTINGS, RATES].concat();
     let Some(section) = spot.section(&keys) else { return };
     let slots_only =
         section.get("url").is_some_and(|spot| matches!(spot.value, Value::Text(text) if text == "none"));
@@ -109,7 +149,48 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
         }
     }
     target.matches = matches;
-    settings(&section, target);
+    as_fallback(&section, target);
+    settings(&section, target, budgets);
+    conflicts::objective(&section, target);
+}
+
+/// How calls come here that are another target's.
+fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
+    if let Some(spot) = section.get("model") {
+        let expected = "the name of one model";
+        target.model = spot.read(|value| match value {
+            Value::Text(text) if text.contains('*') => {
+                Err(Bad::expected(expected).hint("patterns belong in \"models\""))
+            }
+            Value::Text(text) => model(text).map(Arc::from).map_err(|why| Bad::expected(expected).hint(why)),
+            _ => Err(Bad::expected(expected)),
+        });
+        let taken = |model: &str| Rule::new(&target.matches).is_ok_and(|rule| rule.takes_model(model));
+        if target.model.as_deref().is_some_and(|model| !taken(model)) {
+            spot.complain("is none of this target's \"models\"; add it there, or leave it out");
+        }
+    }
+    if let Some(spot) = section.get("key_env") {
+        match spot.value {
+            Value::Text(name) if is_variable(name) => target.key_env = Some(Arc::from(&**name)),
+            // What was given is not shown, however short: it may be the credential.
+            _ => spot.complain(
+                "expected the name of an environment variable, such as \"SPARE_API_KEY\", and not the credential itself",
+            ),
+        }
+    }
+}
+
+/// Whether this can be a variable's name, and is unlikely to be a credential in its place.
+fn is_variable(name: &str) -> bool {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let random = name.len() >= 20
+        && name.bytes().any(|byte| byte.is_ascii_lowercase())
+        && name.bytes().any(|byte| byte.is_ascii_digit());
+    plain
+        && !random
+        && (1..=100).contains(&name.len())
+        && !name.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// The base URLs of a provider that is known by name. A gate's only target may match everything; among several, one that did
@@ -168,7 +249,7 @@ fn model(text: &str) -> Result<String, String> {
     }
 }
 
-fn settings(section: &Section<'_>, into: &mut TargetConfig) {
+fn settings(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     section.set("cap", &mut into.cap, whole(CAP));
     section.set("queue", &mut into.queue, whole(QUEUE));
     section.set("wait", &mut into.wait, or_off(duration));
@@ -183,12 +264,47 @@ fn settings(section: &Section<'_>, into: &mut TargetConfig) {
         retry(spot, &mut into.retry);
     }
     if let Some(spot) = section.get("default_tenant") {
-        tenant(spot, &mut into.default_tenant);
+        shares::other_tenants(spot, &mut into.default_tenant);
     }
     if let Some(spot) = section.get("tenants") {
-        tenants(spot, &mut into.tenants);
+        shares::tenants(spot, &mut into.tenants);
     }
+    if let Some(spot) = section.get("lanes") {
+        shares::lanes(spot, &mut into.lanes);
+    }
+    admission(section, into);
+    rates::of_target(section, into, budgets);
+    shares::floors(section, into);
     conflicts::times(section, into);
+    conflicts::lane_times(section, into);
+}
+
+/// What decides over a call by its size.
+fn admission(section: &Section<'_>, into: &mut TargetConfig) {
+    section.set("backlog", &mut into.backlog, whole(QUEUE));
+    section.set("cost", &mut into.cost, one_of(COST));
+    section.set("short_bias", &mut into.short_bias, or_off(duration));
+    section.set("reclaim", &mut into.reclaim, flag);
+    section.set("predict", &mut into.predict, one_of(PREDICT));
+    section.set("max_prompt", &mut into.max_prompt, or_off(count(TOKENS)));
+    section.set("kv_tokens", &mut into.kv_tokens, or_off(count(TOKENS)));
+    section.set("kv_headroom", &mut into.kv_headroom, number(0.0..=0.9));
+    section.set("tokenizer", &mut into.tokenizer, tokenizer);
+    section.set("ask_usage", &mut into.ask_usage, flag);
+    if let Some(spot) = section.get("fallback") {
+        into.fallback = spot.read(or_off(name_of(fallback::EXPECTED))).flatten();
+    }
+}
+
+/// Counting exactly takes the vocabularies along, which not every build has.
+fn tokenizer(value: &Value) -> Result<Tokenizer, Bad> {
+    let chosen = one_of(TOKENIZER)(value)?;
+    if chosen == Tokenizer::Bpe && !cfg!(feature = "bpe") {
+        return Err(
+            Bad::expected("\"learned\" or \"vllm\"").hint("this build is without the feature \"bpe\"")
+        );
+    }
+    Ok(chosen)
 }
 
 fn retry(spot: Spot<'_>, into: &mut RetryConfig) {
@@ -199,19 +315,4 @@ fn retry(spot: Spot<'_>, into: &mut RetryConfig) {
     section.set("ratio", &mut into.ratio, number(0.0..=10.0));
     section.set("reserve", &mut into.reserve, whole(0..=10_000));
     conflicts::backoff(&section, into);
-}
-
-/// Tenants by id, each over what a lower layer said of it, key by key.
-pub(super) fn tenants(spot: Spot<'_>, into: &mut Tenants) {
-    for (id, spot) in spot.named() {
-        tenant(spot, into.entry(Arc::from(id)).or_default());
-    }
-}
-
-fn tenant(spot: Spot<'_>, into: &mut TenantConfig) {
-    let Some(section) = spot.section(TENANT) else { return };
-    // A weight near zero would make start tags run away to infinity.
-    section.set("weight", &mut into.weight, number(0.001..=1e6));
-    section.set("cap", &mut into.cap, or_off(whole(CAP)));
-    section.set("queue", &mut into.queue, or_off(whole(QUEUE)));
 }

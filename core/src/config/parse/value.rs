@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::tree::Value;
@@ -66,6 +67,33 @@ pub(super) fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Result<f6
     }
 }
 
+/// How many of something that providers count in thousands and millions: a whole number, also as `"450k"` or `"2M"`.
+pub(super) fn count(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Result<u64, Bad> {
+    move |value| {
+        let read = whole(range.clone());
+        let scaled = match value {
+            Value::Text(text) => scaled(text).map(Value::Whole),
+            _ => None,
+        };
+        read(scaled.as_ref().unwrap_or(value)).map_err(|mut bad| {
+            bad.expected.push_str(" (also \"450k\", \"2M\")");
+            bad
+        })
+    }
+}
+
+/// `"1.5M"`: exact, as decimals of the unit.
+fn scaled(text: &str) -> Option<i128> {
+    let thousands = text.strip_suffix(['k', 'K']).map(|digits| (digits, 3));
+    let (digits, zeros) = thousands.or_else(|| text.strip_suffix('M').map(|digits| (digits, 6)))?;
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 20 || part.len() > zeros || !plain(whole) || !plain(part) {
+        return None;
+    }
+    format!("{whole}{part:0<zeros$}").parse().ok()
+}
+
 fn unquote(bad: Bad, value: &Value) -> Bad {
     match value {
         Value::Text(text) if text.parse::<f64>().is_ok() => bad.hint("write it without quotes"),
@@ -77,6 +105,14 @@ pub(super) fn flag(value: &Value) -> Result<bool, Bad> {
     match value {
         Value::Bool(flag) => Ok(*flag),
         _ => Err(Bad::expected("true or false")),
+    }
+}
+
+/// A name that the user chose somewhere else in the configuration.
+pub(super) fn name_of(what: &'static str) -> impl Fn(&Value) -> Result<Arc<str>, Bad> {
+    move |value| match value {
+        Value::Text(name) if !name.is_empty() => Ok(Arc::from(&**name)),
+        _ => Err(Bad::expected(what)),
     }
 }
 
@@ -120,6 +156,15 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// `"1h30m"`, or a number of seconds.
 pub(super) fn duration(value: &Value) -> Result<Duration, Bad> {
+    duration_in(SHORTEST..=LONGEST, "1ms to 30 days", value)
+}
+
+/// The part of a minute whose share of a rate may go out at once. Beyond a minute's there is no rate to speak of.
+pub(super) fn burst(value: &Value) -> Result<Duration, Bad> {
+    duration_in(Duration::from_millis(100)..=Duration::from_secs(60), "100ms to 1m", value)
+}
+
+fn duration_in(range: RangeInclusive<Duration>, described: &str, value: &Value) -> Result<Duration, Bad> {
     let duration = match value {
         Value::Time(time) => Some(*time),
         Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
@@ -128,10 +173,10 @@ pub(super) fn duration(value: &Value) -> Result<Duration, Bad> {
         Value::Text(text) if text.len() <= 20 => humantime::parse_duration(text).ok(),
         _ => None,
     };
-    duration.filter(|duration| (SHORTEST..=LONGEST).contains(duration)).ok_or_else(|| {
-        let bad = Bad::expected(
-            "a duration from 1ms to 30 days: a number of seconds, or a string such as \"500ms\", \"30s\", \"1h30m\"",
-        );
+    duration.filter(|duration| range.contains(duration)).ok_or_else(|| {
+        let bad = Bad::expected(format!(
+            "a duration from {described}: a number of seconds, or a string such as \"500ms\", \"30s\", \"1h30m\""
+        ));
         match value {
             Value::Text(text) if text.parse::<f64>().is_ok() => bad.hint("add a unit, or write it without quotes"),
             Value::Text(_) if duration.is_none() => bad.hint("the units are ms, s, m, h, d"),

@@ -5,8 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::FULL;
-use crate::ErrorKind;
-use crate::config::{Config, Mode, OnFull, Retry, Target, Tenant, Tool, Transport};
+use crate::config::{
+    Budget, Config, CostRule, Counting, Headers, LaneSettings, Mode, OnFull, Predict, Retry, Target, Tenant,
+    Tokenizer, Tool, Transport,
+};
+use crate::{ErrorKind, Lane};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -28,9 +31,45 @@ fn says_what_the_file_says() {
         .ttft(Duration::from_millis(2_500))
         .aging(secs(10))
         .retry(Retry::new().attempts(5).base(Duration::from_millis(250)).max(secs(20)).ratio(0.3).reserve(4))
-        .default_tenant(Tenant::new().weight(3.0).queue(9))
+        .default_tenant(Tenant::new().weight(3.0).queue(9).tpm(90_000).shed(false))
         .tenant("acme", Tenant::new().weight(4.0))
-        .tenant("beta", Tenant::new().cap(1));
+        .tenant("beta", Tenant::new().cap(1).floor(0.1))
+        .lane(Lane::Interactive, LaneSettings::new().floor(0.5).ttft(secs(1)))
+        .lane(Lane::Batch, LaneSettings::new().wait(None))
+        .backlog(20_000)
+        .cost(CostRule::Tokens)
+        .short_bias(Duration::from_millis(200))
+        .reclaim(true)
+        .predict(Predict::Objective)
+        .max_prompt(200_000)
+        .budget(None)
+        .rpm(600)
+        .tpm(1_000_000)
+        .burst(secs(1))
+        .counting(Counting::Sum)
+        .headers(Headers::Ignore)
+        .ask_usage(true)
+        .fallback("spare");
+    let llama = Target::new("llama")
+        .url("http://10.0.0.1:8000/v1/")
+        .model("llama-3-70b")
+        .fallback(None)
+        .budget(None)
+        .kv_tokens(400_000)
+        .kv_headroom(0.2)
+        .cost(CostRule::Kv)
+        .tokenizer(Tokenizer::Vllm)
+        .predict(Predict::Off);
+    let account = Budget::new()
+        .rpm(500)
+        .rpd(10_000)
+        .tpm(2_000_000)
+        .tpd(1_000_000_000)
+        .itpm(450_000)
+        .otpm(1_500_000)
+        .burst(secs(2))
+        .counting(Counting::Actual)
+        .headers(Headers::Lower);
     let config = Config::builder()
         .mode(Mode::Observe)
         .defaults(|target| {
@@ -41,15 +80,20 @@ fn says_what_the_file_says() {
                 .retry(Retry::new().attempts(3).ratio(0.1))
                 .default_tenant(Tenant::new().cap(6))
                 .tenant("acme", Tenant::new().cap(20))
+                .lane(Lane::Batch, LaneSettings::new().queue(400).wait(secs(120)))
+                .budget("account")
+                .fallback("llama")
         })
-        .tenant("acme", Tenant::new().weight(2.0).queue(7))
-        .tenant("batch", Tenant::new().weight(0.5))
+        .tenant("acme", Tenant::new().weight(2.0).queue(7).floor(0.2).tpm(250_000))
+        .tenant("batch", Tenant::new().weight(0.5).shed(false))
+        .budget("account", account)
         .target(Target::new("anthropic").cap(32))
         .target(openai)
-        .target(Target::new("llama").url("http://10.0.0.1:8000/v1/").url("HTTP://10.0.0.2:80"))
+        .target(llama)
+        .target(Target::new("spare").url("HTTP://10.0.0.2:80").fallback_model("mixtral").key_env("SPARE_KEY"))
         .tool("db", 8)
-        .tool("search", Tool::capped(4).queue(16).wait(secs(5)))
-        .tool("shell", Tool::capped(1).on_full(OnFull::Refuse))
+        .tool("search", Tool::capped(4).queue(16).wait(secs(5)).rpm(90))
+        .tool("shell", Tool::capped(1).on_full(OnFull::Refuse).rps(0.5))
         .transport(
             Transport::new()
                 .connect(secs(3))
@@ -114,4 +158,35 @@ fn a_name_given_twice_is_no_overwriting() {
         .unwrap_err();
     let expected = "tools.db: given twice; keep one\ntargets.openai: given twice; keep one\ntargets.openai: matches the same";
     assert!(error.message().starts_with(expected), "{error}");
+}
+
+#[test]
+fn every_choice_has_its_word() {
+    let built = |set: &dyn Fn(Target) -> Target| {
+        Config::builder().defaults(set).build().map(|config| config.default_target).unwrap()
+    };
+    for rule in [CostRule::Auto, CostRule::Tokens, CostRule::Kv, CostRule::Calls] {
+        assert_eq!(built(&|target| target.cost(rule)).cost, rule);
+    }
+    for when in [Predict::Deadline, Predict::Objective, Predict::Off] {
+        assert_eq!(built(&|target| target.predict(when)).predict, when);
+    }
+    for rule in [Counting::Auto, Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input] {
+        assert_eq!(built(&|target| target.counting(rule)).rates.counting, rule);
+    }
+    for what in [Headers::Follow, Headers::Lower, Headers::Ignore] {
+        assert_eq!(built(&|target| target.headers(what)).rates.headers, what);
+    }
+    for tokenizer in [Tokenizer::Learned, Tokenizer::Vllm] {
+        assert_eq!(built(&|target| target.tokenizer(tokenizer)).tokenizer, tokenizer);
+    }
+    let exact = Config::builder().defaults(|target| target.tokenizer(Tokenizer::Bpe)).build();
+    assert_eq!(exact.is_ok(), cfg!(feature = "bpe"), "{exact:?}");
+}
+
+#[test]
+fn rates_that_exceed_every_range_are_answered_like_others() {
+    let target = Target::new("openai").rpm(u64::MAX).tpm(0).burst(Duration::MAX).kv_headroom(f64::NAN);
+    let error = Config::builder().target(target.rpd(u64::MAX).itpm(0)).build().unwrap_err();
+    assert_eq!(error.message().lines().count(), 6, "{error}");
 }

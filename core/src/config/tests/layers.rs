@@ -29,7 +29,7 @@ fn every_key_arrives() {
     let config = Config::from_toml(FULL).unwrap();
     assert_eq!(config.mode, Mode::Observe);
     let names: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
-    assert_eq!(names, ["anthropic", "openai", "llama"], "in the order of the file");
+    assert_eq!(names, ["anthropic", "openai", "llama", "spare"], "in the order of the file");
 
     let openai = &config.targets[1];
     assert_eq!(openai.matches.models, ["gpt-4o*", "o3"]);
@@ -42,13 +42,17 @@ fn every_key_arrives() {
     assert_eq!((retry.attempts, retry.base, retry.max), (5, Duration::from_millis(250), secs(20)));
     assert_eq!((retry.ratio, retry.reserve), (0.3, 4));
 
-    assert_eq!(config.targets[2].matches.urls, ["http://10.0.0.1:8000/v1", "http://10.0.0.2"]);
+    assert_eq!(config.targets[2].matches.urls, ["http://10.0.0.1:8000/v1"]);
+    assert_eq!(config.targets[3].matches.urls, ["http://10.0.0.2"]);
     assert_eq!(config.tools["db"], ToolConfig::capped(8));
     assert_eq!(
         config.tools["search"],
-        ToolConfig { queue: 16, wait: Some(secs(5)), ..ToolConfig::capped(4) }
+        ToolConfig { queue: 16, wait: Some(secs(5)), rpm: Some(90), ..ToolConfig::capped(4) }
     );
-    assert_eq!(config.tools["shell"], ToolConfig { on_full: OnFull::Refuse, ..ToolConfig::capped(1) });
+    assert_eq!(
+        config.tools["shell"],
+        ToolConfig { on_full: OnFull::Refuse, rps: Some(0.5), ..ToolConfig::capped(1) }
+    );
     assert_eq!(
         config.transport,
         TransportConfig {
@@ -72,14 +76,17 @@ fn a_layer_lies_over_the_one_below_key_by_key() {
         assert_eq!((target.queue, target.deadline, target.idle), (500, secs(300), Some(secs(60))));
         assert_eq!((target.retry.attempts, target.retry.ratio, target.retry.reserve), (3, 0.1, 10));
         assert_eq!(target.default_tenant, tenant(1.0, Some(6), None));
-        assert_eq!(target.tenants["acme"], tenant(2.0, Some(20), Some(7)));
+        let acme = TenantConfig { floor: 0.2, tpm: Some(250_000), ..tenant(2.0, Some(20), Some(7)) };
+        assert_eq!(target.tenants["acme"], acme);
     }
     assert_eq!((anthropic.cap, config.default_target.cap), (32, TargetConfig::named("default").cap));
 
-    assert_eq!(openai.default_tenant, tenant(3.0, Some(6), Some(9)));
-    assert_eq!(openai.tenants["acme"], tenant(4.0, Some(20), Some(7)));
-    assert_eq!(openai.tenants["batch"], tenant(0.5, None, None));
-    assert_eq!(openai.tenants["beta"], tenant(1.0, Some(1), None));
+    let other = TenantConfig { tpm: Some(90_000), shed: false, ..tenant(3.0, Some(6), Some(9)) };
+    assert_eq!(openai.default_tenant, other);
+    let acme = TenantConfig { floor: 0.2, tpm: Some(250_000), ..tenant(4.0, Some(20), Some(7)) };
+    assert_eq!(openai.tenants["acme"], acme);
+    assert_eq!(openai.tenants["batch"], TenantConfig { shed: false, ..tenant(0.5, None, None) });
+    assert_eq!(openai.tenants["beta"], TenantConfig { floor: 0.1, ..tenant(1.0, Some(1), None) });
     assert!(!anthropic.tenants.contains_key("beta"));
 }
 
@@ -134,15 +141,4 @@ fn a_short_deadline_needs_no_other_key() {
     // The defaults of `idle` and `stall` are longer: they simply never come into play.
     let config = Config::from_json(json!({"targets": {"openai": {"deadline": "5s"}}})).unwrap();
     assert_eq!(config.targets[0].deadline, secs(5));
-}
-
-#[test]
-fn the_documented_example_is_good() {
-    let lines = include_str!("../mod.rs").lines().map(|line| line.strip_prefix("//!").unwrap_or(line).trim());
-    let example: Vec<&str> =
-        lines.skip_while(|line| *line != "```toml").skip(1).take_while(|line| *line != "```").collect();
-    let config = Config::from_toml(&example.join("\n")).unwrap();
-    let names: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
-    assert_eq!(names, ["anthropic", "openai", "llama"]);
-    assert_eq!(config.targets[1].tenants["acme"].weight, 2.0);
 }

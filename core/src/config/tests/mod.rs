@@ -1,6 +1,8 @@
 //! Tests of the configuration as a whole. Every single bad value is in `tests/vectors/config_errors.json`.
 
+mod admission;
 mod builder;
+mod documented;
 mod layers;
 mod properties;
 
@@ -15,10 +17,24 @@ idle = "1m"
 retry = { attempts = 3, ratio = 0.1 }
 default_tenant = { cap = 6 }
 tenants.acme = { cap = 20 }
+lanes.batch = { queue = 400, wait = "2m" }
+budget = "account"
+fallback = "llama"
 
 [tenants]
-acme = { weight = 2, queue = 7 }
-batch = { weight = 0.5 }
+acme = { weight = 2, queue = 7, floor = 0.2, tpm = "250k" }
+batch = { weight = 0.5, shed = false }
+
+[budgets.account]
+rpm = 500
+rpd = 10_000
+tpm = "2M"
+tpd = 1_000_000_000
+itpm = "450k"
+otpm = "1.5M"
+burst = "2s"
+counting = "actual"
+headers = "lower"
 
 [targets]
 anthropic = 32
@@ -36,17 +52,46 @@ stall = "none"
 ttft = 2.5
 aging = "10s"
 retry = { attempts = 5, base = "250ms", max = "20s", ratio = 0.3, reserve = 4 }
-default_tenant = { weight = 3, queue = 9 }
+default_tenant = { weight = 3, queue = 9, tpm = 90_000, shed = false }
 tenants.acme = { weight = 4 }
-tenants.beta = { cap = 1 }
+tenants.beta = { cap = 1, floor = 0.1 }
+lanes.interactive = { floor = 0.5, ttft = "1s" }
+lanes.batch = { wait = "none" }
+backlog = 20_000
+cost = "tokens"
+short_bias = "200ms"
+reclaim = true
+predict = "objective"
+max_prompt = 200_000
+budget = "none"
+rpm = 600
+tpm = "1M"
+burst = 1
+counting = "sum"
+headers = "ignore"
+ask_usage = true
+fallback = "spare"
 
 [targets.llama]
-url = ["http://10.0.0.1:8000/v1/", "HTTP://10.0.0.2:80"]
+url = "http://10.0.0.1:8000/v1/"
+models = "llama-3-70b"
+fallback = false
+budget = false
+kv_tokens = 400_000
+kv_headroom = 0.2
+cost = "kv"
+tokenizer = "vllm"
+predict = "off"
+
+[targets.spare]
+url = ["HTTP://10.0.0.2:80"]
+model = "mixtral"
+key_env = "SPARE_KEY"
 
 [tools]
 db = 8
-search = { cap = 4, queue = 16, wait = "5s" }
-shell = { cap = 1, on_full = "refuse" }
+search = { cap = 4, queue = 16, wait = "5s", rpm = 90 }
+shell = { cap = 1, on_full = "refuse", rps = 0.5 }
 
 [transport]
 connect = "3s"

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::FULL;
-use crate::config::{Config, Matcher, TargetConfig, TenantConfig};
+use crate::config::{Config, Matcher, RateConfig, TargetConfig, TenantConfig};
 
 /// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do not.
 const KEYS: &[&str] = &[
@@ -36,6 +36,27 @@ const KEYS: &[&str] = &[
     "ratio",
     "connect",
     "http2_streams",
+    "budgets",
+    "budget",
+    "rpm",
+    "tpm",
+    "burst",
+    "counting",
+    "rps",
+    "lanes",
+    "interactive",
+    "batch",
+    "floor",
+    "backlog",
+    "short_bias",
+    "predict",
+    "max_prompt",
+    "kv_tokens",
+    "kv_headroom",
+    "tokenizer",
+    "fallback",
+    "model",
+    "key_env",
     "openai",
     "groq",
     "acme",
@@ -57,6 +78,13 @@ const WORDS: &[&str] = &[
     "18446744073709551615s 1000ms",
     "1e309d",
     "8",
+    "2M",
+    "1.5k",
+    "99999999999999999999M",
+    "objective",
+    "openai",
+    "groq",
+    "acme",
     "gpt-4o*",
     "**",
     "https://api.openai.com/v1",
@@ -92,7 +120,38 @@ fn tree() -> impl Strategy<Value = Value> {
 }
 
 fn in_range(tenant: &TenantConfig) -> bool {
-    (0.001..=1e6).contains(&tenant.weight) && tenant.cap.is_none_or(|cap| (1..=65_536).contains(&cap))
+    (0.001..=1e6).contains(&tenant.weight)
+        && tenant.cap.is_none_or(|cap| (1..=65_536).contains(&cap))
+        && (0.0..=1.0).contains(&tenant.floor)
+        && tenant.tpm.is_none_or(is_count)
+}
+
+fn is_count(count: u64) -> bool {
+    (1..=1_000_000_000_000).contains(&count)
+}
+
+fn possible_rates(rates: &RateConfig) -> bool {
+    let RateConfig { rpm, rpd, tpm, tpd, itpm, otpm, burst, counting: _, headers: _ } = rates;
+    [rpm, rpd].into_iter().flatten().all(|rate| (1..=1_000_000_000).contains(rate))
+        && [tpm, tpd, itpm, otpm].into_iter().flatten().all(|rate| is_count(*rate))
+        && (Duration::from_millis(100)..=Duration::from_secs(60)).contains(burst)
+}
+
+fn floors(target: &TargetConfig) -> f64 {
+    let tenants = target.tenants.values().map(|tenant| tenant.floor);
+    tenants.chain(target.lanes.iter().map(|lane| lane.floor)).sum()
+}
+
+/// What one target says of others leads somewhere, and ends.
+fn leads_on(config: &Config, target: &TargetConfig) -> bool {
+    let budget = target.budget.as_ref().is_none_or(|name| config.budgets.contains_key(name));
+    let mut at = target;
+    for _ in 0..=config.targets.len() {
+        let Some(name) = &at.fallback else { return budget };
+        let Some(next) = config.targets.iter().find(|target| target.name == *name) else { return false };
+        at = next;
+    }
+    false
 }
 
 /// What the model promises to the rest of the core.
@@ -105,8 +164,18 @@ fn sound(target: &TargetConfig) -> bool {
         && possible(target.aging)
         && [target.wait, target.first_token, target.ttft]
             .into_iter()
+            .chain(target.lanes.iter().flat_map(|lane| [lane.wait, lane.ttft]))
             .flatten()
-            .all(|time| time <= target.deadline)
+            .all(|time| possible(time) && time <= target.deadline)
+        && target.backlog <= 1_000_000
+        && target.short_bias.is_none_or(possible)
+        && [target.max_prompt, target.kv_tokens].into_iter().flatten().all(is_count)
+        && (0.0..=0.9).contains(&target.kv_headroom)
+        && possible_rates(&target.rates)
+        && (target.budget.is_none() || target.rates == RateConfig::default())
+        && target.lanes.iter().all(|lane| (0.0..=1.0).contains(&lane.floor))
+        && target.default_tenant.floor == 0.0
+        && floors(target) <= 1.0 + 1e-6
         && [target.wait, target.first_token, target.ttft, target.idle, target.stall]
             .into_iter()
             .flatten()
@@ -122,6 +191,10 @@ fn check(result: Result<Config, crate::Error>) {
         Ok(config) => {
             assert!(config.targets.iter().chain([&config.default_target]).all(sound), "{config:?}");
             assert!(config.tools.values().all(|tool| (1..=65_536).contains(&tool.cap)), "{config:?}");
+            assert!(config.tools.values().all(|tool| tool.rps.is_none() || tool.rpm.is_none()), "{config:?}");
+            assert!(config.budgets.values().all(possible_rates), "{config:?}");
+            let mut all = config.targets.iter().chain([&config.default_target]);
+            assert!(all.all(|target| leads_on(&config, target)), "{config:?}");
             Matcher::new(&config.targets).unwrap();
         }
         Err(error) => {
@@ -149,9 +222,18 @@ fn good_target() -> impl Strategy<Value = Value> {
         prop::option::of(prop_oneof![time.clone(), Just(json!("none")), Just(json!(false))]),
         prop::option::of(prop_oneof![Just(json!("wait")), Just(json!("refuse"))]),
         prop::option::of(time),
-        prop::option::of((0.001..1e6).prop_map(|weight| json!({"acme": {"weight": weight, "cap": 3}}))),
+        prop::option::of(
+            ((0.001..1e6), (0.0..=0.5))
+                .prop_map(|(weight, floor)| json!({"acme": {"weight": weight, "cap": 3, "floor": floor}})),
+        ),
+        prop::option::of(prop_oneof![
+            (1..=1_000_000u64).prop_map(Value::from),
+            (1..=9_000u64).prop_map(|number| json!(format!("{number}k"))),
+        ]),
+        prop::option::of((0.0..=0.5).prop_map(|floor| json!({"batch": {"floor": floor, "wait": "1ms"}}))),
+        prop::option::of((0.0..=0.9).prop_map(Value::from)),
     );
-    keys.prop_map(|(cap, queue, wait, on_full, idle, tenants)| {
+    keys.prop_map(|(cap, queue, wait, on_full, idle, tenants, tpm, lanes, kv_headroom)| {
         let keys = [
             ("cap", cap),
             ("queue", queue),
@@ -159,6 +241,9 @@ fn good_target() -> impl Strategy<Value = Value> {
             ("on_full", on_full),
             ("idle", idle),
             ("tenants", tenants),
+            ("tpm", tpm),
+            ("lanes", lanes),
+            ("kv_headroom", kv_headroom),
         ];
         let given = keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         Value::Object(given.collect::<Map<_, _>>())
@@ -212,6 +297,47 @@ proptest! {
             }
             (toml, json) => prop_assert!(false, "{:?}\n{:?}", toml, json),
         }
+    }
+
+    #[test]
+    fn floors_are_taken_as_long_as_they_fit(
+        tenants in prop::collection::btree_map("[a-z]{1,3}", 0u32..=60, 0..5),
+        lanes in prop::array::uniform3(0u32..=60),
+    ) {
+        // Hundredths: their sum is known exactly, where that of the shares is rounded.
+        let sum: u32 = tenants.values().chain(&lanes).sum();
+        let share = |hundredths: &u32| json!({"floor": f64::from(*hundredths) / 100.0});
+        let tenants: Map<String, Value> = tenants.iter().map(|(id, floor)| (id.clone(), share(floor))).collect();
+        let [interactive, standard, batch] = lanes.map(|floor| share(&floor));
+        let lanes = json!({"interactive": interactive, "standard": standard, "batch": batch});
+        let read = Config::from_json(json!({"targets": {"openai": {"tenants": tenants, "lanes": lanes}}}));
+        match read {
+            Ok(_) => prop_assert!(sum <= 100, "{}", sum),
+            Err(error) => {
+                prop_assert!(sum > 100, "{}: {}", sum, error);
+                let said = format!("the floors sum to {}, above 1", f64::from(sum) / 100.0);
+                prop_assert!(error.message().contains(&said), "{}", error);
+            }
+        }
+    }
+
+    #[test]
+    fn fallbacks_are_taken_as_long_as_they_end(next in vec(prop::option::of(0usize..6), 6)) {
+        let targets: Map<String, Value> = next
+            .iter()
+            .enumerate()
+            .map(|(at, next)| {
+                let fallback = next.map_or(json!(false), |next| json!(format!("t{next}")));
+                let url = format!("http://10.0.0.{at}/v1");
+                (format!("t{at}"), json!({"url": url, "models": format!("m{at}"), "fallback": fallback}))
+            })
+            .collect();
+        // By squaring: whoever still leads on after eight steps among six goes in a circle.
+        let step = |of: &[Option<usize>]| of.iter().map(|at| of[(*at)?]).collect::<Vec<_>>();
+        let endless = step(&step(&step(&next))).iter().any(Option::is_some);
+        let read = Config::from_json(json!({"targets": targets}));
+        prop_assert_eq!(read.is_err(), endless, "{:?}", read);
+        check(read);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The families of series, registered once per gate.
 
+use parking_lot::Mutex;
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::error::Error;
@@ -32,6 +33,7 @@ pub(super) struct Families {
     pub(super) failures: IntCounterVec,
     pub(super) gave_up: IntCounterVec,
     pub(super) cool_downs: IntCounterVec,
+    pub(super) fallbacks: IntCounterVec,
     pub(super) tokens: IntCounterVec,
     pub(super) would: IntCounterVec,
     pub(super) in_flight: GaugeVec,
@@ -39,6 +41,8 @@ pub(super) struct Families {
     pub(super) waiting: GaugeVec,
     pub(super) cooling: GaugeVec,
     pub(super) gap: CounterVec,
+    pub(super) held: IntCounterVec,
+    tools: Mutex<Vec<String>>,
     pub(super) tool_wait: HistogramVec,
     pub(super) tool_refused: IntCounterVec,
     pub(super) tool_would: IntCounterVec,
@@ -135,6 +139,12 @@ impl Families {
                 "Failures that met or began a cool-down, by kind.",
                 &["target", "kind"],
             )?,
+            fallbacks: counter(
+                &registry,
+                "fallbacks_total",
+                "Calls refused that went to the fallback target, by reason.",
+                &["target", "reason"],
+            )?,
             tokens: counter(
                 &registry,
                 "tokens_total",
@@ -151,6 +161,13 @@ impl Families {
             limit: gauge(&registry, "limit", "The limit in force.", &["target"])?,
             waiting: gauge(&registry, "queue_depth", "Calls waiting.", &["target", "tenant"])?,
             cooling: gauge(&registry, "cooling_seconds", "Until the cool-down ends.", &["target"])?,
+            held: counter(
+                &registry,
+                "slot_held_for_tool_total",
+                "Model slots that a task held when it asked for a tool: it got the tool at once, waited for it, or handed the slot back meanwhile.",
+                &["target", "tool", "how"],
+            )?,
+            tools: Mutex::default(),
             tool_wait: histogram(
                 &registry,
                 "tool_wait_seconds",
@@ -183,6 +200,16 @@ impl Families {
             },
             registry,
         })
+    }
+
+    /// A tool whose series are to exist for every target that comes.
+    pub(super) fn of_tool(&self, tool: &str) {
+        self.tools.lock().push(tool.to_owned());
+    }
+
+    /// Every tool so far.
+    pub(super) fn tools(&self) -> Vec<String> {
+        self.tools.lock().clone()
     }
 
     /// The text of all series.

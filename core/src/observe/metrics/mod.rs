@@ -12,7 +12,7 @@ use std::sync::Arc;
 use families::Families;
 pub(crate) use target::{DEFAULT_TENANT, Family, TargetMetrics};
 pub(crate) use tenant::{TenantMetrics, TenantSeen};
-pub(crate) use tool::ToolMetrics;
+pub(crate) use tool::{HeldHow, ToolMetrics};
 
 use crate::config::TargetConfig;
 use crate::error::Error;
@@ -31,7 +31,7 @@ impl Metrics {
         TargetMetrics::new(self.0.clone(), config)
     }
 
-    /// The series of one tool, from now on.
+    /// The series of one tool, from now on. Those that it has with each target exist for targets that come after it.
     pub(crate) fn tool(&self, name: &str) -> ToolMetrics {
         ToolMetrics::new(&self.0, name)
     }

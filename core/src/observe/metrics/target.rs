@@ -8,9 +8,11 @@ use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::{Families, gone};
 use super::tenant::TenantMetrics;
+use super::tool::HeldHow;
 use crate::config::TargetConfig;
 use crate::cooldown::Hold;
 use crate::error::Reason;
+use crate::fallback;
 use crate::observe::Quantiles;
 use crate::retry::Why;
 use crate::schedule::View;
@@ -78,6 +80,14 @@ impl TargetMetrics {
         for decision in decisions() {
             families.would.with_label_values(&[name, decision]);
         }
+        for reason in fallback::REASONS {
+            families.fallbacks.with_label_values(&[name, reason.as_str()]);
+        }
+        for tool in families.tools() {
+            for how in HeldHow::ALL {
+                families.held.with_label_values(&[name, &tool, how.as_str()]);
+            }
+        }
         let other = Arc::new(TenantMetrics::new(&families, name, OTHER));
         let named = config.tenants.keys().map(|tenant| &**tenant).chain([DEFAULT_TENANT]);
         Self {
@@ -109,8 +119,16 @@ impl TargetMetrics {
         for decision in decisions() {
             gone(families.would.remove_label_values(&[name, decision]));
         }
+        for reason in fallback::REASONS {
+            gone(families.fallbacks.remove_label_values(&[name, reason.as_str()]));
+        }
         for hold in HOLDS {
             gone(families.cool_downs.remove_label_values(&[name, hold]));
+        }
+        for tool in families.tools() {
+            for how in HeldHow::ALL {
+                gone(families.held.remove_label_values(&[name, &tool, how.as_str()]));
+            }
         }
         gone(families.upstream_ttft.remove_label_values(&[name]));
         gone(families.tpot.remove_label_values(&[name]));
@@ -157,6 +175,10 @@ impl TargetMetrics {
         }
     }
 
+    pub(crate) fn fell_back(&self, reason: Reason) {
+        self.families.fallbacks.with_label_values(&[&*self.name, reason.as_str()]).inc();
+    }
+
     pub(crate) fn would(&self, decision: &str) {
         self.families.would.with_label_values(&[&*self.name, decision]).inc();
     }
@@ -184,6 +206,9 @@ impl TargetMetrics {
             Family::Failures => (&self.families.failures, CLASSES.to_vec()),
             Family::GaveUp => (&self.families.gave_up, WHYS.iter().map(|why| why.as_str()).collect()),
             Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
+            Family::Fallbacks => {
+                (&self.families.fallbacks, fallback::REASONS.iter().map(|reason| reason.as_str()).collect())
+            }
             Family::Would => (&self.families.would, decisions().collect()),
         };
         let counted =
@@ -224,5 +249,6 @@ pub(crate) enum Family {
     Failures,
     GaveUp,
     CoolDowns,
+    Fallbacks,
     Would,
 }

@@ -1,5 +1,7 @@
 //! The series of one tool.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::{Gauge, Histogram, IntCounter};
@@ -10,8 +12,33 @@ use crate::error::Reason;
 use crate::observe::Quantiles;
 use crate::schedule::View;
 
+/// What became of a model slot that its task held when it asked for a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldHow {
+    /// It idles while the tool is held, which was free.
+    Got,
+    /// It idles while the tool is waited for, too.
+    Waited,
+    /// It is handed back meanwhile, where its answer lets it.
+    Yielded,
+}
+
+impl HeldHow {
+    pub(super) const ALL: [HeldHow; 3] = [HeldHow::Got, HeldHow::Waited, HeldHow::Yielded];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            HeldHow::Got => "got",
+            HeldHow::Waited => "waited",
+            HeldHow::Yielded => "yielded",
+        }
+    }
+}
+
 /// Looked up once; each exists from the start.
 pub(crate) struct ToolMetrics {
+    name: Arc<str>,
+    families: Arc<Families>,
     wait: Histogram,
     refused: Vec<(Reason, IntCounter)>,
     would: Vec<(&'static str, IntCounter)>,
@@ -21,10 +48,13 @@ pub(crate) struct ToolMetrics {
 }
 
 impl ToolMetrics {
-    pub(super) fn new(families: &Families, tool: &str) -> Self {
+    pub(super) fn new(families: &Arc<Families>, tool: &str) -> Self {
         let refused = |reason: Reason| families.tool_refused.with_label_values(&[tool, reason.as_str()]);
         let would = |decision| families.tool_would.with_label_values(&[tool, decision]);
+        families.of_tool(tool);
         Self {
+            name: tool.into(),
+            families: families.clone(),
             wait: families.tool_wait.with_label_values(&[tool]),
             refused: Reason::ALL.map(|reason| (reason, refused(reason))).into(),
             would: decisions().map(|decision| (decision, would(decision))).collect(),
@@ -44,6 +74,27 @@ impl ToolMetrics {
 
     pub(crate) fn would(&self, decision: &str) {
         self.would.iter().filter(|(known, _)| *known == decision).for_each(|(_, count)| count.inc());
+    }
+
+    /// A task that held a slot of this target asked for the tool.
+    pub(crate) fn asked_while_held(&self, target: &str, how: HeldHow) {
+        self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
+    }
+
+    /// How often that was, by target; nothing that is zero.
+    pub(crate) fn held_seen<'a>(
+        &self,
+        targets: impl Iterator<Item = &'a Arc<str>>,
+    ) -> BTreeMap<Arc<str>, BTreeMap<&'static str, u64>> {
+        let of = |target: &Arc<str>| {
+            let count = |how: HeldHow| {
+                self.families.held.with_label_values(&[target, &self.name, how.as_str()]).get()
+            };
+            let seen = HeldHow::ALL.map(|how| (how.as_str(), count(how)));
+            seen.into_iter().filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
+        };
+        let seen = targets.map(|target| (target.clone(), of(target)));
+        seen.filter(|(_, seen)| !seen.is_empty()).collect()
     }
 
     pub(crate) fn wait_seen(&self) -> Quantiles {

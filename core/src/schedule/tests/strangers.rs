@@ -88,3 +88,35 @@ fn a_crowd_that_leaves_is_forgotten() {
     assert!(scheduler.view(now).tenants.len() <= 5_100);
     assert!(table(&scheduler) <= 20_002, "and their places are used again");
 }
+
+/// With tokens of their own: who owes some is remembered until it is paid, and the table stays small for all that.
+#[test]
+fn a_million_who_owe_are_remembered_and_forgotten() {
+    let now = epoch();
+    let mut configured = settings(4);
+    configured.default_tenant.tpm = Some(60_000);
+    let mut scheduler = Scheduler::new(&configured, now);
+    let mut call = ticket("", Lane::Standard, now);
+    // A bucket holds 6,000: this one owes 4,000, which take four seconds to pay.
+    call.demand.input = 10_000;
+    let mut most = 0;
+    for k in 0..1_000_000u64 {
+        let now = now + Duration::from_micros(k * 500);
+        call.tenant = name(k as usize);
+        call.deadline = now + ms(1000);
+        let mut grant = admit(&mut scheduler, now, &call);
+        scheduler.sent(&mut grant);
+        scheduler.release(now, grant);
+        most = most.max(table(&scheduler));
+        if k % 100_000 == 99_999 {
+            let view = scheduler.view(now);
+            let debt = |name: &str| view.tenants.iter().find(|t| &*t.name == name).map(|t| t.debt);
+            assert!(
+                debt(&name(k as usize - 5_000)).is_some_and(|debt| debt > 1_000),
+                "not forgiven by others' coming"
+            );
+        }
+    }
+    // Two thousand a second for four seconds, and a few that were not looked at yet.
+    assert!(most <= 14_000, "{most}");
+}

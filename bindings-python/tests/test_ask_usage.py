@@ -1,0 +1,61 @@
+"""Usage that the gate asks for, and the official client does not see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from shapes import CHAT, CHAT_STREAM, MESSAGES
+from upstream import Upstream, answer, events
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+
+
+def openais(*lines: Any) -> list[Any]:
+    """Return a stream as OpenAI sends it where usage was asked for: in its own chunk, and null in all others."""
+    *chunks, done = lines
+    last = {**chunks[-1], "choices": [], "usage": USAGE}
+    return [*({**chunk, "usage": None} for chunk in chunks), last, done]
+
+
+def gate_for(upstream: Upstream) -> tidegate.Gate:
+    return tidegate.Gate(targets={"llm": {"url": f"{upstream.url}/v1", "ask_usage": True}})
+
+
+def counted(gate: tidegate.Gate) -> tuple[int, int]:
+    tenant = gate.snapshot()["targets"]["llm"]["tenants"]["default"]
+    return tenant["input_tokens"], tenant["output_tokens"]
+
+
+async def test_it_is_counted_and_not_seen(upstream: Upstream) -> None:
+    gate = gate_for(upstream)
+    upstream.handler = events(*openais(*CHAT_STREAM))
+    sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    stream = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert [chunk.to_dict() for chunk in chunks] == CHAT_STREAM[:-1], "as if nobody had asked"
+    assert upstream.exchanges[0].json()["stream_options"] == {"include_usage": True}
+    assert counted(gate) == (5, 2)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_who_says_whether_is_left_alone(asks: bool, upstream: Upstream) -> None:
+    gate = gate_for(upstream)
+    upstream.handler = events(*openais(*CHAT_STREAM))
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    stream = sdk.chat.completions.create(
+        model="small", messages=MESSAGES, stream=True, stream_options={"include_usage": asks}
+    )
+    assert list(stream)[-1].usage is not None
+    assert upstream.exchanges[0].json()["stream_options"] == {"include_usage": asks}
+
+
+def test_what_does_not_stream_says_it_anyway(upstream: Upstream) -> None:
+    gate = gate_for(upstream)
+    upstream.handler = answer(CHAT)
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    assert sdk.chat.completions.create(model="small", messages=MESSAGES).usage is not None
+    assert upstream.exchanges[0].json() == {"messages": MESSAGES, "model": "small"}

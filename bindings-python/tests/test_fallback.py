@@ -1,0 +1,87 @@
+"""What one provider's target refuses, another's takes: its own address, model and key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from shapes import CHAT, CHAT_STREAM, MESSAGES
+from upstream import Upstream, answer, events, stall_after
+
+SPARE_KEY = "sk-spare"
+
+
+@pytest.fixture
+def spare() -> Iterator[Upstream]:
+    """Return another provider."""
+    with Upstream() as server:
+        yield server
+
+
+@pytest.fixture
+def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -> tidegate.Gate:
+    """Return a gate whose first target has one slot, and a spare one."""
+    monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
+    first = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
+    second = {"url": f"{spare.url}/other/v1", "model": "tiny", "key_env": "SPARE_API_KEY"}
+    return tidegate.Gate(targets={"first": first, "spare": second})
+
+
+def check(gate: tidegate.Gate, spare: Upstream, *, stream: bool) -> None:
+    """Look at what the other provider was sent, and at the books."""
+    (arrived,) = spare.exchanges
+    assert arrived.path == "/other/v1/chat/completions"
+    assert arrived.headers["authorization"] == f"Bearer {SPARE_KEY}"
+    assert arrived.headers["host"] == spare.url.removeprefix("http://")
+    expected: dict[str, Any] = {"messages": MESSAGES, "model": "tiny"}
+    assert arrived.json() == {**expected, "stream": True} if stream else expected
+    targets = gate.snapshot()["targets"]
+    assert (targets["first"]["fallbacks"], targets["spare"]["attempts"]) == ({"no_slot": 1}, 1)
+    refused, completed = (call for call in gate.calls() if call["outcome"] in {"refused", "completed"})
+    assert (refused["target"], refused["outcome"], refused["fallback_from"]) == ("first", "refused", None)
+    assert (completed["target"], completed["fallback_from"]) == ("spare", "first")
+    assert SPARE_KEY not in f"{gate.snapshot()} {gate.calls()} {gate.prometheus()} {gate!r}"
+
+
+async def test_another_provider_answers(upstream: Upstream, spare: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler, spare.handler = stall_after(CHAT_STREAM[0]), answer(CHAT)
+    sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first", organization="mine"))
+    held = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    raw = await sdk.chat.completions.with_raw_response.create(model="small", messages=MESSAGES)
+    assert raw.headers["x-tidegate-fallback"] == "spare"
+    assert raw.parse().choices[0].message.content == "hi"
+    assert "openai-organization" not in spare.exchanges[0].headers
+    check(gate, spare, stream=False)
+    await held.close()
+
+
+def test_another_provider_streams(upstream: Upstream, spare: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler, spare.handler = stall_after(CHAT_STREAM[0]), events(*CHAT_STREAM)
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first"))
+    held = sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    stream = sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    assert [chunk.choices[0].delta.content for chunk in stream] == ["hel", "lo", None]
+    check(gate, spare, stream=True)
+    held.close()
+
+
+async def test_a_refusal_by_all_names_the_first(upstream: Upstream, spare: Upstream) -> None:
+    upstream.handler = spare.handler = stall_after(CHAT_STREAM[0])
+    gate = tidegate.Gate(
+        targets={
+            "first": {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"},
+            "spare": {"url": f"{spare.url}/v1", "cap": 1, "on_full": "refuse", "model": "tiny"},
+        }
+    )
+    sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first"))
+    held = [await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True) for _ in range(2)]
+    with pytest.raises(openai.RateLimitError, match="because first refused it") as refused:
+        await sdk.chat.completions.create(model="small", messages=MESSAGES)
+    assert refused.value.code == "no_slot"
+    assert spare.exchanges[0].headers["authorization"] == "Bearer sk-first", "without a key of its own, the caller's"
+    for stream in held:
+        await stream.close()

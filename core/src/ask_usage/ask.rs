@@ -1,0 +1,69 @@
+//! The question: a request's body that asks for usage.
+
+use crate::wire::splice::Object;
+
+const OPTIONS: &str = "stream_options";
+const INCLUDE: &str = "include_usage";
+/// vLLM's wish for usage in every chunk, which does nothing unless usage is asked for.
+const CONTINUOUS: &str = "continuous_usage_stats";
+
+/// The body that asks; `None` where it says itself whether, or is not understood.
+pub(super) fn asking(body: &[u8]) -> Option<Vec<u8>> {
+    let request = Object::read(body)?;
+    let Some(options) = request.last(OPTIONS).filter(|options| options.value != "null") else {
+        return Some(request.set(OPTIONS, r#"{"include_usage":true}"#));
+    };
+    let own = Object::read(options.value.as_bytes())?;
+    if own.last(INCLUDE).is_some() || own.last(CONTINUOUS).is_some() {
+        return None;
+    }
+    let asking = String::from_utf8(own.set(INCLUDE, "true")).ok()?;
+    Some(request.replace(options, &asking))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::asking;
+
+    #[test]
+    fn who_does_not_say_is_made_to_ask() {
+        for (body, expected) in [
+            (
+                r#"{"model":"m","stream":true}"#,
+                r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (
+                r#"{"stream_options":null, "n":1.50}"#,
+                r#"{"stream_options":{"include_usage":true}, "n":1.50}"#,
+            ),
+            (r#"{"stream_options":{},"a":1}"#, r#"{"stream_options":{"include_usage":true},"a":1}"#),
+            (
+                r#"{"stream_options":{"include_obfuscation":false }}"#,
+                r#"{"stream_options":{"include_obfuscation":false,"include_usage":true }}"#,
+            ),
+            // Servers go by the last.
+            (
+                r#"{"stream_options":{"include_usage":true},"stream_options":{}}"#,
+                r#"{"stream_options":{"include_usage":true},"stream_options":{"include_usage":true}}"#,
+            ),
+        ] {
+            assert_eq!(asking(body.as_bytes()).as_deref(), Some(expected.as_bytes()), "{body}");
+        }
+    }
+
+    #[test]
+    fn who_says_is_left_alone() {
+        for body in [
+            r#"{"stream_options":{"include_usage":true}}"#,
+            r#"{"stream_options":{"include_usage":false}}"#,
+            r#"{"stream_options":{"include_us\u0061ge":null}}"#,
+            r#"{"stream_options":{"continuous_usage_stats":true}}"#,
+            r#"{"stream_options":"all"}"#,
+            r#"{"stream": true"#,
+            "[]",
+            "",
+        ] {
+            assert_eq!(asking(body.as_bytes()), None, "{body}");
+        }
+    }
+}

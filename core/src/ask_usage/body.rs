@@ -1,0 +1,82 @@
+//! A response's body, with what is to be hidden taken out.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::hide::Hide;
+use crate::body::ResponseBody;
+use crate::error::Error;
+
+/// Passes what is to be seen, as soon as it is known to be.
+pub(super) struct Hidden {
+    body: ResponseBody,
+    hide: Hide,
+    /// What comes behind the data that was held until now.
+    then: Option<Result<Frame<Bytes>, Error>>,
+    done: bool,
+}
+
+impl Hidden {
+    pub(super) fn new(body: ResponseBody) -> Self {
+        Self { body, hide: Hide::new(), then: None, done: false }
+    }
+
+    /// What of this frame, or of the end, is to be seen now.
+    fn see(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Bytes {
+        let seen = match frame.map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(data))) => self.hide.push(data),
+            Some(Ok(Err(trailers))) => {
+                self.then = Some(Ok(trailers));
+                self.hide.finish()
+            }
+            Some(Err(error)) => {
+                (self.then, self.done) = (Some(Err(error)), true);
+                self.hide.give_up()
+            }
+            None => {
+                self.done = true;
+                self.hide.finish()
+            }
+        };
+        // A body that says so by its length may not be asked for its end.
+        if self.done || self.hide.held() == 0 || !self.body.is_end_stream() {
+            return seen;
+        }
+        self.done = true;
+        [seen, self.hide.finish()].concat().into()
+    }
+}
+
+impl Body for Hidden {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(then) = this.then.take() {
+                return Poll::Ready(Some(then));
+            }
+            if this.done {
+                return Poll::Ready(None);
+            }
+            let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+            let seen = this.see(frame);
+            if !seen.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(seen))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.then.is_none() && (self.done || (self.hide.held() == 0 && self.body.is_end_stream()))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // Nobody knows yet how much of it will be taken out.
+        SizeHint::default()
+    }
+}

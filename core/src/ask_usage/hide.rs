@@ -1,0 +1,320 @@
+//! The answer without what we asked for: server-sent events in, in any pieces, and out again but for the usage.
+//!
+//! An event is held until its empty line has come, because a client's own reader does nothing with it before that either: no token is late
+//! for it. What cannot be an event that concerns us is not held: comments, and events longer than the limit, which pass as they are.
+
+use std::mem;
+
+use bytes::Bytes;
+use memchr::memchr2;
+use memchr::memmem;
+
+use crate::wire::splice::Object;
+use crate::wire::sse::MAX_EVENT;
+
+const USAGE: &[u8] = b"\"usage\"";
+
+/// The incremental filter. Holds at most one event, and none over its limit (line ends not counted).
+pub(super) struct Hide {
+    limit: usize,
+    /// The event at hand, as far as it has come.
+    held: Vec<u8>,
+    /// The event at hand is too long to be held, and passes.
+    passing: bool,
+    /// The line at hand has something in it.
+    in_line: bool,
+    /// The last byte was a CR: an LF now belongs to it, and goes where the line went.
+    after_cr: Option<Gone>,
+}
+
+/// Where a line went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    Held,
+    Out,
+    Away,
+}
+
+impl Hide {
+    pub(super) fn new() -> Self {
+        Self::with_limit(MAX_EVENT)
+    }
+
+    fn with_limit(limit: usize) -> Self {
+        Self { limit, held: Vec::new(), passing: false, in_line: false, after_cr: None }
+    }
+
+    /// How much is held back.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes the next bytes of the body, and says what of the body can go on.
+    pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
+        // Whole events without the word pass as they came, uncopied: of servers that are silent on usage until the end, nearly all.
+        let between = self.held.is_empty() && !self.passing && !self.in_line && self.after_cr.is_none();
+        let whole = chunk.ends_with(b"\n\n") || chunk.ends_with(b"\n\r\n");
+        if between && whole && memmem::find(&chunk, USAGE).is_none() {
+            return chunk;
+        }
+        let mut out = Vec::with_capacity(self.held.len() + chunk.len());
+        self.walk(&chunk, &mut out);
+        out.into()
+    }
+
+    /// The body is over: what is left of it.
+    pub(super) fn finish(&mut self) -> Bytes {
+        let mut out = Vec::new();
+        // An event without its empty line counts here as it does for the observer.
+        self.end_event(b"", &mut out);
+        out.into()
+    }
+
+    /// What is left of a body that broke off, as it came.
+    pub(super) fn give_up(&mut self) -> Bytes {
+        mem::take(&mut self.held).into()
+    }
+
+    fn walk(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
+        let mut rest = chunk;
+        if let (Some(gone), Some(first)) = (self.after_cr, rest.first()) {
+            self.after_cr = None;
+            if *first == b'\n' {
+                match gone {
+                    Gone::Held => self.held.push(b'\n'),
+                    Gone::Out => out.push(b'\n'),
+                    Gone::Away => {}
+                }
+                rest = rest.get(1..).unwrap_or_default();
+            }
+        }
+        while let Some(at) = memchr2(b'\n', b'\r', rest) {
+            let end = match rest.get(at..) {
+                Some([b'\r', b'\n', ..]) => 2,
+                _ => 1,
+            };
+            let (line, tail) = rest.split_at_checked(at + end).unwrap_or((rest, &[]));
+            let (content, end) = line.split_at_checked(at).unwrap_or((line, &[]));
+            rest = tail;
+            let gone = if self.in_line || !content.is_empty() {
+                self.end_line(content, end, out)
+            } else {
+                self.end_event(end, out)
+            };
+            self.after_cr = (end == b"\r" && rest.is_empty()).then_some(gone);
+        }
+        self.in_line |= !rest.is_empty();
+        self.hold(rest, out);
+    }
+
+    /// A line that has something in it is whole.
+    fn end_line(&mut self, content: &[u8], end: &[u8], out: &mut Vec<u8>) -> Gone {
+        self.hold(content, out);
+        self.in_line = false;
+        if self.passing {
+            out.extend_from_slice(end);
+            return Gone::Out;
+        }
+        // Beyond the limit, if need be: wherever an end is cut in two, it does not count.
+        self.held.extend_from_slice(end);
+        // A comment in front of an event is nobody's.
+        if self.held.first() == Some(&b':') {
+            out.append(&mut self.held);
+            return Gone::Out;
+        }
+        Gone::Held
+    }
+
+    /// An empty line.
+    fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> Gone {
+        let event = mem::take(&mut self.held);
+        if !mem::take(&mut self.passing) && !event.is_empty() {
+            match shown(&event) {
+                Some(shown) if shown.is_empty() => return Gone::Away,
+                Some(shown) => out.extend_from_slice(&shown),
+                None => out.extend_from_slice(&event),
+            }
+        }
+        out.extend_from_slice(end);
+        Gone::Out
+    }
+
+    /// Holds more of the event at hand, or lets it pass where it grows too long.
+    fn hold(&mut self, part: &[u8], out: &mut Vec<u8>) {
+        if !self.passing && self.held.len() + part.len() > self.limit {
+            self.passing = true;
+            out.append(&mut self.held);
+        }
+        if self.passing { out.extend_from_slice(part) } else { self.held.extend_from_slice(part) }
+    }
+}
+
+/// What of an event is to be seen: nothing, or a part; `None` for all of it.
+fn shown(event: &[u8]) -> Option<Vec<u8>> {
+    memmem::find(event, USAGE)?;
+    let mut lines =
+        event.split(|byte| matches!(byte, b'\n' | b'\r')).filter_map(|line| line.strip_prefix(b"data:"));
+    // No server spreads a chunk over several lines.
+    let (Some(data), None) = (lines.next(), lines.next()) else { return None };
+    let chunk = Object::read(data)?;
+    let usage = chunk.last("usage")?;
+    let nothing_else = chunk.last("choices").is_some_and(|choices| is_empty_list(choices.value));
+    if nothing_else && usage.value.starts_with('{') {
+        return Some(Vec::new());
+    }
+    if usage.value != "null" {
+        return None;
+    }
+    let rest = chunk.without(|member| member.key == "usage" && member.value == "null");
+    let at = memmem::find(event, data)?;
+    let (before, after) = (event.get(..at)?, event.get(at + data.len()..)?);
+    Some([before, &rest, after].concat())
+}
+
+fn is_empty_list(value: &str) -> bool {
+    let inside = value.strip_prefix('[').and_then(|value| value.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What comes, and what is to be seen of it.
+    const EVENTS: [(&str, &str); 20] = [
+        // OpenAI: `null` in each chunk, behind other members or before them.
+        (
+            r#"data: {"id":"1","choices":[{"index":0,"delta":{"content":"a"}}],"usage":null}"#,
+            r#"data: {"id":"1","choices":[{"index":0,"delta":{"content":"a"}}]}"#,
+        ),
+        (
+            r#"data: {"id":"1","usage":null,"choices":[{"delta":{"content":"\"usage\":null"}}],"obfuscation":"x"}"#,
+            r#"data: {"id":"1","choices":[{"delta":{"content":"\"usage\":null"}}],"obfuscation":"x"}"#,
+        ),
+        (r#"data: {"usage": null, "choices": []}"#, r#"data: {"choices": []}"#),
+        // The chunk that we asked for, by OpenAI, vLLM and with blanks.
+        (r#"data: {"id":"1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#, ""),
+        (r#"data:{"usage":{"prompt_tokens":3},"choices":[ ]}"#, ""),
+        ("event: message\nid: 7\ndata: {\"choices\":[],\"usage\":{}}", ""),
+        // Azure begins with its filter's results, and no choice.
+        (
+            r#"data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}],"usage":null}"#,
+            r#"data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}]}"#,
+        ),
+        (
+            r#"data: {"choices":[],"prompt_filter_results":[]}"#,
+            r#"data: {"choices":[],"prompt_filter_results":[]}"#,
+        ),
+        // Sent unasked.
+        (
+            r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
+            r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
+        ),
+        (r#"data: {"choices":[{"text":"\"usage\""}]}"#, r#"data: {"choices":[{"text":"\"usage\""}]}"#),
+        (r#"data: {"choices":[{"usage":null}]}"#, r#"data: {"choices":[{"usage":null}]}"#),
+        (
+            r#"data: {"error":{"message":"\"usage\"","code":500}}"#,
+            r#"data: {"error":{"message":"\"usage\"","code":500}}"#,
+        ),
+        ("data: [DONE]", "data: [DONE]"),
+        (": ping", ": ping"),
+        (": note\ndata: {\"choices\":[],\"usage\":{}}", ": note"),
+        (": note\ndata: {\"choices\":[1],\"usage\":null}", ": note\ndata: {\"choices\":[1]}"),
+        ("id: 1\nretry: 5", "id: 1\nretry: 5"),
+        ("data: {\"usage\":null,\ndata: \"choices\":[]}", "data: {\"usage\":null,\ndata: \"choices\":[]}"),
+        ("data: \"usage\" {", "data: \"usage\" {"),
+        ("data", "data"),
+    ];
+
+    fn hide<'a>(pieces: impl Iterator<Item = &'a [u8]>, limit: usize) -> Vec<u8> {
+        let mut hide = Hide::with_limit(limit);
+        let mut out = Vec::new();
+        for piece in pieces {
+            out.extend_from_slice(&hide.push(Bytes::copy_from_slice(piece)));
+            assert!(hide.held() <= 3 * limit, "an end or two for each byte");
+        }
+        out.extend_from_slice(&hide.finish());
+        out
+    }
+
+    fn stream(picks: &[usize], side: fn(&(&'static str, &'static str)) -> &'static str, end: &str) -> String {
+        let shown = picks.iter().map(|pick| (EVENTS[*pick].1, side(&EVENTS[*pick])));
+        shown
+            .filter(|(_, event)| !event.is_empty())
+            .map(|(shown, event)| {
+                // A comment before a hidden event keeps its own line alone.
+                let bare = event == shown && shown == ": note";
+                format!("{}{end}{}", event.replace('\n', end), if bare { "" } else { end })
+            })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn shows_what_would_have_come_without_us_wherever_it_is_cut(
+            picks in prop::collection::vec(0..EVENTS.len(), 0..8),
+            end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
+            sizes in prop::collection::vec(1usize..60, 1..6),
+            drop_last in any::<bool>(),
+        ) {
+            let (mut sent, mut expected) = (stream(&picks, |e| e.0, end), stream(&picks, |e| e.1, end));
+            // A body may end without its last empty line.
+            if drop_last && picks.last().is_some_and(|last| !EVENTS[*last].1.is_empty() && EVENTS[*last].1 != ": note") {
+                sent.truncate(sent.len() - end.len());
+                expected.truncate(expected.len() - end.len());
+            }
+            let mut rest = sent.as_bytes();
+            let pieces = sizes.iter().cycle().map_while(|size| {
+                let (piece, tail) = rest.split_at_checked(*size).unwrap_or((rest, &[]));
+                rest = tail;
+                (!piece.is_empty()).then_some(piece)
+            });
+            let shown = hide(pieces, MAX_EVENT);
+            prop_assert_eq!(String::from_utf8(shown).unwrap(), expected);
+        }
+
+        #[test]
+        fn nonsense_is_the_same_wherever_it_is_cut(
+            bytes in prop::collection::vec(
+                prop::sample::select(vec!["data:", "{\"choices\":[]", ",\"usage\":", "null", "{}", "}", "\n", "\r", ":", "x"]),
+                0..30,
+            ),
+            size in 1usize..9,
+            limit in 0usize..60,
+        ) {
+            let bytes = bytes.concat();
+            prop_assert_eq!(
+                hide(bytes.as_bytes().chunks(size), limit),
+                hide(std::iter::once(bytes.as_bytes()), limit)
+            );
+        }
+    }
+
+    #[test]
+    fn a_token_is_out_with_the_chunk_that_brought_it() {
+        let mut hide = Hide::new();
+        for (event, shown) in EVENTS.iter().filter(|(event, _)| !event.contains('\n')) {
+            let out = hide.push(format!("{event}\n\n").into());
+            let shown = if shown.is_empty() { String::new() } else { format!("{shown}\n\n") };
+            assert_eq!((out, hide.held()), (shown.into(), 0));
+        }
+    }
+
+    #[test]
+    fn an_event_over_the_limit_passes_as_it_comes() {
+        let long = format!("data: {{\"usage\":null,\"choices\":[\"{}\"]}}\n\n", "x".repeat(3 * MAX_EVENT));
+        let mut hide = Hide::new();
+        let mut out = 0;
+        for piece in long.as_bytes().chunks(9_999) {
+            out += hide.push(Bytes::copy_from_slice(piece)).len();
+            assert!(hide.held() <= MAX_EVENT);
+        }
+        assert_eq!(out, long.len());
+        let next = hide.push("data: {\"choices\":[],\"usage\":{}}\n\n".into());
+        assert!(next.is_empty(), "the next is looked at again");
+    }
+}

@@ -1,0 +1,96 @@
+//! The tower layer: asks on the way down, and hides on the way up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, Request, Response};
+use memchr::memmem;
+use tower::{Layer, Service};
+
+use super::ask::asking;
+use super::body::Hidden;
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
+use crate::error::Error;
+use crate::transport::Foreign;
+use crate::wire::Dialect;
+use crate::wire::sealed::{is_compressed, is_signed};
+
+/// Asks streams for their usage, where their target has `ask_usage` and their caller did not ask.
+///
+/// *Default*: does nothing; acts on requests that carry a [`Call`] to such a target. Wrong order: below what reads the usage, which it hides.
+/// *Cancellation safety*: dropping the future or the body ends the exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AskUsageLayer;
+
+impl<S> Layer<S> for AskUsageLayer {
+    type Service = AskUsageService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        AskUsageService { inner }
+    }
+}
+
+/// See [`AskUsageLayer`].
+#[derive(Clone, Debug)]
+pub struct AskUsageService<S> {
+    inner: S,
+}
+
+impl<S> Service<Request<RequestBody>> for AskUsageService<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+        let Some(body) = concerns(&request).then(|| asking(request.body().bytes()?)).flatten() else {
+            return Box::pin(self.inner.call(request));
+        };
+        if request.headers().contains_key(CONTENT_LENGTH) {
+            request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+        }
+        *request.body_mut() = Bytes::from(body).into();
+        let response = self.inner.call(request);
+        Box::pin(async move { Ok(hidden(response.await?)) })
+    }
+}
+
+/// Whether we may ask for it.
+fn concerns(request: &Request<RequestBody>) -> bool {
+    // A client's own transport sends the client's own request, whose body we cannot change.
+    let ours = request.extensions().get::<Foreign>().is_none();
+    let call = request.extensions().get::<Call>();
+    ours && call.is_some_and(|call| {
+        let dialect = matches!(call.facts().dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions);
+        call.is_enforced() && dialect && call.facts().stream && call.target().config().ask_usage
+    }) && !is_signed(request.headers())
+        && !is_compressed(request.headers())
+}
+
+/// The response as it would be had we not asked.
+fn hidden(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    if !response.status().is_success() || is_document(response.headers()) || is_compressed(response.headers())
+    {
+        return response;
+    }
+    // The length is of what the server sent.
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.map(|body| ResponseBody::new(Hidden::new(body)))
+}
+
+/// Whether the answer is one JSON document: it does not stream, and its usage is nothing that we asked for.
+fn is_document(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+    content_type.is_some_and(|value| memmem::find(&value, b"json").is_some())
+}

@@ -1,0 +1,142 @@
+//! Targets that take what others refuse: each must exist, be reachable with nothing but its own settings, and lead on to an end.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::nearest;
+use super::section::{Spot, join};
+use super::target::Below;
+use super::value::Bad;
+use crate::config::matching::Rule;
+use crate::config::{TargetConfig, known};
+
+pub(super) const EXPECTED: &str = "the name of a target";
+
+/// Where a target says what concerns fallbacks.
+pub(super) struct Words<'a> {
+    fallback: Option<Spot<'a>>,
+    model: Option<Spot<'a>>,
+    key_env: Option<Spot<'a>>,
+    /// Whether it was read without a problem: of the others it is not known where they are.
+    pub(super) sound: bool,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn of(spot: &Spot<'a>) -> Self {
+        let [fallback, model, key_env] = ["fallback", "model", "key_env"].map(|key| spot.child(key));
+        Self { fallback, model, key_env, sound: false }
+    }
+}
+
+/// Judges every fallback, and gives the targets that calls fall back to the model to ask for.
+pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: &Below<'_>) {
+    for (target, words) in targets.iter_mut().zip(words) {
+        // The default is for the others, and slots that are held by name carry no call that could go elsewhere.
+        let idle = target.matches.slots_only || target.fallback.as_ref() == Some(&target.name);
+        if idle && words.fallback.is_none() {
+            target.fallback = None;
+        }
+    }
+    let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, targets)).collect();
+    if let Some(spot) = &below.fallback {
+        judge(below.base, spot, targets, words);
+    }
+    for (at, (target, own)) in targets.iter().zip(words).enumerate() {
+        if let Some(spot) = &own.fallback {
+            judge(target, spot, targets, words);
+        }
+        circle(at, &links, targets, words);
+    }
+    let all = targets.iter().chain([below.base]);
+    let spares: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
+    for (target, words) in targets.iter_mut().zip(words) {
+        if spares.contains(&target.name) {
+            target.model = model_of(target);
+        } else if words.sound {
+            unused(words);
+        }
+    }
+}
+
+fn link(target: &TargetConfig, targets: &[TargetConfig]) -> Option<usize> {
+    let name = target.fallback.as_ref()?;
+    targets.iter().position(|other| other.name == *name)
+}
+
+/// One fallback by itself.
+fn judge(target: &TargetConfig, spot: &Spot<'_>, targets: &[TargetConfig], words: &[Words<'_>]) {
+    let Some(name) = &target.fallback else { return };
+    let found = targets.iter().zip(words).find(|(other, _)| other.name == *name);
+    let Some((spare, its)) = found else {
+        let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+        let advice = nearest::known(name, &names, "there are no targets");
+        return spot.complain(Bad::expected(EXPECTED).hint(advice).message(spot.value));
+    };
+    if target.matches.slots_only {
+        return spot
+            .complain("url is \"none\", so no request is this target's that could go elsewhere; drop one");
+    }
+    if !its.sound || spare.name == target.name {
+        return;
+    }
+    let place = join("targets", name);
+    if spare.matches.slots_only {
+        return spot.complain(format!("{place} has url = \"none\": no call can be sent there"));
+    }
+    let (Ok(ours), Ok(theirs)) = (Rule::new(&target.matches), Rule::new(&spare.matches)) else { return };
+    // A provider that is known by its name has one URL that is meant unless another is: its first.
+    let urls = &spare.matches.urls;
+    let known = known::base_urls(name).is_some_and(|known| known == urls);
+    if urls.len() != 1 && !known && !theirs.takes_urls_of(&ours) {
+        let count = urls.len();
+        spot.complain(format!(
+            "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"
+        ));
+    }
+    if model_of(spare).is_none() && !theirs.takes_models_of(&ours) {
+        spot.complain(format!(
+            "{place} does not say which model calls should ask for there; set its \"model\", or name ours in its \"models\""
+        ));
+    }
+}
+
+/// The model to ask for: the one that is set, or the only one there is.
+fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
+    match (&target.model, &*target.matches.models) {
+        (Some(model), _) => Some(model.clone()),
+        (None, [only]) if !only.contains('*') => Some(Arc::from(&**only)),
+        _ => None,
+    }
+}
+
+/// Tells of a circle once, at the first of its targets in the file that names a fallback itself.
+fn circle(start: usize, links: &[Option<usize>], targets: &[TargetConfig], words: &[Words<'_>]) {
+    let next = |at: usize| links.get(at).copied().flatten();
+    // Each step leads on to one place, so whoever is on a circle is back after as many steps as there are targets, if ever.
+    let steps: Vec<usize> = std::iter::successors(next(start), |at| next(*at).filter(|_| *at != start))
+        .take(links.len())
+        .collect();
+    let own = |at: usize| words.get(at).is_some_and(|words| words.fallback.is_some());
+    let first = steps.iter().copied().filter(|at| own(*at)).min();
+    if steps.last() != Some(&start) || first != Some(start) {
+        return;
+    }
+    let Some(spot) = words.get(start).and_then(|words| words.fallback.as_ref()) else { return };
+    if steps.len() == 1 {
+        return spot.complain("a target cannot take what it refuses itself; name another, or leave it out");
+    }
+    let names: Vec<&str> =
+        std::iter::once(&start).chain(&steps).filter_map(|at| Some(&*targets.get(*at)?.name)).collect();
+    spot.complain(format!("goes in a circle: {}; leave one of these fallbacks out", names.join(" -> ")));
+}
+
+/// What only calls that fall back would ask for, at a target to which none do.
+fn unused(words: &Words<'_>) {
+    let only = "is for calls that fall back to this target, and none names it as its \"fallback\"";
+    if let Some(spot) = &words.model {
+        spot.complain(format!("{only}; the models whose requests it takes are \"models\""));
+    }
+    if let Some(spot) = &words.key_env {
+        spot.complain(only);
+    }
+}

@@ -1,0 +1,105 @@
+//! The rates that a provider allows: a target's own, and those that several targets share.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::nearest;
+use super::section::{Section, Spot};
+use super::value::{Bad, burst, count, name_of, one_of, or_off};
+use crate::config::{Config, Counting, Headers, RateConfig, TargetConfig};
+
+pub(super) const RATES: &[&str] =
+    &["rpm", "rpd", "tpm", "tpd", "itpm", "otpm", "burst", "counting", "headers"];
+
+const COUNTING: &[(&str, Counting)] = &[
+    (Counting::Auto.as_str(), Counting::Auto),
+    (Counting::Sum.as_str(), Counting::Sum),
+    (Counting::Larger.as_str(), Counting::Larger),
+    (Counting::Actual.as_str(), Counting::Actual),
+    (Counting::Input.as_str(), Counting::Input),
+];
+const HEADERS: &[(&str, Headers)] = &[
+    (Headers::Follow.as_str(), Headers::Follow),
+    (Headers::Lower.as_str(), Headers::Lower),
+    (Headers::Ignore.as_str(), Headers::Ignore),
+];
+
+/// The range of every rate of requests; it lies within what `governor` counts in.
+pub(super) const REQUESTS: RangeInclusive<u64> = 1..=1_000_000_000;
+/// The range of every amount of tokens.
+pub(super) const TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
+
+const BUDGET: &str = "the name of one of [budgets]";
+
+/// Shared rates by name.
+pub(super) type Budgets = BTreeMap<Arc<str>, RateConfig>;
+
+/// `budgets`. One with a mistake in it is there all the same, so that what names it is not wrong as well.
+pub(super) fn budgets(spot: Spot<'_>) -> Budgets {
+    let budget = |(name, spot): (&str, Spot<'_>)| {
+        let mut rates = RateConfig::default();
+        if let Some(section) = spot.section(RATES) {
+            read(&section, &mut rates);
+        }
+        (Arc::from(name), rates)
+    };
+    spot.named().into_iter().map(budget).collect()
+}
+
+/// Budgets that no target is part of: nothing would keep to them.
+pub(super) fn unused(top: &Section<'_>, config: &Config) {
+    let Some(spot) = top.get("budgets") else { return };
+    let targets = || config.targets.iter().chain([&config.default_target]);
+    for (name, _) in &config.budgets {
+        if targets().any(|target| target.budget.as_ref() == Some(name)) {
+            continue;
+        }
+        if let Some(spot) = spot.child(name) {
+            spot.complain("no target names it as its \"budget\"");
+        }
+    }
+}
+
+/// A target's own rates, or the budget that it shares. Each takes the place of the other where a lower layer said it; in one
+/// breath they contradict each other.
+pub(super) fn of_target(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
+    if let Some(spot) = section.get("budget") {
+        into.budget = shared(&spot, budgets);
+    }
+    if into.budget.is_none() {
+        return read(section, &mut into.rates);
+    }
+    if section.has("budget") {
+        into.rates = RateConfig::default();
+    }
+    for spot in RATES.iter().filter_map(|key| section.get(key)) {
+        spot.complain(
+            "the rates of this target are those of its budget; set it there, or budget = \"none\" here",
+        );
+    }
+}
+
+/// The name of a budget; `None` where it is switched off or wrong.
+fn shared(spot: &Spot<'_>, budgets: &Budgets) -> Option<Arc<str>> {
+    let name = spot.read(or_off(name_of(BUDGET)))??;
+    if budgets.contains_key(&*name) {
+        return Some(name);
+    }
+    let names: Vec<&str> = budgets.keys().map(|name| &**name).collect();
+    let advice = nearest::known(&name, &names, "there are no [budgets]");
+    spot.complain(Bad::expected(BUDGET).hint(advice).message(spot.value));
+    None
+}
+
+fn read(section: &Section<'_>, into: &mut RateConfig) {
+    section.set("rpm", &mut into.rpm, or_off(count(REQUESTS)));
+    section.set("rpd", &mut into.rpd, or_off(count(REQUESTS)));
+    section.set("tpm", &mut into.tpm, or_off(count(TOKENS)));
+    section.set("tpd", &mut into.tpd, or_off(count(TOKENS)));
+    section.set("itpm", &mut into.itpm, or_off(count(TOKENS)));
+    section.set("otpm", &mut into.otpm, or_off(count(TOKENS)));
+    section.set("burst", &mut into.burst, burst);
+    section.set("counting", &mut into.counting, one_of(COUNTING));
+    section.set("headers", &mut into.headers, one_of(HEADERS));
+}

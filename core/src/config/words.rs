@@ -1,0 +1,71 @@
+//! The words that settings of a few choices have, in files, in the builder and in what is printed of them.
+
+use super::{CostRule, Counting, Headers, OnFull, Predict, Tokenizer};
+
+impl OnFull {
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OnFull::Wait => "wait",
+            OnFull::Refuse => "refuse",
+        }
+    }
+}
+
+impl CostRule {
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CostRule::Auto => "auto",
+            CostRule::Tokens => "tokens",
+            CostRule::Kv => "kv",
+            CostRule::Calls => "calls",
+        }
+    }
+}
+
+impl Predict {
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Predict::Deadline => "deadline",
+            Predict::Objective => "objective",
+            Predict::Off => "off",
+        }
+    }
+}
+
+impl Tokenizer {
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Tokenizer::Learned => "learned",
+            Tokenizer::Bpe => "bpe",
+            Tokenizer::Vllm => "vllm",
+        }
+    }
+}
+
+impl Counting {
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Counting::Auto => "auto",
+            Counting::Sum => "sum",
+            Counting::Larger => "larger",
+            Counting::Actual => "actual",
+            Counting::Input => "input",
+        }
+    }
+}
+
+impl Headers {
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Headers::Follow => "follow",
+            Headers::Lower => "lower",
+            Headers::Ignore => "ignore",
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A request as another target gets it. Everything that is not its address stays, byte for byte.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST};
+use http::request::Parts;
+use http::{HeaderMap, Request, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::credential::Credential;
+use super::place::Base;
+use crate::body::RequestBody;
+use crate::transport::Foreign;
+use crate::wire::Dialect;
+use crate::wire::request::model_in_path;
+use crate::wire::sealed::{is_compressed, is_signed};
+use crate::wire::splice::{Object, quoted};
+
+/// What a path segment may hold as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The request as the caller sent it: what every address is made from.
+pub(super) struct Original {
+    pub(super) parts: Parts,
+    pub(super) body: RequestBody,
+}
+
+/// How calls reach a target that they were not meant for.
+pub(super) struct Address {
+    /// Its base URLs; none where it goes by models alone.
+    pub(super) bases: Vec<Base>,
+    pub(super) model: Option<Arc<str>>,
+    pub(super) credential: Option<Credential>,
+}
+
+impl Address {
+    /// The request for this target. `there` are the base URLs of the one that the caller meant.
+    ///
+    /// # Errors
+    /// Why it cannot be made. Says nothing of what is in it.
+    pub(super) fn of(
+        &self,
+        original: &Original,
+        there: &[Base],
+        dialect: Dialect,
+    ) -> Result<Request<RequestBody>, &'static str> {
+        let parts = &original.parts;
+        // The client sends what it made, whatever we would send instead.
+        if parts.extensions.get::<Foreign>().is_some() {
+            return Err("its client keeps its own transport");
+        }
+        if is_signed(&parts.headers) {
+            return Err("it is signed for the first");
+        }
+        let body = original.body.again().ok_or("its body is an upload, which is read once")?;
+        let mut made = Request::from_parts(parts.clone(), body);
+        let mut uri = self.place(&parts.uri, there).ok_or("its URL cannot be put below the other's")?;
+        if let Some(model) = &self.model {
+            uri = self.remodel(&mut made, uri, model)?;
+        }
+        if let Some(credential) = &self.credential
+            && let Some(query) = credential.replace(made.headers_mut(), uri.query(), dialect)
+        {
+            uri = with(&uri, uri.path(), Some(&query)).ok_or("its URL cannot hold the other's key")?;
+        }
+        if uri.authority() != parts.uri.authority() {
+            made.headers_mut().remove(HOST);
+        }
+        *made.uri_mut() = uri;
+        Ok(made)
+    }
+
+    fn place(&self, uri: &Uri, there: &[Base]) -> Option<Uri> {
+        let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.holds(uri)))
+        else {
+            return Some(uri.clone());
+        };
+        first.address(uri, there.iter().find(|base| base.holds(uri)))
+    }
+
+    /// Names the model wherever the request does.
+    fn remodel(&self, made: &mut Request<RequestBody>, uri: Uri, model: &str) -> Result<Uri, &'static str> {
+        let named = model_in_path(uri.path());
+        if let Some(body) = rewritten(made.headers(), made.body().bytes(), model, named.is_some())? {
+            if made.headers().contains_key(CONTENT_LENGTH) {
+                made.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+            }
+            *made.body_mut() = Bytes::from(body).into();
+        }
+        let Some(place) = named else { return Ok(uri) };
+        let mut path = uri.path().to_owned();
+        path.replace_range(place, &utf8_percent_encode(model, SEGMENT).to_string());
+        with(&uri, &path, uri.query()).ok_or("its path cannot hold the other's model")
+    }
+}
+
+/// The body with this model; `None` where the path alone names it.
+fn rewritten(
+    headers: &HeaderMap,
+    body: Option<&Bytes>,
+    model: &str,
+    in_path: bool,
+) -> Result<Option<Vec<u8>>, &'static str> {
+    if is_compressed(headers) {
+        return if in_path {
+            Ok(None)
+        } else {
+            Err("its body is compressed, so that its model cannot be changed")
+        };
+    }
+    let object = body.and_then(|body| Object::read(body));
+    match object {
+        Some(object) if in_path && object.last("model").is_none() => Ok(None),
+        Some(object) => Ok(Some(object.set("model", &quoted(model)))),
+        None if in_path => Ok(None),
+        None => Err("its body is no JSON object, so that its model cannot be changed"),
+    }
+}
+
+fn with(uri: &Uri, path: &str, query: Option<&str>) -> Option<Uri> {
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{path}{query}").parse().ok()?);
+    Uri::from_parts(parts).ok()
+}

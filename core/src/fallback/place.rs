@@ -1,0 +1,157 @@
+//! Where a request goes at another target: its base URL, and the path from there on. Pure.
+//!
+//! What a request's path has below its own target's base URL goes below the other's. Base URLs are written with the version (`https://host/v1`) or
+//! without it (`https://host`), so a version that only one of the two names is kept, and one that both name stands there once.
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Uri, uri};
+
+/// Providers that have their API below a path of its own, which their base URLs without a path leave out.
+const MOUNTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
+
+/// A base URL.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without a final slash: empty for the root.
+    path: Box<str>,
+}
+
+impl Base {
+    /// `None` for what is no absolute URL.
+    pub(super) fn parse(url: &str) -> Option<Self> {
+        let uri: Uri = url.parse().ok()?;
+        let path = uri.path().trim_end_matches('/');
+        let path = if path.is_empty() { mount(uri.host()?) } else { path };
+        Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), path: path.into() })
+    }
+
+    /// Whether a request is under it already.
+    pub(super) fn holds(&self, uri: &Uri) -> bool {
+        uri.scheme() == Some(&self.scheme)
+            && uri.authority() == Some(&self.authority)
+            && below(uri.path(), &self.path).is_some()
+    }
+
+    /// A request's URL here, which is `there` now.
+    pub(super) fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
+        let tail = match there {
+            Some(there) => tail(uri.path(), &there.path),
+            None => tail(uri.path(), mount(uri.host().unwrap_or_default())),
+        };
+        let tail = match tail.get(1..).and_then(|tail| tail.split_once('/')) {
+            Some((version, _)) if is_version(version) && is_version(last(&self.path)) => {
+                tail.get(1 + version.len()..)?
+            }
+            _ => tail,
+        };
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let path: PathAndQuery = format!("{}{tail}{query}", self.path).parse().ok()?;
+        uri::Builder::new()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path)
+            .build()
+            .ok()
+    }
+}
+
+/// The path below a prefix, with the version that the prefix ends with.
+fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
+    let Some(rest) = below(path, prefix) else { return path };
+    let version = last(prefix);
+    if !is_version(version) {
+        return rest;
+    }
+    let from = path.len() - rest.len() - version.len() - 1;
+    path.get(from..).unwrap_or(rest)
+}
+
+fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
+    path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// `v1`, `v1beta`.
+fn is_version(segment: &str) -> bool {
+    segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+fn mount(host: &str) -> &'static str {
+    MOUNTS.iter().find(|(known, _)| host.eq_ignore_ascii_case(known)).map_or("", |(_, path)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Base;
+
+    #[test]
+    fn what_is_below_one_base_goes_below_the_other() {
+        let chat = "chat/completions";
+        for (from, url, to, expected) in [
+            (
+                "http://a/v1",
+                format!("http://a/v1/{chat}"),
+                "http://b:8000/v1",
+                format!("http://b:8000/v1/{chat}"),
+            ),
+            ("http://a", format!("http://a/v1/{chat}?x=1"), "http://b/v1", format!("http://b/v1/{chat}?x=1")),
+            ("http://a/v1", format!("http://a/v1/{chat}"), "http://b", format!("http://b/v1/{chat}")),
+            (
+                "http://a/one",
+                format!("http://a/one/v1/{chat}"),
+                "http://b/two",
+                format!("http://b/two/v1/{chat}"),
+            ),
+            ("http://a", format!("http://a/deep/{chat}"), "http://b", format!("http://b/deep/{chat}")),
+            (
+                "https://api.openai.com",
+                format!("https://api.openai.com/v1/{chat}"),
+                "https://api.groq.com",
+                format!("https://api.groq.com/openai/v1/{chat}"),
+            ),
+            (
+                "https://api.groq.com",
+                format!("https://api.groq.com/openai/v1/{chat}"),
+                "https://api.openai.com",
+                format!("https://api.openai.com/v1/{chat}"),
+            ),
+            (
+                "https://api.groq.com/openai/v1",
+                format!("https://api.groq.com/openai/v1/{chat}"),
+                "http://vllm:8000",
+                format!("http://vllm:8000/v1/{chat}"),
+            ),
+            (
+                "https://east.openai.azure.com",
+                format!("https://east.openai.azure.com/openai/deployments/d/{chat}?api-version=1"),
+                "https://west.openai.azure.com/",
+                format!("https://west.openai.azure.com/openai/deployments/d/{chat}?api-version=1"),
+            ),
+            (
+                "https://g.example",
+                "https://g.example/v1beta/models/m:generateContent?alt=sse".to_owned(),
+                "http://b/v1",
+                "http://b/v1/models/m:generateContent?alt=sse".to_owned(),
+            ),
+        ] {
+            let (from, to) = (Base::parse(from).unwrap(), Base::parse(to).unwrap());
+            let url = url.parse().unwrap();
+            assert!(from.holds(&url), "{url}");
+            assert_eq!(to.address(&url, Some(&from)).unwrap(), *expected);
+        }
+    }
+
+    #[test]
+    fn of_a_target_without_a_base_the_whole_path_is_kept() {
+        let to = Base::parse("http://b/v1").unwrap();
+        let url = "http://a/v1/completions".parse().unwrap();
+        assert_eq!(to.address(&url, None).unwrap(), "http://b/v1/completions");
+        assert!(!to.holds(&url));
+        assert!(Base::parse("nonsense").is_none());
+    }
+}

@@ -1,0 +1,59 @@
+//! Memory times time: what fairness charges where memory is what everybody waits for.
+
+use std::time::Duration;
+
+/// Tokens held times seconds, as it is expected of a call: its input while the first token is computed, and then one token more with each
+/// token. Zero where a time is not a positive number.
+pub fn cost(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
+    let (input, output) = (input as f64, output as f64);
+    input * seconds(ttft) + output * seconds(tpot) * (input + output / 2.0)
+}
+
+/// Tokens held times seconds, as it was: from when the attempt was sent to its first token, if it was seen, and to its end.
+///
+/// Where no first token was seen, the output counts as having grown evenly all the while.
+pub fn held(input: u64, output: u64, to_first_token: Option<Duration>, to_end: Duration) -> f64 {
+    let (input, output) = (input as f64, output as f64);
+    let first = to_first_token.unwrap_or_default().min(to_end);
+    input * first.as_secs_f64() + (to_end - first).as_secs_f64() * (input + output / 2.0)
+}
+
+fn seconds(time: f64) -> f64 {
+    if time.is_finite() { time.max(0.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds up what is held token by token.
+    fn step_by_step(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
+        // Midway between two tokens, half of the next one counts: the area under a line.
+        let decoded: f64 = (0..output).map(|k| (input as f64 + k as f64 + 0.5) * tpot).sum();
+        input as f64 * ttft + decoded
+    }
+
+    #[test]
+    fn the_area_under_what_is_held() {
+        for (input, output) in [(0, 0), (512, 128), (12_000, 1), (1, 4_096)] {
+            let (ttft, tpot) = (0.3, 0.05);
+            let area = step_by_step(input, output, ttft, tpot);
+            assert!((cost(input, output, ttft, tpot) - area).abs() <= 1e-9 * area);
+            let end = Duration::from_secs_f64(ttft + tpot * output as f64);
+            let was = held(input, output, Some(Duration::from_secs_f64(ttft)), end);
+            assert!((was - area).abs() <= 1e-6 * area, "{was} {area}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_never_below_zero_nor_no_number() {
+        for time in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            let cost = cost(u64::MAX, u64::MAX, time, time);
+            assert!(cost == 0.0, "{cost}");
+        }
+        assert!(cost(u64::MAX, u64::MAX, 600.0, 600.0).is_finite());
+        // A first token after the end, by clocks that disagree.
+        let held = held(100, 10, Some(Duration::from_secs(9)), Duration::from_secs(4));
+        assert_eq!(held, 400.0);
+    }
+}

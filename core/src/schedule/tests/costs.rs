@@ -1,0 +1,160 @@
+//! Fair queueing on cost: guesses at dispatch, put right when the real cost is known.
+//!
+//! Of what was charged, `D(t) = W_f(t) / w_f - W_g(t) / w_g`. A call goes to whoever was charged least, so while both are backlogged `D` does
+//! not rise above one largest charge; guesses that are in flight can move it by what they are off, until they are settled.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::epoch;
+use crate::wire::Usage;
+
+const NAMES: [&str; 2] = ["f", "g"];
+
+/// The largest cost, and how far a guess may be off: from .3 to 3 times.
+const LARGEST: f64 = 100.0;
+
+struct Run {
+    /// What each was charged so far, as corrected.
+    work: [f64; 2],
+    /// The most that `D` rose over any interval, either way.
+    rise: f64,
+    served: usize,
+}
+
+/// Both always have calls waiting. `exact`: guesses are right.
+fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
+    let mut settings = settings(0);
+    NAMES.iter().zip(weights).for_each(|(name, weight)| named(&mut settings, name, weight, None));
+    let mut now = epoch();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut scheduler = Scheduler::new(&settings, now);
+    let mut waiting = [0; 2];
+    let mut running: BTreeMap<(Instant, u64), (usize, f64, Grant)> = BTreeMap::new();
+    let mut run = Run { work: [0.0; 2], rise: 0.0, served: 0 };
+    let (mut least, mut most) = (0.0f64, 0.0f64);
+    for round in 0..1500u64 {
+        for who in 0..2 {
+            while waiting[who] < 20 {
+                let cost = 1.0 + rng.f64() * (LARGEST - 1.0);
+                let ticket = Ticket { cost, ..ticket(NAMES[who], Lane::Standard, now) };
+                scheduler.enqueue(now, ticket, (who, cost));
+                waiting[who] += 1;
+            }
+        }
+        scheduler.set_limit(limit);
+        while let Some(((who, cost), mut grant)) = scheduler.next(now) {
+            scheduler.sent(&mut grant);
+            waiting[who] -= 1;
+            run.work[who] += cost;
+            run.served += 1;
+            running
+                .insert((now + ms(rng.u64(1..50)), round * 100 + running.len() as u64), (who, cost, grant));
+            let real = run.work[0] / weights[0] - run.work[1] / weights[1];
+            run.rise = run.rise.max(real - least).max(most - real);
+            (least, most) = (least.min(real), most.max(real));
+        }
+        let Some(((at, _), (who, cost, mut grant))) = running.pop_first() else { break };
+        now = at;
+        let real = if exact { cost } else { (cost * (0.3 + 2.7 * rng.f64())).min(LARGEST) };
+        scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: real });
+        run.work[who] += real - cost;
+        scheduler.release(now, grant);
+        let real = run.work[0] / weights[0] - run.work[1] / weights[1];
+        (least, most) = (least.min(real), most.max(real));
+    }
+    run
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_backlogged_share_what_is_charged(
+        f in prop::sample::select(vec![1.0, 2.0, 4.0]), g in prop::sample::select(vec![1.0, 2.0, 4.0]),
+        limit in 1usize..9, exact in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let run = run([f, g], limit, exact, seed);
+        prop_assert!(run.served > 1000);
+        // Right guesses: one charge each. Others: what the calls in flight are off by, besides.
+        let off = if exact { 0 } else { limit };
+        let bound = (1.0 + off as f64) * (LARGEST / f + LARGEST / g) + 1e-6;
+        prop_assert!(run.rise <= bound, "{} > {bound}", run.rise);
+        let [f, g] = [run.work[0] / f, run.work[1] / g];
+        prop_assert!((f - g).abs() <= bound, "{f} {g}");
+    }
+}
+
+/// One at a time, a guess is put right before the next goes: then nothing is in flight, and the bound is that of right guesses.
+#[test]
+fn settled_before_the_next_the_guesses_do_not_show() {
+    for seed in 0..50 {
+        let run = run([1.0, 2.0], 1, false, seed);
+        assert!(run.rise <= 1.5 * LARGEST + 1e-6, "{}", run.rise);
+    }
+}
+
+/// Without corrections a tenant whose calls cost ten times what was guessed would get ten times its share.
+#[test]
+fn who_is_always_underestimated_gets_no_more() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    let mut took = [0.0; 2];
+    for k in 0..2000 {
+        scheduler.enqueue(now, Ticket { cost: 1.0, ..ticket(NAMES[k % 2], Lane::Standard, now) }, k % 2);
+    }
+    scheduler.set_limit(1);
+    for _ in 0..500 {
+        let (who, mut grant) = scheduler.next(now).expect("work");
+        scheduler.sent(&mut grant);
+        let real = if who == 0 { 10.0 } else { 1.0 };
+        took[who] += real;
+        scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: real });
+        scheduler.release(now, grant);
+    }
+    assert!((took[0] - took[1]).abs() <= 20.0, "{took:?}");
+}
+
+/// What nobody can believe changes nothing, or little.
+#[test]
+fn absurd_costs_do_not_shut_a_tenant_out() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
+    for cost in [f64::NAN, f64::INFINITY, -5.0, f64::NEG_INFINITY] {
+        let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+        scheduler.sent(&mut grant);
+        let before = grant.charged();
+        scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost });
+        assert_eq!(grant.charged(), before, "{cost}");
+        scheduler.release(now, grant);
+    }
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: 1e300 });
+    assert!(grant.charged().cost <= 10_000.0);
+    scheduler.release(now, grant);
+}
+
+/// A call whose caller went away before it was sent has cost its tenant nothing; a retry was sent, and is not charged again.
+#[test]
+fn what_was_never_sent_is_not_charged() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), now);
+    let held = admit(&mut scheduler, now, &ticket("x", Lane::Standard, now));
+    for k in 0..6 {
+        queue(&mut scheduler, now, ticket("a", Lane::Standard, now), ("a", k));
+        queue(&mut scheduler, now, ticket("b", Lane::Standard, now), ("b", k));
+    }
+    scheduler.release(now, held);
+    let mut order = Vec::new();
+    while let Some(((who, k), mut grant)) = scheduler.next(now) {
+        // The first three of a are cancelled in the moment of their dispatch.
+        if who == "b" || k >= 3 {
+            scheduler.sent(&mut grant);
+        }
+        order.push(who);
+        scheduler.release(now, grant);
+    }
+    assert_eq!(order, ["a", "a", "a", "a", "b", "a", "b", "a", "b", "b", "b", "b"]);
+}

@@ -1,0 +1,224 @@
+//! Calls that differ in what they take: who overtakes whom, what is held, and whose own tokens are whose.
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::budget::RateBudgets;
+use crate::config::{Counting, RateConfig};
+use crate::kv::Kv;
+use crate::testing::epoch;
+use crate::wire::Usage;
+
+/// Ample slots, ten seconds until a call is aged, and 600 tokens a minute: ten a second, sixty at once.
+fn of_tokens(
+    change: impl FnOnce(&mut Settings),
+) -> (Scheduler<&'static str>, Arc<Mutex<RateBudgets>>, Instant) {
+    let now = epoch();
+    let mut settings = Settings { aging: Duration::from_secs(10), ..settings(100) };
+    change(&mut settings);
+    let rates = RateConfig { tpm: Some(600), counting: Counting::Actual, ..RateConfig::default() };
+    let budgets = Arc::new(Mutex::new(RateBudgets::new(&rates, now)));
+    (Scheduler::with(&settings, Resources { budgets: budgets.clone(), kv: None }, now), budgets, now)
+}
+
+fn sized(tenant: &str, tokens: u64, now: Instant) -> Ticket {
+    let mut ticket = ticket(tenant, Lane::Standard, now);
+    ticket.demand.input = tokens;
+    ticket
+}
+
+/// Sends and ends each at once: its tokens are gone.
+fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
+    let mut drawn = Vec::new();
+    while let Some((who, grant)) = scheduler.next(now) {
+        spend(scheduler, now, grant);
+        drawn.push(who);
+    }
+    drawn
+}
+
+fn spend<W>(scheduler: &mut Scheduler<W>, now: Instant, mut grant: Grant) {
+    scheduler.sent(&mut grant);
+    scheduler.release(now, grant);
+}
+
+fn secs(s: f64) -> Duration {
+    Duration::from_secs_f64(s)
+}
+
+#[test]
+fn a_head_that_does_not_fit_is_overtaken_until_it_is_aged() {
+    let (mut scheduler, _, now) = of_tokens(|_| ());
+    let first = admit(&mut scheduler, now, &sized("a", 60, now));
+    spend(&mut scheduler, now, first);
+    let large = queue(&mut scheduler, now, sized("a", 50, now), "large");
+    queue(&mut scheduler, now, sized("a", 10, now), "behind it");
+    queue(&mut scheduler, now, sized("b", 20, now), "another's");
+    for (who, after) in [("behind it", 1.0), ("another's", 3.0)] {
+        let wake = scheduler.next_wake(now).expect("timed");
+        assert!((wake - now).abs_diff(secs(after)) < secs(1.2), "{who}: {:?}", wake - now);
+        assert!(draw(&mut scheduler, wake - ms(50)).is_empty());
+        assert_eq!(draw(&mut scheduler, wake), [who]);
+    }
+    // Small ones keep coming, and keep going: until the large one is aged.
+    for second in 5..10u64 {
+        let now = now + Duration::from_secs(second);
+        let small = scheduler.try_admit(now, &sized("b", 8, now)).expect("not refused");
+        spend(&mut scheduler, now, small.expect("it overtakes"));
+    }
+    let aged = now + secs(10.0);
+    queue(&mut scheduler, aged, sized("b", 5, aged), "too late");
+    let later = aged + secs(1.0);
+    assert!(draw(&mut scheduler, later).is_empty(), "its tokens are kept");
+    let why = scheduler.explain(later, large).expect("waits");
+    assert_eq!((why.rule, why.waited), (Rule::Tokens, secs(11.0)));
+    assert!(scheduler.view(later).held_for.is_some());
+    let wake = scheduler.next_wake(later).expect("timed");
+    assert!(draw(&mut scheduler, wake - ms(50)).is_empty());
+    assert_eq!(draw(&mut scheduler, wake).first(), Some(&"large"));
+}
+
+#[test]
+fn what_is_held_is_only_what_the_aged_one_lacks() {
+    let (mut scheduler, _, now) = of_tokens(|settings| settings.aging = Duration::ZERO);
+    let first = admit(&mut scheduler, now, &sized("a", 60, now));
+    spend(&mut scheduler, now, first);
+    let other = admit(&mut scheduler, now, &sized("b", 0, now));
+    spend(&mut scheduler, now, other);
+    queue(&mut scheduler, now, sized("a", 50, now), "large");
+    let held = queue(&mut scheduler, now + ms(1), sized("b", 1, now + ms(1)), "takes of it");
+    let free = admit(&mut scheduler, now, &sized("c", 0, now));
+    spend(&mut scheduler, now, free);
+    let later = now + secs(1.0);
+    assert!(draw(&mut scheduler, later).is_empty());
+    assert_eq!(scheduler.explain(later, held).map(|why| why.rule), Some(Rule::Held));
+}
+
+#[test]
+fn larger_than_the_bucket_goes_when_it_is_full_and_into_debt() {
+    let (mut scheduler, _, now) = of_tokens(|_| ());
+    let first = admit(&mut scheduler, now, &sized("a", 10, now));
+    spend(&mut scheduler, now, first);
+    queue(&mut scheduler, now, sized("a", 200, now), "large");
+    let full = scheduler.next_wake(now).expect("timed");
+    assert!(full - now < secs(1.5));
+    assert_eq!(draw(&mut scheduler, full), ["large"]);
+    queue(&mut scheduler, full, sized("a", 10, full), "next");
+    let wake = scheduler.next_wake(full).expect("timed");
+    assert!(wake - full > secs(14.0) && wake - full < secs(60.0), "{:?}", wake - full);
+}
+
+#[test]
+fn what_can_never_fit_is_refused_with_what_would() {
+    let (mut scheduler, _, now) = of_tokens(|_| ());
+    let refusal = scheduler.try_admit(now, &sized("a", 601, now)).expect_err("over a minute's tokens");
+    assert_eq!((refusal.reason, refusal.most), (Reason::TooLarge, Some(600)));
+    assert_eq!(refusal.why.map(|why| why.rule), Some(Rule::Tokens));
+}
+
+#[test]
+fn never_sent_comes_back_and_settled_comes_back_in_part() {
+    let (mut scheduler, budgets, now) = of_tokens(|_| ());
+    let level = || budgets.lock().view(now)[0].level;
+    let full = level();
+    let grant = admit(&mut scheduler, now, &sized("a", 40, now));
+    assert!(level() + 40 <= full);
+    scheduler.release(now, grant);
+    assert_eq!(level(), full);
+    let mut grant = admit(&mut scheduler, now, &sized("a", 40, now));
+    scheduler.sent(&mut grant);
+    let usage = Usage { input: 15, ..Usage::default() };
+    for _ in 0..2 {
+        scheduler.settle(now, &mut grant, &Settled { usage, cost: 15.0 });
+    }
+    let settled = level();
+    assert!(full.abs_diff(settled + 15) <= 3, "once: {settled} of {full}");
+    scheduler.release(now, grant);
+    assert_eq!(level(), settled);
+}
+
+#[test]
+fn tokens_of_its_own_hold_a_tenant_back_and_nobody_else() {
+    let (mut scheduler, _, now) = of_tokens(|settings| {
+        settings.aging = Duration::ZERO;
+        settings.tenants.insert("poor".into(), TenantConfig { tpm: Some(60), ..TenantConfig::default() });
+    });
+    let first = admit(&mut scheduler, now, &sized("poor", 10, now));
+    spend(&mut scheduler, now, first);
+    let owes =
+        |scheduler: &Scheduler<_>, now| scheduler.view(now).tenants.iter().map(|t| t.debt).sum::<u64>();
+    assert_eq!(owes(&scheduler, now), 4, "six at once, and the rest is owed");
+    let waits = queue(&mut scheduler, now, sized("poor", 3, now), "poor");
+    let other = admit(&mut scheduler, now, &sized("rich", 3, now));
+    spend(&mut scheduler, now, other);
+    let why = scheduler.explain(now, waits).expect("waits");
+    assert_eq!((why.rule, why.expected.map(|wait| wait.as_millis())), (Rule::TenantTokens, Some(7_000)));
+    let wake = scheduler.next_wake(now).expect("timed");
+    assert!((wake - now).abs_diff(secs(7.0)) < ms(1), "{:?}", wake - now);
+    assert!(draw(&mut scheduler, now + secs(6.9)).is_empty());
+    assert_eq!(draw(&mut scheduler, wake), ["poor"]);
+}
+
+/// A provider that says a million million: a tenant is not shut out for years.
+#[test]
+fn a_tenants_debt_has_an_end() {
+    let (mut scheduler, _, now) = of_tokens(|settings| settings.default_tenant.tpm = Some(60));
+    let mut grant = admit(&mut scheduler, now, &sized("a", 1, now));
+    scheduler.sent(&mut grant);
+    let usage = Usage { input: 1_000_000_000_000, ..Usage::default() };
+    scheduler.settle(now, &mut grant, &Settled { usage, cost: 1.0 });
+    scheduler.release(now, grant);
+    let debt = scheduler.view(now).tenants.iter().map(|t| t.debt).sum::<u64>();
+    assert!(debt > 500 && debt <= 600, "{debt}");
+}
+
+#[test]
+fn memory_is_held_for_an_aged_call_and_comes_back_with_the_others() {
+    let now = epoch();
+    let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1000, 0.1)) };
+    let mut scheduler = Scheduler::with(&settings(10), resources, now);
+    let running = [400, 400].map(|tokens| admit(&mut scheduler, now, &sized("a", tokens, now)));
+    queue(&mut scheduler, now, sized("b", 600, now), "large");
+    let small = queue(&mut scheduler, now, sized("c", 50, now), "small");
+    assert!(scheduler.next(now).is_none());
+    assert_eq!(scheduler.explain(now, small).map(|why| why.rule), Some(Rule::Held));
+    let refused = scheduler.try_admit(now, &sized("a", 1001, now)).expect_err("never fits");
+    assert_eq!((refused.reason, refused.why.map(|why| why.rule)), (Reason::TooLarge, Some(Rule::Kv)));
+    let [first, second] = running;
+    spend(&mut scheduler, now, first);
+    assert!(scheduler.next(now).is_none(), "500 are free of 600");
+    spend(&mut scheduler, now, second);
+    assert_eq!(draw(&mut scheduler, now), ["large", "small"]);
+}
+
+#[test]
+fn short_ones_go_first_in_their_own_line_as_far_as_the_bias_goes() {
+    let now = epoch();
+    let configured = Settings { short_bias: secs(1.0), ..settings(0) };
+    let mut scheduler = Scheduler::new(&configured, now);
+    for (name, tokens, after) in [("long", 5_000, 0.0), ("short", 100, 2.0), ("later", 100, 6.0)] {
+        let at = now + secs(after);
+        scheduler.enqueue(at, sized("a", tokens, at), name);
+    }
+    scheduler.set_limit(1);
+    assert_eq!(draw(&mut scheduler, now + secs(6.0)), ["short", "long", "later"]);
+}
+
+/// Thirty thousand that do not fit stand before each that does: the search must not look at each of them.
+#[test]
+fn what_does_not_fit_is_not_looked_at() {
+    let (mut scheduler, _, now) = of_tokens(|settings| settings.aging = Duration::from_secs(3600));
+    let first = admit(&mut scheduler, now, &sized("a", 60, now));
+    spend(&mut scheduler, now, first);
+    for k in 0..30_000 {
+        queue(&mut scheduler, now, sized(&format!("tenant-{}", k % 3_000), 50, now), "large");
+    }
+    for k in 0..3_000 {
+        let id = queue(&mut scheduler, now + ms(1), sized(&format!("tenant-{k}"), 5, now), "small");
+        assert!(scheduler.next(now + ms(300)).is_none());
+        assert!(scheduler.next_wake(now + ms(300)).is_some());
+        assert!(k % 2 == 0 || scheduler.withdraw(id));
+    }
+    let wake = scheduler.next_wake(now + ms(300)).expect("timed");
+    assert_eq!(draw(&mut scheduler, wake), ["small"]);
+}

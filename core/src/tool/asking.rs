@@ -1,0 +1,79 @@
+//! Who waits for a tool now, so that it can be told why. Nothing is kept of those who need not wait.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::HeldSlots;
+use crate::call;
+use crate::context::{Context, Lane, cut};
+use crate::schedule::{Ticket, WaiterId};
+
+/// One wait for a tool.
+pub(crate) struct Asking {
+    /// Among the numbers of calls.
+    pub(crate) id: u64,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) tool: Arc<str>,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) lane: Lane,
+    pub(crate) queued_at: Instant,
+    /// Model slots that idle meanwhile.
+    pub(crate) held: Option<HeldSlots>,
+    waiter: Mutex<Option<WaiterId>>,
+}
+
+impl Asking {
+    pub(super) fn new(tool: &Arc<str>, ticket: &Ticket, context: &Context, held: Option<HeldSlots>) -> Self {
+        Self {
+            id: call::number(),
+            label: context.call.as_ref().map(cut),
+            tool: tool.clone(),
+            tenant: ticket.tenant.clone(),
+            lane: ticket.lane,
+            queued_at: ticket.queued_at,
+            held,
+            waiter: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn stands_at(&self, waiter: WaiterId) {
+        *self.waiter.lock() = Some(waiter);
+    }
+
+    /// Its place in the tool's queue.
+    pub(crate) fn waiter(&self) -> Option<WaiterId> {
+        *self.waiter.lock()
+    }
+}
+
+/// The waits of a gate's tools.
+#[derive(Default)]
+pub(super) struct Askings(Mutex<HashMap<u64, Arc<Asking>>>);
+
+impl Askings {
+    pub(super) fn enter(self: &Arc<Self>, asking: Asking) -> Entry {
+        let asking = Arc::new(asking);
+        self.0.lock().insert(asking.id, asking.clone());
+        Entry { asking, askings: self.clone() }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Asking>> {
+        self.0.lock().values().cloned().collect()
+    }
+}
+
+/// Entered for as long as it waits.
+pub(super) struct Entry {
+    pub(super) asking: Arc<Asking>,
+    askings: Arc<Askings>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let gone = self.askings.0.lock().remove(&self.asking.id);
+        drop(gone);
+    }
+}

@@ -1,0 +1,243 @@
+//! Small edits of a JSON object's text, which leave every other byte as it is.
+//!
+//! A body that we change is still its writer's: numbers keep their digits, keys their order and their duplicates, strings their escapes. So
+//! nothing is written anew but the members in question.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// An object, as places in its text.
+pub(crate) struct Object<'a> {
+    text: &'a str,
+    members: Vec<Member<'a>>,
+}
+
+/// One member of it.
+pub(crate) struct Member<'a> {
+    /// What its key means: escapes are resolved.
+    pub(crate) key: Cow<'a, str>,
+    /// Where its key begins, quote and all.
+    begin: usize,
+    /// Where its value is.
+    at: Range<usize>,
+    /// Its value's text.
+    pub(crate) value: &'a str,
+}
+
+impl<'a> Object<'a> {
+    /// The members of an object; `None` for what is no JSON object.
+    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let Entries(entries) = serde_json::from_str(text).ok()?;
+        let mut members: Vec<Member<'a>> = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let value = value.get();
+            let at = within(text, value)?;
+            let before = members.last().map_or(0, |member| member.at.end);
+            // Between two members stand a comma and blanks, before the first a bracket.
+            let begin = before + text.get(before..at.start)?.find('"')?;
+            members.push(Member { key, begin, at, value });
+        }
+        Some(Self { text, members })
+    }
+
+    /// The member that servers go by: the last of its name.
+    pub(crate) fn last(&self, key: &str) -> Option<&Member<'a>> {
+        self.members.iter().rev().find(|member| member.key == key)
+    }
+
+    /// The text with this value, which is JSON, under the key: in place of every one that it has, else behind all others.
+    pub(crate) fn set(&self, key: &str, json: &str) -> Vec<u8> {
+        let mut edits: Vec<_> = self
+            .members
+            .iter()
+            .filter(|member| member.key == key)
+            .map(|member| (member.at.clone(), json.to_owned()))
+            .collect();
+        if edits.is_empty() {
+            edits.push(self.addition(key, json));
+        }
+        edit(self.text, &edits)
+    }
+
+    /// The text with this in place of one member's value.
+    pub(crate) fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
+        edit(self.text, &[(member.at.clone(), json.to_owned())])
+    }
+
+    /// The text without these members.
+    pub(crate) fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
+        let mut edits = Vec::new();
+        let mut index = 0;
+        for run in self.members.chunk_by(|a, b| unwanted(a) == unwanted(b)) {
+            let next = index + run.len();
+            if let (Some(first), Some(last)) = (run.first().filter(|member| unwanted(member)), run.last()) {
+                let before = index.checked_sub(1).and_then(|before| self.members.get(before));
+                // With the comma before it; the first has none, and takes the one behind.
+                edits.push(match (before, self.members.get(next)) {
+                    (Some(before), _) => (before.at.end..last.at.end, String::new()),
+                    (None, Some(after)) => (first.begin..after.begin, String::new()),
+                    (None, None) => (first.begin..last.at.end, String::new()),
+                });
+            }
+            index = next;
+        }
+        edit(self.text, &edits)
+    }
+
+    /// Where one more member goes, and its text.
+    fn addition(&self, key: &str, json: &str) -> (Range<usize>, String) {
+        let member = format!("{}:{json}", quoted(key));
+        match self.members.last() {
+            Some(last) => (last.at.end..last.at.end, format!(",{member}")),
+            None => {
+                let inside = self.text.find('{').map_or(self.text.len(), |bracket| bracket + 1);
+                (inside..inside, member)
+            }
+        }
+    }
+}
+
+/// A string as JSON.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Where a part of a text is in it.
+pub(crate) fn within(text: &str, part: &str) -> Option<Range<usize>> {
+    let start = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+    let range = start..start + part.len();
+    (text.get(range.clone())? == part).then_some(range)
+}
+
+/// The text with these places, which are in order, written anew.
+fn edit(text: &str, edits: &[(Range<usize>, String)]) -> Vec<u8> {
+    let mut made = Vec::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+    let mut copied = 0;
+    for (place, new) in edits {
+        made.extend_from_slice(text.get(copied..place.start).unwrap_or_default().as_bytes());
+        made.extend_from_slice(new.as_bytes());
+        copied = place.end;
+    }
+    made.extend_from_slice(text.get(copied..).unwrap_or_default().as_bytes());
+    made
+}
+
+/// The members as they stand: all of them, also those whose key comes twice.
+struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// A key, borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Entries<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Walk;
+
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((Key(key), value)) = map.next_entry()? {
+                    entries.push((key, value));
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Walk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    fn set(text: &str, key: &str, json: &str) -> Option<String> {
+        Some(String::from_utf8(Object::read(text.as_bytes())?.set(key, json)).unwrap())
+    }
+
+    fn without(text: &str, key: &str) -> Option<String> {
+        Some(String::from_utf8(Object::read(text.as_bytes())?.without(|member| member.key == key)).unwrap())
+    }
+
+    #[test]
+    fn only_the_value_in_question_is_written() {
+        for (text, expected) in [
+            (r#"{"model":"a","n":1.0}"#, r#"{"model":"b","n":1.0}"#),
+            ("{ \"n\" : 1e3 ,\n \"model\" : \"a\\u0062\" }\n", "{ \"n\" : 1e3 ,\n \"model\" : \"b\" }\n"),
+            (r#"{"mod\u0065l":"a"}"#, r#"{"mod\u0065l":"b"}"#),
+            (r#"{"model":"a","model":{"x":[1]}}"#, r#"{"model":"b","model":"b"}"#),
+            (
+                r#"{"m":{"model":"a"},"t":"\"model\":\"a\""}"#,
+                r#"{"m":{"model":"a"},"t":"\"model\":\"a\"","model":"b"}"#,
+            ),
+            ("{ }", "{\"model\":\"b\" }"),
+            (r#"{"half":"\ud83d","model":null}"#, r#"{"half":"\ud83d","model":"b"}"#),
+        ] {
+            assert_eq!(set(text, "model", "\"b\"").as_deref(), Some(expected), "{text}");
+        }
+        for text in ["", "[]", "{\"model\":", "{} {}", "\u{feff}{}", "nonsense"] {
+            assert_eq!(set(text, "model", "\"b\""), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_member_goes_with_its_comma() {
+        for (text, expected) in [
+            (r#"{"a":1,"u":null,"b":2}"#, r#"{"a":1,"b":2}"#),
+            (r#"{"a": 1, "u": null}"#, r#"{"a": 1}"#),
+            (r#"{ "u": null, "b": 2 }"#, r#"{ "b": 2 }"#),
+            (r#"{"u":null,"u":1,"b":2,"u":3}"#, r#"{"b":2}"#),
+            (r#"{ "u":null }"#, r#"{  }"#),
+        ] {
+            assert_eq!(without(text, "u").as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    fn object() -> impl Strategy<Value = Map<String, Value>> {
+        let value = prop_oneof![
+            Just(json!(null)),
+            Just(json!(-1.5)),
+            "[a\"\\\\{}\\[\\]:,\u{e9}]{0,6}".prop_map(Value::from),
+            Just(json!([{"u": 1}, "u"])),
+            Just(json!({"u": {"v": []}})),
+        ];
+        prop::collection::hash_map("u|v|[a\"{\\\\:]{0,3}", value, 0..6)
+            .prop_map(|map| map.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_means_what_the_same_edit_of_the_parsed_object_means(object in object(), pretty in any::<bool>()) {
+            let text = if pretty { serde_json::to_string_pretty(&object) } else { serde_json::to_string(&object) };
+            let text = text.unwrap();
+            let parsed = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap();
+            let mut with = object.clone();
+            with.insert("u".into(), json!("new"));
+            prop_assert_eq!(parsed(&set(&text, "u", "\"new\"").unwrap()), with);
+            let mut rest = object.clone();
+            rest.shift_remove("u");
+            prop_assert_eq!(parsed(&without(&text, "u").unwrap()), rest);
+        }
+
+        #[test]
+        fn nonsense_is_left_alone(bytes in prop::collection::vec(prop::sample::select(&b"{}[]\"\\u:,1 \xff"[..]), 0..40)) {
+            if let Some(object) = Object::read(&bytes) {
+                prop_assert_eq!(object.without(|_| false), bytes);
+            }
+        }
+    }
+}

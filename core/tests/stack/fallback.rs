@@ -1,0 +1,379 @@
+//! What one target refuses, another may take.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, Response};
+use parking_lot::Mutex;
+use tidegate::config::{Config, Mode};
+use tidegate::{Context, Error, ErrorKind, Gate, Lane, Reason, RequestBody, ResponseBody, Transport};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+/// A variable that is in the environment of every test, and what it holds.
+const KEY: (&str, &str) = ("CARGO_PKG_NAME", env!("CARGO_PKG_NAME"));
+
+/// What an upstream was sent.
+struct Sent {
+    url: String,
+    headers: HeaderMap,
+    body: String,
+}
+
+/// An upstream of which the host `one` never answers, `down` asks for an hour's peace, and all others answer at once.
+fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = sent.clone();
+    let (transport, _) = upstream(move |_, request, exchange| {
+        let (url, headers) = (request.uri().clone(), request.headers().clone());
+        let body = request.body().bytes().map(|body| String::from_utf8(body.to_vec()).unwrap());
+        let stream = body.as_ref().is_some_and(|body| body.contains("\"stream\": true"));
+        seen.lock().push(Sent { url: url.to_string(), headers, body: body.unwrap_or_default() });
+        async move {
+            match url.host() {
+                Some("one") => std::future::pending().await,
+                Some("down") => Ok(status(429, &[("retry-after", "3600")], "{}")),
+                _ if stream => {
+                    Ok(sse(exchange, [ROLE, TOKEN, STOP, DONE].map(|f| (SECOND, Some(f))).to_vec()))
+                }
+                _ => Ok(json(exchange, ANSWER)),
+            }
+        }
+    });
+    (transport, sent)
+}
+
+fn over(transport: Transport, targets: &str) -> Gate {
+    Gate::over(Config::from_toml(targets).expect("a configuration"), transport).expect("a gate")
+}
+
+const PAIR: &str = r#"
+[targets.first]
+url = "http://one/v1"
+cap = 1
+on_full = "refuse"
+fallback = "second"
+
+[targets.second]
+url = "http://two:8000/api/v1"
+model = "spare"
+key_env = "CARGO_PKG_NAME"
+"#;
+
+fn ask(stream: bool) -> Request<RequestBody> {
+    let body = format!(r#"{{ "n": 1.0, "model": "large", "stream": {stream}, "messages": [] }}"#);
+    Request::post("http://one/v1/chat/completions?x=1")
+        .header("authorization", "Bearer sk-first")
+        .header("content-length", body.len())
+        .header("host", "one")
+        .header("x-mine", "kept")
+        .extension(Context { tenant: Some("acme".into()), lane: Lane::Batch, ..Context::default() })
+        .body(body.into_bytes().into())
+        .unwrap()
+}
+
+/// A call that holds the first target's only slot for good.
+async fn hold(gate: &Gate) -> tokio::task::JoinHandle<Result<Response<ResponseBody>, Error>> {
+    let client = gate.client();
+    let held = tokio::spawn(async move { client.call(ask(false)).await });
+    tokio::task::yield_now().await;
+    held
+}
+
+fn refusal(result: Result<Response<ResponseBody>, Error>) -> Error {
+    let error = result.expect_err("refused");
+    assert!(error.reason().is_some(), "{error}");
+    error
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_here_completed_there() {
+    for stream in [false, true] {
+        let (transport, sent) = hosts();
+        let gate = over(transport, PAIR);
+        let before = gate.prometheus();
+        assert!(
+            before.contains(r#"tidegate_fallbacks_total{reason="no_slot",target="first"} 0"#),
+            "{before}"
+        );
+        let held = hold(&gate).await;
+        let response = gate.client().call(ask(stream)).await.unwrap();
+        assert_eq!(response.headers()["x-tidegate-fallback"], "second");
+        let body = read(response).await.unwrap();
+        assert_eq!(body, if stream { [ROLE, TOKEN, STOP, DONE].concat() } else { ANSWER.to_owned() });
+
+        let arrived = sent.lock().pop().unwrap();
+        assert_eq!(arrived.url, "http://two:8000/api/v1/chat/completions?x=1");
+        let expected = format!(r#"{{ "n": 1.0, "model": "spare", "stream": {stream}, "messages": [] }}"#);
+        assert_eq!(arrived.body, expected, "nothing but the model is written anew");
+        let header = |name: &str| arrived.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(header("authorization"), Some(format!("Bearer {}", KEY.1)));
+        assert_eq!(header("content-length"), Some(expected.len().to_string()));
+        assert_eq!((header("host"), header("x-mine")), (None, Some("kept".to_owned())));
+
+        let snapshot = gate.snapshot();
+        let (first, second) = (&snapshot.targets["first"], &snapshot.targets["second"]);
+        assert_eq!((first.fallbacks["no_slot"], first.attempts, second.attempts), (1, 1, 1));
+        assert!(second.fallbacks.is_empty());
+        let (refused, completed) = (gate.calls().records().remove(0), gate.calls().records().remove(1));
+        assert_eq!((&*refused.target, refused.outcome, refused.fallback_from), ("first", "refused", None));
+        assert_eq!((&*completed.target, completed.outcome), ("second", "completed"));
+        assert_eq!(completed.fallback_from.as_deref(), Some("first"));
+        assert_eq!(
+            (&*completed.tenant, completed.lane, completed.model.as_deref()),
+            ("acme", "batch", Some("spare"))
+        );
+
+        held.abort();
+        let _ = held.await;
+        assert_idle(&gate);
+        let after = gate.prometheus();
+        assert_eq!(before.lines().count(), after.lines().count(), "no series appears later");
+        let shown = format!("{snapshot:?} {after} {}", gate.calls().jsonl());
+        assert!(!shown.contains("Bearer") && !shown.contains("sk-first"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_the_same_call_with_its_age_and_its_deadline() {
+    let (transport, _) = hosts();
+    let targets = r#"
+        [targets.first]
+        url = "http://one/v1"
+        cap = 1
+        wait = "3s"
+        fallback = "second"
+        predict = "off"
+        [targets.second]
+        url = "http://one/v2"
+        cap = 1
+        model = "spare"
+        predict = "off"
+    "#;
+    let gate = over(transport, targets);
+    let held = hold(&gate).await;
+    let there = gate.acquire_slot("second", &Context::default()).await.unwrap();
+    let start = Instant::now();
+    let mut request = ask(false);
+    request.extensions_mut().insert(Context { deadline: Some(start + 10 * SECOND), ..Context::default() });
+    let error = refusal(gate.client().call(request).await);
+    assert_eq!((error.reason(), start.elapsed()), (Some(Reason::Deadline), 10 * SECOND));
+    assert_eq!(error.target(), Some("second"));
+    assert!(error.message().contains("because first refused it (wait_budget)"), "{error}");
+    let records = gate.calls().records();
+    assert_eq!(records.iter().map(|record| record.duration).collect::<Vec<_>>(), [3.0, 10.0]);
+    assert_eq!(records[1].attempts[0].queued_at, 3.0, "since the user asked");
+
+    // A client that would wait two seconds for a slot does so once.
+    let start = Instant::now();
+    let mut request = ask(false);
+    request.extensions_mut().insert(tidegate::Timeouts { read: None, pool: Some(2 * SECOND) });
+    let error = refusal(gate.client().call(request).await);
+    assert_eq!((error.reason(), start.elapsed()), (Some(Reason::WaitBudget), 2 * SECOND));
+    drop(there);
+    held.abort();
+    let _ = held.await;
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_ends_and_no_key_goes_to_another_target() {
+    let (transport, sent) = hosts();
+    let targets = r#"
+        [defaults]
+        cap = 1
+        on_full = "refuse"
+        fallback = "third"
+        [targets.first]
+        url = "http://one/v1"
+        fallback = "second"
+        [targets.second]
+        url = "http://two/v1"
+        model = "b"
+        key_env = "CARGO_PKG_NAME"
+        [targets.third]
+        url = "http://three"
+        model = "c"
+    "#;
+    let gate = over(transport, targets);
+    let held = hold(&gate).await;
+    let second = gate.acquire_slot("second", &Context::default()).await.unwrap();
+    let response = gate.client().call(ask(false)).await.unwrap();
+    assert_eq!(response.headers()["x-tidegate-fallback"], "third");
+    let arrived = sent.lock().pop().unwrap();
+    assert_eq!(
+        (&*arrived.url, &arrived.headers["authorization"]),
+        ("http://three/v1/chat/completions?x=1", &"Bearer sk-first".parse().unwrap())
+    );
+    let snapshot = gate.snapshot();
+    assert_eq!(
+        (snapshot.targets["first"].fallbacks["no_slot"], snapshot.targets["second"].fallbacks["no_slot"]),
+        (1, 1)
+    );
+    // The last has none to go on to: it holds the slot, and so refuses the next.
+    let error = refusal(gate.client().call(ask(false)).await);
+    assert_eq!((error.target(), error.reason()), (Some("third"), Some(Reason::NoSlot)));
+    assert!(error.message().contains("because first refused it (no_slot)"), "{error}");
+    // One that nobody configured falls back as well.
+    drop((response, second));
+    let other = || Request::post("http://other/v1/chat/completions").body("{}".into()).unwrap();
+    let own = gate.client().call(other()).await.unwrap();
+    assert!(!own.headers().contains_key("x-tidegate-fallback"));
+    let response = gate.client().call(other()).await.unwrap();
+    assert_eq!(response.headers()["x-tidegate-fallback"], "third");
+    assert_eq!(sent.lock().pop().unwrap().body, r#"{"model":"c"}"#);
+    drop((own, response));
+    held.abort();
+    let _ = held.await;
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_asks_for_peace_sends_the_others_elsewhere() {
+    let (transport, sent) = hosts();
+    let targets =
+        PAIR.replace("http://one/v1", "http://down/v1").replace("on_full = \"refuse\"", "deadline = \"60s\"");
+    let gate = over(transport, &targets);
+    let ask = || {
+        let (mut parts, body) = ask(false).into_parts();
+        parts.uri = "http://down/v1/chat/completions".parse().unwrap();
+        Request::from_parts(parts, body)
+    };
+    // What the provider itself says is the caller's: only what the gate refuses falls back.
+    let response = gate.client().call(ask()).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), response.headers().contains_key("x-tidegate-fallback")),
+        (429, false)
+    );
+    drop(response);
+    let response = gate.client().call(ask()).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-tidegate-fallback"]),
+        (200, &"second".parse().unwrap())
+    );
+    assert_eq!(sent.lock().len(), 2, "the first is left alone");
+    assert_eq!(gate.snapshot().targets["first"].fallbacks["cool_down"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_path_names_the_model_where_it_did() {
+    for (url, path, body, expected, body_there) in [
+        (
+            "http://one",
+            "/openai/deployments/large/chat/completions?api-version=1",
+            r#"{"messages":[]}"#,
+            "http://two/openai/deployments/sp%2Fare/chat/completions?api-version=1",
+            r#"{"messages":[]}"#,
+        ),
+        (
+            "http://one",
+            "/openai/deployments/large/chat/completions?api-version=1",
+            r#"{"model":"large","messages":[]}"#,
+            "http://two/openai/deployments/sp%2Fare/chat/completions?api-version=1",
+            r#"{"model":"sp/are","messages":[]}"#,
+        ),
+        (
+            "http://one",
+            "/v1beta/models/large:generateContent?alt=sse&key=sk-first",
+            r#"{"contents":[]}"#,
+            "http://two/v1beta/models/sp%2Fare:generateContent?alt=sse&key=tidegate",
+            r#"{"contents":[]}"#,
+        ),
+        (
+            "http://one/v1",
+            "/v1/messages",
+            r#"{"model":"a","model":"b"}"#,
+            "http://two/v1/messages",
+            r#"{"model":"sp/are","model":"sp/are"}"#,
+        ),
+    ] {
+        let (transport, sent) = hosts();
+        let targets = PAIR.replace("http://one/v1", url).replace("http://two:8000/api/v1", "http://two");
+        let gate = over(transport, &targets.replace("\"spare\"", "\"sp/are\""));
+        let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
+        let request = Request::post(format!("http://one{path}")).body(body.into()).unwrap();
+        read(gate.client().call(request).await.unwrap()).await.unwrap();
+        let arrived = sent.lock().pop().unwrap();
+        assert_eq!((&*arrived.url, &*arrived.body), (expected, body_there));
+        drop(held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_addressed_anew_is_refused_and_says_why() {
+    let (transport, sent) = hosts();
+    let gate = over(transport, PAIR);
+    let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
+    let upload = RequestBody::stream(http_body_util::StreamBody::new(futures_util::stream::empty()));
+    let post = |name: &'static str, value: &'static str, body: RequestBody| {
+        Request::post("http://one/v1/chat/completions").header(name, value).body(body).unwrap()
+    };
+    for (request, why) in [
+        (post("x", "y", upload), "upload"),
+        (post("authorization", "AWS4-HMAC-SHA256 Credential=A/b", "{}".into()), "signed"),
+        (post("content-encoding", "gzip", "\u{1}".into()), "compressed"),
+        (post("content-type", "multipart/form-data", "--x".into()), "no JSON object"),
+    ] {
+        let error = refusal(gate.client().call(request).await);
+        assert_eq!((error.reason(), error.target()), (Some(Reason::NoSlot), Some("first")));
+        assert!(
+            error.message().contains("the fallback second cannot take it") && error.message().contains(why),
+            "{error}"
+        );
+    }
+    assert!(sent.lock().is_empty());
+    drop(held);
+    assert_eq!(gate.snapshot().targets["first"].fallbacks.len(), 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_drains_or_only_looks_sends_nothing_elsewhere() {
+    let (transport, sent) = hosts();
+    let gate = over(transport, &PAIR.replace("on_full = \"refuse\"", ""));
+    let held = hold(&gate).await;
+    let waiting = hold(&gate).await;
+    gate.drain(SECOND).await;
+    let error = refusal(waiting.await.unwrap());
+    assert_eq!((error.reason(), error.target()), (Some(Reason::Draining), Some("first")));
+    held.abort();
+    assert_eq!(sent.lock().len(), 1);
+
+    let (transport, _) = hosts();
+    let config = Config { mode: Mode::Observe, ..Config::from_toml(PAIR).unwrap() };
+    let gate = Gate::over(config, transport).unwrap();
+    let (held, also) = (hold(&gate).await, hold(&gate).await);
+    assert_eq!(gate.snapshot().targets["first"].in_flight, 2);
+    held.abort();
+    also.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaving_in_the_second_queue_leaves_nothing_behind() {
+    let (transport, _) = hosts();
+    let gate = over(transport, &PAIR.replace("[targets.second]", "[targets.second]\ncap = 1"));
+    let held = hold(&gate).await;
+    let there = gate.acquire_slot("second", &Context::default()).await.unwrap();
+    let left = hold(&gate).await;
+    assert_eq!(gate.snapshot().targets["second"].queue_depth, 1);
+    left.abort();
+    let _ = left.await;
+    assert_eq!((gate.snapshot().targets["second"].queue_depth, gate.snapshot().active), (0, 2));
+    drop(there);
+    held.abort();
+    let _ = held.await;
+    assert_idle(&gate);
+}
+
+#[test]
+fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
+    let (transport, _) = hosts();
+    let config = Config::from_toml(&PAIR.replace(KEY.0, "NO_SUCH_VARIABLE_IS_SET")).unwrap();
+    let error = Gate::over(config.clone(), transport.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(
+        error.message().contains("targets.second.key_env: NO_SUCH_VARIABLE_IS_SET is not in the environment"),
+        "{error}"
+    );
+    Gate::over(Config { mode: Mode::Observe, ..config }, transport).expect("a gate that never needs it");
+}
