@@ -81,3 +81,40 @@ impl Queues {
         self.calls.get_mut(tenant)?.pop_front()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of the first `count` calls are the first tenant's, where both always have calls of ten tokens waiting.
+    fn share(mut policy: impl Policy, count: usize) -> usize {
+        let call =
+            |tenant| Call { tenant, arrives: Duration::ZERO, input: 10.0, output: 0.0, estimate: 10.0 };
+        for id in 0..count * 2 {
+            assert!(policy.arrive(Duration::ZERO, id, &call(usize::from(id >= count))));
+        }
+        (0..count).filter(|_| policy.next(Duration::ZERO).is_some_and(|id| id < count)).count()
+    }
+
+    #[test]
+    fn each_shares_as_it_is_known_to() {
+        let bounds = || vec![1_000; 2];
+        let weights = || vec![2.0, 1.0];
+        assert_eq!(share(Fifo::default(), 300), 300);
+        assert_eq!(share(RoundRobin::new(bounds()), 300), 150);
+        assert_eq!(share(Deficit::new(weights(), bounds()), 300), 200);
+        assert_eq!(share(Vtc::new(weights(), bounds(), vec![10.0; 600]), 300), 200);
+    }
+
+    #[test]
+    fn a_returning_tenant_has_no_credit_with_vtc() {
+        let call =
+            |tenant| Call { tenant, arrives: Duration::ZERO, input: 10.0, output: 0.0, estimate: 10.0 };
+        let mut vtc = Vtc::new(vec![1.0; 2], vec![1_000; 2], vec![10.0; 300]);
+        (0..200).for_each(|id| assert!(vtc.arrive(Duration::ZERO, id, &call(0))));
+        (0..100).for_each(|_| assert!(vtc.next(Duration::ZERO).is_some()));
+        (200..300).for_each(|id| assert!(vtc.arrive(Duration::ZERO, id, &call(1))));
+        let of_the_second = (0..20).filter(|_| vtc.next(Duration::ZERO) >= Some(200)).count();
+        assert_eq!(of_the_second, 10);
+    }
+}
