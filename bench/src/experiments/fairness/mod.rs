@@ -125,6 +125,9 @@ const SHARE: &str = "share error, whole run";
 const WINDOW: &str = "share error, worst 5 min";
 const LIGHT: &str = "light tenant, p99 queue wait, s";
 
+/// What is told of a run, and where it stands in its outcome.
+type Figure = (&'static str, fn(&Outcome) -> f64);
+
 /// What we did, against the bars.
 fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     let key = |what: &str| format!("{}: {what}", load.name);
@@ -148,7 +151,7 @@ fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
 
 /// What somebody else did.
 fn beside(report: &mut Report, load: &Workload, who: Who, runs: &[Outcome]) {
-    let figures: [(&str, fn(&Outcome) -> f64); 4] = [
+    let figures: [Figure; 4] = [
         (SERVED, |run| run.served),
         (SHARE, |run| run.share),
         (WINDOW, |run| run.window),

@@ -73,7 +73,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     eprintln!("the post's 2:1 run");
     let key = |what: &str| format!("the post's 2:1 run: {what}");
     let ours = Who::Ours(Charging::Tokens);
-    for who in [ours, Who::Fifo, Who::RoundRobin, Who::Vtc, Who::Deficit, Who::Unweighted] {
+    for who in [ours, Who::RoundRobin, Who::Vtc, Who::Deficit, Who::Unweighted] {
         let runs = virtual_time::each(SEEDS, |seed| Ok(run(who, seed)))?;
         let spread = |what: fn(&Run) -> f64| Spread::of(runs.iter().map(what));
         let figures = [

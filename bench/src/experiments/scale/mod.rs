@@ -25,10 +25,13 @@ const STORMS: usize = 31;
 /// How many calls leave at once, as when a caller's process goes down.
 const STORM: usize = 10_000;
 
+/// What is timed: its name, what stands in the calls' way, how many calls each act concerns, and the act.
+type Act = (&'static str, Case, usize, fn(&mut Load));
+
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("scale", [1]);
     let hand_on = "release + dispatch + admit";
-    let cases: [(&str, Case, usize, fn(&mut Load)); 6] = [
+    let cases: [Act; 6] = [
         (hand_on, Case::Slots, 1, Load::hand_on),
         ("release + dispatch + admit, most heads do not fit", Case::Overtaking, 1, Load::hand_on),
         ("release + ask, nothing fits", Case::Exhausted, 1, Load::hand_on),

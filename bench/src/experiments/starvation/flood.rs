@@ -160,7 +160,7 @@ impl Flood {
     fn fill(&mut self, now: Duration, number: usize, stream: Stream) {
         let depth = match stream.comes {
             Comes::Flood(depth) => depth,
-            Comes::OnOff(depth, phase) if (now.as_secs_f64() / phase + 1e-9) as u64 % 2 == 0 => depth,
+            Comes::OnOff(depth, phase) if (now.as_secs_f64() / phase + 1e-9) % 2.0 < 1.0 => depth,
             _ => 0,
         };
         while self.lines.get(number).is_some_and(|line| line.len() < depth) {

@@ -18,6 +18,9 @@ use crate::virtual_time;
 /// The experiment itself was made on scenarios 1 to 200.
 const SCENARIOS: std::ops::Range<u64> = 1_000..2_000;
 
+/// What is counted over all scenarios.
+type Count = (&'static str, fn(&Found) -> usize);
+
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("work-conserving", [SCENARIOS.start, SCENARIOS.end - 1]);
     let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
@@ -26,7 +29,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     let sum = |runs: &[Found], what: fn(&Found) -> f64| runs.iter().map(what).sum::<f64>();
     let share = |runs: &[Found], what: fn(&Found) -> f64| sum(runs, what) / sum(runs, |found| found.waiting);
     report.figure("scenarios", SCENARIOS.count());
-    let counts: [(&str, fn(&Found) -> usize); 9] = [
+    let counts: [Count; 9] = [
         ("calls dispatched", |found| found.dispatched),
         ("of these, overtaking others", |found| found.overtook),
         ("refused at the door", |found| found.refused),
