@@ -6,8 +6,11 @@
 mod experiments;
 mod naive;
 mod peers;
+mod provider;
 mod render;
 mod report;
+mod text;
+mod traces;
 mod traffic;
 mod upstream;
 mod virtual_time;
@@ -47,6 +50,8 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// How much of a token quota is used, and how many 429s it costs, in virtual time.
+    Tokens,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -90,6 +95,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::WorkConserving => run::work_conserving::measure,
         Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::Tokens => run::tokens::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,
     };

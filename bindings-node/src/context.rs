@@ -1,14 +1,18 @@
-//! `gate.run({ tenant, lane, deadline }, ...)`, resolved: who calls, how urgently, until when.
+//! `gate.run({ tenant, lane, deadline, call }, ...)`, resolved: who calls, how urgently, until when; and the scope that it is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use napi::{Error, Result, Status};
 use napi_derive::napi;
-use tidegate::Lane;
+use tidegate::{Lane, TaskId};
 use tokio::time::Instant;
 
 use crate::bridge::runtime;
+
+/// Each context that was entered is a scope of its own: JavaScript knows no other task.
+static SCOPES: AtomicU64 = AtomicU64::new(0);
 
 /// An immutable context; a nested one inherits what it does not set, and the earlier deadline holds.
 #[napi]
@@ -23,11 +27,16 @@ impl Context {
         tenant: Option<String>,
         lane: Option<String>,
         deadline: Option<f64>,
+        call: Option<String>,
     ) -> Result<Self> {
         let mut context = outer.map(|outer| outer.0.clone()).unwrap_or_default();
         if let Some(tenant) = tenant {
             context.tenant = Some(Arc::from(tenant));
         }
+        if let Some(call) = call {
+            context.call = Some(Arc::from(call));
+        }
+        context.task = Some(TaskId::given(SCOPES.fetch_add(1, Ordering::Relaxed)));
         if let Some(lane) = lane {
             context.lane = Lane::parse(&lane).ok_or_else(|| unknown_lane(&lane))?;
         }
@@ -46,6 +55,11 @@ impl Context {
     #[napi(getter)]
     pub fn lane(&self) -> &'static str {
         self.0.lane.as_str()
+    }
+
+    #[napi(getter)]
+    pub fn call(&self) -> Option<&str> {
+        self.0.call.as_deref()
     }
 
     /// Seconds until the deadline, 0 once it has passed; undefined without one.

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use napi_derive::napi;
+use tidegate::explain::Obstacle;
 use tidegate::{Error, ErrorKind, Reason};
 
 use crate::kept::Thrown;
@@ -22,6 +23,27 @@ pub struct Failure {
     pub retryable: bool,
     /// Where what the caller's own fetch threw is kept, if that is what failed.
     pub thrown: Option<u32>,
+    /// The number of the call that it ended.
+    pub call: Option<f64>,
+    pub why: Option<Why>,
+}
+
+/// What stood in a refused call's way.
+#[napi(object, object_from_js = false)]
+pub struct Why {
+    pub rule: &'static str,
+    pub text: &'static str,
+    pub since: f64,
+    pub waited: f64,
+    pub expected: Option<f64>,
+    pub ahead: u32,
+}
+
+impl From<Obstacle> for Why {
+    fn from(why: Obstacle) -> Self {
+        let Obstacle { rule, text, since, waited, expected, ahead } = why;
+        Self { rule, text, since, waited, expected, ahead: u32::try_from(ahead).unwrap_or(u32::MAX) }
+    }
 }
 
 impl From<&Error> for Failure {
@@ -36,6 +58,8 @@ impl From<&Error> for Failure {
             queue_position: error.position().and_then(|position| u32::try_from(position).ok()),
             retryable: error.retryable(),
             thrown: error.source().and_then(|source| source.downcast_ref::<Thrown>()).map(|thrown| thrown.0),
+            call: error.call().map(|call| call as f64),
+            why: error.why().map(|why| Obstacle::from(why).into()),
         }
     }
 }

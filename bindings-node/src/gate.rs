@@ -18,7 +18,7 @@ use crate::kept;
 use crate::reply::exchange;
 use crate::request::{self, manner, whole};
 use crate::slot::Slot;
-use crate::tool::Permit;
+use crate::tool::Asked;
 use crate::upload::Upload;
 use crate::values::Latin1;
 
@@ -196,11 +196,33 @@ impl Gate {
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
     }
 
-    /// Waits for a tool's slot; its permit, or failure, comes with the number.
+    /// Asks for a tool's slot: takes a free one, or prepares the wait for one.
     #[napi]
-    pub fn acquire(&self, port: &Port, number: u32, tool: String, context: Option<&Context>) -> Result<()> {
-        port.submit(number, Permit::acquire(self.present()?.gate, tool, resolve(context)));
-        Ok(())
+    pub fn ask(&self, tool: String, context: Option<&Context>, yield_slot: bool) -> Result<Asked> {
+        let (open, runtime) = (self.present()?, runtime::handle()?);
+        let _context = runtime.enter();
+        Ok(Asked::of(&open.gate, &tool, resolve(context), yield_slot))
+    }
+
+    /// Why the call of that number or name waits now, as JSON; `null`: no such call is under way.
+    #[napi]
+    pub fn explain(&self, call: Either<f64, String>) -> Result<Option<String>> {
+        let (open, runtime) = (self.present()?, runtime::handle()?);
+        let _context = runtime.enter();
+        let told = match call {
+            // A number that is none of a call's is one of no call.
+            Either::A(number) => open.gate.explain(number as u64),
+            Either::B(label) => open.gate.explain(label.as_str()),
+        };
+        told.as_ref().map(json).transpose()
+    }
+
+    /// The same of every call under way, at most so many of them, as JSON.
+    #[napi]
+    pub fn explain_all(&self, limit: u32) -> Result<String> {
+        let (open, runtime) = (self.present()?, runtime::handle()?);
+        let _context = runtime.enter();
+        json(&open.gate.explain_all(limit as usize))
     }
 
     /// Waits for a target's slot; the slot, or failure, comes with the number.

@@ -25,11 +25,23 @@ const FULL = `{
   "defaults": {
     "cap": 8, "queue": 9, "wait": "1m", "on_full": "wait", "deadline": "5m", "first_token": 20, "idle": "30s", "stall": "none", "ttft": 2,
     "aging": 10, "retry": { "attempts": 3, "base": "100ms", "max": 8, "ratio": 0.2, "reserve": 10 },
-    "tenants": { "a": { "weight": 2, "cap": 3, "queue": 4 } }, "default_tenant": { "weight": 1, "cap": 2, "queue": 3 }
+    "tenants": { "a": { "weight": 2, "cap": 3, "queue": 4, "floor": 0.25, "tpm": "90k", "shed": false } },
+    "default_tenant": { "weight": 1, "cap": 2, "queue": 3, "tpm": 50000, "shed": true }, "backlog": 500,
+    "lanes": {
+      "interactive": { "floor": 0.5 }, "standard": { "queue": "none" },
+      "batch": { "floor": 0.1, "queue": 100, "wait": "2m", "ttft": "none" }
+    },
+    "cost": "kv", "short_bias": "100ms", "reclaim": true, "predict": "objective", "max_prompt": "128k", "kv_tokens": 400000, "kv_headroom": 0.2,
+    "tokenizer": "vllm", "ask_usage": true, "fallback": "mine", "budget": "none",
+    "rpm": 500, "rpd": 10000, "tpm": "2M", "tpd": "1.5M", "itpm": 450000, "otpm": false, "burst": "2s", "counting": "sum", "headers": "lower"
   },
-  "targets": { "openai": 64, "mine": { "url": ["http://localhost:8000/v1"], "models": "small*", "cap": 2 } },
+  "targets": {
+    "openai": 64, "shared": { "url": "http://localhost:8001", "budget": "account" },
+    "mine": { "url": ["http://localhost:8000/v1"], "models": "small*", "model": "small-1", "key_env": "MINE_KEY", "cap": 2 }
+  },
   "tenants": { "b": { "weight": 3 } },
-  "tools": { "db": 8, "search": { "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait" } },
+  "budgets": { "account": { "rpm": 500, "tpm": "2M" } },
+  "tools": { "db": { "cap": 8, "rps": 2.5 }, "search": { "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait", "rps": "none", "rpm": 90 } },
   "transport": {
     "connect": "3s", "proxy_from_env": false, "pool_idle": 8, "pool_idle_timeout": "1m", "http2_streams": 50, "http2_prior_knowledge": false
   }
@@ -97,30 +109,34 @@ export { claude, client, defaults, own };
 test("the typed configuration is the core's: the same keys, no more and no fewer", () => {
   const config = JSON.parse(FULL);
   assert.equal(new imported.Gate(config).mode, "observe");
-  const sources = ["mod.rs", "target.rs"].map((file) =>
+  const sources = ["mod.rs", "target.rs", "rates.rs", "shares.rs"].map((file) =>
     readFileSync(join(root, "../core/src/config/parse", file), "utf8"),
   );
-  const keys = (name) => {
-    const list = sources
-      .map((text) => text.match(new RegExp(`const ${name}: &\\[&str\\] = &\\[([^\\]]*)\\]`))?.[1])
-      .find(Boolean);
-    return [...list.matchAll(/"(\w+)"/g)].map(([, key]) => key).sort();
-  };
+  const keys = (...names) =>
+    names
+      .flatMap((name) => {
+        const list = sources
+          .map((text) => text.match(new RegExp(`const ${name}: &\\[&str\\] =\\s*&\\[([^\\]]*)\\]`))?.[1])
+          .find(Boolean);
+        return [...list.matchAll(/"(\w+)"/g)].map(([, key]) => key);
+      })
+      .sort();
   const { defaults, transport, tools, targets } = config;
   const shown = {
     TOP: config,
-    SETTINGS: defaults,
     RETRY: defaults.retry,
     TENANT: defaults.tenants.a,
+    LANE: defaults.lanes.batch,
     TOOL: tools.search,
     TRANSPORT: transport,
   };
   for (const [name, part] of Object.entries(shown)) assert.deepEqual(Object.keys(part).sort(), keys(name), name);
+  assert.deepEqual(Object.keys(defaults).sort(), keys("SETTINGS", "RATES"));
   assert.deepEqual(
     Object.keys(targets.mine)
       .filter((key) => key !== "cap")
       .sort(),
-    keys("MATCHES"),
+    keys("OWN"),
   );
 });
 

@@ -3,9 +3,16 @@
  *
  * @module
  */
+import type { Lane } from "./context.js";
 
 /** Seconds, or text with units: `"500ms"`, `"2m"`. */
 export type Duration = number | string;
+
+/** A number of tokens or requests, also in thousands or millions: `"450k"`, `"1.5M"`. */
+export type Count = number | string;
+
+/** Switches a setting off that a lower layer made. */
+export type Off = "none" | false | null;
 
 /** How a target's failed attempts are made again. */
 export interface RetryConfig {
@@ -26,33 +33,107 @@ export interface TenantConfig {
   /** Its share beside the others'. Default: 1. */
   weight?: number;
   /** The most slots it holds at once. */
-  cap?: number;
+  cap?: number | Off;
   /** The most calls of its that wait. */
-  queue?: number;
+  queue?: number | Off;
+  /** The share of the slots that is its own whenever it wants them, 0 to 1; only of a tenant with a name. Default: 0. */
+  floor?: number;
+  /** Tokens it may take a minute; what it takes beyond them is owed, and kept back later. Default: none of its own. */
+  tpm?: Count | Off;
+  /** Whether its waiting calls may be refused to make room for more urgent ones. Default: true. */
+  shed?: boolean;
 }
 
-/** How a target behaves. */
-export interface TargetSettings {
+/** What a lane has to itself at a target. */
+export interface LaneConfig {
+  /** The share of the slots that is its own whenever it wants them, 0 to 1. Default: 0. */
+  floor?: number;
+  /** The most of its calls that wait, of all tenants together. Default: none of its own. */
+  queue?: number | Off;
+  /** The longest wait of its calls. Default: the target's. */
+  wait?: Duration | Off;
+  /** Its objective for the time to the first token. Default: the target's. */
+  ttft?: Duration | Off;
+}
+
+/** What a provider allows. What is not set is not bounded until a response's headers speak of it. */
+export interface RateConfig {
+  /** Requests a minute. */
+  rpm?: Count | Off;
+  /** Requests a day. */
+  rpd?: Count | Off;
+  /** Tokens a minute, input and output together. */
+  tpm?: Count | Off;
+  /** Tokens a day. */
+  tpd?: Count | Off;
+  /** Input tokens a minute, where they are counted apart. */
+  itpm?: Count | Off;
+  /** Output tokens a minute, where they are counted apart. */
+  otpm?: Count | Off;
+  /** How much of a rate may go out at once, as time: 0.1 to 60 s. Default: 6 s. */
+  burst?: Duration;
+  /**
+   * How a call is counted: `sum` of its input and the most output, or the `larger` of the two, at arrival; `actual`: input at arrival,
+   * output as it is produced; `input` only. Default: `auto`, by the dialect and what the headers show.
+   */
+  counting?: "auto" | "sum" | "larger" | "actual" | "input";
+  /** What the provider's rate headers may do: set the rates (`follow`, the default), only `lower` them, or nothing. */
+  headers?: "follow" | "lower" | "ignore";
+}
+
+/** How a target behaves: its rates, and the rest. */
+export interface TargetSettings extends RateConfig {
   /** The most calls in flight. Default: 64. */
   cap?: number;
   /** The most calls of one tenant that wait. Default: 10,000. */
   queue?: number;
   /** The longest wait while the target is open; `"none"`: no limit but the deadline. */
-  wait?: Duration;
+  wait?: Duration | Off;
   /** Whether a call waits for a slot, or is refused at once. Default: `wait`. */
   on_full?: "wait" | "refuse";
   /** The longest a whole call may take, its stream included. Default: 600 s. */
   deadline?: Duration;
   /** The longest from sending to the first token; `"none"`: no limit. */
-  first_token?: Duration;
+  first_token?: Duration | Off;
   /** The longest silence between chunks; `"none"`: no limit. */
-  idle?: Duration;
+  idle?: Duration | Off;
   /** The longest a reader may leave a chunk unread; `"none"`: for ever. */
-  stall?: Duration;
+  stall?: Duration | Off;
   /** The objective for the time to the first token. */
-  ttft?: Duration;
+  ttft?: Duration | Off;
   /** A waiting call rises by one lane in this time. */
   aging?: Duration;
+  /** The most calls that wait, of all tenants together. Default: 100,000. */
+  backlog?: number;
+  lanes?: Partial<Record<Lane, LaneConfig>>;
+  /**
+   * What fair queueing charges: `tokens`, `kv` (tokens held in memory times seconds) or `calls`. Default: `auto`, `kv` where `kv_tokens` is
+   * known.
+   */
+  cost?: "auto" | "tokens" | "kv" | "calls";
+  /** By how much later a call of 1,000 tokens stands in its own tenant's queue. Default: not at all. */
+  short_bias?: Duration | Off;
+  /** Whether a call that was lent another's floor, and has no answer yet, is called back when the other wants it. Default: false. */
+  reclaim?: boolean;
+  /**
+   * When a call is refused at once for the wait that is expected: beyond its `deadline` or wait budget (the default), beyond its
+   * `objective` too, or never (`off`).
+   */
+  predict?: "deadline" | "objective" | "off";
+  /** The longest prompt, in estimated tokens. Default: none. */
+  max_prompt?: Count | Off;
+  /** The name of one of `budgets` that its rates are part of; beside rates of its own it is an error. */
+  budget?: string | Off;
+  /** Tokens that the engine's memory for keys and values holds. Default: not known, and so not bounded. */
+  kv_tokens?: Count | Off;
+  /** The share of it that is kept free, 0 to 0.9. Default: 0.1. */
+  kv_headroom?: number;
+  /** How prompts are counted: by their length (`learned`, the default), exactly where the build can (`bpe`), or by the server (`vllm`). */
+  tokenizer?: "learned" | "bpe" | "vllm";
+  /** Whether streams are asked for their usage where the caller did not ask; the caller does not see it. Default: false. */
+  ask_usage?: boolean;
+  /** The target that takes what this one refuses. */
+  fallback?: string | Off;
   retry?: RetryConfig;
   tenants?: Record<string, TenantConfig>;
   default_tenant?: TenantConfig;
@@ -64,14 +145,22 @@ export interface TargetConfig extends TargetSettings {
   url?: string | string[];
   /** Its models; `*` stands for any text. */
   models?: string | string[];
+  /** The model that calls ask for which fall back to it. Default: the only name in `models`. */
+  model?: string;
+  /** The environment variable with the credential of calls that fall back to it. Default: the caller's own goes along. */
+  key_env?: string;
 }
 
 /** A tool: its cap, or more. */
 export interface ToolConfig {
   cap: number;
   queue?: number;
-  wait?: Duration;
+  wait?: Duration | Off;
   on_full?: "wait" | "refuse";
+  /** Calls a second; `rpm` in its place says them a minute. */
+  rps?: number | Off;
+  /** Calls a minute. */
+  rpm?: Count | Off;
 }
 
 /** How connections are made. */
@@ -96,6 +185,8 @@ export interface Config {
   tools?: Record<string, number | ToolConfig>;
   /** The tenants by name, at every target. */
   tenants?: Record<string, TenantConfig>;
+  /** Rates that several targets share: those that name it as their `budget`. */
+  budgets?: Record<string, RateConfig>;
   /** What every target has that does not say otherwise. */
   defaults?: TargetSettings;
   transport?: TransportConfig;

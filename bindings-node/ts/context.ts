@@ -19,6 +19,8 @@ export interface Context {
   lane?: Lane | undefined;
   /** Seconds from now, by which each call, its stream included, must have ended. Of nested ones the earliest holds. */
   deadline?: number | undefined;
+  /** A name of your own for the calls inside, for `gate.explain` and the log of calls. At most 200 bytes; a longer one is cut. */
+  call?: string | undefined;
 }
 
 const storage = new AsyncLocalStorage<NativeContext>();
@@ -36,7 +38,7 @@ export function within<T>(context: NativeContext, run: () => T): T {
 /** The current context with these changes. */
 export function changed(context: Context): NativeContext {
   try {
-    return new native.Context(current(), context.tenant, context.lane, context.deadline);
+    return new native.Context(current(), context.tenant, context.lane, context.deadline, context.call);
   } catch (error) {
     throw refined(error);
   }

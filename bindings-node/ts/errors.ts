@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { Why } from "./explain.js";
 import type { Failure } from "./native.js";
 
 /** Why admission said no. */
@@ -14,7 +15,15 @@ export type Reason =
   | "cool_down"
   | "outage"
   | "draining"
-  | "deadlock";
+  | "deadlock"
+  /** A rate of the provider, or of the tenant, is used up. */
+  | "no_budget"
+  /** No waiting would help: its prompt is longer than what may ever go. */
+  | "too_large"
+  /** It would wait beyond its deadline, its wait budget or its objective. */
+  | "predicted_wait"
+  /** It made room for a more urgent call. */
+  | "shed";
 
 /** What the gate itself hands up. A provider's own error response is not one of these. */
 export class TidegateError extends Error {
@@ -32,6 +41,10 @@ export class TidegateError extends Error {
   readonly queuePosition: number | undefined;
   /** Whether the same call may succeed later, unchanged. */
   readonly retryable: boolean;
+  /** The number of the call that it ended, as in `gate.calls()`; undefined where there was none. */
+  readonly call: number | undefined;
+  /** What stood in a refused call's way; undefined where nothing is known of that. */
+  readonly why: Why | undefined;
 
   /** @internal */
   constructor(failure: Failure) {
@@ -43,6 +56,8 @@ export class TidegateError extends Error {
     this.retryAfter = failure.retryAfter;
     this.queuePosition = failure.queuePosition;
     this.retryable = failure.retryable;
+    this.call = failure.call;
+    this.why = failure.why;
   }
 }
 

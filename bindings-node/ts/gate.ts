@@ -6,13 +6,14 @@
 import type { Config } from "./config.js";
 import { type Context, changed, within } from "./context.js";
 import { errorOf, refined } from "./errors.js";
+import type { Explanation } from "./explain.js";
 import { type Fetch, fetchAside, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
 import type { WaitOptions } from "./hold.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
 import { type TargetSlot, withSlot } from "./slot.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
-import { acquire, type ToolSlot } from "./tool.js";
+import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
 import { copied, fetchOf } from "./wrap.js";
 
 /** The configuration, and what is no text. */
@@ -102,10 +103,14 @@ export class Gate {
    *
    * What is called inside knows which tools are held: a cycle of tools is refused instead of waited for.
    *
+   * Whoever waits here while holding a slot of a model, by a response that is not read to its end or by {@link Gate.slot}, gets a process warning
+   * (`TIDEGATE_SLOT_HELD`), once for each line: the slot idles meanwhile, and two that do so may wait for each other. JavaScript knows no tasks: what
+   * counts is the innermost `gate.run` around both. Give what runs side by side a `gate.run` each; outside of any nothing is noticed.
+   *
    * @throws {@link UnknownNameError} for a tool that is not configured; {@link Refused} when the queue is full, the wait is over, or
    * waiting would never end. All as rejections.
    */
-  async tool<T>(name: string, run: () => T | Promise<T>, options?: WaitOptions): Promise<T> {
+  async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
     const slot = await acquire(this.#native, name, options);
     try {
       return await slot.run(run);
@@ -115,7 +120,7 @@ export class Gate {
   }
 
   /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
-  acquireTool(name: string, options?: WaitOptions): Promise<ToolSlot> {
+  acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
     return acquire(this.#native, name, options);
   }
 
@@ -135,7 +140,7 @@ export class Gate {
   }
 
   /**
-   * Runs the function with a tenant, a lane or a deadline (seconds) for every call and tool that it asks for, directly or in what it awaits.
+   * Runs the function with a tenant, a lane, a deadline (seconds) or a name of your own for every call and tool that it asks for, directly or in what it awaits.
    *
    * @throws `RangeError` for a lane that does not exist, or a deadline that is not in the future.
    */
@@ -168,6 +173,21 @@ export class Gate {
   /** The last 1,024 calls that ended, oldest first, with the stamps of each attempt. No prompt, header or URL is kept. */
   calls(): CallRecord[] {
     return JSON.parse(this.#native.calls());
+  }
+
+  /**
+   * Why a call waits now: which rule stands in its way, since when, and how long it expects to wait. undefined: no such call is under way.
+   *
+   * @param call - what `gate.run({ call }, ...)` named it, or its number. Of several calls of one name the one is meant that has waited the
+   * longest. Without it: every call under way and every wait for a tool, at most `limit` of them (100), those that wait first, the
+   * longest wait first.
+   */
+  explain(call: string | number): Explanation | undefined;
+  explain(call?: undefined, limit?: number): Explanation[];
+  explain(call?: string | number, limit = 100): Explanation | undefined | Explanation[] {
+    if (call === undefined) return JSON.parse(this.#native.explainAll(limit));
+    const told = this.#native.explain(call);
+    return told === null ? undefined : JSON.parse(told);
   }
 
   /**

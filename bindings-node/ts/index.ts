@@ -5,7 +5,11 @@
  */
 export type {
   Config,
+  Count,
   Duration,
+  LaneConfig,
+  Off,
+  RateConfig,
   RetryConfig,
   TargetConfig,
   TargetSettings,
@@ -26,6 +30,7 @@ export {
   Truncated,
   UnknownNameError,
 } from "./errors.js";
+export type { Explanation, Why } from "./explain.js";
 export type { Fetch } from "./fetch/index.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type { WaitOptions } from "./hold.js";
@@ -39,4 +44,4 @@ export type {
   TenantSnapshot,
   ToolSnapshot,
 } from "./snapshot.js";
-export { ToolSlot } from "./tool.js";
+export { type ToolOptions, ToolSlot } from "./tool.js";

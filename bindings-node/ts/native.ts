@@ -7,6 +7,8 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
+import type { Why } from "./explain.js";
+
 /** The parts of an error of the core. */
 export interface Failure {
   kind: string;
@@ -19,6 +21,9 @@ export interface Failure {
   retryable: boolean;
   /** Where what the caller's own fetch threw is kept, if that is what failed. */
   thrown?: number;
+  /** The number of the call that it ended. */
+  call?: number;
+  why?: Why;
 }
 
 /** A flat array of rows of six: number, kind, and what that kind brings. */
@@ -37,7 +42,14 @@ export interface NativePort {
 export interface NativeContext {
   readonly tenant: string | null;
   readonly lane: string;
+  readonly call: string | null;
   readonly remaining: number | null;
+}
+
+export interface NativeAsked {
+  /** What is to be said to whoever waits here while holding a model slot. */
+  readonly advice: string | null;
+  granted(port: NativePort, number: number): void;
 }
 
 export interface NativePermit {
@@ -85,6 +97,8 @@ export interface NativeGate {
   queued(): number;
   prometheus(): string;
   calls(): string;
+  explain(call: number | string): string | null;
+  explainAll(limit: number): string;
   send(
     port: NativePort,
     number: number,
@@ -98,7 +112,7 @@ export interface NativeGate {
     /** The caller's own fetch makes the exchanges; true: it streams the body up. */
     kept: boolean | undefined,
   ): number | Failure;
-  acquire(port: NativePort, number: number, tool: string, context: NativeContext | undefined): void;
+  ask(tool: string, context: NativeContext | undefined, yieldSlot: boolean): NativeAsked;
   acquireSlot(port: NativePort, number: number, target: string, context: NativeContext | undefined): void;
   drain(port: NativePort, number: number, seconds: number): void;
 }
@@ -129,6 +143,7 @@ export interface Native {
     tenant: string | undefined,
     lane: string | undefined,
     deadline: number | undefined,
+    call: string | undefined,
   ) => NativeContext;
   Gate: (new () => NativeGate) & {
     open(json: string): NativeGate | Failure;

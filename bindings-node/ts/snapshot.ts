@@ -82,11 +82,15 @@ export interface ToolSnapshot {
   refused: Record<string, number>;
   /** What observe mode would have done. */
   would: Record<string, number>;
+  /** Model slots that a task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot. */
+  slot_held: Record<string, Partial<Record<"got" | "waited" | "yielded", number>>>;
 }
 
 /** A call that ended. */
 export interface CallRecord {
   id: number;
+  /** What `gate.run({ call }, ...)` named it. */
+  label: string | null;
   target: string;
   /** The target that refused it before, where it came to this one as its fallback. */
   fallback_from: string | null;

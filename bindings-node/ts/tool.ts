@@ -7,6 +7,7 @@ import { current, within } from "./context.js";
 import { held, type WaitOptions } from "./hold.js";
 import type { NativeGate, NativePermit } from "./native.js";
 import { port } from "./port.js";
+import { warnOfHeldSlot } from "./warn.js";
 
 // Node 20 has it; older typings, and other runtimes, may not.
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
@@ -36,8 +37,22 @@ export class ToolSlot {
   }
 }
 
+/** Options of a wait for a tool. */
+export interface ToolOptions extends WaitOptions {
+  /**
+   * Hands the model slots of this `gate.run` back while the tool is waited for and held: what the provider still sends is read ahead, up to
+   * 1 MiB a response, and the slot is back when the answer has ended; the response then reads as if nothing had happened. No answer is
+   * cut off: a longer one keeps its slot, and so does `gate.slot`. Outside of `gate.run` it does nothing.
+   */
+  yieldSlot?: boolean | undefined;
+}
+
 /** Waits for a slot. */
-export async function acquire(gate: NativeGate, tool: string, options?: WaitOptions): Promise<ToolSlot> {
-  const start = (number: number) => gate.acquire(port.native, number, tool, current());
+export async function acquire(gate: NativeGate, tool: string, options?: ToolOptions): Promise<ToolSlot> {
+  const start = (number: number) => {
+    const asked = gate.ask(tool, current(), options?.yieldSlot === true);
+    if (asked.advice !== null) warnOfHeldSlot(asked.advice);
+    asked.granted(port.native, number);
+  };
   return new ToolSlot(await held<NativePermit>(start, options));
 }

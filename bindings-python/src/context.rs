@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tidegate::Lane;
+use tidegate::{Lane, TaskId};
 use tokio::time::Instant;
 
 use crate::bridge::runtime;
@@ -17,16 +17,20 @@ pub(crate) struct Context(pub(crate) tidegate::Context);
 #[pymethods]
 impl Context {
     #[new]
-    #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None))]
+    #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None, call=None))]
     fn new(
         outer: Option<&Bound<'_, Self>>,
         tenant: Option<&str>,
         lane: Option<&str>,
         deadline: Option<f64>,
+        call: Option<&str>,
     ) -> PyResult<Self> {
         let mut context = outer.map(|outer| outer.get().0.clone()).unwrap_or_default();
         if let Some(tenant) = tenant {
             context.tenant = Some(Arc::from(tenant));
+        }
+        if let Some(call) = call {
+            context.call = Some(Arc::from(call));
         }
         if let Some(lane) = lane {
             context.lane = Lane::parse(lane).ok_or_else(|| unknown_lane(lane))?;
@@ -48,6 +52,11 @@ impl Context {
         self.0.lane.as_str()
     }
 
+    #[getter]
+    fn call(&self) -> Option<&str> {
+        self.0.call.as_deref()
+    }
+
     /// Seconds until the deadline, 0 once it has passed; None without one.
     #[getter]
     fn remaining(&self) -> Option<f64> {
@@ -55,9 +64,10 @@ impl Context {
     }
 }
 
-/// The caller's context, or the default one.
-pub(crate) fn resolve(context: Option<&Bound<'_, Context>>) -> tidegate::Context {
-    context.map(|context| context.get().0.clone()).unwrap_or_default()
+/// The caller's context, or the default one, in that asyncio task or thread.
+pub(crate) fn resolve(context: Option<&Bound<'_, Context>>, task: Option<u64>) -> tidegate::Context {
+    let context = context.map(|context| context.get().0.clone()).unwrap_or_default();
+    tidegate::Context { task: task.map(TaskId::given), ..context }
 }
 
 fn moment(seconds: f64) -> PyResult<Instant> {

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use tidegate::explain::Obstacle;
 use tidegate::{Error, ErrorKind, Reason};
 
 /// The exception that says the same, as an object: `tidegate.Error` or the subclass of its kind.
@@ -22,6 +23,11 @@ pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
         error.come_back().map(|after| after.as_secs_f64()),
         error.position(),
         error.retryable(),
+        error.call(),
+        error
+            .why()
+            .map(Obstacle::from)
+            .map(|why| (why.rule, why.text, why.since, why.waited, why.expected, why.ahead)),
     ))?;
     // What the client's own transport raised.
     if let Some(original) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {

@@ -22,7 +22,7 @@ use crate::manner::Manner;
 use crate::reply::{Ahead, Answer, exchange};
 use crate::request::Parts;
 use crate::slot::Slot;
-use crate::tool::Permit;
+use crate::tool::Asked;
 use crate::upload::Call;
 
 /// A gate. In a forked child it starts anew from its configuration: the parent's slots and connections are not the child's. So it does in
@@ -164,6 +164,20 @@ impl Gate {
         py.detach(|| json(&gate.calls().records()))
     }
 
+    /// Why the call of that number or name waits now, as JSON; None: no such call is under way.
+    fn explain(&self, py: Python<'_>, call: Name) -> PyResult<Option<String>> {
+        let told = self.inside(py, |gate| match &call {
+            Name::Number(id) => gate.explain(*id),
+            Name::Label(label) => gate.explain(label.as_str()),
+        })?;
+        told.as_ref().map(json).transpose()
+    }
+
+    /// The same of every call under way, at most `limit` of them, as JSON.
+    fn explain_all(&self, py: Python<'_>, limit: usize) -> PyResult<String> {
+        self.inside(py, |gate| json(&gate.explain_all(limit)))?
+    }
+
     /// Starts a call. Returns the asyncio future of its reply (or error), and the number to cancel it by. With `wrapped`, the
     /// SDK above was told not to retry.
     #[allow(clippy::too_many_arguments)]
@@ -178,10 +192,11 @@ impl Gate {
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
+        task: Option<u64>,
     ) -> PyResult<(Py<PyAny>, u64)> {
         let call = self.call(
             port.py(),
-            &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false },
+            &Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: false },
         )?;
         Port::submit(port, call)
     }
@@ -199,9 +214,12 @@ impl Gate {
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
+        task: Option<u64>,
     ) -> PyResult<Py<PyAny>> {
-        let call =
-            self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false })?;
+        let call = self.call(
+            py,
+            &Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: false },
+        )?;
         Box::new(block_on(py, call)?).into_python(py)
     }
 
@@ -219,8 +237,9 @@ impl Gate {
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
+        task: Option<u64>,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
+        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: true };
         let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
         let host = OnLoop::new(port.get().mailbox(), serve, request.headers().clone());
         if !world::is_faked() {
@@ -243,8 +262,9 @@ impl Gate {
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
+        task: Option<u64>,
     ) -> PyResult<KeptCall> {
-        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, kept: true };
+        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: true };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
         KeptCall::new(request.headers().clone(), |host| {
             if !world::is_faked() {
@@ -267,32 +287,26 @@ impl Gate {
         pool: Option<f64>,
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
+        task: Option<u64>,
     ) -> PyResult<Call> {
-        let call =
-            self.call(py, &Parts { method, url, headers, body, read, pool, context, wrapped, kept: false })?;
+        let call = self.call(
+            py,
+            &Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: false },
+        )?;
         Call::start(call)
     }
 
-    /// Waits for a tool's slot. Returns the asyncio future of its permit (or error), and the number to cancel it by.
-    fn acquire(
-        &self,
-        port: &Bound<'_, Port>,
-        tool: String,
-        context: Option<&Bound<'_, Context>>,
-    ) -> PyResult<(Py<PyAny>, u64)> {
-        let (gate, context) = (self.gate(port.py())?, resolve(context));
-        Port::submit(port, Permit::acquire(gate, tool, context))
-    }
-
-    /// Waits for a tool's slot; its permit, or error.
-    fn acquire_blocking(
+    /// Asks for a tool's slot: takes a free one, or prepares the wait for one.
+    fn ask(
         &self,
         py: Python<'_>,
-        tool: String,
+        tool: &str,
         context: Option<&Bound<'_, Context>>,
-    ) -> PyResult<Py<PyAny>> {
-        let (gate, context) = (self.gate(py)?, resolve(context));
-        Box::new(block_on(py, Permit::acquire(gate, tool, context))?).into_python(py)
+        task: Option<u64>,
+        yield_slot: bool,
+    ) -> PyResult<Asked> {
+        let context = resolve(context, task);
+        self.inside(py, |gate| Asked::of(gate, tool, context, yield_slot))
     }
 
     /// Waits for a target's slot. Returns the asyncio future of the slot (or error), and the number to cancel it by.
@@ -301,8 +315,9 @@ impl Gate {
         port: &Bound<'_, Port>,
         target: String,
         context: Option<&Bound<'_, Context>>,
+        task: Option<u64>,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let (gate, context) = (self.gate(port.py())?, resolve(context));
+        let (gate, context) = (self.gate(port.py())?, resolve(context, task));
         Port::submit(port, Slot::acquire(gate, target, context))
     }
 
@@ -312,8 +327,9 @@ impl Gate {
         py: Python<'_>,
         target: String,
         context: Option<&Bound<'_, Context>>,
+        task: Option<u64>,
     ) -> PyResult<Py<PyAny>> {
-        let (gate, context) = (self.gate(py)?, resolve(context));
+        let (gate, context) = (self.gate(py)?, resolve(context, task));
         Box::new(block_on(py, Slot::acquire(gate, target, context))?).into_python(py)
     }
 
@@ -337,6 +353,13 @@ fn json(value: &impl Serialize) -> PyResult<String> {
 fn patience_of(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+}
+
+/// What a call is known by.
+#[derive(FromPyObject)]
+enum Name {
+    Number(u64),
+    Label(String),
 }
 
 struct Left(usize);

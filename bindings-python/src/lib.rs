@@ -40,7 +40,7 @@ mod _native {
     #[pymodule_export]
     use crate::slot::Slot;
     #[pymodule_export]
-    use crate::tool::Permit;
+    use crate::tool::{Asked, Permit};
     #[pymodule_export]
     use crate::upload::{Call, Upload};
 }

@@ -26,6 +26,8 @@ pub(crate) struct Parts<'a, 'py> {
     pub(crate) context: Option<&'a Bound<'py, Context>>,
     /// Its SDK was wrapped, and so told not to retry.
     pub(crate) wrapped: bool,
+    /// The asyncio task or thread that makes it.
+    pub(crate) task: Option<u64>,
     /// It goes by the client's own transport.
     pub(crate) kept: bool,
 }
@@ -61,7 +63,7 @@ impl Parts<'_, '_> {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         request.extensions_mut().insert(Timeouts { read: seconds(self.read), pool: seconds(self.pool) });
-        request.extensions_mut().insert(resolve(self.context));
+        request.extensions_mut().insert(resolve(self.context, self.task));
         Ok(request)
     }
 }

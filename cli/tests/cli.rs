@@ -122,10 +122,17 @@ fn check_tells_what_it_understood() {
 fn check_tells_every_setting_that_was_made() {
     let target = "cap = 3\nqueue = 17\nwait = 19\ndeadline = 123\nfirst_token = 29\nidle = 31\nstall = 37\nttft = 41\naging = 43\n\
                   retry = { attempts = 47, base = 53, max = 59, ratio = 0.61, reserve = 67 }\n\
-                  default_tenant = { weight = 71, cap = 2, queue = 73 }\n";
+                  default_tenant = { weight = 71, cap = 2, queue = 73, tpm = 101, shed = false }\n\
+                  backlog = 103\nlanes.batch = { floor = 0.107, queue = 109, wait = 113, ttft = 119 }\ncost = \"calls\"\nshort_bias = 7\n\
+                  reclaim = true\npredict = \"off\"\nmax_prompt = 127\nrpm = 131\nrpd = 137\ntpm = 139\ntpd = 149\nitpm = 151\notpm = 157\n\
+                  burst = 5\ncounting = \"larger\"\nheaders = \"lower\"\nkv_tokens = 163\nkv_headroom = 0.167\ntokenizer = \"vllm\"\n\
+                  ask_usage = true\nfallback = \"spare\"\ntenants.acme = { floor = 0.173 }\n";
+    let others = "[targets.spare]\nurl = \"http://h\"\nmodel = \"small\"\nkey_env = \"SPARE_KEY\"\nbudget = \"shared\"\n\
+                  [budgets.shared]\nrpm = 179\n[tools.search]\ncap = 11\nrps = 1.5\n[tools.shell]\ncap = 13\nrpm = 181\n";
     let transport = "connect = 79\npool_idle = 83\npool_idle_timeout = 89\nhttp2_streams = 97\n\
                      http2_prior_knowledge = true\nproxy_from_env = false\n";
-    let output = check(&format!("[targets.openai]\n{target}[transport]\n{transport}"));
+    let output = check(&format!("[targets.openai]\n{target}{others}[transport]\n{transport}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
         "cap 3",
@@ -151,6 +158,22 @@ fn check_tells_every_setting_that_was_made() {
         "97",
         "HTTP/2 without TLS",
         "proxies: none",
+        "tpm 101, never shed",
+        "103 in all",
+        "lane batch: floor 0.107, queue 109, wait 1m 53s, TTFT objective 1m 59s",
+        "charged by calls; of one tenant, calls stand later by 7s per 1000 tokens; a floor is called back",
+        "prompts up to 127 tokens, counted by the server; refuses nothing",
+        "rates: 131 requests a minute, 137 requests a day, 139 tokens a minute, 149 tokens a day, 151 input tokens a minute, \
+         157 output tokens a minute; 5s of them at once; counting the larger of input and the most output, at arrival; \
+         headers are followed downwards",
+        "memory for 163 tokens, 0.167 of it kept free",
+        "falls back to spare; usage of streams is asked for",
+        "what falls back to it has model small and the key in SPARE_KEY",
+        "tenant acme: weight 1, no cap of its own, no queue of its own, floor 0.173",
+        "rates: those of budget shared",
+        "budget shared\n  rates: 179 requests a minute",
+        "tool search\n  cap 11; 10000 a tenant may wait; 1.5 calls a second",
+        "181 calls a minute",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

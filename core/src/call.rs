@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::admission::Holders;
+use crate::admission::{Holders, Permit};
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Lane, TaskId, Timeouts};
 use crate::cooldown::Hold;
 use crate::estimate::Demand;
+use crate::kv::Progress;
 use crate::observe::{Attempt, TenantMetrics};
-use crate::schedule::{Charged, Ticket, WaiterId};
+use crate::schedule::{Charged, Ticket, WaiterId, Why};
 use crate::target::Target;
+use crate::wire::Usage;
 use crate::wire::request::{RequestFacts, Route};
 
 /// One call, shared by the layers through the request's extensions. Holds neither headers nor body.
@@ -51,7 +53,9 @@ struct Story {
     spent: Duration,
     hold: Option<Hold>,
     last_failure: Option<&'static str>,
-    tokens: Option<(u64, u64)>,
+    usage: Option<Usage>,
+    progress: Progress,
+    exact_input: Option<u64>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -104,7 +108,7 @@ impl Call {
         let waited = now.saturating_duration_since(from.queued_at);
         let pool = from.timeouts.pool.map(|pool| pool.saturating_sub(waited));
         Self(Arc::new(Inner {
-            id: number(),
+            id: from.id,
             mode: from.mode,
             metrics: target.metrics().tenant(&from.tenant),
             facts: RequestFacts { model: model.or(from.facts.model.clone()), ..from.facts.clone() },
@@ -213,16 +217,20 @@ impl Call {
 
     /// What the next attempt says at the door: the age of the call, and what it was charged already.
     pub(crate) fn ticket(&self) -> Ticket {
+        let config = self.0.target.config();
+        let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
+        let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
+        let demand = self.demand();
         let story = self.0.story.lock();
-        let wait = earlier(self.0.target.config().wait, self.0.timeouts.pool);
         Ticket {
             tenant: self.0.tenant.clone(),
             lane: self.0.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
-            demand: Demand::default(),
-            cost: 1.0,
+            demand,
+            forecast: self.0.target.expected().forecast(&self.0.facts, &self.0.tenant),
+            cost: self.0.target.expected().cost(&demand),
             charged: story.charged,
         }
     }
@@ -237,17 +245,25 @@ impl Call {
         self.0.story.lock().waiter = Some(waiter);
     }
 
-    /// Where it was last in the queue, and what its present attempt has come to.
-    pub(crate) fn standing(&self) -> (Option<WaiterId>, Option<Attempt>) {
-        let story = self.0.story.lock();
-        (story.waiter, story.attempts.last().cloned())
+    /// Why it stands in its target's queue; `None`: it does not.
+    pub(crate) fn why(&self) -> Option<Why> {
+        let waiter = self.0.story.lock().waiter?;
+        self.0.target.admission().explain(waiter)
+    }
+
+    /// What its present attempt has come to.
+    pub(crate) fn present(&self) -> Option<Attempt> {
+        self.0.story.lock().attempts.last().cloned()
     }
 
     /// It got one.
-    pub(crate) fn attempt_admitted(&self, now: Instant, charged: Option<Charged>, spent: Duration) {
+    pub(crate) fn attempt_admitted(&self, permit: &Permit) {
+        let now = permit.admitted_at();
         let mut story = self.0.story.lock();
-        story.charged = charged;
-        story.spent += spent;
+        story.charged = permit.charged();
+        story.spent += permit.spent();
+        story.progress = permit.progress();
+        story.usage = None;
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);
         }
@@ -270,6 +286,25 @@ impl Call {
             .is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
     }
 
+    /// The present attempt, if it was sent, and what the provider counted of it.
+    pub(crate) fn taken(&self) -> Option<(Attempt, Option<Usage>)> {
+        let story = self.0.story.lock();
+        let last = story.attempts.last().filter(|attempt| attempt.sent_at.is_some())?;
+        Some((last.clone(), story.usage))
+    }
+
+    /// When the present attempt was sent, or the call was made.
+    pub(crate) fn sent_at(&self) -> Instant {
+        let story = self.0.story.lock();
+        story.attempts.last().and_then(|attempt| attempt.sent_at).unwrap_or(self.0.queued_at)
+    }
+
+    /// What it is expected to take.
+    pub(crate) fn demand(&self) -> Demand {
+        let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
+        Demand { input: self.exact_input().unwrap_or(demand.input), ..demand }
+    }
+
     /// How many attempts of it were sent.
     pub(crate) fn sent(&self) -> usize {
         self.0.story.lock().attempts.iter().filter(|attempt| attempt.sent_at.is_some()).count()
@@ -280,13 +315,28 @@ impl Call {
         std::mem::take(&mut self.0.story.lock().attempts)
     }
 
-    /// Tokens that the provider counted: input, output.
-    pub(crate) fn set_tokens(&self, input: u64, output: u64) {
-        self.0.story.lock().tokens = Some((input, output));
+    /// What the provider counted, of the present attempt.
+    pub(crate) fn set_usage(&self, usage: Usage) {
+        self.0.story.lock().usage = Some(usage);
     }
 
-    pub(crate) fn tokens(&self) -> Option<(u64, u64)> {
-        self.0.story.lock().tokens
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        self.0.story.lock().usage
+    }
+
+    /// How far the present attempt's answer has come.
+    pub(crate) fn progress(&self) -> Progress {
+        self.0.story.lock().progress.clone()
+    }
+
+    /// Input tokens, counted before it is sent.
+    pub(crate) fn set_exact_input(&self, tokens: u64) {
+        self.0.story.lock().exact_input = Some(tokens);
+    }
+
+    /// Its input tokens, where they were counted and not estimated.
+    pub fn exact_input(&self) -> Option<u64> {
+        self.0.story.lock().exact_input
     }
 
     /// What the target's cool-down means for the attempt that just failed.

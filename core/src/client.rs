@@ -13,6 +13,7 @@ use crate::admission::AdmissionLayer;
 use crate::ask_usage::AskUsageLayer;
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::Mode;
+use crate::count::CountLayer;
 use crate::deadline::DeadlineLayer;
 use crate::error::Error;
 use crate::fallback::{FallbackLayer, Ways};
@@ -24,14 +25,22 @@ use crate::transport::Transport;
 use crate::transport::foreign::Choice;
 
 /// The stack, outermost layer first.
-fn compose(transport: Choice, ways: Arc<Ways>, log: Arc<CallLog>, active: Arc<Active>) -> Transport {
+fn compose(
+    transport: Choice,
+    own: Transport,
+    ways: Arc<Ways>,
+    log: Arc<CallLog>,
+    active: Arc<Active>,
+) -> Transport {
     let stack = ServiceBuilder::new()
         // Outermost: what one target refuses is a new call to another, in that one's books, with its attempts, its budget and its queue.
-        .layer(FallbackLayer::new(ways))
+        .layer(FallbackLayer::new(ways, active.clone()))
         // Above all that can fail, so that every call is counted once, whatever becomes of it below.
         .layer(ObserveLayer::new(log, active))
         // Above retry: the deadline is the call's, not each attempt's, and runs on through the stream.
         .layer(DeadlineLayer::default())
+        // Counts prompts exactly where a target asks for that: before admission, which needs the count, and once for all attempts.
+        .layer(CountLayer::new(own))
         // Drives the attempts. Above admission: a backoff must not hold a slot, and each attempt queues for its own.
         .layer(RetryLayer)
         // Waits for a slot, and keeps it until the response has ended. Below this line a call is in flight.
@@ -62,8 +71,9 @@ impl Client {
         log: Arc<CallLog>,
         active: Arc<Active>,
     ) -> Self {
+        let own = transport.clone();
         let transport = Choice::over(transport);
-        Self { identify, stack: compose(transport.clone(), ways, log, active), transport }
+        Self { identify, stack: compose(transport.clone(), own, ways, log, active), transport }
     }
 
     /// One call: queued, admitted, sent, retried as its target allows. Resolves when the response's first event is seen, or its head where it has

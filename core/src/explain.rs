@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::call::Call;
-use crate::schedule::Why;
+use crate::schedule::{Rule, Why};
 use crate::tool::Asking;
 
 /// How a call is named.
@@ -78,10 +78,9 @@ pub struct Explanation {
 
 impl Explanation {
     pub(crate) fn of_call(call: &Call, now: Instant) -> Self {
-        let (waiter, attempt) = call.standing();
+        let attempt = call.present();
         let passed = |at: Instant| now.saturating_duration_since(at);
-        let target = call.target();
-        let name = target.name();
+        let name = call.target().name();
         let mut told = Self {
             call: call.id(),
             label: call.label().cloned(),
@@ -127,8 +126,7 @@ impl Explanation {
             told.text = format!("in flight: holds a slot of {name} for {:.1} s; {first}", told.since);
         } else {
             told.state = CallState::Waiting;
-            let why = waiter.and_then(|waiter| target.admission().explain(waiter));
-            told.waits(&format!("a slot of {name}"), why, passed(attempt.queued_at));
+            told.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
         }
         told
     }
@@ -151,6 +149,8 @@ impl Explanation {
             ahead: None,
         };
         told.waits(&format!("the tool {}", asking.tool), why, waited);
+        // A tool's rate is nobody's but its own.
+        told.text = told.text.replace(Rule::Requests.sentence(), "its rate is used up");
         if let Some(held) = &asking.held {
             let targets: Vec<_> = held.targets().collect();
             told.text.push_str(&format!("; its task holds a slot of {} meanwhile", targets.join(" and ")));

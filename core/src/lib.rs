@@ -15,6 +15,7 @@ mod clock;
 pub mod config;
 pub mod context;
 pub mod cooldown;
+pub mod count;
 pub mod deadline;
 pub mod error;
 pub mod estimate;

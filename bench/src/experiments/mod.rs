@@ -10,4 +10,5 @@ pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
 pub(crate) mod scale;
 pub(crate) mod starvation;
+pub(crate) mod tokens;
 pub(crate) mod work_conserving;

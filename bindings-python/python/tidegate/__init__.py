@@ -12,20 +12,25 @@ from tidegate._errors import (
     Truncated,
     UnknownNameError,
 )
+from tidegate._explain import Explanation, Why
 from tidegate._gate import Gate
 from tidegate._native import Slot
+from tidegate._warn import SlotHeldWarning
 
 __all__ = [
     "ConfigError",
     "ConnectionFailed",
     "Deadline",
     "Error",
+    "Explanation",
     "Gate",
     "Refused",
     "RequestError",
     "Slot",
+    "SlotHeldWarning",
     "Timeout",
     "Truncated",
     "UnknownNameError",
+    "Why",
     "context",
 ]

@@ -22,6 +22,7 @@ def context(
     tenant: str | None = None,
     lane: Lane | None = None,
     deadline: float | None = None,
+    call: str | None = None,
 ) -> Iterator[_native.Context]:
     """Say who calls, for every call made inside, in this task and the tasks it starts.
 
@@ -32,12 +33,14 @@ def context(
         deadline: seconds from now until every call inside, streams included, must have ended. Inside
             another context the earlier of the two holds. Default: that of the context around, else the
             target's own.
+        call: a name of your own for the calls inside, for `Gate.explain` and the log of calls; at most 200 bytes.
+            Default: that of the context around, else none.
 
     Raises:
         ValueError: for a lane that does not exist, or a deadline that is not above 0.
 
     """
-    entered = _native.Context(current.get(), tenant, lane, deadline)
+    entered = _native.Context(current.get(), tenant, lane, deadline, call)
     token = current.set(entered)
     try:
         yield entered

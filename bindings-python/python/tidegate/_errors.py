@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
+from tidegate._explain import Why
+
+Reason = Literal[
+    "no_slot",
+    "queue_full",
+    "wait_budget",
+    "deadline",
+    "cool_down",
+    "outage",
+    "draining",
+    "deadlock",
+    "no_budget",
+    "too_large",
+    "predicted_wait",
+    "shed",
+]
+"""Why admission said no."""
+
 
 class Error(Exception):
     """What the gate itself hands up. A provider's own error response is not one of these.
@@ -9,34 +29,43 @@ class Error(Exception):
     Attributes:
         kind: the stable name of what went wrong (`refused`, `deadline`, `connect`, ...).
         reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`, `outage`,
-            `draining`, `deadlock`); None unless `kind` is `refused`.
+            `draining`, `deadlock`, `no_budget`: a rate of the provider is used up, `too_large`: no waiting would help,
+            `predicted_wait`: it would wait too long, `shed`: it made room for a more urgent one); None unless `kind`
+            is `refused`.
         target: the target or tool it happened at, where one is known.
         status: the HTTP status that says the same.
         retry_after: seconds until it is worth coming back; None where nobody knows.
         queue_position: how many calls stood ahead of this one; None where it did not queue.
         retryable: whether the same call may succeed later, unchanged.
+        call: the number of the call that it ended, as in `gate.calls()`; None where there was none.
+        why: what stood in a refused call's way (`Why`: `rule`, `text`, `since`, `waited`, `expected`, `ahead`); None
+            where nothing is known of that.
 
     """
 
     kind: str
-    reason: str | None
+    reason: Reason | None
     target: str | None
     status: int
     retry_after: float | None
     queue_position: int | None
     retryable: bool
+    call: int | None
+    why: Why | None
 
     def __init__(  # noqa: PLR0913 - one argument an attribute
         self,
         message: str,
         *,
         kind: str,
-        reason: str | None = None,
+        reason: Reason | None = None,
         target: str | None = None,
         status: int = 500,
         retry_after: float | None = None,
         queue_position: int | None = None,
         retryable: bool = False,
+        call: int | None = None,
+        why: Why | None = None,
     ) -> None:
         """Keep every part as an attribute."""
         super().__init__(message)
@@ -47,6 +76,8 @@ class Error(Exception):
         self.retry_after = retry_after
         self.queue_position = queue_position
         self.retryable = retryable
+        self.call = call
+        self.why = why
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel between processes whole."""
@@ -110,17 +141,22 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     retry_after: float | None,
     queue_position: int | None,
     retryable: bool,
+    call: int | None,
+    why: tuple[str, str, float, float, float | None, int] | None,
 ) -> Error:
     """Make the exception of that kind."""
     return _CLASSES.get(kind, Error)(
         message,
         kind=kind,
-        reason=reason,
+        # The core's own words, which the vectors hold against these.
+        reason=cast("Reason | None", reason),
         target=target,
         status=status,
         retry_after=retry_after,
         queue_position=queue_position,
         retryable=retryable,
+        call=call,
+        why=None if why is None else Why(*why),
     )
 
 

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidegate import _native
 from tidegate._bridge import run
+from tidegate._explain import Explanation
 from tidegate._slot import TargetSlot
 from tidegate._tool import Tool
 from tidegate._transport import FamilyName, TransportName, gated, named_or_preferred
@@ -35,12 +36,13 @@ class Gate:
 
     Args:
         targets: the targets by name, first match first: a cap, or a dict of settings
-            (`{"openai": {"cap": 64, "ttft": 2}}`).
-        tools: the tools by name: a cap, or a dict of settings (`{"db": 8}`).
-        tenants: the tenants by name, at every target (`{"acme": {"weight": 2}}`).
+            (`{"openai": {"cap": 64, "ttft": 2, "tpm": "2M"}}`; as a type `tidegate.config.TargetConfig`).
+        tools: the tools by name: a cap, or a dict of settings (`{"db": 8, "search": {"cap": 4, "rps": 10}}`).
+        tenants: the tenants by name, at every target (`{"acme": {"weight": 2, "floor": 0.25}}`).
         mode: `enforce` (the default), `observe` (measures, changes nothing) or `off`; the environment's
             `TIDEGATE` overrides it.
-        **settings: any other top-level key of the file: `defaults`, `transport`.
+        **settings: any other top-level key of the file: `defaults`, `transport`, and `budgets`, the rates that several
+            targets share (`{"account": {"rpm": 500}}`).
 
     Raises:
         ConfigError: naming every key that is unknown or impossible, and the nearest valid one.
@@ -137,24 +139,34 @@ class Gate:
         tenant: str | None = None,
         lane: Lane | None = None,
         deadline: float | None = None,
+        yield_slot: bool = False,
     ) -> Tool:
         """Hold a slot of a tool: `with`, `async with`, or a decorator for functions and coroutine functions.
 
         One object may be entered any number of times, also at once. What is called inside inherits the
         context, and knows which tools are held: a cycle of tools is refused instead of waited for.
 
+        A task that waits here while it holds a slot of a model, by a response that it has not read to its end or by
+        `slot`, gets a `SlotHeldWarning`, once for each line: the slot idles meanwhile, and two such tasks may wait for
+        each other. What counts is the asyncio task, or the thread, that opened the response: one that was handed on
+        to another task, or a tool that is called in a thread pool, goes unnoticed.
+
         Args:
             name: a configured tool.
             tenant: as in `tidegate.context`.
             lane: as in `tidegate.context`.
             deadline: seconds from entering, for the wait and for every call inside.
+            yield_slot: hand this task's model slots back while it waits for the tool and holds it. What the provider
+                still sends is read ahead, up to 1 MiB a response, and the slot is back when the answer has ended; the
+                response then reads as if nothing had happened. No answer is cut off: a longer one keeps its slot, and
+                so does `slot`, and a synchronous client whose own transport was kept.
 
         Raises:
             UnknownNameError: on entering, for a tool that is not configured; the message names the nearest.
             Refused: on entering, when the queue is full, the wait is over, or waiting would never end.
 
         """
-        return Tool(self._native, name, tenant, lane, deadline)
+        return Tool(self._native, name, tenant, lane, deadline, yield_slot)
 
     def slot(
         self,
@@ -225,18 +237,50 @@ class Gate:
     def calls(self) -> list[dict[str, Any]]:
         """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
 
-        Of a call: `id`, `target`, `fallback_from` (the target that refused it before, where it came to this one as its
-        fallback; None else), `tenant`, `lane`, `model` (None where the request named none), `outcome` (`completed`,
-        `failed`, `refused`, `cancelled`, `truncated`, `timed_out`, `broken`), `queued_at` (seconds since the Unix epoch), `duration` (seconds, end to end), `estimated_input_tokens` (what its input was expected to
-        cost; None where its body was no JSON), `max_output_tokens` (of all answers together; None where it set no
-        bound), `input_tokens` and `output_tokens` (as the provider counted; None where it did not say) and
-        `attempts`. Of an attempt: `status` (the upstream's), `backoff` (how many seconds the call then slept before
-        it queued again) and, in seconds since the call's `queued_at`, `queued_at`, `admitted_at`, `sent_at`,
-        `first_token_at` and `released_at`; each is None where it did not come to that. What runs no model (files,
-        lists of models) is not in it, and no prompt, header or URL is kept.
+        Of a call: `id`, `label` (what `tidegate.context(call=...)` named it), `target`, `fallback_from` (the target that
+        refused it before, where it came to this one as its fallback; None else), `tenant`, `lane`, `model` (None where
+        the request named none), `outcome` (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`,
+        `broken`), `queued_at` (seconds since the Unix epoch), `duration` (seconds, end to end),
+        `estimated_input_tokens` (what its input was expected to cost; None where its body was no JSON),
+        `max_output_tokens` (of all answers together; None where it set no bound), `input_tokens` and `output_tokens`
+        (as the provider counted; None where it did not say) and `attempts`. Of an attempt: `status` (the upstream's),
+        `backoff` (how many seconds the call then slept before it queued again) and, in seconds since the call's
+        `queued_at`, `queued_at`, `admitted_at`, `sent_at`, `first_token_at` and `released_at`; each is None where it
+        did not come to that. What runs no model (files, lists of models) is not in it, and no prompt, header or URL is
+        kept.
         """
         calls: list[dict[str, Any]] = json.loads(self._native.calls())
         return calls
+
+    @overload
+    def explain(self, call: str | int) -> Explanation | None: ...
+
+    @overload
+    def explain(self, call: None = None, *, limit: int = 100) -> list[Explanation]: ...
+
+    def explain(self, call: str | int | None = None, *, limit: int = 100) -> Explanation | list[Explanation] | None:
+        """Say why a call waits now: which rule stands in its way, since when, and how long it expects to wait.
+
+        ```python
+        with tidegate.context(call="job-17"):
+            ...
+        print(gate.explain("job-17"))
+        ```
+
+        Args:
+            call: what `tidegate.context(call=...)` named it, or its number. Of several calls of one name the one is
+                meant that has waited the longest. None: every call under way, and every wait for a tool, those that
+                wait first, the longest wait first.
+            limit: the most of them.
+
+        Returns:
+            An `Explanation`, or None where no such call is under way; or a list.
+
+        """
+        if call is None:
+            return [Explanation(**told) for told in json.loads(self._native.explain_all(limit))]
+        told = self._native.explain(call)
+        return None if told is None else Explanation(**json.loads(told))
 
     def drain(self, patience: float = 30.0) -> int:
         """Take no new calls and wait for those under way; return how many are left.

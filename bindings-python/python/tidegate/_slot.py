@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidegate._hold import Hold
 from tidegate._native import Slot
+from tidegate._task import identity
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -23,10 +24,10 @@ class TargetSlot(Hold[Slot]):
     _says = "slot"
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Slot | Error], int]:
-        return self._gate.acquire_slot(port, self._name, context)
+        return self._gate.acquire_slot(port, self._name, context, identity())
 
     def _acquire_blocking(self, context: Context | None) -> Slot | Error:
-        return self._gate.acquire_slot_blocking(self._name, context)
+        return self._gate.acquire_slot_blocking(self._name, context, identity())
 
     def _inside(self, permit: Slot, asked: Context | None) -> Context | None:  # noqa: ARG002
         return asked

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate._hold import Hold
+from tidegate._task import identity
+from tidegate._warn import warn_of_held_slot
 
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from tidegate._context import Lane
     from tidegate._errors import Error
-    from tidegate._native import Context, Permit, Port
+    from tidegate._native import Asked, Context, Gate, Permit, Port
 
 
 class Tool(Hold["Tool"]):
@@ -18,11 +21,35 @@ class Tool(Hold["Tool"]):
 
     _says = "tool"
 
+    def __init__(  # noqa: PLR0913, PLR0917 - as Hold's, and one
+        self,
+        gate: Gate,
+        name: str,
+        tenant: str | None,
+        lane: Lane | None,
+        deadline: float | None,
+        yield_slot: bool,
+    ) -> None:
+        """Remember what to ask for; nothing is held yet."""
+        super().__init__(gate, name, tenant, lane, deadline)
+        self._yield_slot = yield_slot
+
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Permit | Error], int]:
-        return self._gate.acquire(port, self._name, context)
+        return self._ask(context).granted(port)
 
     def _acquire_blocking(self, context: Context | None) -> Permit | Error:
-        return self._gate.acquire_blocking(self._name, context)
+        return self._ask(context).granted_blocking()
+
+    def _ask(self, context: Context | None) -> Asked:
+        asked = self._gate.ask(self._name, context, identity(), self._yield_slot)
+        if asked.advice is not None:
+            # Before the wait: it may be a long one.
+            try:
+                warn_of_held_slot(asked.advice)
+            except BaseException:
+                asked.close()
+                raise
+        return asked
 
     def _inside(self, permit: Permit, asked: Context | None) -> Context | None:  # noqa: ARG002
         # The native one knows what is held, so that a cycle is refused.

@@ -7,6 +7,9 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
+use crate::schedule::Settled;
+use crate::target::Held;
+use crate::wire::Usage;
 use crate::wire::classify::{Class, Verdict};
 
 /// A slot for the call's next attempt, as soon as there is one.
@@ -16,7 +19,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
     let permit = acquire(call).await?;
-    call.attempt_admitted(permit.admitted_at(), permit.charged(), permit.spent());
+    call.attempt_admitted(&permit);
     call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
     Ok(permit)
 }
@@ -54,4 +57,41 @@ pub(crate) fn judge(call: &Call, permit: &mut Permit, failed: Option<(Failure, O
         tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");
     }
     hold
+}
+
+/// Puts the books right when the attempt is over. What is not known is left as it was reserved.
+///
+/// - An answer that came whole, and was counted by its provider: what it took, and what others like it will.
+/// - One that broke off, or was let go: what it had produced by then, which is what providers count that do not count at arrival.
+/// - One without usage: its length in deltas teaches what answers take; the reservation stands.
+pub(crate) fn settle(call: &Call, permit: &mut Permit) {
+    let now = clock::now();
+    let Some((attempt, usage)) = call.taken() else { return };
+    let expected = call.target().expected();
+    let held = attempt.sent_at.map(|sent| Held {
+        to_first_token: attempt.first_token_at.map(|first| first.saturating_duration_since(sent)),
+        to_end: now.saturating_duration_since(sent),
+    });
+    let produced = call.progress().tokens();
+    match usage {
+        Some(usage) if attempt.complete => {
+            expected.learn(call.facts(), call.tenant(), &usage, held);
+            permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
+        }
+        None if attempt.complete => {
+            expected.learn(
+                call.facts(),
+                call.tenant(),
+                &Usage { output: produced, ..Usage::default() },
+                held,
+            );
+        }
+        _ if produced > 0 => {
+            let seen = usage.unwrap_or_default();
+            let input = if seen.input > 0 { seen.input } else { call.demand().input };
+            let usage = Usage { input, output: seen.output.max(produced), ..seen };
+            permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
+        }
+        _ => {}
+    }
 }

@@ -5,13 +5,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::Purse;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pump::Pump;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Grant, Refusal, Scheduler, Settings, Ticket, Verdict, View, WaiterId, Why};
+use crate::kv::Kv;
+use crate::schedule::{
+    Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
+};
+use crate::wire::RateHeaders;
 
 /// A waiting call's end of the line, and since when it waits.
 struct Waiting {
@@ -19,24 +24,55 @@ struct Waiting {
     queued_at: Instant,
 }
 
+/// What the lock guards.
+struct State {
+    scheduler: Scheduler<Waiting>,
+    /// When the pump asks next, if it knows of anything to ask for.
+    armed: Option<Instant>,
+}
+
+impl State {
+    /// Whether something is due before the pump asks.
+    fn is_late(&mut self, now: Instant) -> bool {
+        let wake = self.scheduler.next_wake(now);
+        wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
+    }
+}
+
 /// The door of one target or tool: its scheduler behind one lock, held for the length of a decision and never across an await.
 pub struct Admission {
     name: Arc<str>,
     wait_hint: &'static str,
-    scheduler: Mutex<Scheduler<Waiting>>,
+    state: Mutex<State>,
     pump: Arc<Pump>,
+    purse: Arc<Purse>,
 }
 
 impl Admission {
     /// An open door. `wait_hint` says what to change when it is too narrow; it ends every refusal.
-    pub fn new(name: Arc<str>, settings: &Settings, wait_hint: &'static str) -> Arc<Self> {
-        let scheduler = Mutex::new(Scheduler::new(settings, now()));
-        Arc::new(Self { name, wait_hint, scheduler, pump: Arc::default() })
+    pub fn new(
+        name: Arc<str>,
+        settings: &Settings,
+        purse: Arc<Purse>,
+        kv: Option<Kv>,
+        wait_hint: &'static str,
+    ) -> Arc<Self> {
+        let resources = Resources { budgets: purse.budgets().clone(), kv };
+        let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
+        let state = Mutex::new(state);
+        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse });
+        door.purse.join(&door);
+        door
     }
 
     /// The target's or tool's name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// The budgets that it draws on.
+    pub(crate) fn purse(&self) -> &Purse {
+        &self.purse
     }
 
     /// A slot at once, or `None` where the call would have to wait.
@@ -45,7 +81,7 @@ impl Admission {
     /// `Refused`, where it may not even wait.
     pub fn try_acquire(self: &Arc<Self>, ticket: &Ticket) -> Result<Option<Permit>, Error> {
         let now = now();
-        let grant = self.scheduler.lock().try_admit(now, ticket);
+        let grant = self.state.lock().scheduler.try_admit(now, ticket);
         match grant {
             Ok(grant) => Ok(grant.map(|grant| Permit::new(self.clone(), grant, ticket.queued_at, now))),
             Err(refusal) => Err(self.refused(refusal)),
@@ -68,31 +104,36 @@ impl Admission {
         ticket: Ticket,
         stands: impl FnOnce(WaiterId) + Send,
     ) -> Result<Permit, Error> {
+        let mut late;
         let mut waiter = {
             let now = now();
-            let mut scheduler = self.scheduler.lock();
-            match scheduler.try_admit(now, &ticket) {
+            let mut state = self.state.lock();
+            match state.scheduler.try_admit(now, &ticket) {
                 Ok(Some(grant)) => {
-                    drop(scheduler);
+                    drop(state);
                     return Ok(Permit::new(self.clone(), grant, ticket.queued_at, now));
                 }
                 Ok(None) => {}
                 Err(refusal) => {
-                    drop(scheduler);
+                    drop(state);
                     return Err(self.refused(refusal));
                 }
             }
             let (answer, taker) = handoff();
             let queued_at = ticket.queued_at;
-            let id = scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
-            drop(scheduler);
+            let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
+            late = state.is_late(now);
+            drop(state);
             stands(id);
             InLine { admission: self, id, taker }
         };
         loop {
-            // Before arming: a stop between the two must not be missed.
+            // Before looking: a stop between the two must not be missed.
             let stopped = self.pump.stopped();
-            self.pump.arm(self);
+            if late || !self.pump.is_running() {
+                self.pump.arm(self);
+            }
+            late = true;
             tokio::select! {
                 biased;
                 answer = &mut waiter.taker => return answer.map_err(|refusal| self.refused(refusal)),
@@ -104,7 +145,7 @@ impl Admission {
     /// A slot whatever the rules say, and what they would have decided instead (observe mode): `wait`, or the reason of a refusal.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
-        let (grant, verdict) = self.scheduler.lock().force(now, ticket);
+        let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
         let would = match verdict {
             Ok(Verdict::Admitted) => None,
             Ok(Verdict::WouldWait) => Some("wait"),
@@ -115,33 +156,33 @@ impl Admission {
 
     /// Whether a cool-down is on, that a call which comes now would have to wait for.
     pub fn is_cooling(&self) -> bool {
-        self.scheduler.lock().is_cooling(now())
+        self.state.lock().scheduler.is_cooling(now())
     }
 
     /// What a person would want to know.
     pub fn view(&self) -> View {
-        self.scheduler.lock().view(now())
+        self.state.lock().scheduler.view(now())
     }
 
     /// Why the call at that place of the queue waits now; `None`: it does not.
     pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
-        self.scheduler.lock().explain(now(), waiter)
+        self.state.lock().scheduler.explain(now(), waiter)
     }
 
     /// Refuses what waits and what comes; what is in flight goes on.
     pub fn drain(self: &Arc<Self>) {
-        self.scheduler.lock().drain();
-        self.settle(None);
+        self.state.lock().scheduler.drain();
+        self.answer(None);
     }
 
     pub(super) fn succeeded(self: &Arc<Self>, grant: &mut Grant) {
         let now = now();
-        let mut scheduler = self.scheduler.lock();
-        let was_open = scheduler.is_open();
-        scheduler.succeeded(now, grant);
-        drop(scheduler);
+        let mut state = self.state.lock();
+        let was_open = state.scheduler.is_open();
+        state.scheduler.succeeded(now, grant);
+        drop(state);
         if !was_open {
-            self.settle(None);
+            self.answer(None);
         }
     }
 
@@ -152,27 +193,52 @@ impl Admission {
         failure: Failure,
         delay: Option<Duration>,
     ) -> Hold {
-        let hold = self.scheduler.lock().failed(now(), grant, call, failure, delay, fastrand::f64());
+        let hold = self.state.lock().scheduler.failed(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls whose deadline a cool-down has outrun are told at once.
-            self.settle(None);
+            self.answer(None);
         }
         hold
     }
 
-    pub(super) fn release(self: &Arc<Self>, grant: Grant) {
-        self.settle(Some(grant));
+    pub(super) fn heard(
+        self: &Arc<Self>,
+        grant: &Grant,
+        sent_at: Instant,
+        headers: &RateHeaders,
+        limited: bool,
+    ) {
+        self.state.lock().scheduler.heard(now(), grant, sent_at, headers, limited);
+        self.look_again();
+        self.purse.changed(self);
     }
 
-    /// Answers what an event lets be answered, and sees to it that the pump knows of the way back from a cool-down: what is due next there
-    /// depends on what was admitted now.
-    fn settle(self: &Arc<Self>, back: Option<Grant>) {
+    pub(super) fn settle(self: &Arc<Self>, grant: &mut Grant, settled: &Settled) {
+        // The release follows at once, and lets in what this made room for.
+        self.state.lock().scheduler.settle(now(), grant, settled);
+    }
+
+    pub(super) fn release(self: &Arc<Self>, grant: Grant) {
+        self.answer(Some(grant));
+        self.purse.changed(self);
+    }
+
+    /// Something has changed that the scheduler was not told of itself.
+    pub(super) fn look_again(self: &Arc<Self>) {
+        if self.state.lock().scheduler.has_waiting() {
+            self.answer(None);
+        }
+    }
+
+    /// Answers what an event lets be answered, and sees to it that the pump asks again in time: what is due next may depend on what was
+    /// admitted now.
+    fn answer(self: &Arc<Self>, back: Option<Grant>) {
         if self.turn(back) {
             self.pump.arm(self);
         }
     }
 
-    /// Takes a slot back and answers every call that can be answered now. Says whether others wait for a time to come.
+    /// Takes a slot back and answers every call that can be answered now. Says whether the pump would ask too late for the rest.
     fn turn(self: &Arc<Self>, mut back: Option<Grant>) -> bool {
         // Slots of calls that have gone away meanwhile.
         let mut unused = Vec::new();
@@ -180,7 +246,8 @@ impl Admission {
             let now = now();
             let mut answers = Vec::new();
             let timed = {
-                let mut scheduler = self.scheduler.lock();
+                let mut state = self.state.lock();
+                let scheduler = &mut state.scheduler;
                 back.take()
                     .into_iter()
                     .chain(unused.drain(..))
@@ -189,7 +256,7 @@ impl Admission {
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
-                scheduler.is_timed()
+                state.is_late(now)
             };
             // Outside the lock: a waker may run anything.
             for (who, answer) in answers {
@@ -207,11 +274,13 @@ impl Admission {
     /// Answers what is due, and says when to ask again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
         self.turn(None);
-        self.scheduler.lock().next_wake(now())
+        let mut state = self.state.lock();
+        state.armed = state.scheduler.next_wake(now());
+        state.armed
     }
 
     fn withdraw(&self, id: WaiterId) {
-        self.scheduler.lock().withdraw(id);
+        self.state.lock().scheduler.withdraw(id);
     }
 
     fn refused(&self, refusal: Refusal) -> Error {
@@ -243,6 +312,7 @@ impl Admission {
             .at(&self.name)
             .retry_after(refusal.retry_after)
             .queue_position(refusal.position)
+            .explained(refusal.why)
     }
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{Linger, Permit};
+use super::{Linger, Permit, attempt};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
@@ -52,7 +52,8 @@ impl Held {
     }
 
     fn hand_back(&mut self) {
-        if let Some((permit, linger)) = self.permit.take() {
+        if let Some((mut permit, linger)) = self.permit.take() {
+            attempt::settle(&self.call, &mut permit);
             linger.leave(permit);
             self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));
         }

@@ -12,9 +12,11 @@ use super::{Linger, ahead, attempt};
 use crate::admission::Permit;
 use crate::body::ResponseBody;
 use crate::call::Call;
+use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
-use crate::wire::classify::Verdict;
+use crate::wire::RateHeaders;
+use crate::wire::classify::{Class, Verdict};
 
 /// Admits each attempt at its target's door.
 ///
@@ -58,14 +60,35 @@ where
         let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
-            let permit = attempt::admit(&call).await?;
+            let mut permit = attempt::admit(&call).await?;
+            permit.sent();
             let linger = Linger::new();
             request.extensions_mut().insert(linger.clone());
             let mut held = Held::new(call.clone(), permit, linger);
             let result = inner.call(request).await;
+            hear(&call, held.permit(), &result);
             call.set_hold(judge(&call, held.permit(), &result));
             Ok(result?.map(|body| ahead::over(&call, held.over(body))))
         })
+    }
+}
+
+/// What the answer's head says of the provider's budgets.
+fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) {
+    let Some(permit) = permit else { return };
+    match result {
+        Ok(response) => {
+            let headers = RateHeaders::read(response.headers(), clock::wall());
+            let limited = response
+                .extensions()
+                .get::<Verdict>()
+                .is_some_and(|verdict| verdict.class == Class::RateLimited);
+            if limited || !headers.is_empty() {
+                permit.heard(call.sent_at(), &headers, limited);
+            }
+        }
+        Err(error) if error.never_sent() => permit.unsent(),
+        Err(_) => {}
     }
 }
 

@@ -15,6 +15,7 @@ mod layer;
 mod linger;
 mod permit;
 mod pump;
+mod purse;
 #[cfg(test)]
 mod tests;
 
@@ -24,3 +25,4 @@ pub(crate) use holders::{HeldSlot, Holders, Holding};
 pub use layer::{AdmissionLayer, AdmissionService};
 pub use linger::Linger;
 pub use permit::Permit;
+pub use purse::Purse;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::Admission;
 use crate::cooldown::{Failure, Hold};
-use crate::schedule::{Charged, Grant};
+use crate::kv::Progress;
+use crate::schedule::{Charged, Grant, Settled};
+use crate::wire::RateHeaders;
 
 /// One slot, held. Dropping it gives the slot back, exactly once, and lets the next call in, whatever way the call ended: end of
 /// body, drop of body or future, panic.
@@ -45,6 +47,39 @@ impl Permit {
     /// When the slot was given.
     pub fn admitted_at(&self) -> Instant {
         self.admitted_at
+    }
+
+    /// The attempt is handed to its transport: from here on its provider may count it.
+    pub fn sent(&mut self) {
+        if let Some(grant) = &mut self.grant {
+            grant.sent();
+        }
+    }
+
+    /// It turned out that nothing of it was sent.
+    pub fn unsent(&mut self) {
+        if let Some(grant) = &mut self.grant {
+            grant.unsent();
+        }
+    }
+
+    /// What the head of the answer says of the provider's budgets. `limited`: it is a refusal for rate.
+    pub fn heard(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
+        if let Some(grant) = &mut self.grant {
+            self.admission.heard(grant, sent_at, headers, limited);
+        }
+    }
+
+    /// What the attempt took is known: its tenant's account and the budgets are put right.
+    pub fn settle(&mut self, settled: &Settled) {
+        if let Some(grant) = &mut self.grant {
+            self.admission.settle(grant, settled);
+        }
+    }
+
+    /// How far its answer has come: to be told as it comes.
+    pub fn progress(&self) -> Progress {
+        self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
 
     /// The upstream accepted the attempt: the target is up.

@@ -32,6 +32,11 @@ impl Pump {
         }
     }
 
+    /// Whether the task runs.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire)
+    }
+
     /// Until the task, having run, no longer does. Whoever waits then arms the pump again.
     pub(super) fn stopped(&self) -> Notified<'_> {
         self.stopped.notified()

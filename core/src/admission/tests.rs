@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::config::RateConfig;
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
@@ -20,7 +21,7 @@ fn settings(limit: usize) -> Settings {
 }
 
 fn door(limit: usize) -> Arc<Admission> {
-    Admission::new("target".into(), &settings(limit), "")
+    Admission::new("target".into(), &settings(limit), Purse::new(&RateConfig::default(), now()), None, "")
 }
 
 fn now() -> Instant {
@@ -35,6 +36,7 @@ fn ticket() -> Ticket {
         deadline: now() + Duration::from_secs(600),
         wait: None,
         demand: Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

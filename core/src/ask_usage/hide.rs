@@ -141,7 +141,8 @@ impl Hide {
 
     /// Holds more of the event at hand, or lets it pass where it grows too long.
     fn hold(&mut self, part: &[u8], out: &mut Vec<u8>) {
-        if !self.passing && self.held.len() + part.len() > self.limit {
+        // Nothing more is no reason: what is held may be over the limit by its line ends.
+        if !self.passing && !part.is_empty() && self.held.len() + part.len() > self.limit {
             self.passing = true;
             out.append(&mut self.held);
         }

@@ -66,16 +66,15 @@ where
     }
 }
 
-/// Whether we may ask for it.
+/// Whether there is something to ask for, and we may.
 fn concerns(request: &Request<RequestBody>) -> bool {
-    // A client's own transport sends the client's own request, whose body we cannot change.
-    let ours = request.extensions().get::<Foreign>().is_none();
-    let call = request.extensions().get::<Call>();
-    ours && call.is_some_and(|call| {
-        let dialect = matches!(call.facts().dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions);
-        call.is_enforced() && dialect && call.facts().stream && call.target().config().ask_usage
-    }) && !is_signed(request.headers())
-        && !is_compressed(request.headers())
+    let Some(call) = request.extensions().get::<Call>() else { return false };
+    let (facts, headers) = (call.facts(), request.headers());
+    let silent = matches!(facts.dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions) && facts.stream;
+    // A client's own transport sends the client's own request, whose body is not ours to change either.
+    let sealed =
+        request.extensions().get::<Foreign>().is_some() || is_signed(headers) || is_compressed(headers);
+    silent && !sealed && call.is_enforced() && call.target().config().ask_usage
 }
 
 /// The response as it would be had we not asked.

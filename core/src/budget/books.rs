@@ -11,14 +11,31 @@
 
 use std::time::{Duration, Instant};
 
-use super::bucket::after;
+use super::bucket::{after, seconds};
 
 /// How fast what comes back is learned: the weight of the past falls to a third in so many seconds.
 const MEMORY: f64 = 8.0;
 /// Closer together than this, two answers say more about rounding than about a rate.
 const APART: f64 = 0.25;
 /// Surprises after which a rule may be replaced by one that foretells much better.
-const SEEN: u32 = 6;
+const SEEN: u32 = 40;
+/// The share of the limit from which on a budget is nearly full: there, what comes back is known to be the whole rate, and what is missing
+/// is what was counted.
+const FULL: f64 = 0.8;
+/// How much smaller its error must be.
+const BETTER: f64 = 0.7;
+/// And it must have foretold better so many times more than not.
+const RUNNING: u32 = 30;
+/// How much smaller figures, one after the other, lower what is taken to be the most there can be.
+const SHRINK: f64 = 0.02;
+/// The share of the limit that is taken to come back where the resets mean something else.
+const TRIED: f64 = 0.25;
+/// What a request may take on its way.
+const ON_THE_WAY: Duration = Duration::from_millis(250);
+/// The first so many rules may be learned. Providers that count input only send no headers.
+const LEARNED: usize = 3;
+/// How much of the newest error goes into the mean.
+const ERROR: f64 = 0.03;
 /// The share of the limit that is left alone. The second, while others use the budget too: what they take is not seen until later.
 const SPARE: f64 = 0.005;
 const SPARE_AMONG_OTHERS: f64 = 0.05;
@@ -44,6 +61,9 @@ struct Track {
     /// The mean error of what was foretold.
     error: f64,
     seen: u32,
+    /// The same of those that began with the budget nearly full.
+    doubt: f64,
+    full: u32,
 }
 
 /// What the provider has, as far as it said.
@@ -56,13 +76,39 @@ pub(super) struct Books {
     whole_at: Instant,
     /// The largest figure seen.
     top: f64,
+    /// What is taken to be all there can be: the limit at first, and in the end the largest of the last figures.
+    most: f64,
     /// Until when others are taken to be using it.
     others: Option<Instant>,
+    /// The least that is taken to come back a second.
+    floor: f64,
+    /// How often a reset was seen to make it whole, less how often not.
+    kept: i8,
+    /// The moment of the next one to be judged.
+    promised: Option<Instant>,
+    /// The last refusal: what was charged before it may not have been counted.
+    refused: Option<Instant>,
+    /// The rule that has foretold better so many times more than not, and how many it takes.
+    better: (usize, u32),
+    needed: u32,
 }
 
 impl Books {
     pub(super) fn new(now: Instant) -> Self {
-        Self { tracks: None, rule: 0, whole_at: now, top: 0.0, others: None }
+        Self {
+            tracks: None,
+            rule: 0,
+            whole_at: now,
+            top: 0.0,
+            most: 0.0,
+            floor: f64::MIN,
+            others: None,
+            kept: 0,
+            promised: None,
+            refused: None,
+            better: (0, 0),
+            needed: RUNNING,
+        }
     }
 
     /// Forgets it all: the limit is another.
@@ -75,13 +121,33 @@ impl Books {
         self.rule = rule;
     }
 
-    /// The rule that foretells best, where it is clear which.
-    pub(super) fn learned(&self) -> Option<usize> {
+    /// The rule that foretells best, where it is clear which: much better, and for a good while.
+    pub(super) fn learned(&mut self) -> Option<usize> {
         let tracks = self.tracks.as_ref()?;
-        let error = |rule: usize| tracks.get(rule).map_or(f64::MAX, |both| both[0].error.min(both[1].error));
-        let seen = tracks.iter().flatten().map(|track| track.seen).max().unwrap_or(0);
-        let best = (0..4).min_by(|a, b| error(*a).total_cmp(&error(*b)))?;
-        (seen >= SEEN && error(best) < 0.4 * error(self.rule)).then_some(best)
+        let doubt =
+            |rule: usize| tracks.get(rule).map_or(f64::MAX, |[sent, heard]| sent.doubt.min(heard.doubt));
+        let full = tracks.iter().flatten().map(|track| track.full).max().unwrap_or(0);
+        let least = (0..LEARNED).map(doubt).fold(f64::MAX, f64::min);
+        // The first that is about as good: the dearest stands first.
+        let best = (0..LEARNED).find(|rule| doubt(*rule) <= 1.2 * least)?;
+        if full < SEEN || doubt(best) >= BETTER * doubt(self.rule) {
+            self.better.1 = self.better.1.saturating_sub(1);
+            return None;
+        }
+        let times = if self.better.0 == best { self.better.1 + 1 } else { 1 };
+        self.better = (best, times);
+        (times >= self.needed).then_some(best)
+    }
+
+    /// The rule that was learned was followed by a refusal: the next needs more to show for it.
+    pub(super) fn distrust(&mut self) {
+        self.needed = self.needed.saturating_mul(4);
+        self.better.1 = 0;
+    }
+
+    /// A call was refused, and may not have been counted.
+    pub(super) fn refused(&mut self, now: Instant) {
+        self.refused = Some(now);
     }
 
     /// Takes an answer. `rate` and `limit` are the budget's; `mine` what we charged in the last window.
@@ -103,18 +169,25 @@ impl Books {
                 back: rate,
                 error: 0.0,
                 seen: 0,
+                doubt: 0.0,
+                full: 0,
             };
             self.tracks = Some(std::array::from_fn(|rule| [track(said.sent, rule), track(said.heard, rule)]));
             return self.note(said, reset, limit, window, mine, now);
         };
-        let mut fresh = false;
+        let (mut fresh, mut jumped, before) =
+            (false, false, self.track().map_or(limit, |track| track.remaining));
         for (rule, both) in tracks.iter_mut().enumerate() {
             for (track, (at, charged)) in both.iter_mut().zip([said.sent, said.heard]) {
                 let charged = charged.get(rule).copied().unwrap_or(0);
-                fresh |= track.learn(said.remaining, at, charged, rate, limit);
+                let clean = self.refused.is_none_or(|refused| refused < track.at);
+                let learnt = track.learn(said.remaining, at, charged, rate, limit, clean);
+                fresh |= learnt.is_some();
+                jumped |= learnt == Some(true);
             }
         }
         self.tracks = Some(tracks);
+        self.judge(said.sent.0, jumped, limit - before > 0.1 * limit);
         // An answer to a request that was sent before the last one's says nothing new.
         if fresh {
             self.note(said, reset, limit, window, mine, now);
@@ -131,11 +204,37 @@ impl Books {
         now: Instant,
     ) {
         self.top = self.top.max(said.remaining);
-        let whole = now.checked_add(reset.unwrap_or(window).min(window)).unwrap_or(now);
-        self.whole_at = whole;
+        let most = if self.most > 0.0 { self.most } else { limit };
+        self.most = said.remaining.max(most + SHRINK * (said.remaining - most));
+        // At the limit's own rate, what is used comes back within this.
+        let steady = seconds((limit - said.remaining) / limit * window.as_secs_f64());
+        let reset = reset.map_or(window, |reset| if self.kept < 0 { reset.max(steady) } else { reset });
+        // A moment late costs little, a moment early is a refusal.
+        // Where nothing says when it is whole again, and nothing is under way that would bring an answer, it must be tried.
+        self.floor = if self.kept < 0 { TRIED * limit / window.as_secs_f64() } else { f64::MIN };
+        let from = if self.is_of_sending() { said.sent.0 } else { now } + ON_THE_WAY;
+        self.whole_at = from.checked_add(reset.min(window)).unwrap_or(from);
+        self.promised = self.promised.or(Some(self.whole_at));
         if limit - said.remaining > mine + 0.03 * limit {
             self.others = now.checked_add(window);
         }
+    }
+
+    /// Whether the budget was whole again when the reset said so. Where little is used nothing shows.
+    fn judge(&mut self, sent: Instant, jumped: bool, shows: bool) {
+        let Some(promised) = self.promised else { return };
+        if jumped || sent.saturating_duration_since(promised) > ON_THE_WAY {
+            self.promised = None;
+            if jumped || shows {
+                self.kept = (self.kept + if jumped { 1 } else { -1 }).clamp(-4, 4);
+            }
+        }
+    }
+
+    /// Whether the figures are known to be of the moment when the request came.
+    fn is_of_sending(&self) -> bool {
+        let tracks = self.tracks.as_ref().and_then(|tracks| tracks.get(self.rule));
+        tracks.is_some_and(|[sent, heard]| sent.seen >= SEEN && sent.error < 0.7 * heard.error)
     }
 
     /// A call that was charged at `then` never came to the provider: answers to later ones did not count it.
@@ -152,7 +251,9 @@ impl Books {
         if now >= self.whole_at {
             return None;
         }
-        let left = self.track()?.left(now, charged.get(self.rule).copied().unwrap_or(0));
+        let track = self.track()?;
+        let back = track.back.max(self.floor);
+        let left = track.left(now, charged.get(self.rule).copied().unwrap_or(0), back);
         Some(left.min(limit) - self.spare(now, limit))
     }
 
@@ -163,8 +264,8 @@ impl Books {
         let missing = cost.min(self.most(now, limit)) - room;
         if missing <= 0.0 {
             now
-        } else if track.back > 0.0 {
-            after(now, missing / track.back).min(self.whole_at)
+        } else if track.back.max(self.floor) > 0.0 {
+            after(now, missing / track.back.max(self.floor)).min(self.whole_at)
         } else {
             self.whole_at
         }
@@ -172,7 +273,7 @@ impl Books {
 
     /// The largest room there has been: a call that is larger goes when that much is there.
     pub(super) fn most(&self, now: Instant, limit: f64) -> f64 {
-        (0.9 * self.top - self.spare(now, limit)).max(1.0)
+        (0.9 * self.most - self.spare(now, limit)).max(1.0)
     }
 
     fn spare(&self, now: Instant, limit: f64) -> f64 {
@@ -189,40 +290,52 @@ impl Books {
 }
 
 impl Track {
-    fn left(&self, now: Instant, charged: i64) -> f64 {
+    fn left(&self, now: Instant, charged: i64, back: f64) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.remaining - charged.wrapping_sub(self.charged) as f64 + self.back * passed
+        self.remaining - charged.wrapping_sub(self.charged) as f64 + back * passed
     }
 
-    /// Takes the next figure; whether it is newer than the last.
-    fn learn(&mut self, remaining: f64, at: Instant, charged: i64, rate: f64, limit: f64) -> bool {
-        let Some(passed) = at.checked_duration_since(self.at).map(|passed| passed.as_secs_f64()) else {
-            return false;
-        };
+    /// Takes the next figure. `None`: it is older than the last; else, whether the budget has opened again meanwhile.
+    fn learn(
+        &mut self,
+        remaining: f64,
+        at: Instant,
+        charged: i64,
+        rate: f64,
+        limit: f64,
+        clean: bool,
+    ) -> Option<bool> {
+        let passed = at.checked_duration_since(self.at)?.as_secs_f64();
         if passed < APART {
-            // Too soon to learn from, but the smaller figure holds.
-            let here = self.left(at, charged);
-            if remaining < here {
+            // Too soon to learn from, but a figure that is clearly smaller holds.
+            if remaining < self.left(at, charged, self.back) - 0.01 * limit {
                 self.remaining = remaining;
                 self.charged = charged;
                 self.at = at;
             }
-            return true;
+            return Some(false);
         }
         let gone = charged.wrapping_sub(self.charged) as f64;
         let came = remaining - self.remaining + gone;
         let jumped = came > 1.5 * rate * passed + 0.05 * limit;
-        if !jumped {
-            let error = (self.left(at, charged) - remaining).abs();
-            let weight = if self.seen < SEEN { 1.0 / f64::from(self.seen + 1) } else { 0.1 };
+        if !jumped && clean {
+            // What came back before it was full, and then what was taken.
+            let foretold = (self.remaining + self.back * passed).min(limit) - gone;
+            let error = (foretold - remaining).abs();
+            let weight = (1.0 / f64::from(self.seen.saturating_add(1))).max(ERROR);
             self.error += weight * (error - self.error);
             self.seen = self.seen.saturating_add(1);
+            if self.remaining > FULL * limit {
+                let weight = (1.0 / f64::from(self.full.saturating_add(1))).max(ERROR);
+                self.doubt += weight * (error - self.doubt);
+                self.full = self.full.saturating_add(1);
+            }
             let weight = 1.0 - (-passed / MEMORY).exp();
             // A budget that is nearly full takes nothing back, whatever its rate.
             let back = if remaining > 0.9 * limit { rate } else { (came / passed).clamp(-rate, rate) };
             self.back += weight * (back - self.back);
         }
         (self.remaining, self.at, self.charged) = (remaining, at, charged);
-        true
+        Some(jumped)
     }
 }

@@ -9,8 +9,9 @@
 //!
 //! The first two need no headers. Each is loose enough never to bind where the provider is of another kind.
 //!
-//! A 429 that the headers do not explain comes of slices that they do not show: the burst is halved, down to [`SHORTEST`]. Where there are no
-//! headers at all, and the burst is down, the limit itself must be wrong or others use it too: it is cut by a tenth, and grows back slowly.
+//! A 429 halves the burst, down to [`SHORTEST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
+//! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
+//! cut, and grows back slowly.
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ const SHORTEST: Duration = Duration::from_millis(250);
 const LONG: Duration = Duration::from_secs(3_600);
 /// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
 const CUT: f64 = 0.9;
+const SMALL_CUT: f64 = 0.98;
 const EASE: f64 = 1.01;
 const EASE_EVERY: Duration = Duration::from_secs(60);
 
@@ -198,9 +200,10 @@ impl Quota {
         );
     }
 
-    /// A call that was charged at `then` was refused for its rate, and nothing that was said explains it. Once for all calls that were under
-    /// way together.
-    pub(super) fn cut(&mut self, now: Instant, then: Instant) {
+    /// A call that was charged at `then` was refused for its rate; `explained` if the headers say that too little was left. Once for all calls
+    /// that were under way together.
+    pub(super) fn cut(&mut self, now: Instant, then: Instant, explained: bool) {
+        self.books.refused(now);
         if self.window >= LONG || self.cut_at.is_some_and(|at| then <= at) {
             return;
         }
@@ -211,8 +214,8 @@ impl Quota {
         };
         if self.burst > SHORTEST && !idle {
             self.burst = (self.burst / 2).max(SHORTEST);
-        } else if !self.heard && used > 0.3 {
-            self.share = (self.share * CUT).max(0.01);
+        } else if !explained && used > 0.3 {
+            self.share = (self.share * if self.heard { SMALL_CUT } else { CUT }).max(0.01);
         } else {
             return;
         }
@@ -224,7 +227,7 @@ impl Quota {
     /// A call went well: what was cut from the limit grows back, a little each minute.
     pub(super) fn ease(&mut self, now: Instant) {
         if self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
-            self.share = if self.heard { 1.0 } else { (self.share * EASE).min(1.0) };
+            self.share = (self.share * EASE).min(1.0);
             self.eased_at = now;
             self.reshape(now);
         }

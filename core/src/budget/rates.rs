@@ -37,6 +37,30 @@ pub enum Kind {
     TokensPerDay,
 }
 
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 6] = [
+        Kind::Requests,
+        Kind::Tokens,
+        Kind::InputTokens,
+        Kind::OutputTokens,
+        Kind::RequestsPerDay,
+        Kind::TokensPerDay,
+    ];
+
+    /// The stable name, as in metrics and snapshots.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Requests => "requests",
+            Kind::Tokens => "tokens",
+            Kind::InputTokens => "input_tokens",
+            Kind::OutputTokens => "output_tokens",
+            Kind::RequestsPerDay => "requests_per_day",
+            Kind::TokensPerDay => "tokens_per_day",
+        }
+    }
+}
+
 /// What an attempt was charged: settled once, by [`RateBudgets::settle`], or it stands.
 #[derive(Debug)]
 pub struct Charge {
@@ -251,11 +275,15 @@ impl RateBudgets {
             }
             self.learn();
         }
+        let distrust = limited && self.learned.take().is_some();
         for quota in &mut self.quotas {
+            if distrust {
+                quota.books.distrust();
+            }
             if !limited {
                 quota.ease(now);
-            } else if !explained {
-                quota.cut(now, charge.at);
+            } else {
+                quota.cut(now, charge.at, explained || distrust);
             }
         }
     }

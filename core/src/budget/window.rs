@@ -3,7 +3,7 @@
 //! Most limits are a minute's, but Groq's requests are a day's under the same name. A bucket that fills steadily gives itself away: what is
 //! used of it comes back at the limit's rate, so `reset * limit / used` is the window, however much is used. Where a reset is the end of a
 //! fixed window instead, that figure means nothing and wanders as more is used. So it is believed when it was near one of the usual windows
-//! twice running, with clearly different amounts used.
+//! twice running, with clearly different amounts used. Seconds are believed later, since to be wrong there is to send sixty times too much.
 
 use std::time::Duration;
 
@@ -12,11 +12,26 @@ use crate::wire::rate::Window;
 const MINUTE: u64 = 60;
 const USUAL: [u64; 4] = [1, MINUTE, 3_600, 86_400];
 
+/// How near is near. Of a fixed window, two figures this near to the same belong to amounts that differ by less than [`APART`].
+const NEAR: f64 = 1.15;
+/// By what factor the amounts must differ.
+const APART: f64 = 1.5;
+/// Responses that have to agree, for a window of a second.
+const PATIENCE: u32 = 10;
+
 /// What the responses so far hint at.
 #[derive(Debug, Default)]
 pub(super) struct Hint {
-    /// The window that the last response was near, and how much was used.
-    last: Option<(u64, u64)>,
+    last: Option<Guess>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Guess {
+    window: u64,
+    /// Of the responses that agreed, the least and the most that was used.
+    least: u64,
+    most: u64,
+    agreed: u32,
 }
 
 impl Hint {
@@ -25,25 +40,23 @@ impl Hint {
         let (limit, remaining, reset) = (said.limit?, said.remaining?, said.reset?);
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;
         let seconds = reset.as_secs_f64() * limit as f64 / used as f64;
-        let near = |window: &u64| (0.8..1.25).contains(&(seconds / *window as f64));
+        let near = |window: &u64| {
+            let ratio = seconds / *window as f64;
+            ratio < NEAR && ratio > 1.0 / NEAR
+        };
         let Some(window) = USUAL.into_iter().find(near) else {
             self.last = None;
             return None;
         };
-        match self.last {
-            Some((same, before)) if same == window => {
-                let (less, more) = (used.min(before), used.max(before));
-                if more as f64 >= less as f64 * 1.5 {
-                    self.last = Some((window, used));
-                    return Some(Duration::from_secs(window));
-                }
-                None
-            }
-            _ => {
-                self.last = Some((window, used));
-                None
-            }
-        }
+        let fresh = Guess { window, least: used, most: used, agreed: 0 };
+        let mut guess = self.last.filter(|last| last.window == window).unwrap_or(fresh);
+        guess.least = guess.least.min(used);
+        guess.most = guess.most.max(used);
+        guess.agreed = guess.agreed.saturating_add(1);
+        self.last = Some(guess);
+        let needed = if window < MINUTE { PATIENCE } else { 2 };
+        let believed = guess.agreed >= needed && guess.most as f64 >= APART * guess.least as f64;
+        believed.then(|| Duration::from_secs(window))
     }
 }
 

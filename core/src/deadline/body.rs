@@ -146,7 +146,7 @@ pub(super) fn overdue(call: &Call) -> Error {
             "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
         )
     };
-    let error = Error::new(kind, text).at(call.target().name());
+    let error = Error::new(kind, text).at(call.target().name()).explained(call.why());
     match call.last_failure() {
         Some(last) => error.after(last),
         None => error,

@@ -32,8 +32,9 @@ const ABSURD: u64 = 1 << 32;
 /// they were seen: a tenant weighs as much as its model once five of its calls were. Cold, as documented at [`Task`] and [`COLD_RATIO`](super::COLD_RATIO), which are
 /// above the truth mostly; warm, and nothing of that left, after eight responses of a model. What was learned is half forgotten after 138 more.
 ///
-/// *Robust*: of two hundred responses one moves a mean by an eighth at most, whatever it counts; zeros teach nothing where zero cannot be.
-/// *Bounded*: 0.9 MB at most, however many tenants and models there are; of those learned of the longest ago nothing is known any more.
+/// *Robust*: once warm, a response counts for four times what was expected of its text at most, and for four times the longest answer but one in a hundred,
+/// whatever it says; zeros teach nothing where zero cannot be.
+/// *Bounded*: 1 MB at most, however many tenants and models there are; of those learned of the longest ago nothing is known any more.
 pub struct Estimator {
     inputs: Recent<Input>,
     outputs: Recent<Observed>,
@@ -97,7 +98,7 @@ impl Estimator {
         Self { inputs: Recent::new(INPUTS), outputs: Recent::new(OUTPUTS) }
     }
 
-    /// What a call is expected to take. Takes about a quarter of a microsecond.
+    /// What a call is expected to take. Takes about 0.3 µs.
     pub fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
         if facts.route == Route::Beside {
             return Demand::default();
@@ -124,7 +125,7 @@ impl Estimator {
         Demand { input: self.input(facts, tenant), output, max_output }
     }
 
-    /// How long a call's answers will be, in all that is known of it: for memory, which holds what is still to come. Takes about half a microsecond.
+    /// How long a call's answers will be, in all that is known of it: for memory, which holds what is still to come. Takes about 0.3 µs.
     pub fn expect(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Output {
         let prompt = facts.prompt.as_ref();
         match facts.task.answer(prompt) {
@@ -153,7 +154,7 @@ impl Estimator {
         self.reading(model, None).text.ratio
     }
 
-    /// A call was counted. `usage` is of all its answers together, as the provider told it at the end.
+    /// A call was counted; takes about 0.6 µs. `usage` is of all its answers together, as the provider told it at the end.
     pub fn learn(&mut self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage) {
         if facts.route == Route::Beside {
             return;

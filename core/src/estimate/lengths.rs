@@ -8,8 +8,8 @@ pub(super) const BUCKETS: usize = 74;
 /// No answer is believed to be longer, in tokens.
 pub(super) const LONGEST: u64 = 1 << 18;
 
-/// An answer longer than so many times the mean counts as if it were just so long.
-const OFF: f64 = 16.0;
+/// An answer longer than so many times the longest but one in a hundred counts as if it were just so long.
+const OFF: f64 = 4.0;
 
 /// From one edge to the next.
 const STEP: f64 = 1.189_207_115_002_721;
@@ -72,7 +72,7 @@ impl Observed {
         let [seen, sum] = self.sums;
         let mut length = length.min(most).min(LONGEST);
         if seen >= WARM {
-            length = length.min((OFF * (sum / seen).max(OFF)) as u64);
+            length = length.min((OFF * self.longest().max(OFF)) as u64);
         }
         for weight in &mut self.weights {
             *weight *= KEEP as f32;
@@ -81,6 +81,18 @@ impl Observed {
             *weight += 1.0;
         }
         self.sums = [seen * KEEP + 1.0, sum * KEEP + length as f64];
+    }
+
+    /// What all but one in a hundred are shorter than, to the edge of a bucket.
+    fn longest(&self) -> f64 {
+        let mut above = self.sums[0] / 100.0;
+        for (at, weight) in self.weights.iter().enumerate().rev() {
+            above -= f64::from(*weight);
+            if above < 0.0 {
+                return (at as f64 / 4.0).exp2();
+            }
+        }
+        0.0
     }
 
     /// The mean, in place of `belief` as far as it is known.

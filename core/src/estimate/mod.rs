@@ -9,6 +9,9 @@
 //! (31 %) and Chinese (14 to 26 %) and for code (30 to 37 %), so that a budget is not overrun by calls of which nothing is known yet; close
 //! to it for Markdown and the JSON of APIs (6 and 1 %); and below it for tables of figures (24 %) and JSON full of UUIDs (46 %).
 //!
+//! An [`Estimator`] learns the ratio of each model, and how long its answers are, from what its provider counts. Where a target asks for it, prompts
+//! are counted exactly instead ([`crate::count`]).
+//!
 //! # What is counted
 //!
 //! - Text by its bytes once unescaped: prompts, messages, system instructions, documents; and each message with [`MESSAGE`] tokens for what
@@ -28,6 +31,8 @@
 mod average;
 mod demand;
 mod estimator;
+#[cfg(feature = "bpe")]
+pub(crate) mod exact;
 mod key;
 mod lengths;
 mod line;

@@ -11,6 +11,7 @@ use tower::{Layer, Service};
 use super::Ways;
 use super::address::Original;
 use super::policy::mendable;
+use crate::active::{Active, Between};
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
@@ -27,11 +28,12 @@ const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 #[derive(Clone)]
 pub(crate) struct FallbackLayer {
     ways: Arc<Ways>,
+    active: Arc<Active>,
 }
 
 impl FallbackLayer {
-    pub(crate) fn new(ways: Arc<Ways>) -> Self {
-        Self { ways }
+    pub(crate) fn new(ways: Arc<Ways>, active: Arc<Active>) -> Self {
+        Self { ways, active }
     }
 }
 
@@ -39,7 +41,7 @@ impl<S> Layer<S> for FallbackLayer {
     type Service = FallbackService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        FallbackService { inner, ways: self.ways.clone() }
+        FallbackService { inner, layer: self.clone() }
     }
 }
 
@@ -47,7 +49,7 @@ impl<S> Layer<S> for FallbackLayer {
 #[derive(Clone)]
 pub(crate) struct FallbackService<S> {
     inner: S,
-    ways: Arc<Ways>,
+    layer: FallbackLayer,
 }
 
 impl<S> Service<Request<RequestBody>> for FallbackService<S>
@@ -71,8 +73,11 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let call =
             request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference());
-        match call.filter(|call| self.ways.from(call).is_some()).cloned() {
-            Some(call) => Box::pin(in_turn(call, request, inner, self.ways.clone())),
+        match call.filter(|call| self.layer.ways.from(call).is_some()).cloned() {
+            Some(call) => {
+                let between = self.layer.active.between();
+                Box::pin(in_turn(call, request, inner, self.layer.ways.clone(), between))
+            }
             None => Box::pin(inner.call(request)),
         }
     }
@@ -83,6 +88,7 @@ async fn in_turn<S>(
     request: Request<RequestBody>,
     mut inner: S,
     ways: Arc<Ways>,
+    _between: Between,
 ) -> Result<Response<ResponseBody>, Error>
 where
     S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,

@@ -214,7 +214,10 @@ impl Gate {
     pub fn prometheus(&self) -> String {
         self.0.tools.gauge();
         let targets = self.0.identify.targets();
-        self.0.metrics.text(targets.iter().map(|target| (target.metrics(), target.admission().view())))
+        let now = clock::now();
+        self.0.metrics.text(
+            targets.iter().map(|target| (target.metrics(), target.admission().view(), target.budgets(now))),
+        )
     }
 
     /// The last 1,024 calls that ended, with the stamps of their attempts.

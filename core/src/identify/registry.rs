@@ -1,6 +1,6 @@
 //! The targets of a gate: those configured, and one for each origin, credential and model that nobody configured.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Uri};
 use parking_lot::RwLock;
 
+use crate::admission::Purse;
 use crate::clock;
 use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
@@ -34,6 +35,7 @@ pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,
     default: TargetConfig,
+    purses: BTreeMap<Arc<str>, Arc<Purse>>,
     found: RwLock<HashMap<u64, Found>>,
     began: Instant,
     hasher: RandomState,
@@ -59,14 +61,26 @@ impl Found {
     }
 }
 
+/// The budgets that a target shares by name, or its own.
+fn purse(shared: &BTreeMap<Arc<str>, Arc<Purse>>, target: &TargetConfig, now: Instant) -> Arc<Purse> {
+    let shared = target.budget.as_ref().and_then(|name| shared.get(name));
+    shared.cloned().unwrap_or_else(|| Purse::new(&target.rates, now))
+}
+
 impl Registry {
     pub(super) fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
         let now = clock::now();
-        let make = |target: &TargetConfig| Target::new(target.clone(), metrics.target(target), now);
+        let purses =
+            config.budgets.iter().map(|(name, rates)| (name.clone(), Purse::new(rates, now))).collect();
+        let make = |target: &TargetConfig| {
+            Target::new(target.clone(), purse(&purses, target, now), metrics.target(target), now)
+        };
+        let configured = config.targets.iter().map(make).collect();
         Ok(Self {
             matcher: Matcher::new(&config.targets)?,
-            configured: config.targets.iter().map(make).collect(),
+            configured,
             default: config.default_target.clone(),
+            purses,
             found: RwLock::default(),
             began: now,
             hasher: RandomState::new(),
@@ -107,7 +121,9 @@ impl Registry {
         }
         let config = TargetConfig { name: self.unused(name, &found).into(), ..self.default.clone() };
         let metrics = self.metrics.target(&config);
-        let new = Found { target: Target::new(config, metrics, clock::now()), used: AtomicU64::new(now) };
+        let (at, used) = (clock::now(), AtomicU64::new(now));
+        let purse = purse(&self.purses, &config, at);
+        let new = Found { target: Target::new(config, purse, metrics, at), used };
         found.entry(key).or_insert(new).touch(now)
     }
 

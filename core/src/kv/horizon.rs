@@ -13,7 +13,7 @@ use super::forecast::Remaining;
 const FINE: u32 = 16;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Horizon {
     moments: Vec<Change>,
     /// Of calls whose progress is not seen: what they hold, and its variance, for as long as they last.

@@ -55,7 +55,7 @@ pub struct Place {
 }
 
 /// The books of one engine's memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Kv {
     capacity: u64,
     usable: u64,
@@ -83,7 +83,7 @@ pub struct View {
     pub peak: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Call {
     input: u64,
     forecast: Forecast,
@@ -169,8 +169,9 @@ impl Kv {
     }
 
     /// What a person would want to know.
-    pub fn view(&mut self) -> View {
-        self.survey();
+    pub fn view(&self) -> View {
+        let mut now = self.clone();
+        now.survey();
         View {
             capacity: self.capacity,
             usable: self.usable,
@@ -180,7 +181,7 @@ impl Kv {
                 .iter()
                 .flatten()
                 .fold(0, |held, call| held.saturating_add(call.input).saturating_add(call.produced)),
-            peak: self.peak().ceil() as u64,
+            peak: now.peak().ceil() as u64,
         }
     }
 

@@ -24,7 +24,7 @@ pub struct CallRecord {
     pub label: Option<Arc<str>>,
     /// The target.
     pub target: Arc<str>,
-    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own.
+    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own, under the same id.
     pub fallback_from: Option<Arc<str>>,
     /// The tenant.
     pub tenant: Arc<str>,
@@ -86,7 +86,7 @@ impl CallLog {
         let wall =
             clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
         let prompt = call.facts().prompt.as_ref();
-        let tokens = call.tokens();
+        let usage = call.usage();
         let record = CallRecord {
             id: call.id(),
             label: call.label().cloned(),
@@ -100,8 +100,8 @@ impl CallLog {
             duration: since(now),
             estimated_input_tokens: prompt.map(|prompt| prompt.input(COLD_RATIO)),
             max_output_tokens: prompt.and_then(Prompt::max_output),
-            input_tokens: tokens.map(|(input, _)| input),
-            output_tokens: tokens.map(|(_, output)| output),
+            input_tokens: usage.map(|usage| usage.input),
+            output_tokens: usage.map(|usage| usage.output),
             attempts: attempts
                 .iter()
                 .map(|attempt| AttemptRecord {

@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use super::Quantiles;
 use super::metrics::{Family, TenantSeen, ToolMetrics};
+use crate::budget::BudgetView;
+use crate::kv;
 use crate::schedule::View;
 use crate::target::Target;
 
@@ -45,6 +47,10 @@ pub struct TargetSnapshot {
     pub gap_fraction: f64,
     /// Retries that may be scheduled now.
     pub retry_budget: f64,
+    /// The provider's rates, by what they count: those configured, and those that its headers spoke of.
+    pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
+    /// The engine's memory, where its size is known.
+    pub kv: Option<KvSnapshot>,
     /// Attempts sent.
     pub attempts: u64,
     pub retries: BTreeMap<&'static str, u64>,
@@ -58,6 +64,38 @@ pub struct TargetSnapshot {
     pub upstream_ttft: Quantiles,
     pub tpot: Quantiles,
     pub tenants: BTreeMap<String, TenantSnapshot>,
+}
+
+/// One budget, as it stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct BudgetSnapshot {
+    /// The limit in force, in requests or tokens a window.
+    pub limit: u64,
+    /// The window.
+    pub window: f64,
+    /// What may go at once.
+    pub level: u64,
+    /// What is owed, since calls took more than was expected of them.
+    pub debt: u64,
+    /// Who says so: `configured` or `headers`.
+    pub source: &'static str,
+    /// How much of the rate may go out at once, as time.
+    pub burst: f64,
+    /// How a call is counted: `sum`, `larger`, `actual` or `input`.
+    pub counting: &'static str,
+}
+
+/// The engine's memory for keys and values, in tokens.
+#[derive(Clone, Debug, Serialize)]
+pub struct KvSnapshot {
+    /// What it holds.
+    pub capacity: u64,
+    /// What of it may be taken: less the headroom.
+    pub usable: u64,
+    /// What the calls in flight hold, as far as it is seen.
+    pub held: u64,
+    /// The most that they will come to hold together.
+    pub peak: u64,
 }
 
 /// One tenant's part of a target.
@@ -110,6 +148,8 @@ impl TargetSnapshot {
             cool_for: view.cool_for.map(|left| left.as_secs_f64()),
             gap_fraction: view.gap.as_secs_f64() / view.up.as_secs_f64().max(f64::MIN_POSITIVE),
             retry_budget: target.retries().lock().balance(now),
+            budgets: target.budgets(now).iter().map(|budget| (budget.kind.as_str(), budget.into())).collect(),
+            kv: view.kv.as_ref().map(KvSnapshot::from),
             attempts: metrics.attempts_seen(),
             retries: by(Family::Retries),
             failed_attempts: by(Family::Failures),
@@ -141,6 +181,26 @@ fn tenants<'a>(
         }
     }
     tenants
+}
+
+impl From<&BudgetView> for BudgetSnapshot {
+    fn from(view: &BudgetView) -> Self {
+        Self {
+            limit: view.limit,
+            window: view.window.as_secs_f64(),
+            level: view.level,
+            debt: view.debt,
+            source: view.source,
+            burst: view.burst.as_secs_f64(),
+            counting: view.counting.as_str(),
+        }
+    }
+}
+
+impl From<&kv::View> for KvSnapshot {
+    fn from(view: &kv::View) -> Self {
+        Self { capacity: view.capacity, usable: view.usable, held: view.held, peak: view.peak }
+    }
 }
 
 impl From<TenantSeen> for TenantSnapshot {

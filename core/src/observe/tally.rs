@@ -64,7 +64,7 @@ impl Drop for Tally {
             && let (Some(first), Some(sent)) = (last.first_token_at, last.sent_at)
         {
             call.target().metrics().upstream_ttft(first.saturating_duration_since(sent));
-            let tokens = call.tokens().map_or(last.deltas, |(_, output)| output.max(last.deltas));
+            let tokens = call.usage().map_or(last.deltas, |usage| usage.output.max(last.deltas));
             if outcome == Outcome::Completed && tokens > 1 {
                 let decode = now.saturating_duration_since(first).as_secs_f64();
                 call.target().metrics().tpot(decode / (tokens - 1) as f64);
@@ -79,8 +79,8 @@ impl Drop for Tally {
                 objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective),
             );
         }
-        if let Some((input, output)) = call.tokens() {
-            metrics.tokens(input, output);
+        if let Some(usage) = call.usage() {
+            metrics.tokens(usage.input, usage.output);
         }
         if call.is_inference() {
             self.log.push(call, outcome, &attempts, now);

@@ -29,7 +29,7 @@ pub struct Grant {
     pub(super) charged: Charged,
     /// What its tenant's own tokens were charged.
     own: u64,
-    taken: Taken,
+    taken: Option<Box<Taken>>,
     pub(super) epoch: Epoch,
     /// What the wait took of the call's wait budget.
     pub(super) spent: Duration,
@@ -39,6 +39,16 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// The attempt goes out: from here on what it was charged stands, unless it is settled.
+    pub fn sent(&mut self) {
+        self.sent = true;
+    }
+
+    /// It turned out that nothing of it went out.
+    pub fn unsent(&mut self) {
+        self.sent = false;
+    }
+
     /// Its name: what [`Scheduler::reclaim`] calls it by.
     pub fn id(&self) -> GrantId {
         self.id
@@ -56,16 +66,11 @@ impl Grant {
 
     /// Where to write how far the answer has come; `None` where nobody asks, since no memory is accounted for.
     pub fn progress(&self) -> Option<&Progress> {
-        self.taken.progress.as_ref()
+        self.taken.as_ref()?.progress()
     }
 }
 
 impl<W> Scheduler<W> {
-    /// The attempt goes out: from here on what it was charged stands, unless it is settled.
-    pub fn sent(&mut self, grant: &mut Grant) {
-        grant.sent = true;
-    }
-
     /// The head of an answer came: the call is not called back any more ([`Scheduler::reclaim`]).
     pub fn answered(&mut self, grant: &mut Grant) {
         if let Some(lent) = &mut self.lent {
@@ -82,7 +87,9 @@ impl<W> Scheduler<W> {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        self.stock.heard(now, &grant.taken, sent_at, headers, limited);
+        if let Some(taken) = &grant.taken {
+            self.stock.heard(now, taken, sent_at, headers, limited);
+        }
     }
 
     /// What a call took is known: its tenant's account is put right, its tenant's own tokens and the budgets are. Ask [`Scheduler::next`] then.
@@ -94,7 +101,9 @@ impl<W> Scheduler<W> {
             let used = settled.usage.input.saturating_add(settled.usage.output);
             grant.own = own.settle(now, grant.own, used);
         }
-        self.stock.settle(now, &mut grant.taken, &settled.usage);
+        if let Some(taken) = &mut grant.taken {
+            self.stock.settle(now, taken, &settled.usage);
+        }
         self.place_all(grant.tenant);
         self.watch(now);
     }
@@ -146,7 +155,9 @@ impl<W> Scheduler<W> {
                 own.give(now, grant.own);
             }
         }
-        self.stock.give_back(now, grant.taken, grant.sent);
+        if let Some(taken) = grant.taken {
+            self.stock.give_back(now, *taken, grant.sent);
+        }
         self.stood.set(now, Rule::Slots, !self.has_slot());
         self.place_all(grant.tenant);
         self.watch(now);
@@ -190,7 +201,7 @@ impl<W> Scheduler<W> {
             lane,
             charged,
             own,
-            taken: self.stock.take(now, &ticket.demand),
+            taken: self.stock.take(now, ticket),
             epoch: self.cooldown.epoch(),
             spent: Duration::ZERO,
             judged: false,

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::Ticket;
 use super::why::Rule;
 use crate::budget::{Charge, Need, RateBudgets, Room};
 use crate::estimate::Demand;
-use crate::kv::{Kv, Place, Progress};
+use crate::kv::{self, Kv, Place, Progress};
 use crate::wire::Usage;
 use crate::wire::rate::RateHeaders;
 
@@ -28,12 +29,17 @@ pub(super) struct Stock {
     kv: Option<Kv>,
 }
 
-/// What an attempt in flight has taken.
-#[derive(Debug, Default)]
+/// What an attempt in flight has taken. Boxed where it is carried: most of a slot's life it is only carried.
+#[derive(Debug)]
 pub(super) struct Taken {
     charge: Option<Charge>,
-    place: Option<Place>,
-    pub(super) progress: Option<Progress>,
+    memory: Option<(Place, Progress)>,
+}
+
+impl Taken {
+    pub(super) fn progress(&self) -> Option<&Progress> {
+        self.memory.as_ref().map(|(_, progress)| progress)
+    }
 }
 
 impl From<Resources> for Stock {
@@ -96,17 +102,20 @@ impl Stock {
         self.budgets.as_ref().map_or(Duration::ZERO, |budgets| budgets.lock().time_for(calls, need))
     }
 
-    pub(super) fn take(&mut self, now: Instant, demand: &Demand) -> Taken {
+    /// `None`: there is nothing to take of.
+    pub(super) fn take(&mut self, now: Instant, ticket: &Ticket) -> Option<Box<Taken>> {
+        let demand = &ticket.demand;
         let charge = self.budgets.as_ref().map(|budgets| budgets.lock().charge(now, demand));
-        let Some(kv) = &mut self.kv else { return Taken { charge, ..Taken::default() } };
-        let progress = Progress::default();
-        let place = kv.admit(demand, progress.clone());
-        Taken { charge, place: Some(place), progress: Some(progress) }
+        let memory = self.kv.as_mut().map(|kv| {
+            let progress = Progress::default();
+            (kv.admit_expecting(demand, ticket.forecast.clone(), progress.clone()), progress)
+        });
+        self.is_bounded().then(|| Box::new(Taken { charge, memory }))
     }
 
     /// The attempt has ended. What was never sent goes back whole; what was keeps its charge, as far as it was settled.
     pub(super) fn give_back(&mut self, now: Instant, taken: Taken, sent: bool) {
-        if let (Some(kv), Some(place)) = (&mut self.kv, taken.place) {
+        if let (Some(kv), Some((place, _))) = (&mut self.kv, taken.memory) {
             kv.release(place);
         }
         if let (Some(budgets), Some(charge)) = (&self.budgets, taken.charge)
@@ -114,6 +123,11 @@ impl Stock {
         {
             budgets.lock().refund(now, charge);
         }
+    }
+
+    /// The memory's books, where there are any.
+    pub(super) fn memory(&self) -> Option<kv::View> {
+        self.kv.as_ref().map(Kv::view)
     }
 
     pub(super) fn settle(&self, now: Instant, taken: &mut Taken, usage: &Usage) {

@@ -40,6 +40,7 @@ fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
         deadline: now + Duration::from_secs(3600),
         wait: None,
         demand: Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

@@ -8,6 +8,7 @@ use crate::context::Lane;
 use crate::error::Reason;
 use crate::estimate::Demand;
 use crate::fairness::Tag;
+use crate::kv::Forecast;
 use crate::wire::Usage;
 
 /// What a call says of itself at the door.
@@ -25,6 +26,8 @@ pub struct Ticket {
     pub wait: Option<Duration>,
     /// What it is expected to take of budgets and memory.
     pub demand: Demand,
+    /// How long its answer may become, where memory is accounted for; the default: as its demand says.
+    pub forecast: Forecast,
     /// What its tenant is charged in fair queueing: tokens, tokens times seconds of memory, or 1 where calls are counted. Above zero, and finite.
     pub cost: f64,
     /// For a retry, the charge of its first dispatch: it is not charged again, and passes the queue bound.

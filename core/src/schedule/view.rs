@@ -8,6 +8,7 @@ use super::floors::slots;
 use super::why::Rule;
 use crate::context::Lane;
 use crate::cooldown::State;
+use crate::kv;
 
 /// A scheduler's state, for snapshots and metrics. The levels of its budgets are told by the budgets.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct View {
     pub up: Duration,
     /// For how long room has been kept for an aged call that does not fit yet.
     pub held_for: Option<Duration>,
+    /// The engine's memory, where its size is known.
+    pub kv: Option<kv::View>,
     /// In the order of [`Lane::ALL`].
     pub lanes: [LaneView; 3],
     pub tenants: Vec<TenantView>,
@@ -68,6 +71,7 @@ impl<W> Scheduler<W> {
             held_for: self
                 .hold
                 .map(|_| now.saturating_duration_since(self.stood.since(Rule::Held).unwrap_or(now))),
+            kv: self.stock.memory(),
             lanes: Lane::ALL.map(|lane| LaneView {
                 in_flight: self.by_lane[lane as usize],
                 waiting: self.load.waiting(lane),

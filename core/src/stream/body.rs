@@ -13,6 +13,7 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
+use crate::kv::Progress;
 use crate::wire::{End, Observer, Signal, Verdict};
 
 /// Passes frames untouched; stamps what they show; fails where silence or the end is wrong.
@@ -20,6 +21,7 @@ pub(super) struct Watched {
     call: Call,
     body: ResponseBody,
     observer: Observer,
+    progress: Progress,
     /// Until when the first token must have come.
     first_token_by: Option<Instant>,
     has_token: bool,
@@ -38,6 +40,7 @@ impl Watched {
             None
         };
         Self {
+            progress: call.progress(),
             call,
             body,
             observer,
@@ -68,7 +71,7 @@ impl Watched {
                 *has_token = true;
                 call.attempt(|attempt| attempt.first_token_at = Some(clock::now()));
             }
-            Signal::Usage(usage) => call.set_tokens(usage.input, usage.output),
+            Signal::Usage(usage) => call.set_usage(usage),
             Signal::Terminal => call.attempt(|attempt| attempt.complete = true),
             Signal::Error(verdict) => *failure = Some(verdict),
         };
@@ -76,6 +79,7 @@ impl Watched {
             Some(chunk) => self.observer.push(chunk, on),
             None => self.observer.finish(on),
         }
+        self.progress.reached(self.observer.deltas());
     }
 
     /// The body is over: was the answer?

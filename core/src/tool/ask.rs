@@ -17,7 +17,7 @@ pub struct Asked {
 }
 
 enum State {
-    Got(ToolPermit),
+    Got(Box<ToolPermit>),
     Waits(Arc<Tools>, Box<Waits>),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Waits {
 
 impl Asked {
     pub(super) fn got(permit: ToolPermit) -> Self {
-        Self { state: State::Got(permit), held: None }
+        Self { state: State::Got(Box::new(permit)), held: None }
     }
 
     pub(super) fn waits(tools: Arc<Tools>, waits: Waits) -> Self {
@@ -53,7 +53,7 @@ impl Asked {
     /// `Refused`, as for calls.
     pub async fn granted(self) -> Result<ToolPermit, Error> {
         match self.state {
-            State::Got(permit) => Ok(permit),
+            State::Got(permit) => Ok(permit.used()),
             State::Waits(tools, waits) => tools.granted(*waits).await,
         }
     }

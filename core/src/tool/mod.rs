@@ -25,13 +25,15 @@ pub use held::HeldSlots;
 use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
-use crate::admission::{Admission, Holders, Permit, Wanted};
+use crate::admission::{Admission, Holders, Permit, Purse, Wanted};
+use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
 use crate::identify::task_of;
+use crate::kv::Forecast;
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
 use crate::schedule::{Settings, Ticket, Why};
 use crate::target::Target;
@@ -65,8 +67,9 @@ impl Tool {
 impl Tools {
     pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
-            let hint = "raise the tool's `cap` if it can take more, or its `wait`";
-            let admission = Admission::new(name.as_str().into(), &Settings::from(config), hint);
+            let hint = "raise the tool's `cap` or rate if it can take more, or its `wait`";
+            let purse = Purse::of(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
+            let admission = Admission::new(name.as_str().into(), &Settings::from(config), purse, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
         });
         Self {
@@ -101,6 +104,7 @@ impl Tools {
             deadline: context.deadline.map_or(now + LONGEST, tokio::time::Instant::into_std),
             wait: tool.wait,
             demand: Demand::default(),
+            forecast: Forecast::default(),
             cost: 1.0,
             charged: None,
         };
@@ -145,7 +149,7 @@ impl Tools {
         drop(wait);
         let permit =
             permit.map_err(|error| error.of_call(asking.id)).inspect_err(|error| tool.refused(error))?;
-        Ok(self.taken(tool, permit, holds, handed_back))
+        Ok(self.taken(tool, permit, holds, handed_back).used())
     }
 
     fn taken(
@@ -158,7 +162,7 @@ impl Tools {
         tool.metrics.admitted(permit.waited());
         let chain = Chain::link(holds, tool.admission.name().clone());
         self.holdings.lock().took(tool.admission.name(), chain.id());
-        ToolPermit { chain, holdings: self.holdings.clone(), _permit: permit, _handed_back: handed_back }
+        ToolPermit { chain, holdings: self.holdings.clone(), permit, _handed_back: handed_back }
     }
 
     /// Every wait for a tool, in no order.
@@ -220,7 +224,7 @@ impl Tools {
 pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,
-    _permit: Permit,
+    permit: Permit,
     /// Model slots that are handed back for as long.
     _handed_back: Vec<Wanted>,
 }
@@ -229,6 +233,12 @@ impl ToolPermit {
     /// What the task holds with it: put it into the [`Context`] of whatever the task asks for next.
     pub fn chain(&self) -> Chain {
         self.chain.clone()
+    }
+
+    /// It is its holder's from now on, and counts against the tool's rate: what nobody got is given back to that.
+    fn used(mut self) -> Self {
+        self.permit.sent();
+        self
     }
 }
 

@@ -66,6 +66,11 @@ impl RateHeaders {
         rates
     }
 
+    /// Whether the response spoke of none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// How long until every budget with nothing left is whole again; `None` where none is known to be empty.
     ///
     /// Resets of budgets that are not empty say nothing about this failure and are not looked at. Of several the largest

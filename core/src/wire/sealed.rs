@@ -1,4 +1,4 @@
-//! Requests that are not ours to change.
+//! Messages that are not ours to change, or to read.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING};

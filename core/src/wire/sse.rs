@@ -259,6 +259,8 @@ impl Pending {
 
     fn append(&mut self, value: &[u8], limit: usize) {
         if self.oversized {
+            // Data all the same: what follows in this event is no bare document.
+            self.has_data = true;
             return;
         }
         let joint = usize::from(self.has_data);

@@ -118,7 +118,7 @@ async fn refused_here_completed_there() {
         let (refused, completed) = (gate.calls().records().remove(0), gate.calls().records().remove(1));
         assert_eq!((&*refused.target, refused.outcome, refused.fallback_from), ("first", "refused", None));
         assert_eq!((&*completed.target, completed.outcome), ("second", "completed"));
-        assert_eq!(completed.fallback_from.as_deref(), Some("first"));
+        assert_eq!((completed.fallback_from.as_deref(), completed.id), (Some("first"), refused.id));
         assert_eq!(
             (&*completed.tenant, completed.lane, completed.model.as_deref()),
             ("acme", "batch", Some("spare"))

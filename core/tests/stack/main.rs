@@ -3,6 +3,7 @@
 
 mod ask_usage;
 mod caps;
+mod counting;
 mod deadlines;
 mod explains;
 mod fallback;

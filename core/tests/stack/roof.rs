@@ -384,3 +384,64 @@ async fn observe_counts_and_never_waits() {
     assert_eq!((held(&gate, "llm", "got"), gate.snapshot().tools["db"].would["wait"]), (1, 1));
     drop((asked, response));
 }
+
+fn rated(shape: impl FnOnce(Tool) -> Tool) -> Gate {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+    Gate::builder().tool("db", shape(Tool::capped(8))).build_over(transport).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_has_a_rate_beside_its_cap() {
+    let gate = rated(|tool| tool.rps(2.0));
+    let begin = Instant::now();
+    let mut at = Vec::new();
+    for _ in 0..9 {
+        drop(gate.acquire_tool("db", &Context::default()).await.unwrap());
+        at.push(begin.elapsed());
+    }
+    // Half a second each, but for what a full budget lets go at once: no second sees more than the two, and those.
+    for (n, later) in at.iter().enumerate().skip(4) {
+        assert!(*later - at[n - 4] >= SECOND, "{at:?}");
+    }
+    assert!(at[8] >= 3 * SECOND && at[8] <= 5 * SECOND, "{at:?}");
+    assert_eq!(gate.snapshot().tools["db"].in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_rate_and_so_does_an_explanation() {
+    let gate = rated(|tool| tool.rpm(1));
+    let context = Context { call: Some("query".into()), ..Context::default() };
+    drop(gate.acquire_tool("db", &context).await.unwrap());
+    let late = tokio::spawn({
+        let (gate, context) = (gate.clone(), context.clone());
+        async move { gate.acquire_tool("db", &context).await.map(drop) }
+    });
+    sleep(SECOND).await;
+    let told = gate.explain("query").unwrap();
+    assert_eq!((told.rule, told.waited), (Some("requests"), 1.0));
+    assert!(told.text.contains("its rate is used up"), "{}", told.text);
+    late.await.unwrap().unwrap();
+    let impatient = rated(|tool| tool.rpm(1).wait(SECOND));
+    drop(impatient.acquire_tool("db", &context).await.unwrap());
+    let error = impatient.acquire_tool("db", &context).await.unwrap_err();
+    assert_eq!(
+        (error.reason(), error.why().unwrap().rule.as_str()),
+        (Some(Reason::PredictedWait), "requests")
+    );
+    let refusing = rated(|tool| tool.rpm(1).on_full(tidegate::config::OnFull::Refuse));
+    drop(refusing.acquire_tool("db", &context).await.unwrap());
+    let error = refusing.acquire_tool("db", &context).await.unwrap_err();
+    assert_eq!((error.reason(), error.why().unwrap().rule.as_str()), (Some(Reason::NoBudget), "requests"));
+    assert_eq!(refusing.snapshot().tools["db"].refused["no_budget"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_got_of_a_tool_is_not_counted_against_its_rate() {
+    let gate = rated(|tool| tool.rpm(1));
+    let begin = Instant::now();
+    for _ in 0..20 {
+        drop(gate.ask_tool("db", &Context::default(), false).unwrap());
+    }
+    drop(gate.acquire_tool("db", &Context::default()).await.unwrap());
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}

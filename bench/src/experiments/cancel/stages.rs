@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::json;
-use tidegate::admission::Admission;
-use tidegate::config::{Config, Retry, Target, TargetConfig};
+use tidegate::admission::{Admission, Purse};
+use tidegate::config::{Config, RateConfig, Retry, Target, TargetConfig};
 use tidegate::schedule::{Settings, Ticket};
 use tidegate::{Error, Gate, Lane, RequestBody, Transport};
 use tidegate_sim::faults::{RateLimitWindow, Stall};
@@ -161,7 +161,13 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
 /// Cancels calls to which a slot was handed and which have not noticed yet.
 async fn at_grant() -> Fallible<(usize, usize)> {
     let settings = Settings::from(&TargetConfig { cap: 1, ..TargetConfig::named("t") });
-    let admission = Admission::new("t".into(), &settings, "");
+    let admission = Admission::new(
+        "t".into(),
+        &settings,
+        Purse::new(&RateConfig::default(), tokio::time::Instant::now().into_std()),
+        None,
+        "",
+    );
     let mut held = admission.acquire(ticket()).await?;
     let mut granted = 0;
     for _ in 0..10_000 {
@@ -190,6 +196,7 @@ fn ticket() -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: None,
         demand: tidegate::estimate::Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

@@ -7,7 +7,6 @@ mod books;
 mod gps;
 mod post;
 mod server;
-mod traces;
 mod workload;
 mod workloads;
 

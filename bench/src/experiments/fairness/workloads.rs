@@ -1,16 +1,14 @@
 //! The workloads, each hard in its own way. In all of them somebody always has calls waiting, so that what one gets another lacks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Who;
 use super::server::Server;
-use super::traces;
 use super::workload::Arrivals::{Flood, OnOff, Poisson};
 use super::workload::Estimates::{Always, Drawn};
 use super::workload::{Lengths, Tenant, Workload};
-use crate::Fallible;
 use crate::peers::Charging;
+use crate::{Fallible, traces};
 
 /// Sixteen slots of a mid-sized model: 5,000 tokens a second in, 50 out.
 pub(super) const SERVER: Server = Server { slots: 16, prefill: 5_000.0, decode: 50.0 };
@@ -23,8 +21,11 @@ const LONG: Lengths = Lengths::Around { input: 5_000.0, output: 1_500.0 };
 pub(super) fn all() -> Fallible<Vec<Workload>> {
     let chat = |arrivals| Tenant::new(CHAT, arrivals);
     let light = || chat(Poisson { share: 0.05 });
-    let seen = |name| traces::lengths(name).map(|lengths| Lengths::From(Arc::from(lengths)));
-    let (conversations, code) = (seen("azure_2023_conv.csv")?, seen("azure_2023_code.csv")?);
+    let seen = |name| -> Fallible<Lengths> {
+        let calls = traces::azure(name)?.into_iter();
+        Ok(Lengths::From(calls.map(|call| (f64::from(call.input), f64::from(call.output))).collect()))
+    };
+    let (conversations, code) = (seen("conv")?, seen("code")?);
     let load = |name, tenants: Vec<Tenant>, light, without| Workload {
         name,
         server: SERVER,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
-use tidegate::admission::Admission;
-use tidegate::config::{Config, Mode, Target, Tenant};
+use tidegate::admission::{Admission, Purse};
+use tidegate::config::{Config, Mode, RateConfig, Target, Tenant};
 use tidegate::schedule::{Settings, Ticket};
 use tidegate::{Gate, Lane, RequestBody, ResponseBody, Transport};
 use tokio::sync::Semaphore;
@@ -63,7 +63,13 @@ pub(super) fn admission() -> Fallible<Arc<Admission>> {
     let config = config(Mode::Enforce)?;
     let target = config.targets.iter().find(|target| &*target.name == "sim").ok_or("no target")?;
     let settings = Settings { queue: 1_000_000, ..Settings::from(target) };
-    Ok(Admission::new("sim".into(), &settings, ""))
+    Ok(Admission::new(
+        "sim".into(),
+        &settings,
+        Purse::new(&RateConfig::default(), tokio::time::Instant::now().into_std()),
+        None,
+        "",
+    ))
 }
 
 pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
@@ -75,6 +81,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
         demand: tidegate::estimate::Demand::default(),
+        forecast: Default::default(),
         cost: 1.0,
         charged: None,
     }

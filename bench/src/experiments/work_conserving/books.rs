@@ -19,6 +19,18 @@ const SHORTEST_BURST: f64 = 0.25;
 /// Requests; tokens; input; output.
 const KINDS: usize = 4;
 
+/// What may keep a call from going.
+pub(super) const RULES: [&str; 8] = [
+    "slots",
+    "tenant's cap",
+    "tenant's tokens",
+    "memory",
+    "requests",
+    "tokens",
+    "input tokens",
+    "output tokens",
+];
+
 /// A call, wherever it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
@@ -186,29 +198,22 @@ impl Books {
         self.tenants.get(call.tenant).is_some_and(|tenant| tenant.running < tenant.cap)
     }
 
-    /// What keeps the rules from admitting it at this moment, if it is more than rounding; `None`: it was right to let it go.
-    pub(super) fn objection(&self, at: f64, call: &Call) -> Option<&'static str> {
+    /// What keeps the rules from admitting it at this moment, if it is more than rounding: its place in [`RULES`]. `None`: it may go.
+    pub(super) fn objection(&self, at: f64, call: &Call) -> Option<usize> {
         let own = self.tenants.get(call.tenant).and_then(|tenant| tenant.own.as_ref());
-        let names = ["requests", "tokens", "input", "output"];
         // Requests come in whole cells: one may be in hand, and another almost come.
         let slack = [2.0, 1e-3, 1e-3, 1e-3];
-        let mut kinds = self.budgets.iter().zip(self.need(&call.demand)).zip(slack).zip(names);
-        let over = |((budget, cost), slack): ((&Option<Level>, f64), f64)| {
+        let budgets = self.budgets.iter().zip(self.need(&call.demand)).zip(slack);
+        let over = budgets.map(|((budget, cost), slack)| {
             budget.as_ref().is_some_and(|budget| !budget.fits(at, cost, slack))
-        };
-        if self.running.len() >= self.limit {
-            return Some("slots");
-        }
-        if !self.tenant_has_room(call) {
-            return Some("tenant's cap");
-        }
-        if own.is_some_and(|own| !own.fits(at, call.demand.total() as f64, 1e-3)) {
-            return Some("tenant's tokens");
-        }
-        if !self.in_memory(call, false) {
-            return Some("memory");
-        }
-        kinds.find(|(budget, _)| over(*budget)).map(|(_, name)| name)
+        });
+        let others = [
+            self.running.len() >= self.limit,
+            !self.tenant_has_room(call),
+            own.is_some_and(|own| !own.fits(at, call.demand.total() as f64, 1e-3)),
+            !self.in_memory(call, false),
+        ];
+        others.into_iter().chain(over).position(|objects| objects)
     }
 
     /// From when on, not before `at`, the call is admissible if nothing else happens; `None`: time alone will not do.

@@ -47,6 +47,13 @@ pub(crate) fn measure() -> Fallible<Report> {
     report.figure("gap fraction", share(&real, |found| found.gap));
     report.figure("held for an aged head, fraction", share(&real, |found| found.held));
     report.figure("closed by a cool-down, fraction", share(&real, |found| found.closed));
+    for (place, rule) in books::RULES.iter().enumerate() {
+        let bound = real.iter().filter_map(|found| found.bound.get(place)).sum::<f64>();
+        report.figure(
+            format!("the oldest kept waiting by: {rule}, fraction"),
+            bound / sum(&real, |found| found.waiting),
+        );
+    }
     for (peer, runs) in [("lets one go at most", &skips), ("stops at the first that does not fit", &stops)] {
         report.peer(peer, "gap fraction", share(runs, |found| found.gap));
         let what = format!("gap fraction, {peer}");

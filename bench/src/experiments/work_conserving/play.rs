@@ -16,7 +16,7 @@ use tidegate::schedule::{
 };
 use tidegate::wire::Usage;
 
-use super::books::{Books, Call};
+use super::books::{Books, Call, RULES};
 use super::scene::{NAMES, Scene};
 use crate::virtual_time;
 
@@ -48,6 +48,8 @@ pub(super) struct Found {
     pub(super) gap: f64,
     pub(super) held: f64,
     pub(super) closed: f64,
+    /// In which the oldest of those that waited was kept from going by each of [`RULES`].
+    pub(super) bound: [f64; RULES.len()],
     pub(super) dispatched: usize,
     /// Calls that went although the rules do not allow it, and moments at which the target was closed for no reason.
     pub(super) overstepped: usize,
@@ -201,6 +203,7 @@ impl Play {
         if let Some(rule) = self.books.objection(self.now, &call) {
             self.found.overstepped += 1;
             if self.lazy == Lazy::No {
+                let rule = RULES.get(rule).copied().unwrap_or_default();
                 eprintln!("scenario {}: {rule} overstepped at {:.3} by {call:?}", self.seed, self.now);
             }
         }
@@ -343,6 +346,11 @@ impl Play {
         }
         let passes = until - self.now;
         self.found.waiting += passes;
+        let oldest = self.books.waiting.values().next();
+        let rule = oldest.and_then(|call| self.books.objection(self.now, call));
+        if let Some(bound) = rule.and_then(|rule| self.found.bound.get_mut(rule)) {
+            *bound += passes;
+        }
         if self.scheduler.view(self.at()).state != State::Open {
             self.found.closed += passes;
             self.found.closed_for_nothing += usize::from(self.now > self.troubled);

@@ -9,6 +9,7 @@ from tidegate._bridge import abandon, current_port
 from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
+from tidegate._task import identity
 from tidegate._transport.kept import backstop
 from tidegate._transport.kept_async import serving
 from tidegate._transport.uploads import answered, feed, fits_in_memory
@@ -58,6 +59,7 @@ class AsyncGateTransport:
                     limits.get("pool"),
                     current.get(),
                     self._wrapped,
+                    identity(),
                 )
             else:
                 future, number = self._gate.send_kept(
@@ -71,6 +73,7 @@ class AsyncGateTransport:
                     limits.get("pool"),
                     current.get(),
                     self._wrapped,
+                    identity(),
                 )
         except Error as error:
             raise family.exception(error, request) from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
+from tidegate._task import identity
 from tidegate._transport.kept import backstop
 from tidegate._transport.kept_sync import served
 from tidegate._transport.uploads import fed, fits_in_memory
@@ -51,6 +52,7 @@ class GateTransport:
                 limits.get("pool"),
                 current.get(),
                 self._wrapped,
+                identity(),
             )
         except Error as error:
             raise family.exception(error, request) from error
@@ -79,6 +81,7 @@ class GateTransport:
                 limits.get("pool"),
                 current.get(),
                 self._wrapped,
+                identity(),
             )
         except Error as error:
             raise family.exception(error, request) from error

@@ -1,1 +1,271 @@
-//! What headers do to budgets.
+//! What headers do to budgets, and what nonsense does not.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use crate::budget::{BudgetView, Kind, Need, RateBudgets, Room};
+use crate::config::{Counting, Headers, RateConfig};
+use crate::estimate::Demand;
+use crate::testing::epoch;
+use crate::wire::observe::Usage;
+use crate::wire::rate::{RateHeaders, Window};
+use crate::wire::request::Dialect;
+
+const CALL: Demand = Demand { input: 100, output: 50, max_output: Some(200) };
+
+fn config(tpm: Option<u64>, headers: Headers) -> RateConfig {
+    RateConfig { tpm, headers, ..RateConfig::default() }
+}
+
+fn window(limit: u64, remaining: u64, reset: u64) -> Window {
+    Window { limit: Some(limit), remaining: Some(remaining), reset: Some(Duration::from_secs(reset)) }
+}
+
+/// So many calls, one after the other, each answered with these headers.
+fn answer(budgets: &mut RateBudgets, now: Instant, tokens: Window, calls: usize) {
+    for _ in 0..calls {
+        let charge = budgets.charge(now, &CALL);
+        budgets.heard(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
+    }
+}
+
+fn of(budgets: &mut RateBudgets, now: Instant, kind: Kind) -> Option<BudgetView> {
+    budgets.view(now).into_iter().find(|view| view.kind == kind)
+}
+
+fn limit(budgets: &mut RateBudgets, now: Instant) -> Option<u64> {
+    of(budgets, now, Kind::Tokens).map(|view| view.limit)
+}
+
+#[test]
+fn a_wrong_limit_is_corrected_within_three_responses() {
+    let now = epoch();
+    for (tpm, enough) in [(None, 1), (Some(200_000), 1), (Some(50_000), 2)] {
+        let mut budgets = RateBudgets::new(&config(tpm, Headers::Follow), now);
+        answer(&mut budgets, now, window(100_000, 99_000, 1), enough - 1);
+        assert_eq!(limit(&mut budgets, now), tpm, "not yet");
+        answer(&mut budgets, now, window(100_000, 99_000, 1), 1);
+        let view = of(&mut budgets, now, Kind::Tokens).expect("it is there");
+        assert_eq!((view.limit, view.source), (100_000, "headers"));
+    }
+}
+
+#[test]
+fn a_higher_limit_is_believed_when_two_responses_agree() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&config(Some(1_000), Headers::Follow), now);
+    for said in [5_000, 6_000, 5_000, 1_000, 5_000] {
+        answer(&mut budgets, now, window(said, 900, 1), 1);
+        assert_eq!(limit(&mut budgets, now), Some(1_000));
+    }
+    answer(&mut budgets, now, window(5_000, 900, 1), 1);
+    assert_eq!(limit(&mut budgets, now), Some(5_000));
+}
+
+#[test]
+fn lower_and_ignore_keep_their_word() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&config(Some(1_000), Headers::Lower), now);
+    answer(&mut budgets, now, window(9_000, 8_000, 1), 5);
+    assert_eq!(limit(&mut budgets, now), Some(1_000));
+    answer(&mut budgets, now, window(400, 300, 1), 1);
+    assert_eq!(limit(&mut budgets, now), Some(400));
+    answer(&mut budgets, now, window(9_000, 8_000, 1), 2);
+    assert_eq!(limit(&mut budgets, now), Some(1_000), "back, and no further");
+    for tpm in [None, Some(1_000)] {
+        let mut budgets = RateBudgets::new(&config(tpm, Headers::Ignore), now);
+        answer(&mut budgets, now, window(400, 0, 60), 5);
+        assert_eq!(limit(&mut budgets, now), tpm);
+    }
+}
+
+#[test]
+fn what_the_provider_has_no_more_is_not_sent() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
+    answer(&mut budgets, now, window(60_000, 100, 59), 1);
+    let need = budgets.need(&CALL);
+    assert!(!need.fits(&budgets.room(now)), "others have taken it");
+    let (kind, then) = budgets.ready_at(now, &need).expect("it does not fit");
+    assert_eq!(kind, Kind::Tokens);
+    assert!(then > now && then <= now + Duration::from_secs(60), "{:?}", then - now);
+    assert!(need.fits(&budgets.room(then)));
+    let later = now + Duration::from_secs(61);
+    assert!(need.fits(&budgets.room(later)), "whole again by then, whether or not anybody said so");
+}
+
+#[test]
+fn requests_of_groq_land_in_the_days_budget() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(30), ..RateConfig::default() }, now);
+    for used in 1..=3u64 {
+        let charge = budgets.charge(now, &CALL);
+        let requests = window(14_400, 14_400 - used, used * 6);
+        budgets.heard(now, &charge, now, &RateHeaders { requests, ..RateHeaders::default() }, false);
+    }
+    let minute = of(&mut budgets, now, Kind::Requests).map(|view| (view.limit, view.source));
+    assert_eq!(minute, Some((30, "configured")));
+    let day = of(&mut budgets, now, Kind::RequestsPerDay).map(|view| (view.limit, view.window.as_secs()));
+    assert_eq!(day, Some((14_400, 86_400)));
+}
+
+#[test]
+fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
+    assert_eq!(budgets.need(&CALL).tokens, 300);
+    let first = budgets.charge(now, &CALL);
+    budgets.learn_dialect(Dialect::AnthropicMessages);
+    assert_eq!(budgets.need(&CALL), Need { tokens: 150, input: 100, output: 50, kv: 0 });
+    let mut second = budgets.charge(now, &CALL);
+    budgets.learn_dialect(Dialect::Gemini);
+    assert_eq!(budgets.need(&CALL).tokens, 100);
+    budgets.settle(now, &mut second, &Usage { input: 120, output: 10, cached_input: 40 });
+    assert_eq!(second.need.tokens, 90, "what was read from a cache is free there");
+    budgets.refund(now, first);
+    let configured = RateConfig { counting: Counting::Larger, ..config(None, Headers::Follow) };
+    let mut budgets = RateBudgets::new(&configured, now);
+    budgets.learn_dialect(Dialect::Gemini);
+    assert_eq!(budgets.need(&CALL).tokens, 200);
+}
+
+#[test]
+fn a_charge_is_settled_or_refunded_once() {
+    let now = epoch();
+    let mut budgets =
+        RateBudgets::new(&RateConfig { rpm: Some(60), ..config(Some(1_000), Headers::Follow) }, now);
+    let full = budgets.view(now);
+    let first = budgets.charge(now, &CALL);
+    assert_ne!(budgets.view(now), full);
+    budgets.refund(now, first);
+    assert_eq!(budgets.view(now), full);
+    let mut charge = budgets.charge(now, &CALL);
+    let usage = Usage { input: 150, output: 9, cached_input: 0 };
+    budgets.settle(now, &mut charge, &Usage::default());
+    assert_eq!(charge.need.tokens, 300, "no usage: the reservation stands");
+    budgets.settle(now, &mut charge, &usage);
+    let settled = budgets.view(now);
+    assert_eq!(charge.need.tokens, 350, "input as counted, output as reserved");
+    budgets.settle(now, &mut charge, &Usage { input: 1, ..usage });
+    budgets.refund(now, charge);
+    assert_eq!(budgets.view(now), settled);
+}
+
+#[test]
+fn an_absurd_count_closes_nothing_for_long() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(
+        &RateConfig { counting: Counting::Actual, ..config(Some(1_000), Headers::Follow) },
+        now,
+    );
+    let mut charge = budgets.charge(now, &CALL);
+    budgets.settle(now, &mut charge, &Usage { input: 1_000_000_000_000, output: u64::MAX, cached_input: 0 });
+    let need = budgets.need(&CALL);
+    let (_, then) = budgets.ready_at(now, &need).expect("it owes");
+    assert!(then <= now + Duration::from_secs(130));
+    assert_eq!(budgets.oversize(&Need { tokens: 1_001, ..need }), Some((Kind::Tokens, 1_000)));
+    assert_eq!(budgets.oversize(&need), None);
+}
+
+#[test]
+fn refusals_shorten_the_burst_and_cut_a_limit_that_nobody_tells() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
+    let first = of(&mut budgets, now, Kind::Tokens).map(|view| view.burst);
+    let pair = [budgets.charge(now, &CALL), budgets.charge(now, &CALL)];
+    for charge in &pair {
+        budgets.heard(now, charge, now, &RateHeaders::default(), true);
+    }
+    let then = of(&mut budgets, now, Kind::Tokens).map(|view| view.burst);
+    assert_eq!(then, first.map(|burst| burst / 2), "once for those that were under way together");
+}
+
+#[test]
+fn tools_have_calls_a_second_and_a_minute() {
+    let now = epoch();
+    let mut tool = RateBudgets::for_tool(Some(2.5), Some(60), now);
+    let mut went = 0;
+    for tenth in 0..1_200u64 {
+        let now = now + Duration::from_millis(tenth * 100);
+        if tool.room(now).open {
+            tool.charge(now, &Demand::default());
+            went += 1;
+        }
+    }
+    assert!((110..=120).contains(&went), "two minutes of sixty: {went}");
+    let mut slow = RateBudgets::for_tool(Some(0.5), None, now);
+    assert!(slow.room(now).open);
+    slow.charge(now, &Demand::default());
+    let (kind, then) = slow.ready_at(now, &Need::ZERO).expect("one every two seconds");
+    assert_eq!((kind, then.duration_since(now).as_secs()), (Kind::Requests, 2));
+    assert!(!slow.room(now).open && slow.room(then).open);
+    for rps in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+        assert_eq!(RateBudgets::for_tool(Some(rps), None, now).room(now), Room::UNBOUNDED);
+    }
+}
+
+#[test]
+fn nothing_configured_and_nothing_heard_bounds_nothing() {
+    let now = epoch();
+    let mut budgets = RateBudgets::default();
+    for _ in 0..1_000 {
+        assert_eq!(budgets.room(now), Room::UNBOUNDED);
+        budgets.charge(now, &Demand { input: u64::MAX, output: u64::MAX, max_output: None });
+    }
+    assert_eq!(budgets.ready_at(now, &Need::UNBOUNDED), None);
+    assert_eq!(budgets.time_for(usize::MAX, &Need::UNBOUNDED), Duration::ZERO);
+    assert!(budgets.view(now).is_empty());
+}
+
+fn any_count() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![Just(None), Just(Some(0)), Just(Some(u64::MAX)), (0u64..100_000).prop_map(Some)]
+}
+
+prop_compose! {
+    fn any_window()(limit in any_count(), remaining in any_count(), reset in any_count()) -> Window {
+        Window { limit, remaining, reset: reset.map(Duration::from_millis) }
+    }
+}
+
+proptest! {
+    /// Whatever is said, in whatever order: no panic, nothing closed for longer than two windows, and ready means ready.
+    #[test]
+    fn nonsense_does_no_lasting_harm(
+        rpm in prop::option::of(1u64..1_000),
+        tpm in prop::option::of(1u64..1_000_000),
+        steps in prop::collection::vec((0u64..10_000, any_window(), any_window(), any_window(), 0u8..8, any_count()), 1..60),
+    ) {
+        let start = epoch();
+        let mut budgets = RateBudgets::new(&RateConfig { rpm, ..config(tpm, Headers::Follow) }, start);
+        let (mut now, mut kept) = (start, Vec::new());
+        for (step, requests, tokens, input_tokens, what, count) in steps {
+            now += Duration::from_millis(step);
+            let mut charge = budgets.charge(now, &CALL);
+            let headers = RateHeaders { requests, tokens, input_tokens, ..RateHeaders::default() };
+            match what {
+                0 => budgets.refund(now, charge),
+                1 => kept.push(charge),
+                2 => if let Some(old) = kept.pop() { budgets.heard(now, &old, start, &headers, true); },
+                _ => {
+                    let usage = Usage { input: count.unwrap_or(7), output: count.unwrap_or(1), cached_input: 0 };
+                    budgets.heard(now, &charge, now, &headers, what == 3);
+                    budgets.settle(now, &mut charge, &usage);
+                }
+            }
+            let _ = budgets.view(now);
+            let need = budgets.need(&CALL);
+            let fits = need.fits(&budgets.room(now));
+            let ready = budgets.ready_at(now, &need);
+            prop_assert_eq!(fits, ready.is_none(), "{:?}", ready);
+        }
+        // Calls that were charged a whole limit each are paid for one after the other.
+        let mut rounds = 0;
+        while let Some((_, then)) = budgets.ready_at(now, &budgets.need(&CALL)) {
+            now = then;
+            rounds += 1;
+            prop_assert!(rounds < 10, "it opens when it said");
+        }
+        prop_assert!(budgets.need(&CALL).fits(&budgets.room(now)));
+    }
+}

@@ -40,19 +40,24 @@ pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: 
     let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, targets)).collect();
     if let Some(spot) = &below.fallback {
         judge(below.base, spot, targets, words);
+        further(below.base, spot, &links, targets, words);
     }
     for (at, (target, own)) in targets.iter().zip(words).enumerate() {
         if let Some(spot) = &own.fallback {
             judge(target, spot, targets, words);
+            further(target, spot, &links, targets, words);
         }
         circle(at, &links, targets, words);
     }
     let all = targets.iter().chain([below.base]);
     let spares: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
+    // Where a name was misspelt, or not read, nobody knows whom it was meant for.
+    let named = spares.iter().all(|name| targets.iter().any(|target| target.name == *name));
+    let certain = named && words.iter().all(|words| words.sound);
     for (target, words) in targets.iter_mut().zip(words) {
         if spares.contains(&target.name) {
             target.model = model_of(target);
-        } else if words.sound {
+        } else if certain {
             unused(words);
         }
     }
@@ -76,28 +81,64 @@ fn judge(target: &TargetConfig, spot: &Spot<'_>, targets: &[TargetConfig], words
         return spot
             .complain("url is \"none\", so no request is this target's that could go elsewhere; drop one");
     }
-    if !its.sound || spare.name == target.name {
+    if its.sound && spare.name != target.name {
+        for why in obstacles(target, spare) {
+            spot.complain(why);
+        }
+    }
+}
+
+/// What the fallback's own fallbacks refuse goes on as the request that the caller sent, so each of them must be one for it.
+fn further(
+    target: &TargetConfig,
+    spot: &Spot<'_>,
+    links: &[Option<usize>],
+    targets: &[TargetConfig],
+    words: &[Words<'_>],
+) {
+    let next = |at: usize| links.get(at).copied().flatten();
+    let way: Vec<usize> =
+        std::iter::successors(link(target, targets), |at| next(*at)).take(links.len() + 1).collect();
+    // Longer than there are targets: it goes in a circle, which is told where that begins.
+    if way.len() > links.len() {
         return;
     }
-    let place = join("targets", name);
-    if spare.matches.slots_only {
-        return spot.complain(format!("{place} has url = \"none\": no call can be sent there"));
+    for (before, at) in way.iter().zip(way.iter().skip(1)) {
+        let (Some(before), Some(spare)) = (targets.get(*before), targets.get(*at)) else { continue };
+        // What already bars the way from the one before is told there.
+        if words.get(*at).is_some_and(|words| words.sound) && obstacles(before, spare).is_empty() {
+            for why in obstacles(target, spare) {
+                spot.complain(format!("by way of {}: {why}", join("targets", &before.name)));
+            }
+        }
     }
-    let (Ok(ours), Ok(theirs)) = (Rule::new(&target.matches), Rule::new(&spare.matches)) else { return };
+}
+
+/// What is not known of the address that `target`'s calls have at this one.
+fn obstacles(target: &TargetConfig, spare: &TargetConfig) -> Vec<String> {
+    let place = join("targets", &spare.name);
+    if spare.matches.slots_only {
+        return vec![format!("{place} has url = \"none\": no call can be sent there")];
+    }
+    let (Ok(ours), Ok(theirs)) = (Rule::new(&target.matches), Rule::new(&spare.matches)) else {
+        return Vec::new();
+    };
+    let mut obstacles = Vec::new();
     // A provider that is known by its name has one URL that is meant unless another is: its first.
     let urls = &spare.matches.urls;
-    let known = known::base_urls(name).is_some_and(|known| known == urls);
+    let known = known::base_urls(&spare.name).is_some_and(|known| known == urls);
     if urls.len() != 1 && !known && !theirs.takes_urls_of(&ours) {
         let count = urls.len();
-        spot.complain(format!(
+        obstacles.push(format!(
             "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"
         ));
     }
     if model_of(spare).is_none() && !theirs.takes_models_of(&ours) {
-        spot.complain(format!(
+        obstacles.push(format!(
             "{place} does not say which model calls should ask for there; set its \"model\", or name ours in its \"models\""
         ));
     }
+    obstacles
 }
 
 /// The model to ask for: the one that is set, or the only one there is.

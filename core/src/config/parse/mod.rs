@@ -6,6 +6,7 @@
 //!
 //! Invariant: what leaves here is in the ranges that the model states, and no error repeats a value that may be a credential.
 
+mod admission;
 mod conflicts;
 mod fallback;
 mod json;

@@ -51,7 +51,7 @@ pub(super) fn budgets(spot: Spot<'_>) -> Budgets {
 pub(super) fn unused(top: &Section<'_>, config: &Config) {
     let Some(spot) = top.get("budgets") else { return };
     let targets = || config.targets.iter().chain([&config.default_target]);
-    for (name, _) in &config.budgets {
+    for name in config.budgets.keys() {
         if targets().any(|target| target.budget.as_ref() == Some(name)) {
             continue;
         }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::fallback::{self, Words};
 use super::problems::Problems;
-use super::rates::{self, Budgets, RATES, TOKENS};
+use super::rates::{self, Budgets, RATES};
 use super::section::{Section, Spot};
 use super::tree::Value;
-use super::value::{Bad, count, duration, flag, name_of, number, one_of, or_off, whole};
-use super::{CAP, ON_FULL, QUEUE, conflicts, nearest, shares};
+use super::value::{Bad, duration, number, one_of, or_off, whole};
+use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, shares};
 use crate::config::matching::{Prefix, Rule};
-use crate::config::{CostRule, Predict, RetryConfig, TargetConfig, TargetMatch, Tokenizer, known};
+use crate::config::{RetryConfig, TargetConfig, TargetMatch, known};
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
 pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env"];
@@ -44,23 +44,6 @@ pub(super) const SETTINGS: &[&str] = &[
     "fallback",
 ];
 pub(super) const RETRY: &[&str] = &["attempts", "base", "max", "ratio", "reserve"];
-
-const COST: &[(&str, CostRule)] = &[
-    (CostRule::Auto.as_str(), CostRule::Auto),
-    (CostRule::Tokens.as_str(), CostRule::Tokens),
-    (CostRule::Kv.as_str(), CostRule::Kv),
-    (CostRule::Calls.as_str(), CostRule::Calls),
-];
-const PREDICT: &[(&str, Predict)] = &[
-    (Predict::Deadline.as_str(), Predict::Deadline),
-    (Predict::Objective.as_str(), Predict::Objective),
-    (Predict::Off.as_str(), Predict::Off),
-];
-const TOKENIZER: &[(&str, Tokenizer)] = &[
-    (Tokenizer::Learned.as_str(), Tokenizer::Learned),
-    (Tokenizer::Bpe.as_str(), Tokenizer::Bpe),
-    (Tokenizer::Vllm.as_str(), Tokenizer::Vllm),
-];
 
 /// What lies under every target's own settings.
 pub(super) struct Below<'a> {
@@ -272,39 +255,11 @@ fn settings(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     if let Some(spot) = section.get("lanes") {
         shares::lanes(spot, &mut into.lanes);
     }
-    admission(section, into);
+    admission::read(section, into);
     rates::of_target(section, into, budgets);
     shares::floors(section, into);
     conflicts::times(section, into);
     conflicts::lane_times(section, into);
-}
-
-/// What decides over a call by its size.
-fn admission(section: &Section<'_>, into: &mut TargetConfig) {
-    section.set("backlog", &mut into.backlog, whole(QUEUE));
-    section.set("cost", &mut into.cost, one_of(COST));
-    section.set("short_bias", &mut into.short_bias, or_off(duration));
-    section.set("reclaim", &mut into.reclaim, flag);
-    section.set("predict", &mut into.predict, one_of(PREDICT));
-    section.set("max_prompt", &mut into.max_prompt, or_off(count(TOKENS)));
-    section.set("kv_tokens", &mut into.kv_tokens, or_off(count(TOKENS)));
-    section.set("kv_headroom", &mut into.kv_headroom, number(0.0..=0.9));
-    section.set("tokenizer", &mut into.tokenizer, tokenizer);
-    section.set("ask_usage", &mut into.ask_usage, flag);
-    if let Some(spot) = section.get("fallback") {
-        into.fallback = spot.read(or_off(name_of(fallback::EXPECTED))).flatten();
-    }
-}
-
-/// Counting exactly takes the vocabularies along, which not every build has.
-fn tokenizer(value: &Value) -> Result<Tokenizer, Bad> {
-    let chosen = one_of(TOKENIZER)(value)?;
-    if chosen == Tokenizer::Bpe && !cfg!(feature = "bpe") {
-        return Err(
-            Bad::expected("\"learned\" or \"vllm\"").hint("this build is without the feature \"bpe\"")
-        );
-    }
-    Ok(chosen)
 }
 
 fn retry(spot: Spot<'_>, into: &mut RetryConfig) {

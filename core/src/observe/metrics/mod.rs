@@ -14,6 +14,7 @@ pub(crate) use target::{DEFAULT_TENANT, Family, TargetMetrics};
 pub(crate) use tenant::{TenantMetrics, TenantSeen};
 pub(crate) use tool::{HeldHow, ToolMetrics};
 
+use crate::budget::BudgetView;
 use crate::config::TargetConfig;
 use crate::error::Error;
 use crate::schedule::View;
@@ -37,9 +38,12 @@ impl Metrics {
     }
 
     /// The text of all series, after the gauges were set from these views.
-    pub(crate) fn text<'a>(&self, views: impl Iterator<Item = (&'a TargetMetrics, View)>) -> String {
-        for (target, view) in views {
-            target.set(&view);
+    pub(crate) fn text<'a>(
+        &self,
+        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>)>,
+    ) -> String {
+        for (target, view, budgets) in views {
+            target.set(&view, &budgets);
         }
         self.0.text()
     }

@@ -9,6 +9,7 @@ use prometheus::{GaugeVec, Histogram, IntCounter};
 use super::families::{Families, gone};
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
+use crate::budget::{BudgetView, Kind};
 use crate::config::TargetConfig;
 use crate::cooldown::Hold;
 use crate::error::Reason;
@@ -136,6 +137,7 @@ impl TargetMetrics {
         gone(families.limit.remove_label_values(&[name]));
         gone(families.cooling.remove_label_values(&[name]));
         gone(families.gap.remove_label_values(&[name]));
+        self.forget_budgets();
     }
 
     /// The series of a tenant, or the ones that all others share.
@@ -216,7 +218,9 @@ impl TargetMetrics {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    pub(super) fn set(&self, view: &View) {
+    /// Sets the gauges, before they are read.
+    pub(super) fn set(&self, view: &View, budgets: &[BudgetView]) {
+        self.set_budgets(view, budgets);
         let set =
             |family: &GaugeVec, labels: &[&str], value: f64| family.with_label_values(labels).set(value);
         set(&self.families.limit, &[&self.name], view.limit as f64);
@@ -241,6 +245,38 @@ impl TargetMetrics {
         self.other.waiting.set(others.1 as f64);
     }
 }
+
+impl TargetMetrics {
+    fn set_budgets(&self, view: &View, budgets: &[BudgetView]) {
+        let name: &str = &self.name;
+        for budget in budgets {
+            let labels = [name, budget.kind.as_str()];
+            self.families.budget_limit.with_label_values(&labels).set(budget.limit as f64);
+            self.families
+                .budget_level
+                .with_label_values(&labels)
+                .set(budget.level as f64 - budget.debt as f64);
+        }
+        let Some(kv) = &view.kv else { return };
+        for (what, tokens) in KV.into_iter().zip([kv.usable, kv.held, kv.peak]) {
+            self.families.kv.with_label_values(&[name, what]).set(tokens as f64);
+        }
+    }
+
+    fn forget_budgets(&self) {
+        let name: &str = &self.name;
+        for kind in Kind::ALL {
+            gone(self.families.budget_limit.remove_label_values(&[name, kind.as_str()]));
+            gone(self.families.budget_level.remove_label_values(&[name, kind.as_str()]));
+        }
+        for what in KV {
+            gone(self.families.kv.remove_label_values(&[name, what]));
+        }
+    }
+}
+
+/// What is shown of the engine's memory.
+const KV: [&str; 3] = ["usable", "held", "peak"];
 
 /// The counters of a target that a snapshot breaks down by label.
 #[derive(Clone, Copy)]

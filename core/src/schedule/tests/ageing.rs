@@ -50,7 +50,7 @@ impl Counter {
         }
         self.flood();
         let (who, mut grant) = self.scheduler.next(self.now).expect("work");
-        self.scheduler.sent(&mut grant);
+        grant.sent();
         assert!(self.scheduler.next(self.now).is_none());
         self.held = Some(grant);
         who

@@ -46,7 +46,7 @@ fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
         }
         scheduler.set_limit(limit);
         while let Some(((who, cost), mut grant)) = scheduler.next(now) {
-            scheduler.sent(&mut grant);
+            grant.sent();
             waiting[who] -= 1;
             run.work[who] += cost;
             run.served += 1;
@@ -108,7 +108,7 @@ fn who_is_always_underestimated_gets_no_more() {
     scheduler.set_limit(1);
     for _ in 0..500 {
         let (who, mut grant) = scheduler.next(now).expect("work");
-        scheduler.sent(&mut grant);
+        grant.sent();
         let real = if who == 0 { 10.0 } else { 1.0 };
         took[who] += real;
         scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: real });
@@ -124,7 +124,7 @@ fn absurd_costs_do_not_shut_a_tenant_out() {
     let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
     for cost in [f64::NAN, f64::INFINITY, -5.0, f64::NEG_INFINITY] {
         let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-        scheduler.sent(&mut grant);
+        grant.sent();
         let before = grant.charged();
         scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost });
         assert_eq!(grant.charged(), before, "{cost}");
@@ -151,7 +151,7 @@ fn what_was_never_sent_is_not_charged() {
     while let Some(((who, k), mut grant)) = scheduler.next(now) {
         // The first three of a are cancelled in the moment of their dispatch.
         if who == "b" || k >= 3 {
-            scheduler.sent(&mut grant);
+            grant.sent();
         }
         order.push(who);
         scheduler.release(now, grant);

@@ -58,7 +58,7 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
     run.dispatch(habits);
     for _ in 0..1500 {
         let Some(((at, _), (who, mut grant, ticket))) = run.running.pop_first() else { break };
-        run.scheduler.sent(&mut grant);
+        grant.sent();
         run.now = at;
         let fails = habits[who].fails;
         let retried = (fails > 0 && run.rng.u8(..fails) == 0)

@@ -8,7 +8,7 @@ use crate::testing::epoch;
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, mut grant)) = scheduler.next(now) {
-        scheduler.sent(&mut grant);
+        grant.sent();
         scheduler.release(now, grant);
         drawn.push(who);
     }
@@ -44,7 +44,7 @@ fn the_queue_bound_is_for_new_calls_and_retries_pass_it() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&Settings { queue: 1, ..settings(1) }, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.sent(&mut grant);
+    grant.sent();
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
     assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));

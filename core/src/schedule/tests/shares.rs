@@ -89,7 +89,7 @@ proptest! {
                 held.pop_front().into_iter().for_each(|grant| scheduler.release(now, grant));
             }
             let (who, mut grant) = scheduler.next(now).expect("work");
-            scheduler.sent(&mut grant);
+            grant.sent();
             none += usize::from(who == "none");
             held.push_back(grant);
         }
@@ -111,7 +111,7 @@ fn a_floor_does_not_push_newcomers_back() {
     scheduler.set_limit(10);
     let mut held = Vec::new();
     while let Some(((who, _), mut grant)) = scheduler.next(now) {
-        scheduler.sent(&mut grant);
+        grant.sent();
         held.push((who, grant));
     }
     // Calls of the floor's holder are short: it is served far more often than its turn would come.
@@ -119,7 +119,7 @@ fn a_floor_does_not_push_newcomers_back() {
         let short = held.iter().position(|(who, _)| *who == "vip").expect("five of ten");
         scheduler.release(now, held.swap_remove(short).1);
         let ((who, _), mut grant) = scheduler.next(now).expect("work");
-        scheduler.sent(&mut grant);
+        grant.sent();
         held.push((who, grant));
     }
     scheduler.enqueue(now, ticket("new", Lane::Standard, now), ("new", 0));
@@ -127,7 +127,7 @@ fn a_floor_does_not_push_newcomers_back() {
         let long = held.iter().position(|(who, _)| *who == "old").expect("five of ten");
         scheduler.release(now, held.swap_remove(long).1);
         let ((who, _), mut grant) = scheduler.next(now).expect("work");
-        scheduler.sent(&mut grant);
+        grant.sent();
         held.push((who, grant));
         who == "new"
     });

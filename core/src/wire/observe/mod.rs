@@ -20,13 +20,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_TYPE, HeaderMap};
 use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 
 use super::classify::{Verdict, classify_event};
 use super::json::{self, Any, Present};
 use super::request::Dialect;
+use super::sealed::is_compressed;
 use super::sse::{Event, MAX_EVENT, Scanner};
 use elements::Elements;
 use members::Members;
@@ -104,10 +105,7 @@ impl Observer {
         let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
         let is =
             |text: &[u8]| content_type.as_deref().is_some_and(|value| memmem::find(value, text).is_some());
-        let encoded = headers
-            .get(CONTENT_ENCODING)
-            .is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"));
-        let body = if encoded {
+        let body = if is_compressed(headers) {
             Body::Opaque
         } else if is(b"text/event-stream") {
             Body::Events(Scanner::new())

@@ -91,7 +91,8 @@ impl RequestFacts {
     /// Reads a request. `body` is `None` where it is not at hand, as when it is itself a stream.
     ///
     /// Takes time in proportion to the body: a megabyte of plain text or base64 0.14 ms, of text with many escapes 0.45 ms, of many small values up
-    /// to 3 ms. Of a prompt of 100 KB counting is 2 to 16 µs, of as much in a thousand messages 0.2 ms. Keeps only the name.
+    /// to 3 ms. Of a prompt of 100 KB counting is 2 to 16 µs, of as much in a thousand messages 0.2 ms. Compressed,
+    /// a megabyte of what is in it takes 8 ms more. Keeps only the name.
     pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap, body: Option<&[u8]>) -> Self {
         if method != Method::POST {
             // No provider runs a model behind another method.

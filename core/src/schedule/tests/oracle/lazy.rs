@@ -21,7 +21,7 @@ fn overload(books: &mut Books) -> Option<String> {
         for _ in 0..2 {
             books.advance(ms(150));
             if let Some((call, mut grant)) = books.running.pop() {
-                books.scheduler.sent(&mut grant);
+                grant.sent();
                 books.scheduler.release(books.now, grant);
                 books.truth.release(books.now, &call, true);
             }

@@ -1,33 +1,48 @@
-//! A target: its door, its retry budget and its figures.
+//! A target: its door, its retry budget, what it expects of calls, and its figures.
+
+mod expected;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::admission::Admission;
-use crate::budget::RetryBudget;
+use crate::admission::{Admission, Purse};
+use crate::budget::{BudgetView, RetryBudget};
 use crate::config::TargetConfig;
+use crate::kv::Kv;
 use crate::observe::TargetMetrics;
 use crate::schedule::Settings;
+
+pub(crate) use expected::{Expected, Held};
 
 /// Something with a capacity of its own that model calls go to.
 pub struct Target {
     config: TargetConfig,
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
+    expected: Expected,
     metrics: TargetMetrics,
 }
 
 impl Target {
-    pub(crate) fn new(config: TargetConfig, metrics: TargetMetrics, now: Instant) -> Arc<Self> {
+    pub(crate) fn new(
+        config: TargetConfig,
+        purse: Arc<Purse>,
+        metrics: TargetMetrics,
+        now: Instant,
+    ) -> Arc<Self> {
+        let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),
             &Settings::from(&config),
+            purse,
+            kv,
             "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
         );
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
-        Arc::new(Self { config, admission, retries, metrics })
+        let expected = Expected::new(&config);
+        Arc::new(Self { config, admission, retries, expected, metrics })
     }
 
     /// The name in metrics and errors.
@@ -48,6 +63,16 @@ impl Target {
     /// How many retries its recent calls have earned.
     pub fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
+    }
+
+    /// The provider's rates, as they stand.
+    pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
+        self.admission.purse().budgets().lock().view(now)
+    }
+
+    /// What calls are expected to take.
+    pub(crate) fn expected(&self) -> &Expected {
+        &self.expected
     }
 
     pub(crate) fn metrics(&self) -> &TargetMetrics {

@@ -1,0 +1,62 @@
+//! A quota that was configured wrong: after how many answers the gate knows the right one, and what that costs.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
+use tidegate::Gate;
+use tidegate::config::{Config, Target};
+use tower::ServiceExt;
+
+use super::load::Load;
+use super::{SEEDS, TPM};
+use crate::Fallible;
+use crate::provider::{Counts, Meter, Provider, Terms};
+use crate::report::{Op, Report};
+use crate::traffic::URL;
+use crate::virtual_time;
+
+/// After so many answers it must know.
+const ANSWERS: usize = 3;
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    let terms =
+        Terms { tpm: TPM as f64, counts: Counts::Sum, meter: Meter::Bucket(60), headers: true, others: 0.0 };
+    for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
+        let needed = virtual_time::each(SEEDS, |seed| {
+            let load = Arc::new(Load::new("conv", seed)?);
+            virtual_time::run(seed, answers(terms, configured, load))
+        })?;
+        let worst = needed.iter().copied().fold(0.0, f64::max);
+        report.bar(
+            format!("configured {name}: answers until the quota is known"),
+            worst,
+            Op::AtMost,
+            ANSWERS as f64,
+        );
+    }
+    Ok(())
+}
+
+/// How many answers it took; infinite where more than ten.
+async fn answers(terms: Terms, configured: Option<u64>, load: Arc<Load>) -> Fallible<f64> {
+    let provider = Provider::new(terms);
+    let mut target = Target::new("provider").url(URL);
+    if let Some(tpm) = configured {
+        target = target.tpm(tpm);
+    }
+    let gate = Gate::over(Config::builder().target(target).build()?, provider.transport())?;
+    for (count, request) in load.requests(10).enumerate() {
+        let response = gate.client().oneshot(request).await?;
+        let _ = response.into_body().collect().await;
+        let snapshot = gate.snapshot();
+        let known = snapshot
+            .targets
+            .get("provider")
+            .and_then(|target| target.budgets.get("tokens"))
+            .map(|budget| budget.limit);
+        if known == Some(TPM) {
+            return Ok((count + 1) as f64);
+        }
+    }
+    Ok(f64::INFINITY)
+}

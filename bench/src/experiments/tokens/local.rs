@@ -1,0 +1,85 @@
+//! What people build: a bucket of their own, which reserves the prompt and all of `max_tokens`, first come first served.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tidegate::{Error, RequestBody, ResponseBody, Transport};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tower::{Service, ServiceExt};
+
+use crate::naive::Rule;
+
+/// What a call is expected to cost.
+type Estimate = fn(&Request<RequestBody>) -> f64;
+
+/// The provider's own count, and all of `max_tokens`.
+pub(super) fn exact(request: &Request<RequestBody>) -> f64 {
+    number(request, "x-true-input") + number(request, "x-true-max")
+}
+
+/// A quarter of the body's characters, and all of `max_tokens`.
+pub(super) fn quarter(request: &Request<RequestBody>) -> f64 {
+    let text = request.body().bytes().map(|body| String::from_utf8_lossy(body).chars().count()).unwrap_or(0);
+    text as f64 / 4.0 + number(request, "x-true-max")
+}
+
+fn number(request: &Request<RequestBody>, name: &str) -> f64 {
+    request.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0.0)
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Local {
+    rate: f64,
+    estimate: Estimate,
+    level: Arc<Mutex<(f64, Instant)>>,
+    transport: Transport,
+}
+
+impl Local {
+    /// A bucket of a minute, full.
+    pub(super) fn over(transport: Transport, tpm: f64, estimate: Estimate) -> Transport {
+        let level = Arc::new(Mutex::new((tpm, Instant::now())));
+        let local = Self { rate: tpm / 60.0, estimate, level, transport };
+        // Its retries pass the bucket as calls do.
+        Rule::openai(Duration::from_secs(600)).over(Transport::new(local))
+    }
+}
+
+impl Service<Request<RequestBody>> for Local {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let Self { rate, estimate, level, transport } = self.clone();
+        Box::pin(async move {
+            let cost = estimate(&request);
+            {
+                // Held while it waits: first come, first served.
+                let mut bucket = level.lock().await;
+                loop {
+                    let now = Instant::now();
+                    bucket.0 = (bucket.0 + rate * (now - bucket.1).as_secs_f64()).min(rate * 60.0);
+                    bucket.1 = now;
+                    let missing = cost.min(rate * 60.0) - bucket.0;
+                    if missing <= 0.0 {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_secs_f64(missing / rate + 0.001)).await;
+                }
+                bucket.0 -= cost;
+            }
+            transport.oneshot(request).await
+        })
+    }
+}

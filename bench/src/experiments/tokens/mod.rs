@@ -1,0 +1,167 @@
+//! How much of a quota of tokens a minute is used, and how often the provider has to say no. Virtual time, the client that users have.
+//!
+//! Lengths are those of Azure's traces; texts, tenants and `max_tokens` are made (see [`load`]). The provider keeps its own books ([`crate::provider`]).
+
+mod correction;
+mod load;
+mod local;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use load::{Load, WORKERS};
+use local::Local;
+use serde_json::json;
+use tidegate::config::{Config, Counting, Target};
+use tidegate::{Gate, Transport};
+use tokio::time::Instant;
+
+use crate::Fallible;
+use crate::naive::Rule;
+use crate::provider::{Books, Counts, Meter, Provider, Terms};
+use crate::report::{Op, Report, Spread};
+use crate::traffic::URL;
+use crate::virtual_time;
+
+/// Seeds 1 to 10 chose the constants.
+const SEEDS: std::ops::RangeInclusive<u64> = 11..=15;
+/// The quota, in tokens a minute.
+const TPM: u64 = 400_000;
+/// What is not counted: the estimator is cold.
+const WARM: Duration = Duration::from_secs(180);
+const MEASURED: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Copy)]
+struct Scene {
+    name: &'static str,
+    terms: Terms,
+    /// Whether the gate is told the quota, and how calls are counted: without headers nobody else says so.
+    told: bool,
+}
+
+fn scenes() -> Vec<Scene> {
+    let terms =
+        Terms { tpm: TPM as f64, counts: Counts::Sum, meter: Meter::Bucket(60), headers: true, others: 0.0 };
+    let scene = |name, terms, told| Scene { name, terms, told };
+    vec![
+        scene("input + max_tokens", terms, true),
+        scene("the larger of input and max_tokens", Terms { counts: Counts::Larger, ..terms }, true),
+        scene("what is used", Terms { counts: Counts::Actual, ..terms }, true),
+        scene("input + max_tokens, nothing configured", terms, false),
+        scene("what is used, nothing configured", Terms { counts: Counts::Actual, ..terms }, false),
+        scene("input + max_tokens, no headers", Terms { headers: false, ..terms }, true),
+        scene("what is used, no headers", Terms { counts: Counts::Actual, headers: false, ..terms }, true),
+        scene(
+            "what is used, ten seconds' depth",
+            Terms { counts: Counts::Actual, meter: Meter::Bucket(10), ..terms },
+            true,
+        ),
+        scene(
+            "what is used, fixed minutes",
+            Terms { counts: Counts::Actual, meter: Meter::Fixed, ..terms },
+            true,
+        ),
+        scene(
+            "what is used, any sixty seconds",
+            Terms { counts: Counts::Actual, meter: Meter::Sliding, ..terms },
+            true,
+        ),
+        scene(
+            "what is used, others take 30 %",
+            Terms { counts: Counts::Actual, others: 0.3 * TPM as f64, ..terms },
+            true,
+        ),
+    ]
+}
+
+/// Who decides when a call goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Contestant {
+    Tidegate,
+    /// The count of a tokenizer and all of `max_tokens`, in a bucket of its own; retries as openai's client does.
+    Exact,
+    /// A quarter of the characters, and all of `max_tokens`.
+    Quarter,
+    /// openai's client as it is.
+    Nobody,
+}
+
+const PEERS: [(Contestant, &str); 3] = [
+    (Contestant::Exact, "exact tokens + max_tokens"),
+    (Contestant::Quarter, "chars/4 + max_tokens"),
+    (Contestant::Nobody, "openai's rule alone"),
+];
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("tokens", SEEDS);
+    for trace in ["conv", "code"] {
+        let loads = virtual_time::each(SEEDS, |seed| Ok(Arc::new(Load::new(trace, seed)?)))?;
+        for scene in scenes() {
+            let name = format!("{trace}, {}", scene.name);
+            eprintln!("{name}");
+            let run = |who| {
+                virtual_time::each(SEEDS, |seed| {
+                    let load = loads.iter().find(|load| load.seed == seed).ok_or("no load of that seed")?;
+                    play(scene, who, load.clone(), seed)
+                })
+            };
+            let ours = run(Contestant::Tidegate)?;
+            let (used, refused) = figures(&scene.terms, &ours);
+            report.figure(format!("{name}: share of the quota used"), used);
+            report.figure(format!("{name}: 429s a thousand calls"), refused);
+            report.bar(format!("{name}: share of the quota used"), used.least, Op::AtLeast, 0.95);
+            report.bar_as(format!("{name}: 429s"), json!(refused.most), "=", json!(0), refused.most == 0.0);
+            for (peer, who) in PEERS {
+                let (used, refused) = figures(&scene.terms, &run(peer)?);
+                report.peer(who, format!("{name}: share of the quota used"), used);
+                report.peer(who, format!("{name}: 429s a thousand calls"), refused);
+            }
+        }
+    }
+    correction::measure(&mut report)?;
+    Ok(report)
+}
+
+fn figures(terms: &Terms, runs: &[Books]) -> (Spread, Spread) {
+    let quota = (terms.tpm - terms.others) * MEASURED.as_secs_f64() / 60.0;
+    let used = Spread::of(runs.iter().map(|books| books.counted / quota));
+    let refused =
+        Spread::of(runs.iter().map(|books| books.refused as f64 / books.accepted.max(1) as f64 * 1e3));
+    (used, refused)
+}
+
+fn play(scene: Scene, who: Contestant, load: Arc<Load>, seed: u64) -> Fallible<Books> {
+    virtual_time::run(seed, async move {
+        let provider = Provider::new(scene.terms);
+        let through = match who {
+            Contestant::Tidegate => {
+                let counting = match scene.terms.counts {
+                    Counts::Sum => Counting::Sum,
+                    Counts::Larger => Counting::Larger,
+                    Counts::Actual => Counting::Actual,
+                };
+                let target = Target::new("provider").url(URL).cap(256);
+                let told = if scene.told { target.tpm(TPM) } else { target };
+                let told = if scene.terms.headers { told } else { told.counting(counting) };
+                let config = Config::builder().target(told).build()?;
+                Transport::new(Gate::over(config, provider.transport())?.client())
+            }
+            Contestant::Exact => Local::over(provider.transport(), TPM as f64, local::exact),
+            Contestant::Quarter => Local::over(provider.transport(), TPM as f64, local::quarter),
+            Contestant::Nobody => Rule::openai(Duration::from_secs(600)).over(provider.transport()),
+        };
+        let begin = Instant::now();
+        let until = begin + WARM + MEASURED;
+        let mut workers = tokio::task::JoinSet::new();
+        let next = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        for _ in 0..WORKERS {
+            workers.spawn(load.clone().work(through.clone(), next.clone(), until));
+        }
+        tokio::time::sleep_until(begin + WARM).await;
+        provider.begin();
+        tokio::time::sleep_until(until).await;
+        let books = provider.books();
+        workers.shutdown().await;
+        Ok(books)
+    })
+}

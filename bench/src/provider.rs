@@ -1,0 +1,247 @@
+//! A provider with budgets, for experiments in virtual time: it counts, refuses and reports as providers do, and keeps books of its own.
+//!
+//! What a call truly takes stands in its headers (`x-true-input`, `x-true-output`), where no gate looks.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use parking_lot::Mutex;
+use tidegate::{Error, RequestBody, ResponseBody, Transport};
+use tokio::time::Instant;
+use tower::Service;
+
+/// How a provider counts a call against its tokens a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// Input and `max_tokens`, at arrival.
+    Sum,
+    /// The larger of the two, at arrival.
+    Larger,
+    /// Input at arrival, output when it is made.
+    Actual,
+}
+
+/// How it meters a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meter {
+    /// A bucket, refilled all the time, that holds so many seconds of the rate.
+    Bucket(u32),
+    /// A count that begins anew each minute.
+    Fixed,
+    /// All of the last sixty seconds.
+    Sliding,
+}
+
+/// A provider.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) tpm: f64,
+    pub(crate) counts: Counts,
+    pub(crate) meter: Meter,
+    /// Whether its answers carry `x-ratelimit-*`.
+    pub(crate) headers: bool,
+    /// What others use of the same budget, in tokens a minute.
+    pub(crate) others: f64,
+}
+
+/// What it allows an answer that says nothing of its length.
+const MOST_OUTPUT: u64 = 4_096;
+const FIRST_TOKEN: Duration = Duration::from_millis(300);
+const EACH_TOKEN: Duration = Duration::from_millis(15);
+
+/// What happened at the provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Books {
+    /// Tokens of accepted calls, as it counts, since [`Provider::begin`].
+    pub(crate) counted: f64,
+    pub(crate) accepted: usize,
+    pub(crate) refused: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    level: f64,
+    at: Instant,
+    window: VecDeque<(Instant, f64)>,
+    books: Books,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Provider {
+    terms: Terms,
+    began: Instant,
+    state: Arc<Mutex<State>>,
+}
+
+impl Provider {
+    pub(crate) fn new(terms: Terms) -> Self {
+        let now = Instant::now();
+        let state = State { level: terms.depth(), at: now, window: VecDeque::new(), books: Books::default() };
+        Self { terms, began: now, state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        Transport::new(self.clone())
+    }
+
+    /// Begins the books anew: what was before was warming up.
+    pub(crate) fn begin(&self) {
+        self.state.lock().books = Books::default();
+    }
+
+    pub(crate) fn books(&self) -> Books {
+        self.state.lock().books
+    }
+
+    async fn answer(self, request: Request<RequestBody>) -> Response<ResponseBody> {
+        let header = |name: &str| request.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
+        let input = header("x-true-input").unwrap_or(1);
+        let asked = header("x-true-max").unwrap_or(MOST_OUTPUT);
+        let output = header("x-true-output").unwrap_or(1).min(asked);
+        let at_arrival = match self.terms.counts {
+            Counts::Sum => input + asked,
+            Counts::Larger => input.max(asked),
+            Counts::Actual => input,
+        } as f64;
+        let refused = {
+            let mut state = self.state.lock();
+            let wait = state.wait(&self.terms, self.began, at_arrival);
+            match wait {
+                None => {
+                    state.take(&self.terms, at_arrival);
+                    state.books.accepted += 1;
+                }
+                Some(_) => state.books.refused += 1,
+            }
+            wait
+        };
+        if let Some(wait) = refused {
+            let mut response = self.head(http::StatusCode::TOO_MANY_REQUESTS, "{\"error\": {\"message\": \"Rate limit reached\", \"type\": \"tokens\", \"code\": \"rate_limit_exceeded\"}}".to_owned());
+            response.headers_mut().insert("retry-after-ms", (wait.as_millis() as u64 + 1).into());
+            return response;
+        }
+        // The head is made at arrival, and sent with the whole answer.
+        let head = self.head(http::StatusCode::OK, String::new());
+        tokio::time::sleep(FIRST_TOKEN + EACH_TOKEN * output as u32).await;
+        if self.terms.counts == Counts::Actual {
+            self.state.lock().take(&self.terms, output as f64);
+        }
+        let body = serde_json::json!({
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output},
+        });
+        head.map(|_| ResponseBody::full(body.to_string()))
+    }
+
+    fn head(&self, status: http::StatusCode, body: String) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::full(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert("content-type", http::HeaderValue::from_static("application/json"));
+        if self.terms.headers {
+            let mut state = self.state.lock();
+            let (remaining, reset) = state.left(&self.terms, self.began);
+            headers.insert("x-ratelimit-limit-tokens", (self.terms.tpm as u64).into());
+            headers.insert("x-ratelimit-remaining-tokens", (remaining.max(0.0) as u64).into());
+            if let Ok(reset) = http::HeaderValue::from_str(&format!("{}ms", (reset * 1e3).ceil() as u64)) {
+                headers.insert("x-ratelimit-reset-tokens", reset);
+            }
+        }
+        response
+    }
+}
+
+impl Terms {
+    fn depth(&self) -> f64 {
+        match self.meter {
+            Meter::Bucket(seconds) => self.tpm / 60.0 * f64::from(seconds),
+            Meter::Fixed | Meter::Sliding => self.tpm,
+        }
+    }
+}
+
+impl State {
+    /// Brings the books up to now.
+    fn pass(&mut self, terms: &Terms, began: Instant) {
+        let now = Instant::now();
+        let per_second = terms.tpm / 60.0;
+        let passed = (now - self.at).as_secs_f64();
+        let others = terms.others / 60.0 * passed;
+        match terms.meter {
+            Meter::Bucket(_) => self.level = (self.level + per_second * passed - others).min(terms.depth()),
+            Meter::Fixed => {
+                let minute = |at: Instant| (at - began).as_secs() / 60;
+                self.level = if minute(now) > minute(self.at) { terms.tpm } else { self.level - others };
+            }
+            Meter::Sliding => {
+                if others > 0.0 {
+                    self.window.push_back((now, others));
+                }
+                while self.window.front().is_some_and(|(at, _)| now - *at >= Duration::from_secs(60)) {
+                    self.window.pop_front();
+                }
+                self.level = terms.tpm - self.window.iter().map(|(_, cost)| cost).sum::<f64>();
+            }
+        }
+        self.at = now;
+    }
+
+    /// How long until so much fits; `None`: now. A call larger than the meter can ever show goes when it is full.
+    fn wait(&mut self, terms: &Terms, began: Instant, cost: f64) -> Option<Duration> {
+        self.pass(terms, began);
+        let needed = cost.min(terms.depth());
+        if self.level + 1e-6 >= needed {
+            return None;
+        }
+        let (_, reset) = self.left(terms, began);
+        let seconds = match terms.meter {
+            Meter::Bucket(_) => (needed - self.level) / (terms.tpm / 60.0),
+            Meter::Fixed | Meter::Sliding => reset,
+        };
+        Some(Duration::from_secs_f64(seconds.max(0.001)))
+    }
+
+    fn take(&mut self, terms: &Terms, cost: f64) {
+        self.books.counted += cost;
+        match terms.meter {
+            Meter::Sliding => self.window.push_back((Instant::now(), cost)),
+            Meter::Bucket(_) | Meter::Fixed => self.level -= cost,
+        }
+    }
+
+    /// What is left, as a minute's budget shows it, and the seconds until it is whole.
+    fn left(&mut self, terms: &Terms, began: Instant) -> (f64, f64) {
+        self.pass(terms, began);
+        let missing = terms.depth() - self.level;
+        let reset = match terms.meter {
+            Meter::Bucket(_) => missing / (terms.tpm / 60.0),
+            Meter::Fixed => 60.0 - (Instant::now() - began).as_secs_f64() % 60.0,
+            Meter::Sliding => {
+                self.window.front().map_or(0.0, |(at, _)| 60.0 - (Instant::now() - *at).as_secs_f64())
+            }
+        };
+        (self.level, reset)
+    }
+}
+
+impl Service<Request<RequestBody>> for Provider {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let provider = self.clone();
+        Box::pin(async move { Ok(provider.answer(request).await) })
+    }
+}

@@ -1,0 +1,101 @@
+//! Texts of a given length in tokens: the traces hold lengths only, so what stands in the prompts is made here.
+//!
+//! Four styles, whose tokens are of very different length: English prose and Rust (this repository's own), Chinese (common words in random order), and JSON
+//! full of UUIDs and figures. A text is a random stretch of its style's corpus, as `o200k` cuts it: its length in tokens is exact, and what
+//! a tokenizer would count.
+
+use fastrand::Rng;
+
+/// What a tenant's prompts are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    English,
+    Rust,
+    Chinese,
+    Json,
+}
+
+impl Style {
+    pub(crate) const ALL: [Style; 4] = [Style::English, Style::Rust, Style::Chinese, Style::Json];
+}
+
+/// The corpora, cut into tokens.
+pub(crate) struct Corpora {
+    tokens: [Vec<u32>; 4],
+}
+
+const ENGLISH: [&str; 3] =
+    [include_str!("../../ARCHITECTURE.md"), include_str!("../../README.md"), include_str!("../README.md")];
+const RUST: [&str; 4] = [
+    include_str!("../../core/src/client.rs"),
+    include_str!("../../core/src/cooldown/mod.rs"),
+    include_str!("../../core/src/wire/request/path.rs"),
+    include_str!("../../core/src/retry/layer.rs"),
+];
+const CHINESE: &[&str] = &[
+    "我们", "今天", "明天", "因为", "所以", "如果", "但是", "问题", "系统", "模型", "服务", "用户", "请求",
+    "时间", "城市", "学习", "工作", "生活", "朋友", "家庭", "可以", "需要", "已经", "正在", "非常", "重要",
+    "不同", "简单", "复杂", "方法", "结果", "数据", "语言", "文章", "书", "水", "山", "海", "天气", "经济",
+    "发展", "社会", "历史", "文化", "科学", "技术", "研究", "分析", "说明", "建议", "选择", "开始", "结束",
+    "，", "。", "的", "了", "是", "在", "和", "有", "不", "也",
+];
+/// How long the made corpora are, in pieces.
+const PIECES: usize = 20_000;
+
+impl Corpora {
+    pub(crate) fn new() -> Self {
+        let tokenizer = bpe_openai::o200k_base();
+        let mut rng = Rng::with_seed(1);
+        let chinese: String = (0..PIECES).filter_map(|_| rng.choice(CHINESE)).copied().collect();
+        let json: String = (0..PIECES / 20).map(|_| record(&mut rng)).collect();
+        let texts = [ENGLISH.concat(), RUST.concat(), chinese, json];
+        Self { tokens: texts.map(|text| tokenizer.encode(&text)) }
+    }
+
+    /// A text of about so many tokens, and how many it has exactly.
+    pub(crate) fn text(&self, style: Style, tokens: usize, rng: &mut Rng) -> (String, usize) {
+        let tokenizer = bpe_openai::o200k_base();
+        let Some(corpus) = self.tokens.get(style as usize).filter(|corpus| !corpus.is_empty()) else {
+            return (String::new(), 0);
+        };
+        let start = rng.usize(..corpus.len());
+        let cut: Vec<u32> = corpus.iter().cycle().skip(start).take(tokens).copied().collect();
+        // A cut may fall inside a character of several tokens: what is left of it is dropped.
+        let text = tokenizer.decode(&cut).unwrap_or_else(|| {
+            let trimmed = cut.get(1..cut.len().saturating_sub(1)).unwrap_or_default();
+            tokenizer.decode(trimmed).unwrap_or_default()
+        });
+        let counted = tokenizer.count(&text);
+        (text, counted)
+    }
+}
+
+fn record(rng: &mut Rng) -> String {
+    format!(
+        "{{\"id\":\"{:08x}-{:04x}-{:04x}-{:012x}\",\"at\":{},\"amount\":{}.{:02},\"ok\":{}}},",
+        rng.u32(..),
+        rng.u16(..),
+        rng.u16(..),
+        rng.u64(..1 << 48),
+        rng.u64(1_700_000_000..1_800_000_000),
+        rng.u32(..100_000),
+        rng.u32(..100),
+        rng.bool(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_about_as_many_tokens_as_asked_and_styles_differ() {
+        let (corpora, mut rng) = (Corpora::new(), Rng::with_seed(7));
+        let bytes = Style::ALL.map(|style| {
+            let (text, tokens) = corpora.text(style, 1_000, &mut rng);
+            assert!((980..=1_020).contains(&tokens), "{style:?}: {tokens}");
+            text.len() as f64 / tokens as f64
+        });
+        assert!(bytes[0] > 1.5 * bytes[3], "{bytes:?}");
+    }
+}

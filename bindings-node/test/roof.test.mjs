@@ -1,0 +1,182 @@
+// Model slots and tools under one roof; and why a call waits.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import OpenAI from "openai";
+import { Gate } from "tidegate";
+import { FakeTarget, ok, VirtualClock } from "tidegate/testing";
+
+const TEXT = "the tide comes in";
+
+const client = (gate) =>
+  gate.wrap(new OpenAI({ baseURL: "https://models.example.com/v1", apiKey: "k", timeout: 3_600_000 }));
+
+const ask = (sdk, stream) =>
+  sdk.chat.completions.create({ model: "small", stream, messages: [{ role: "user", content: "hi" }] });
+
+async function read(stream) {
+  let text = "";
+  for await (const chunk of stream) text += chunk.choices[0].delta.content ?? "";
+  return text;
+}
+
+const shape = () => new Gate({ targets: { small: 1 }, tools: { db: 1 } });
+const held = (gate) => gate.snapshot().tools.db.slot_held.small;
+
+describe("model slots and tools", () => {
+  let clock;
+  const warned = [];
+  const listen = (warning) => {
+    if (warning.code === "TIDEGATE_SLOT_HELD") warned.push(warning);
+  };
+  before(() => {
+    clock = new VirtualClock().start();
+    process.on("warning", listen);
+  });
+  after(() => {
+    clock.stop();
+    process.off("warning", listen);
+  });
+
+  /** What is done while somebody else has the tool for two seconds, and a response of this scope is open. */
+  const whileHolding = (gate, script) =>
+    new FakeTarget({ otherwise: ok(TEXT, { after: 0.01, every: 0.1 }) }).during(() =>
+      clock.until(
+        (async () => {
+          const other = gate.tool("db", () => sleep(2000));
+          const done = gate.run({ tenant: "acme" }, async () => {
+            const stream = await ask(client(gate), true);
+            return script(stream);
+          });
+          await other;
+          return done;
+        })(),
+      ),
+    );
+
+  test("who waits for a tool with an open response is warned, once for each line", async () => {
+    const gate = shape();
+    const wants = () => gate.tool("db", () => {});
+    warned.length = 0;
+    await whileHolding(gate, async (stream) => {
+      await wants();
+      assert.equal(await read(stream), TEXT);
+      const again = await ask(client(gate), true);
+      const other = gate.run({}, () => gate.tool("db", () => sleep(1000)));
+      await wants();
+      await Promise.all([other, read(again)]);
+      assert.deepEqual(held(gate), { waited: 2 });
+    });
+    assert.equal(warned.length, 1);
+    assert.match(warned[0].message, /tool db .*slot of small.*yieldSlot: true/);
+    assert.match(warned[0].detail, /roof\.test\.mjs/);
+  });
+
+  test("a scope of its own, and no scope at all, are no fault", async () => {
+    const gate = shape();
+    warned.length = 0;
+    await whileHolding(gate, async (stream) => {
+      await gate.run({}, () => gate.tool("db", () => {}));
+      await stream.controller.abort();
+      assert.equal(held(gate), undefined);
+    });
+    await new FakeTarget({ otherwise: ok(TEXT) }).during(() =>
+      clock.until(
+        (async () => {
+          const stream = await ask(client(gate), true);
+          await gate.tool("db", () => {});
+          assert.equal(held(gate), undefined);
+          return read(stream);
+        })(),
+      ),
+    );
+    assert.equal(warned.length, 0);
+  });
+
+  test("a slot by name is warned of too, and keeps its slot", async () => {
+    const gate = shape();
+    warned.length = 0;
+    await clock.until(
+      (async () => {
+        const other = gate.tool("db", () => sleep(1000));
+        await gate.run({}, () => gate.slot("small", () => gate.tool("db", () => {}, { yieldSlot: true })));
+        await other;
+      })(),
+    );
+    assert.match(warned[0].message, /Give the slot back/);
+  });
+
+  for (const callerFirst of [true, false]) {
+    /** One streams, and then wants the tool; the other has the tool, and then calls. */
+    const bothOrders = async (yieldSlot) => {
+      const gate = shape();
+      const sdk = client(gate);
+      const holdsSlot = async () => {
+        await sleep(callerFirst ? 0 : 100);
+        return gate.run({ deadline: 60 }, async () => {
+          const stream = await ask(sdk, true);
+          await sleep(200);
+          await gate.tool("db", () => sleep(1000), { yieldSlot });
+          return read(stream);
+        });
+      };
+      const holdsTool = async () => {
+        await sleep(callerFirst ? 100 : 0);
+        return gate.run({ deadline: 60 }, () =>
+          gate.tool("db", async () => {
+            await sleep(200);
+            return read(await ask(sdk, true));
+          }),
+        );
+      };
+      const target = new FakeTarget({ otherwise: ok(TEXT, { after: 0.01, every: 0.1 }) });
+      const ended = await target.during(() => clock.until(Promise.allSettled([holdsSlot(), holdsTool()])));
+      target.assertNoCallInFlight();
+      return ended.map(({ value, reason }) => value ?? reason.name);
+    };
+
+    test(`two in opposite orders end with yieldSlot, caller first: ${callerFirst}`, async () => {
+      assert.deepEqual(await bothOrders(true), [TEXT, TEXT]);
+      assert.notDeepEqual(await bothOrders(false), [TEXT, TEXT]);
+    });
+  }
+
+  test("a call is explained by its name and by its number", async () => {
+    const gate = new Gate({ targets: { small: { cap: 1, wait: 90 } }, tools: { db: 1 } });
+    const sdk = client(gate);
+    const call = (name) => gate.run({ call: name, tenant: "acme" }, () => ask(sdk, false));
+    await new FakeTarget({ otherwise: ok("hi", { after: 60 }) }).during(() =>
+      clock.until(
+        (async () => {
+          const first = call("first");
+          await sleep(1000);
+          const second = call("job-17");
+          await sleep(4000);
+          const told = gate.explain("job-17");
+          assert.deepEqual([told.state, told.rule, told.target, told.tool], ["waiting", "slots", "small", null]);
+          assert.deepEqual([told.label, told.tenant, told.lane, told.ahead], ["job-17", "acme", "standard", 0]);
+          assert.ok(Math.abs(told.waited - 4) < 0.1 && told.text.includes("a slot of small"));
+          assert.equal(gate.explain(told.call).label, "job-17");
+          assert.deepEqual(
+            gate.explain().map(({ label, state }) => [label, state]),
+            [
+              ["job-17", "waiting"],
+              ["first", "in_flight"],
+            ],
+          );
+          assert.equal(gate.explain(undefined, 1).length, 1);
+          const third = call("third").catch((error) => error);
+          await Promise.all([first, second]);
+          assert.equal(gate.explain("job-17"), undefined);
+          assert.equal(gate.explain(-1), undefined);
+          const refused = await third;
+          const record = gate.calls().find(({ outcome }) => outcome === "refused");
+          assert.equal(record.label, "third");
+          assert.equal(refused.error.call, record.id);
+        })(),
+      ),
+    );
+    assert.deepEqual(gate.explain(), []);
+  });
+});

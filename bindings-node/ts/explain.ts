@@ -1,0 +1,50 @@
+/**
+ * Why a call waits, or was refused: plain data. Times are seconds.
+ *
+ * @module
+ */
+import type { Lane } from "./context.js";
+
+/** What stood in a refused call's way. */
+export interface Why {
+  /** The rule's stable name (`slots`, `tenant_cap`, `cool_down`, ...). */
+  rule: string;
+  /** What it says, for people. */
+  text: string;
+  /** For how long it had stood in the way. */
+  since: number;
+  /** For how long the call had waited in all. */
+  waited: number;
+  /** In how long its turn was expected; undefined where too little was seen to say. */
+  expected?: number;
+  /** How many calls went first. */
+  ahead: number;
+}
+
+/** Why a call waits now, or what it is at instead. */
+export interface Explanation {
+  /** Its number, as in `gate.calls()` and in errors. */
+  call: number;
+  /** What `gate.run({ call }, ...)` named it. */
+  label: string | null;
+  /** Where it goes; null for a wait for a tool. */
+  target: string | null;
+  /** The tool that is waited for; null for calls. */
+  tool: string | null;
+  tenant: string;
+  lane: Lane;
+  /** In a queue; asleep before it queues again; or neither. */
+  state: "waiting" | "backing_off" | "in_flight";
+  /** The rule that stands in its way, while it waits (`slots`, `tenant_cap`, `cool_down`, ...). */
+  rule: string | null;
+  /** All of it, for people. */
+  text: string;
+  /** Since it was first asked for. */
+  waited: number;
+  /** For how long the rule has stood in its way; else for how long the state has lasted. */
+  since: number;
+  /** In how long its turn is expected; null where too little was seen to say. */
+  expected: number | null;
+  /** How many calls go first, while it waits. */
+  ahead: number | null;
+}

@@ -1,0 +1,72 @@
+"""Why a call waits, or was refused: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tidegate._context import Lane
+
+
+@dataclass(frozen=True)
+class Why:
+    """What stood in a refused call's way. Times are seconds.
+
+    Attributes:
+        rule: the rule's stable name (`slots`, `tenant_cap`, `cool_down`, ...).
+        text: what it says, for people.
+        since: for how long it had stood in the way.
+        waited: for how long the call had waited in all.
+        expected: in how long its turn was expected; None where too little was seen to say.
+        ahead: how many calls went first.
+
+    """
+
+    rule: str
+    text: str
+    since: float
+    waited: float
+    expected: float | None
+    ahead: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a call waits now, or what it is at instead. Times are seconds.
+
+    Attributes:
+        call: its number, as in `gate.calls()` and in errors.
+        label: what `tidegate.context(call=...)` named it.
+        target: where it goes; None for a wait for a tool.
+        tool: the tool that is waited for; None for calls.
+        tenant: the fairness key.
+        lane: the priority class.
+        state: `waiting` in a queue; `backing_off` before it queues again; `in_flight`.
+        rule: the rule that stands in its way, while it waits (`slots`, `tenant_cap`, `cool_down`, ...).
+        text: all of it, for people.
+        waited: since it was first asked for.
+        since: for how long the rule has stood in its way; else for how long the state has lasted.
+        expected: in how long its turn is expected; None where too little was seen to say.
+        ahead: how many calls go first, while it waits.
+
+    """
+
+    call: int
+    label: str | None
+    target: str | None
+    tool: str | None
+    tenant: str
+    lane: Lane
+    state: Literal["waiting", "backing_off", "in_flight"]
+    rule: str | None
+    text: str
+    waited: float
+    since: float
+    expected: float | None
+    ahead: int | None
+
+    def __str__(self) -> str:
+        """Show it as a person would want to read it."""
+        name = f"call {self.call}" if self.label is None else f"call {self.call} ({self.label})"
+        return f"{name} of {self.tenant}: {self.text}"

@@ -1,0 +1,161 @@
+"""The configuration: the keys of the file, as types. Units, ranges and defaults are those of its reference.
+
+```python
+from tidegate.config import TargetConfig
+
+openai: TargetConfig = {"cap": 64, "ttft": 2, "tpm": "2M", "lanes": {"batch": {"queue": 500}}}
+gate = tidegate.Gate(targets={"openai": openai})
+```
+
+They are for type checkers and editors: at run time each is a dict, and `tidegate.Gate` judges what is in it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal, TypedDict
+
+__all__ = [
+    "Count",
+    "Duration",
+    "LaneConfig",
+    "LanesConfig",
+    "Off",
+    "RateConfig",
+    "RetryConfig",
+    "TargetConfig",
+    "TargetSettings",
+    "TenantConfig",
+    "ToolConfig",
+    "TransportConfig",
+]
+
+Duration = float | str | timedelta
+"""Seconds, a `timedelta`, or text with units: `"500ms"`, `"2m"`."""
+
+Count = int | str
+"""A number of tokens or requests, also in thousands or millions: `"450k"`, `"1.5M"`."""
+
+Off = Literal[False, "none"] | None
+"""Switches a setting off that a lower layer made."""
+
+
+class RetryConfig(TypedDict, total=False):
+    """How a target's failed attempts are made again."""
+
+    attempts: int
+    base: Duration
+    max: Duration
+    ratio: float
+    reserve: int
+
+
+class TenantConfig(TypedDict, total=False):
+    """A tenant, at a target or at all of them.
+
+    `floor` is the share of the slots, 0 to 1, that is its own whenever it wants them; `tpm` what it may take a minute,
+    with what it takes beyond it kept back later; with `shed` False its waiting calls make room for nobody.
+    """
+
+    weight: float
+    cap: int | Off
+    queue: int | Off
+    floor: float
+    tpm: Count | Off
+    shed: bool
+
+
+class LaneConfig(TypedDict, total=False):
+    """What a lane has to itself: a share of the slots, and bounds in place of the target's."""
+
+    floor: float
+    queue: int | Off
+    wait: Duration | Off
+    ttft: Duration | Off
+
+
+class LanesConfig(TypedDict, total=False):
+    """The lanes of a target."""
+
+    interactive: LaneConfig
+    standard: LaneConfig
+    batch: LaneConfig
+
+
+class RateConfig(TypedDict, total=False):
+    """What a provider allows, a minute (`m`) or a day (`d`): requests, tokens, input and output tokens.
+
+    What is not set is not bounded until a response's headers speak of it.
+    """
+
+    rpm: Count | Off
+    rpd: Count | Off
+    tpm: Count | Off
+    tpd: Count | Off
+    itpm: Count | Off
+    otpm: Count | Off
+    burst: Duration
+    counting: Literal["auto", "sum", "larger", "actual", "input"]
+    headers: Literal["follow", "lower", "ignore"]
+
+
+class TargetSettings(RateConfig, total=False):
+    """How a target behaves; `defaults` takes all of it."""
+
+    cap: int
+    queue: int
+    wait: Duration | Off
+    on_full: Literal["wait", "refuse"]
+    deadline: Duration
+    first_token: Duration | Off
+    idle: Duration | Off
+    stall: Duration | Off
+    ttft: Duration | Off
+    aging: Duration
+    retry: RetryConfig
+    tenants: dict[str, TenantConfig]
+    default_tenant: TenantConfig
+    backlog: int
+    lanes: LanesConfig
+    cost: Literal["auto", "tokens", "kv", "calls"]
+    short_bias: Duration | Off
+    reclaim: bool
+    predict: Literal["deadline", "objective", "off"]
+    max_prompt: Count | Off
+    budget: str | Off
+    kv_tokens: Count | Off
+    kv_headroom: float
+    tokenizer: Literal["learned", "bpe", "vllm"]
+    ask_usage: bool
+    fallback: str | Off
+
+
+class TargetConfig(TargetSettings, total=False):
+    """A target: how it behaves, which requests are its, and how calls reach it that fall back to it."""
+
+    url: str | list[str]
+    models: str | list[str]
+    model: str
+    key_env: str
+
+
+class ToolConfig(TypedDict, total=False):
+    """A tool. It needs its `cap`; of `rps` and `rpm`, calls a second and a minute, it has one."""
+
+    cap: int
+    queue: int
+    wait: Duration | Off
+    on_full: Literal["wait", "refuse"]
+    rps: float | Off
+    rpm: Count | Off
+
+
+class TransportConfig(TypedDict, total=False):
+    """How connections are made."""
+
+    connect: Duration
+    proxy_from_env: bool
+    pool_idle: int
+    pool_idle_timeout: Duration
+    http2_streams: int
+    http2_prior_knowledge: bool

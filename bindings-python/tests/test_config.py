@@ -1,0 +1,83 @@
+"""The types of the configuration are those of the core, and every setting passes through."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+
+import tidegate
+from tidegate import _errors, config
+from vectors import FOLDER, Case, every
+
+
+def known(**settings: Any) -> set[str]:
+    """Return the keys that the core names where it knows none of `wibble`'s kind."""
+    with pytest.raises(tidegate.ConfigError) as raised:
+        tidegate.Gate(**settings)
+    (line,) = str(raised.value).splitlines()
+    return set(line.split("the keys here are ")[1].split(", "))
+
+
+STRANGE = {"wibble": 1}
+
+
+@pytest.mark.parametrize(
+    ("typed", "settings"),
+    [
+        (config.TargetConfig, {"targets": {"openai": STRANGE}}),
+        (config.TargetSettings, {"defaults": STRANGE}),
+        (config.RateConfig, {"budgets": {"account": STRANGE}, "defaults": {"budget": "account"}}),
+        (config.TenantConfig, {"tenants": {"acme": STRANGE}}),
+        (config.LanesConfig, {"defaults": {"lanes": STRANGE}}),
+        (config.LaneConfig, {"defaults": {"lanes": {"batch": STRANGE}}}),
+        (config.RetryConfig, {"defaults": {"retry": STRANGE}}),
+        (config.ToolConfig, {"tools": {"db": {"cap": 1, **STRANGE}}}),
+        (config.TransportConfig, {"transport": STRANGE}),
+    ],
+)
+def test_types_have_the_keys_of_the_core(typed: Any, settings: dict[str, Any]) -> None:
+    assert typed.__required_keys__ | typed.__optional_keys__ == known(**settings)
+
+
+def test_every_setting_passes() -> None:
+    account: config.RateConfig = {"rpm": 500, "tpm": "2M", "burst": timedelta(seconds=2), "counting": "actual"}
+    openai: config.TargetConfig = {
+        "cap": 64,
+        "ttft": 2,
+        "budget": "account",
+        "lanes": {"interactive": {"floor": 0.5, "ttft": timedelta(seconds=1)}, "batch": {"queue": 500, "wait": None}},
+        "tenants": {"acme": {"floor": 0.2, "tpm": "250k", "shed": False}},
+        "predict": "objective",
+        "short_bias": "100ms",
+        "max_prompt": 200_000,
+        "fallback": "spare",
+    }
+    spare: config.TargetConfig = {
+        "url": "http://127.0.0.1:8000/v1",
+        "model": "llama-3",
+        "key_env": "SPARE_API_KEY",
+        "kv_tokens": "400k",
+        "tokenizer": "vllm",
+        "rpm": None,
+    }
+    search: config.ToolConfig = {"cap": 4, "rps": 2.5}
+    gate = tidegate.Gate(
+        targets={"openai": openai, "spare": spare},
+        tools={"search": search},
+        budgets={"account": account},
+        mode="observe",
+    )
+    assert gate.target_for("http://127.0.0.1:8000/v1/chat/completions") == "spare"
+
+
+@every("errors")
+def test_reasons_are_those_of_the_type(case: Case) -> None:
+    reason = case["error"].get("reason")
+    assert reason is None or reason in get_args(_errors.Reason)
+
+
+def test_every_reason_has_a_vector() -> None:
+    text = (FOLDER / "errors.json").read_text(encoding="utf-8")
+    assert all(f'"reason": "{reason}"' in text for reason in get_args(_errors.Reason))

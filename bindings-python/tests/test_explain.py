@@ -1,0 +1,103 @@
+"""Why a call waits."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from shapes import MESSAGES
+from tidegate.testing import FakeTarget, ok, run
+
+URL = "https://models.example.com/v1"
+
+
+def scene(script: Any) -> list[Any]:
+    """Run the script, with a gate of one slot, and a client whose answers take a minute."""
+    gate = tidegate.Gate({"small": {"cap": 1, "wait": 90}}, tools={"db": 1})
+    sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
+
+    async def call(name: str) -> Any:
+        with tidegate.context(call=name, tenant="acme"):
+            return await sdk.chat.completions.create(model="small", messages=MESSAGES)
+
+    target = FakeTarget(otherwise=ok("hi", after=60))
+    with target.installed():
+        return run(script(gate, call))  # type: ignore[no-any-return]
+
+
+def test_a_call_is_explained_by_its_name_and_by_its_number() -> None:
+    async def script(gate: tidegate.Gate, call: Any) -> None:
+        first = asyncio.ensure_future(call("first"))
+        await asyncio.sleep(1)
+        second = asyncio.ensure_future(call("job-17"))
+        await asyncio.sleep(4)
+        told = gate.explain("job-17")
+        assert isinstance(told, tidegate.Explanation)
+        assert (told.state, told.rule, told.target, told.tool) == ("waiting", "slots", "small", None)
+        assert (told.label, told.tenant, told.lane, told.ahead) == ("job-17", "acme", "standard", 0)
+        assert told.waited == pytest.approx(4, abs=0.1)
+        assert "a slot of small" in str(told)
+        assert "job-17" in str(told)
+        assert gate.explain(told.call) is not None
+        assert [told.label for told in gate.explain()] == ["job-17", "first"]
+        assert [told.state for told in gate.explain()] == ["waiting", "in_flight"]
+        assert len(gate.explain(limit=1)) == 1
+        await asyncio.gather(first, second)
+        assert gate.explain("job-17") is None
+        assert gate.explain(2**63) is None
+        assert gate.explain() == []
+        assert [call["label"] for call in gate.calls()] == ["first", "job-17"]
+
+    scene(script)
+
+
+def test_a_wait_for_a_tool_is_explained_too() -> None:
+    async def script(gate: tidegate.Gate, _: Any) -> None:
+        async def wants() -> None:
+            with tidegate.context(call="query") as entered:
+                assert entered.call == "query"
+                async with gate.tool("db"):
+                    pass
+
+        has = asyncio.ensure_future(asyncio.sleep(5))
+
+        async def holds() -> None:
+            async with gate.tool("db"):
+                await has
+
+        holder = asyncio.ensure_future(holds())
+        await asyncio.sleep(1)
+        waiting = asyncio.ensure_future(wants())
+        await asyncio.sleep(2)
+        told = gate.explain("query")
+        assert told is not None
+        assert (told.state, told.tool, told.target, told.rule) == ("waiting", "db", None, "slots")
+        await asyncio.gather(holder, waiting)
+
+    scene(script)
+
+
+def test_an_error_says_which_call_it_ended() -> None:
+    async def script(gate: tidegate.Gate, call: Any) -> None:
+        calls = [asyncio.ensure_future(call(f"job-{n}")) for n in range(3)]
+        await asyncio.wait(calls)
+        with pytest.raises(openai.APIStatusError) as refused:
+            calls[2].result()
+        (record,) = [call for call in gate.calls() if call["outcome"] == "refused"]
+        assert refused.value.body["call"] == record["id"]  # type: ignore[index]
+        assert record["label"] == "job-2"
+
+        async with gate.slot("small"):
+            with pytest.raises(tidegate.Refused) as raised:
+                async with gate.slot("small", deadline=1):
+                    pass
+        assert raised.value.call == gate.calls()[-2]["id"]
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert (again.call, again.why) == (raised.value.call, raised.value.why)
+
+    scene(script)

@@ -1,0 +1,261 @@
+"""Model slots and tools under one roof: who is warned, and what is handed back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import linecache
+import threading
+import warnings
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+import tidegate
+from shapes import CHAT_STREAM, MESSAGES
+from tidegate.testing import FakeTarget, ok, run
+from upstream import WAIT, Exchange, Upstream, event, events
+
+URL = "https://models.example.com/v1"
+TEXT = "the tide comes in"
+STREAMED = {"model": "small", "stream": True, "messages": MESSAGES}
+
+
+@pytest.fixture
+def gate(upstream: Upstream) -> tidegate.Gate:
+    upstream.handler = events(*CHAT_STREAM)
+    return tidegate.Gate({"small": {"cap": 1, "models": ["small"]}}, tools={"db": 1, "search": 8})
+
+
+def asynchronous(gate: tidegate.Gate, url: str) -> openai.AsyncOpenAI:
+    return gate.wrap(openai.AsyncOpenAI(base_url=url, api_key="k"))
+
+
+def held(gate: tidegate.Gate) -> dict[str, int]:
+    seen: dict[str, int] = gate.snapshot()["tools"]["db"]["slot_held"].get("small", {})
+    return seen
+
+
+def in_flight(gate: tidegate.Gate) -> int:
+    count: int = gate.snapshot()["targets"]["small"]["in_flight"]
+    return count
+
+
+def apart(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Run it as a task that holds nothing, wherever it is started."""
+    return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
+
+
+async def occupied(gate: tidegate.Gate) -> Callable[[], None]:
+    """Let another task have the tool; return what makes it give it back."""
+    done, has = asyncio.Event(), asyncio.Event()
+
+    async def other() -> None:
+        async with gate.tool("db"):
+            has.set()
+            await done.wait()
+
+    task = apart(other())
+    await has.wait()
+    done.__dict__["task"] = task
+    return done.set
+
+
+async def use(gate: tidegate.Gate) -> None:
+    async with gate.tool("db"):  # asked here
+        pass
+
+
+async def begun(sdk: openai.AsyncOpenAI) -> openai.AsyncStream[Any]:
+    stream = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    await stream.__anext__()
+    return stream
+
+
+async def test_who_waits_for_a_tool_with_an_open_response_is_warned_at_the_line(
+    gate: tidegate.Gate, upstream: Upstream
+) -> None:
+    free = await occupied(gate)
+    stream = await begun(asynchronous(gate, upstream.url))
+    asyncio.get_running_loop().call_later(0.01, free)
+    with pytest.warns(tidegate.SlotHeldWarning, match=r"tool db .*slot of small.*yield_slot=True") as warned:
+        await use(gate)
+    (shown,) = warned
+    assert shown.filename == __file__
+    assert linecache.getline(__file__, shown.lineno).endswith("# asked here\n")
+    assert held(gate) == {"waited": 1}
+    assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "lo"
+
+
+async def test_the_warning_comes_before_the_wait_and_as_an_error_ends_it(
+    gate: tidegate.Gate, upstream: Upstream
+) -> None:
+    free = await occupied(gate)
+    stream = await begun(asynchronous(gate, upstream.url))
+    # Warnings are errors in this suite.
+    with pytest.raises(tidegate.SlotHeldWarning):
+        await use(gate)
+    free()
+    await stream.close()
+    async with gate.tool("db"):
+        assert gate.snapshot()["tools"]["db"]["queue_depth"] == 0
+
+
+async def test_a_decorator_warns_its_caller(gate: tidegate.Gate, upstream: Upstream) -> None:
+    free = await occupied(gate)
+    stream = await begun(asynchronous(gate, upstream.url))
+
+    @gate.tool("db")
+    async def query() -> None:
+        pass
+
+    asyncio.get_running_loop().call_later(0.01, free)
+    with pytest.warns(tidegate.SlotHeldWarning) as warned:
+        await query()
+    assert [warning.filename for warning in warned] == [__file__]
+    await stream.close()
+
+
+async def test_shown_once_for_each_line(gate: tidegate.Gate, upstream: Upstream) -> None:
+    stream = await begun(asynchronous(gate, upstream.url))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            free = await occupied(gate)
+            asyncio.get_running_loop().call_later(0.01, free)
+            async with gate.tool("db"):
+                pass
+    assert len(shown) == 1
+    assert held(gate) == {"waited": 3}
+    await stream.close()
+
+
+async def test_no_fault_no_warning(gate: tidegate.Gate, upstream: Upstream) -> None:
+    sdk = asynchronous(gate, upstream.url)
+    stream = await begun(sdk)
+    async with gate.tool("search"):  # Free, and so not waited for.
+        pass
+    assert gate.snapshot()["tools"]["search"]["slot_held"] == {"small": {"got": 1}}
+
+    async def other() -> None:
+        async with gate.tool("db"):
+            pass
+
+    free = await occupied(gate)
+    waiting = apart(other())  # Another task's response.
+    while not gate.snapshot()["tools"]["db"]["queue_depth"]:
+        await asyncio.sleep(0)
+    await stream.close()
+    own = asyncio.ensure_future(other())
+    free()
+    await asyncio.gather(waiting, own)
+    async for _ in await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True):
+        pass
+    async with gate.tool("db"):
+        pass
+    assert held(gate) == {}
+
+
+async def test_a_slot_by_name_is_warned_of_too(gate: tidegate.Gate) -> None:
+    free = await occupied(gate)
+    asyncio.get_running_loop().call_later(0.01, free)
+    async with gate.slot("small"):
+        with pytest.warns(tidegate.SlotHeldWarning, match="Give the slot back"):
+            await gate.tool("db", yield_slot=True)(asyncio.sleep)(0)
+
+
+def test_threads(gate: tidegate.Gate, upstream: Upstream) -> None:
+    sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
+    has, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with gate.tool("db"):
+            has.set()
+            assert done.wait(WAIT)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert has.wait(WAIT)
+    stream = sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+    next(stream)
+    threading.Timer(0.01, done.set).start()
+    with pytest.warns(tidegate.SlotHeldWarning) as warned, gate.tool("db"):
+        pass
+    assert [warning.filename for warning in warned] == [__file__]
+    stream.close()
+    thread.join()
+
+
+def both_orders(*, yield_slot: bool, caller_first: bool) -> list[str]:
+    """One task streams, and then wants the tool; the other has the tool, and then calls. Say how each ended."""
+    gate = tidegate.Gate({"small": 1}, tools={"db": 1})
+    sdk = asynchronous(gate, URL)
+
+    async def holds_slot() -> str:
+        await asyncio.sleep(0 if caller_first else 0.1)
+        with tidegate.context(deadline=60):
+            stream = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+            await asyncio.sleep(0.2)
+            async with gate.tool("db", yield_slot=yield_slot):
+                await asyncio.sleep(1)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def holds_tool() -> str:
+        await asyncio.sleep(0.1 if caller_first else 0)
+        with tidegate.context(deadline=60):
+            async with gate.tool("db"):
+                await asyncio.sleep(0.2)
+                stream = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(holds_slot(), holds_tool(), return_exceptions=True)
+
+    target = FakeTarget(otherwise=ok(TEXT, after=0.01, every=0.1))
+    with target.installed(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", tidegate.SlotHeldWarning)
+        ended = run(both())
+    target.assert_no_call_in_flight()
+    return [end if isinstance(end, str) else type(end).__name__ for end in ended]
+
+
+@pytest.mark.parametrize("caller_first", [True, False])
+def test_two_tasks_in_opposite_orders(caller_first: bool) -> None:
+    assert both_orders(yield_slot=True, caller_first=caller_first) == [TEXT, TEXT]
+    assert both_orders(yield_slot=False, caller_first=caller_first) != [TEXT, TEXT]
+
+
+@pytest.mark.parametrize("transport", ["native", "keep"])
+async def test_the_slot_is_back_while_the_tool_is_held_and_the_bytes_are_the_same(
+    gate: tidegate.Gate, upstream: Upstream, transport: Any
+) -> None:
+    whole = b"".join(event(line) for line in CHAT_STREAM)
+    cut = len(event(CHAT_STREAM[0])) + 7  # The head waits for the first event.
+    go = threading.Event()
+
+    async def slowly(exchange: Exchange) -> None:
+        await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
+        await exchange.chunk(whole[:cut])
+        while not go.is_set():
+            await asyncio.sleep(0)
+        await exchange.chunk(whole[cut:])
+        await exchange.chunk(b"")
+
+    upstream.handler = slowly
+    async with (
+        gate.httpx_async_client(family="httpx", transport=transport) as client,
+        client.stream(
+            "POST", upstream.url + "/v1/chat/completions", json={"model": "small", "stream": True}
+        ) as response,
+    ):
+        assert isinstance(response, httpx.Response)
+        async with gate.tool("db", yield_slot=True):
+            assert in_flight(gate) == 1
+            go.set()
+            while in_flight(gate):
+                await asyncio.sleep(0)
+        assert await response.aread() == whole
+    assert held(gate) == {"yielded": 1}

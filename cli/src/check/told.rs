@@ -1,0 +1,249 @@
+//! A configuration in words, every setting of it.
+//!
+//! Each of these takes its settings apart by name, so that one that is added is not forgotten here.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tidegate::config::{
+    CostRule, Counting, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig, RetryConfig, TargetConfig,
+    TenantConfig, Tokenizer, ToolConfig, TransportConfig,
+};
+use tidegate::{Config, Lane};
+
+/// What a target is called that nobody configured.
+pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";
+
+pub(super) fn told(config: &Config) -> String {
+    let Config { mode, targets, default_target, budgets, tools, transport } = config;
+    let mode = match mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+        Mode::Off => "off",
+    };
+    let mut text = format!("mode {mode}\n");
+    for target in targets {
+        text += &told_target(&heading(target), target);
+    }
+    text += &told_target(OTHERS, default_target);
+    for (name, rates) in budgets {
+        let _ = writeln!(text, "budget {name}\n  {}", told_rates(rates));
+    }
+    for (name, tool) in tools {
+        text += &told_tool(name, tool);
+    }
+    text + &told_transport(transport)
+}
+
+fn heading(target: &TargetConfig) -> String {
+    let of = |words: &[String], all: &str| if words.is_empty() { all.to_owned() } else { words.join(", ") };
+    let (urls, models) = (&target.matches.urls, &target.matches.models);
+    format!("target {}: {} at {}", target.name, of(models, "every model"), of(urls, "every URL"))
+}
+
+fn told_target(heading: &str, target: &TargetConfig) -> String {
+    let TargetConfig {
+        name: _,
+        matches: _,
+        cap,
+        queue,
+        wait,
+        on_full,
+        deadline,
+        first_token,
+        idle,
+        stall,
+        ttft,
+        aging,
+        retry,
+        backlog,
+        lanes,
+        cost,
+        short_bias,
+        reclaim,
+        predict,
+        max_prompt,
+        rates,
+        budget,
+        kv_tokens,
+        kv_headroom,
+        tokenizer,
+        ask_usage,
+        fallback,
+        model,
+        key_env,
+        default_tenant,
+        tenants,
+    } = target;
+    let RetryConfig { attempts, base, max, ratio, reserve } = retry;
+    let mut text = format!("{heading}\n");
+    let mut line = |words: String| {
+        let _ = writeln!(text, "  {words}");
+    };
+    let waiting = waiting(*on_full, *queue, *wait);
+    line(format!("cap {cap}; {waiting}; {backlog} in all; a step up each {}", time(*aging)));
+    line(format!(
+        "deadline {}; first token {}; idle {}; stall {}; TTFT objective {}",
+        time(*deadline),
+        bound(*first_token, "as the client's timeout"),
+        bound(*idle, "as the client's timeout"),
+        bound(*stall, "off"),
+        bound(*ttft, "none"),
+    ));
+    line(format!(
+        "{attempts} attempts, backing off {} to {}; {ratio} retries per call and {reserve} in reserve",
+        time(*base),
+        time(*max)
+    ));
+    let longest = max_prompt.map_or("of any length".to_owned(), |most| format!("up to {most} tokens"));
+    line(format!("prompts {longest}, counted {}; {}", counted(*tokenizer), refused(*predict)));
+    let later = short_bias
+        .map_or("in their order".to_owned(), |later| format!("later by {} per 1000 tokens", time(later)));
+    let lent = if *reclaim { "called back" } else { "lent until its calls end" };
+    line(format!("charged {}; of one tenant, calls stand {later}; a floor is {lent}", charged(*cost)));
+    line(budget.as_ref().map_or_else(|| told_rates(rates), |name| format!("rates: those of budget {name}")));
+    line(match kv_tokens {
+        Some(tokens) => format!("memory for {tokens} tokens, {kv_headroom} of it kept free"),
+        None => format!("memory not known (where it is, {kv_headroom} of it is kept free)"),
+    });
+    let usage = if *ask_usage { "asked for" } else { "left as the caller asked" };
+    let spare =
+        fallback.as_ref().map_or("nothing falls back".to_owned(), |name| format!("falls back to {name}"));
+    line(format!("{spare}; usage of streams is {usage}"));
+    if model.is_some() || key_env.is_some() {
+        let model = model.as_ref().map_or("the caller's model".to_owned(), |model| format!("model {model}"));
+        let key = key_env.as_ref().map_or("the caller's key".to_owned(), |name| format!("the key in {name}"));
+        line(format!("what falls back to it has {model} and {key}"));
+    }
+    for (lane, own) in Lane::ALL.iter().zip(lanes) {
+        line(format!("lane {}: {}", lane.as_str(), told_lane(own)));
+    }
+    line(format!("any other tenant: {}", told_tenant(default_tenant)));
+    for (id, tenant) in tenants {
+        line(format!("tenant {id}: {}", told_tenant(tenant)));
+    }
+    text
+}
+
+fn counted(tokenizer: Tokenizer) -> &'static str {
+    match tokenizer {
+        Tokenizer::Learned => "by their length, as it is learned",
+        Tokenizer::Bpe => "exactly",
+        Tokenizer::Vllm => "by the server",
+    }
+}
+
+fn refused(predict: Predict) -> &'static str {
+    match predict {
+        Predict::Deadline => "refuses what would wait beyond its deadline or wait budget",
+        Predict::Objective => "refuses what would wait beyond its deadline, wait budget or TTFT objective",
+        Predict::Off => "refuses nothing for the wait that is expected",
+    }
+}
+
+fn charged(cost: CostRule) -> &'static str {
+    match cost {
+        CostRule::Auto => "by memory and time where memory is known, else by tokens",
+        CostRule::Tokens => "by tokens",
+        CostRule::Kv => "by memory and time",
+        CostRule::Calls => "by calls",
+    }
+}
+
+fn told_rates(rates: &RateConfig) -> String {
+    let RateConfig { rpm, rpd, tpm, tpd, itpm, otpm, burst, counting, headers } = rates;
+    let rates = [
+        (rpm, "requests a minute"),
+        (rpd, "requests a day"),
+        (tpm, "tokens a minute"),
+        (tpd, "tokens a day"),
+        (itpm, "input tokens a minute"),
+        (otpm, "output tokens a minute"),
+    ];
+    let set: Vec<String> =
+        rates.iter().filter_map(|(rate, what)| rate.map(|rate| format!("{rate} {what}"))).collect();
+    let set = if set.is_empty() { "none set".to_owned() } else { set.join(", ") };
+    let counting = match counting {
+        Counting::Auto => "as the provider seems to",
+        Counting::Sum => "input and the most output, at arrival",
+        Counting::Larger => "the larger of input and the most output, at arrival",
+        Counting::Actual => "input at arrival, output as it comes",
+        Counting::Input => "input only",
+    };
+    let headers = match headers {
+        Headers::Follow => "followed",
+        Headers::Lower => "followed downwards",
+        Headers::Ignore => "ignored",
+    };
+    format!("rates: {set}; {} of them at once; counting {counting}; headers are {headers}", time(*burst))
+}
+
+fn told_lane(lane: &LaneConfig) -> String {
+    let LaneConfig { floor, queue, wait, ttft } = lane;
+    format!(
+        "floor {floor}, {}, wait {}, TTFT objective {}",
+        own("queue", *queue),
+        bound(*wait, "the target's"),
+        bound(*ttft, "the target's")
+    )
+}
+
+fn told_tenant(tenant: &TenantConfig) -> String {
+    let TenantConfig { weight, cap, queue, floor, tpm, shed } = tenant;
+    let shed = if *shed { "may be shed" } else { "never shed" };
+    format!(
+        "weight {weight}, {}, {}, floor {floor}, {}, {shed}",
+        own("cap", *cap),
+        own("queue", *queue),
+        own("tpm", *tpm)
+    )
+}
+
+fn own<T: std::fmt::Display>(word: &str, most: Option<T>) -> String {
+    most.map_or(format!("no {word} of its own"), |most| format!("{word} {most}"))
+}
+
+fn told_tool(name: &str, tool: &ToolConfig) -> String {
+    let ToolConfig { cap, queue, wait, on_full, rps, rpm } = tool;
+    let rate = match (rps, rpm) {
+        (Some(rate), _) => format!("{rate} calls a second"),
+        (None, Some(rate)) => format!("{rate} calls a minute"),
+        (None, None) => "no rate of its own".to_owned(),
+    };
+    format!("tool {name}\n  cap {cap}; {}; {rate}\n", waiting(*on_full, *queue, *wait))
+}
+
+fn told_transport(transport: &TransportConfig) -> String {
+    let TransportConfig {
+        connect,
+        proxy_from_env,
+        pool_idle,
+        pool_idle_timeout,
+        http2_streams,
+        http2_prior_knowledge,
+    } = transport;
+    let proxies = if *proxy_from_env { "those of the environment" } else { "none" };
+    let h2c = if *http2_prior_knowledge { "HTTP/2" } else { "HTTP/1.1" };
+    format!(
+        "transport\n  connecting {}; proxies: {proxies}; {pool_idle} idle connections a host, each kept {}\n  \
+         {http2_streams} streams on an HTTP/2 connection; {h2c} without TLS\n",
+        time(*connect),
+        time(*pool_idle_timeout)
+    )
+}
+
+fn waiting(on_full: OnFull, queue: usize, wait: Option<Duration>) -> String {
+    match (on_full, wait) {
+        (OnFull::Refuse, _) => "refuses what finds no slot".to_owned(),
+        (OnFull::Wait, Some(wait)) => format!("{queue} a tenant may wait, {} each", time(wait)),
+        (OnFull::Wait, None) => format!("{queue} a tenant may wait"),
+    }
+}
+
+fn bound(span: Option<Duration>, none: &str) -> String {
+    span.map_or_else(|| none.to_owned(), time)
+}
+
+fn time(span: Duration) -> String {
+    humantime::format_duration(span).to_string()
+}

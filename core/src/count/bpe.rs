@@ -1,0 +1,19 @@
+//! By OpenAI's tokenizers, in this process.
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::Counters;
+use crate::estimate::exact;
+use crate::wire::RequestFacts;
+
+pub(super) async fn count(
+    counters: &Counters,
+    facts: &RequestFacts,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Option<u64> {
+    let prompt = facts.prompt?;
+    let model = facts.model.clone();
+    counters.run(headers.clone(), body, move |content| exact::count(model.as_deref(), &prompt, content)).await
+}

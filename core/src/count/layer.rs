@@ -1,0 +1,154 @@
+//! The tower layer.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use parking_lot::Mutex;
+use tower::{Layer, Service};
+
+use super::vllm::{self, No};
+use super::{Counters, LARGEST, LONGEST, SILENT};
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
+use crate::clock;
+use crate::config::Tokenizer;
+use crate::error::Error;
+use crate::transport::{Foreign, Transport};
+
+/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and tells the call ([`Call::exact_input`]).
+///
+/// *Default*: acts on no call, since prompts are estimated by default. Wrong order: below admission, which needs the count, or below retry, which
+/// would count each attempt.
+/// *Cancellation safety*: dropping the future ends the question, or leaves a count that has begun to end by itself.
+#[derive(Clone)]
+pub struct CountLayer(Arc<Shared>);
+
+struct Shared {
+    /// By which servers are asked.
+    transport: Transport,
+    counters: Counters,
+    /// Targets that did not answer, and until when they are left alone.
+    silent: Mutex<HashMap<Arc<str>, Instant>>,
+}
+
+impl CountLayer {
+    /// Servers are asked by this transport, beside every queue.
+    pub fn new(transport: Transport) -> Self {
+        Self(Arc::new(Shared { transport, counters: Counters::new(), silent: Mutex::default() }))
+    }
+}
+
+impl std::fmt::Debug for CountLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CountLayer").field("silent", &self.0.silent).finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for CountLayer {
+    type Service = CountService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        CountService { inner, shared: self.0.clone() }
+    }
+}
+
+/// See [`CountLayer`].
+#[derive(Clone)]
+pub struct CountService<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Service<Request<RequestBody>> for CountService<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let clone = self.inner.clone();
+        // The service that was polled ready is the one to call.
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let Some((call, body)) = countable(&request) else { return Box::pin(inner.call(request)) };
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            if let Some(tokens) = shared.count(&call, &request, body).await {
+                call.set_exact_input(tokens);
+            }
+            inner.call(request).await
+        })
+    }
+}
+
+/// A call that may be counted, with its body.
+fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
+    let call = request.extensions().get::<Call>()?;
+    if call.target().config().tokenizer == Tokenizer::Learned || !call.is_inference() || !call.is_enforced() {
+        return None;
+    }
+    // What the provider keeps is not in the body.
+    call.facts().prompt.filter(|prompt| !prompt.kept)?;
+    let body = request.body().bytes().filter(|body| body.len() <= LARGEST)?;
+    Some((call.clone(), body.clone()))
+}
+
+impl Shared {
+    async fn count(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
+        match call.target().config().tokenizer {
+            Tokenizer::Learned => None,
+            #[cfg(feature = "bpe")]
+            Tokenizer::Bpe => {
+                let count = super::bpe::count(&self.counters, call.facts(), request.headers(), body);
+                tokio::time::timeout(LONGEST, count).await.ok().flatten()
+            }
+            #[cfg(not(feature = "bpe"))]
+            Tokenizer::Bpe => None,
+            Tokenizer::Vllm => self.ask(call, request, body).await,
+        }
+    }
+
+    async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
+        // A transport that the request brings along serves that request alone: it is somebody's own client, and this is not its call.
+        if request.extensions().get::<Foreign>().is_some() || self.is_silent(call.target().name()) {
+            return None;
+        }
+        let transport = self.transport.clone();
+        let count =
+            vllm::count(&self.counters, call.facts(), request.uri(), request.headers(), body, transport);
+        match tokio::time::timeout(LONGEST, count).await {
+            Ok(Ok(tokens)) => Some(tokens),
+            Ok(Err(No::Question)) => None,
+            Ok(Err(No::Answer)) | Err(_) => {
+                self.leave_alone(call.target().name());
+                None
+            }
+        }
+    }
+
+    fn is_silent(&self, target: &Arc<str>) -> bool {
+        self.silent.lock().get(target).is_some_and(|until| *until > clock::now())
+    }
+
+    fn leave_alone(&self, target: &Arc<str>) {
+        let now = clock::now();
+        let mut silent = self.silent.lock();
+        silent.retain(|_, until| *until > now);
+        silent.insert(target.clone(), now + SILENT);
+    }
+}

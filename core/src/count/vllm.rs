@@ -1,0 +1,101 @@
+//! By asking the server: vLLM's `/tokenize`, which renders the chat template and counts as the engine will.
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Request, Uri};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use tower::ServiceExt;
+
+use super::Counters;
+use crate::transport::Transport;
+use crate::wire::splice::Object;
+use crate::wire::{Dialect, RequestFacts};
+
+/// The fields of a chat or a completion that `/tokenize` takes.
+const TAKEN: [&str; 10] = [
+    "model",
+    "messages",
+    "prompt",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "add_special_tokens",
+    "chat_template",
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+];
+
+/// The longest answer that is read: it lists the tokens, about seven bytes each.
+const LONGEST_ANSWER: usize = 16 << 20;
+
+#[derive(Deserialize)]
+struct Answer {
+    count: u64,
+}
+
+/// Why there is no count.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum No {
+    /// It cannot be asked for this call.
+    Question,
+    /// The server does not answer, or not with a count.
+    Answer,
+}
+
+pub(super) async fn count(
+    counters: &Counters,
+    facts: &RequestFacts,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Bytes,
+    transport: Transport,
+) -> Result<u64, No> {
+    let uri = endpoint(facts.dialect, uri).ok_or(No::Question)?;
+    let form = counters.run(headers.clone(), body, form).await.ok_or(No::Question)?;
+    let mut request = Request::post(uri).body(form.into()).map_err(|_| No::Question)?;
+    *request.headers_mut() = asking(headers);
+    let response = transport.oneshot(request).await.map_err(|_| No::Answer)?;
+    if !response.status().is_success() {
+        return Err(No::Answer);
+    }
+    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(|_| No::Answer)?;
+    let answer: Answer = serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Answer)?;
+    Ok(answer.count)
+}
+
+/// Beside the API's version: `/v1/chat/completions` and `/tokenize` have one root.
+pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
+    let suffix = match dialect {
+        Dialect::OpenAiChat => "/v1/chat/completions",
+        Dialect::OpenAiCompletions => "/v1/completions",
+        _ => return None,
+    };
+    let root = uri.path().trim_end_matches('/').strip_suffix(suffix)?;
+    let path = match uri.query() {
+        Some(query) => format!("{root}/tokenize?{query}"),
+        None => format!("{root}/tokenize"),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(path).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// The body's own text, without what is no question of tokens.
+fn form(body: &[u8]) -> Option<Vec<u8>> {
+    let object = Object::read(body)?;
+    Some(object.without(|member| !TAKEN.contains(&&*member.key)))
+}
+
+/// The caller's own headers, which let it in, without those that speak of its body or of how the answer is to come.
+fn asking(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    for name in [CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING, EXPECT, ACCEPT, ACCEPT_ENCODING] {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers
+}

@@ -1,0 +1,113 @@
+//! What calls are expected to take of one target, learned from what they took.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::config::{CostRule, TargetConfig};
+use crate::estimate::{Demand, Estimator};
+use crate::kv::{self, Forecast};
+use crate::wire::Usage;
+use crate::wire::request::RequestFacts;
+
+/// How much of what was known is kept with each new answer: the last sixteen or so count.
+const KEPT: f64 = 15.0 / 16.0;
+/// What an engine is taken for until it has answered once: two hundred milliseconds to the first token and thirty for each further one.
+const TTFT: f64 = 0.2;
+const TPOT: f64 = 0.03;
+
+/// Of a forecast: enough for the shape of a heavy tail.
+const POINTS: u32 = 16;
+
+/// One target's expectations.
+pub(crate) struct Expected {
+    rule: CostRule,
+    has_memory: bool,
+    estimator: Mutex<Estimator>,
+    speed: Mutex<Speed>,
+}
+
+/// How fast the target answers, in seconds, smoothed.
+struct Speed {
+    ttft: f64,
+    tpot: f64,
+}
+
+impl Expected {
+    pub(super) fn new(config: &TargetConfig) -> Self {
+        let rule = match config.cost {
+            CostRule::Auto if config.kv_tokens.is_some() => CostRule::Kv,
+            CostRule::Auto => CostRule::Tokens,
+            rule => rule,
+        };
+        Self {
+            rule,
+            has_memory: config.kv_tokens.is_some(),
+            estimator: Mutex::new(Estimator::new()),
+            speed: Mutex::new(Speed { ttft: TTFT, tpot: TPOT }),
+        }
+    }
+
+    /// What a call will take.
+    pub(crate) fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
+        self.estimator.lock().demand(facts, tenant)
+    }
+
+    /// How long its answer may become, where memory is accounted for, which holds what is still to come.
+    pub(crate) fn forecast(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
+        if !self.has_memory {
+            return Forecast::default();
+        }
+        let output = self.estimator.lock().expect(facts, tenant);
+        let points = (0..POINTS).map(|point| output.quantile((f64::from(point) + 0.5) / f64::from(POINTS)));
+        let forecast = Forecast::of(points).at_most(output.most());
+        if facts.stream { forecast } else { forecast.in_one_piece() }
+    }
+
+    /// What that is in fair queueing, before it has run.
+    pub(crate) fn cost(&self, demand: &Demand) -> f64 {
+        self.charged(demand.input, demand.output, None)
+    }
+
+    /// What it was, when it had run; `held`: for how long, where that is known.
+    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<Held>) -> f64 {
+        match self.rule {
+            CostRule::Calls => 1.0,
+            CostRule::Tokens | CostRule::Auto => (input.saturating_add(output)).max(1) as f64,
+            CostRule::Kv => {
+                let cost = match held {
+                    Some(Held { to_first_token, to_end }) => kv::held(input, output, to_first_token, to_end),
+                    None => {
+                        let speed = self.speed.lock();
+                        kv::cost(input, output, speed.ttft, speed.tpot)
+                    }
+                };
+                cost.max(f64::MIN_POSITIVE)
+            }
+        }
+    }
+
+    /// A call was answered whole: what it took, and how fast it came.
+    pub(crate) fn learn(&self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage, held: Option<Held>) {
+        self.estimator.lock().learn(facts, tenant, usage);
+        let Some(Held { to_first_token: Some(first), to_end }) = held else { return };
+        let mut speed = self.speed.lock();
+        speed.ttft = smooth(speed.ttft, first.as_secs_f64());
+        if usage.output > 1 {
+            let rest = to_end.saturating_sub(first).as_secs_f64();
+            speed.tpot = smooth(speed.tpot, rest / (usage.output - 1) as f64);
+        }
+    }
+}
+
+/// For how long an attempt held its place, from when it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) to_first_token: Option<Duration>,
+    pub(crate) to_end: Duration,
+}
+
+fn smooth(known: f64, seen: f64) -> f64 {
+    known * KEPT + seen * (1.0 - KEPT)
+}
