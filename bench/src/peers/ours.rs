@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate::Lane;
 use tidegate::config::{Predict, TargetConfig, TenantConfig};
 use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
 use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
 use tidegate::wire::Usage;
 
@@ -59,7 +60,7 @@ impl Ours {
     }
 
     fn admitted(&mut self, id: usize, mut grant: Grant) {
-        self.scheduler.sent(&mut grant);
+        grant.sent();
         self.grants.insert(id, grant);
     }
 }
@@ -74,6 +75,7 @@ impl Policy for Ours {
             deadline: now + Duration::from_secs(24 * 3600),
             wait: None,
             demand: Demand::default(),
+            forecast: Forecast::default(),
             cost: if self.charging == Charging::Calls { 1.0 } else { call.estimate },
             charged: None,
         };

@@ -10,6 +10,7 @@ use tidegate::Lane;
 use tidegate::budget::RateBudgets;
 use tidegate::config::{Predict, RateConfig, TargetConfig};
 use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
 use tidegate::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
 use tidegate::wire::Usage;
 
@@ -95,7 +96,7 @@ impl Load {
                 None => self.scheduler.force(self.now, &ticket).0,
             };
             if number == 0 {
-                self.scheduler.sent(&mut grant);
+                grant.sent();
             }
             self.held.push_back(grant);
         }
@@ -111,6 +112,7 @@ impl Load {
             deadline: self.now + Duration::from_secs(600),
             wait: Some(Duration::from_secs(30)),
             demand: Demand { input: tokens, output: 0, max_output: None },
+            forecast: Forecast::default(),
             cost: tokens as f64,
             charged: None,
         }
@@ -196,7 +198,7 @@ impl Load {
         let tokens = LARGE / 50;
         let ticket = Ticket { tenant: format!("passing-{number}").into(), ..self.ticket(0, tokens) };
         if let Ok(Some(mut grant)) = self.scheduler.try_admit(self.now, &ticket) {
-            self.scheduler.sent(&mut grant);
+            grant.sent();
             let usage = Usage { input: 10 * tokens, output: 0, cached_input: 0 };
             let cost = 10.0 * tokens as f64;
             self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });

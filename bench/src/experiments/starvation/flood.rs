@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
 use tidegate::schedule::{Grant, Scheduler, Settled, Ticket};
 use tidegate::wire::Usage;
 
@@ -188,6 +189,7 @@ impl Flood {
             deadline: at + Duration::from_secs(24 * 3600),
             wait: None,
             demand: Demand { input: tokens, output: 0, max_output: None },
+            forecast: Forecast::default(),
             cost: tokens as f64,
             charged: None,
         };
@@ -207,7 +209,7 @@ impl Flood {
     }
 
     fn start(&mut self, now: Duration, id: usize, mut grant: Grant) {
-        self.scheduler.sent(&mut grant);
+        grant.sent();
         self.grants.insert(id, grant);
         let Some(call) = self.calls.get(id) else { return };
         let number = call.stream;

@@ -10,7 +10,7 @@ use tidegate::Lane;
 use tidegate::budget::RateBudgets;
 use tidegate::cooldown::{Failure, State};
 use tidegate::estimate::Demand;
-use tidegate::kv::Kv;
+use tidegate::kv::{Forecast, Kv};
 use tidegate::schedule::{
     Charged, Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
 };
@@ -161,6 +161,7 @@ impl Play {
             deadline: now + Duration::from_millis(self.rng.u64(1_000..=30_000)),
             wait,
             demand: Demand { input, output, max_output },
+            forecast: Forecast::default(),
             cost: (input + output) as f64,
             charged: None,
         };
@@ -212,7 +213,7 @@ impl Play {
         // Some callers go away before anything was sent.
         let sent = self.rng.u8(..8) > 0;
         if sent {
-            self.scheduler.sent(&mut grant);
+            grant.sent();
         }
         self.held.insert(number, Held { grant, sent, ticket });
     }
