@@ -15,8 +15,8 @@ use crate::Fallible;
 use crate::report::{Op, Report};
 use crate::virtual_time;
 
-/// The experiment itself was made on scenarios 1 to 200.
-const SCENARIOS: std::ops::Range<u64> = 1_000..2_000;
+/// The experiment itself was made on scenarios 1,000 to 1,999.
+const SCENARIOS: std::ops::Range<u64> = 2_000..3_000;
 
 /// What is counted over all scenarios.
 type Count = (&'static str, fn(&Found) -> usize);

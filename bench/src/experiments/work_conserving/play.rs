@@ -140,7 +140,7 @@ impl Play {
             45..=88 => (0..self.rng.usize(1..=3)).for_each(|_| self.end()),
             89..=95 => self.leave(),
             _ => {
-                self.books.limit = self.rng.usize(1..=12);
+                self.books.limit = self.rng.usize(1..=self.scene.target.cap + 4);
                 self.scheduler.set_limit(self.books.limit);
             }
         }

@@ -24,7 +24,8 @@ impl Scene {
         let largest = 1u64 << rng.u32(9..=13);
         let maybe = |rng: &mut Rng, value: u64| rng.bool().then_some(value);
         let mut target = TargetConfig::named("bench");
-        target.cap = rng.usize(1..=12);
+        // Half of them with slots to spare, so that other rules bind.
+        target.cap = if rng.bool() { rng.usize(1..=12) } else { rng.usize(20..=60) };
         target.queue = rng.usize(5..=40);
         target.backlog = rng.usize(20..=120);
         target.aging = Duration::from_millis(rng.choice([0, 300, 2_000, 8_000]).unwrap_or(0));
@@ -33,8 +34,9 @@ impl Scene {
         target.predict = if rng.bool() { Predict::Off } else { Predict::Deadline };
         // A budget that is a few of the largest calls a second, or less.
         let rate = largest * rng.u64(10..=300);
+        let requests = rng.u64(40..=500);
         target.rates = RateConfig {
-            rpm: maybe(rng, rng.clone().u64(60..=1_200)),
+            rpm: maybe(rng, requests),
             tpm: maybe(rng, rate),
             itpm: maybe(rng, rate),
             otpm: maybe(rng, rate / 2),
@@ -44,7 +46,7 @@ impl Scene {
                 .unwrap_or(Counting::Sum),
             ..RateConfig::default()
         };
-        target.kv_tokens = rng.bool().then(|| largest * rng.u64(2..=10));
+        target.kv_tokens = rng.bool().then(|| largest * rng.u64(1..=4));
         for lane in &mut target.lanes {
             let queue = rng.bool().then(|| rng.usize(10..=60));
             *lane = LaneConfig {
@@ -56,7 +58,7 @@ impl Scene {
         for name in NAMES.iter().take(tenants - 1) {
             let config = TenantConfig {
                 weight: rng.choice([0.5, 1.0, 2.0, 4.0]).unwrap_or(1.0),
-                cap: rng.bool().then(|| rng.usize(1..=6)),
+                cap: rng.bool().then(|| rng.usize(1..=target.cap)),
                 queue: rng.bool().then(|| rng.usize(5..=30)),
                 floor: rng.choice([0.0, 0.0, 0.05, 0.08]).unwrap_or(0.0),
                 tpm: maybe(rng, rate / 2),
