@@ -59,7 +59,9 @@ mod tests {
     #[test]
     fn shares_by_weight_and_hands_on_what_nobody_wants() {
         let mut gps = Gps::new(&[1.0, 2.0, 1.0]);
-        [(0, 100.0), (1, 100.0), (2, 10.0)].map(|(tenant, work)| gps.arrive(tenant, work));
+        for (tenant, work) in [(0, 100.0), (1, 100.0), (2, 10.0)] {
+            gps.arrive(tenant, work);
+        }
         gps.serve(30.0);
         assert_eq!(gps.served(), [7.5, 15.0, 7.5]);
         // The third has 2.5 left, which takes 10 of the next 40; the rest is shared one to two.

@@ -103,9 +103,12 @@ pub(crate) fn measure() -> Fallible<Report> {
         eprintln!("{}", load.name);
         let play =
             |who: Who| virtual_time::each(SEEDS, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));
-        hold(&mut report, &load, &play(Who::Ours(Charging::Tokens))?);
+        let ours = play(Who::Ours(Charging::Tokens))?;
+        hold(&mut report, &load, &ours);
         for who in Who::PEERS {
-            beside(&mut report, &load, who, &play(who)?);
+            let theirs = play(who)?;
+            beside(&mut report, &load, who, &theirs);
+            compare(&mut report, &load, &ours, who, &theirs);
         }
         if let Some(who) = load.without {
             let runs = play(who)?;
@@ -146,6 +149,19 @@ fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     report.bar(key(SHARE), share.most, Op::AtMost, 0.03);
     report.bar(key(WINDOW), window.most, Op::AtMost, 0.03);
     report.bar(key("slots used"), busy.least, Op::AtLeast, 0.99);
+}
+
+/// The light tenant's wait over what it is with somebody else, seed by seed.
+fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, theirs: &[Outcome]) {
+    if load.light.is_none() || !matches!(who, Who::Fifo | Who::Vtc) {
+        return;
+    }
+    let ratio = Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours.light / theirs.light));
+    let what = format!("{}: light tenant, p99 queue wait / {}'s", load.name, who.name());
+    report.figure(&what, ratio);
+    if who == Who::Fifo {
+        report.bar(what, ratio.most, Op::AtMost, 0.1);
+    }
 }
 
 /// What somebody else did.
