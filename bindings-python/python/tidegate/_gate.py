@@ -237,10 +237,10 @@ class Gate:
     def calls(self) -> list[dict[str, Any]]:
         """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
 
-        Of a call: `id`, `label` (what `tidegate.context(call=...)` named it), `target`, `fallback_from` (the target that
-        refused it before, where it came to this one as its fallback; None else), `tenant`, `lane`, `model` (None where
-        the request named none), `outcome` (`completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`,
-        `broken`), `queued_at` (seconds since the Unix epoch), `duration` (seconds, end to end),
+        Of a call: `id`, `label` (what `tidegate.context(call=...)` named it), `target`, `fallback_from` (the target
+        that refused it before, where it came to this one as its fallback; None else), `tenant`, `lane`, `model` (None
+        where the request named none), `outcome` (`completed`, `failed`, `refused`, `cancelled`, `truncated`,
+        `timed_out`, `broken`), `queued_at` (seconds since the Unix epoch), `duration` (seconds, end to end),
         `estimated_input_tokens` (what its input was expected to cost; None where its body was no JSON),
         `max_output_tokens` (of all answers together; None where it set no bound), `input_tokens` and `output_tokens`
         (as the provider counted; None where it did not say) and `attempts`. Of an attempt: `status` (the upstream's),

@@ -175,7 +175,7 @@ impl Kv {
         View {
             capacity: self.capacity,
             usable: self.usable,
-            calls: self.calls.len() - self.free.len(),
+            calls: now.calls.len() - now.free.len(),
             held: self
                 .calls
                 .iter()
