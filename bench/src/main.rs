@@ -6,6 +6,7 @@
 mod experiments;
 mod lengths;
 mod naive;
+mod peers;
 mod provider;
 mod render;
 mod report;
@@ -33,6 +34,17 @@ enum Command {
     Outage,
     /// Callers that go away, at every stage: virtual time and real sockets.
     Cancel,
+    /// Who gets how much, beside other ways to choose and a fluid oracle.
+    Fairness,
+    /// An hour of a flood, and those whom it must not starve.
+    Starvation,
+    /// Whether a call ever waits that could go, by brute force.
+    WorkConserving,
+    /// What admission costs with a hundred thousand calls waiting, and what they take in memory.
+    Scale,
+    /// A process of its own for `scale`.
+    #[command(hide = true)]
+    ScaleMemory { held: run::scale::Held },
     /// What one admission costs.
     HotPath,
     /// Forty callers and four slots, over real sockets.
@@ -78,10 +90,15 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
+        Command::ScaleMemory { held } => return run::scale::hold(held),
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
+        Command::Fairness => run::fairness::measure,
+        Command::Starvation => run::starvation::measure,
+        Command::WorkConserving => run::work_conserving::measure,
+        Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,
         Command::Burst => run::burst::measure,
         Command::Kv => run::kv::measure,
