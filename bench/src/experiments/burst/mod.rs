@@ -96,7 +96,9 @@ fn bars(report: &mut Report, door: Door, runs: &[Played]) {
     }
 }
 
-const FIGURES: &[(&str, fn(&Played) -> f64)] = &[
+type OfRun = fn(&Played) -> f64;
+
+const FIGURES: &[(&str, OfRun)] = &[
     ("preemptions", |run| run.preemptions as f64),
     ("peak of the cache", |run| run.peak_kv),
     ("peak in flight upstream", |run| run.peak_in_flight as f64),
