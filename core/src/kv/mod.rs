@@ -39,7 +39,7 @@ use horizon::Horizon;
 
 /// How many standard deviations the peak stands above its mean. Chosen by the experiment `kv`, with the headroom's default, on seeds that it does
 /// not report.
-const CAUTION: f64 = 1.5;
+const CAUTION: f64 = 1.25;
 
 /// How many tokens the calls may have produced, in the mean, before they are surveyed anew. Less than a block.
 const STALE: u64 = 8;

@@ -29,7 +29,7 @@ const RATES: [(Lane, f64); 3] = [(Lane::Interactive, 2.0), (Lane::Standard, 0.5)
 
 /// The guide's tenants, by the start of their names: how many there are, their share of the calls, their slots, and their weight.
 const TENANTS: [(&str, usize, f64, usize, f64); 3] =
-    [("enterprise", 4, 0.5, 12, 4.0), ("pro", 24, 0.35, 4, 2.0), ("free", 80, 0.15, 1, 1.0)];
+    [("enterprise", 8, 0.5, 12, 4.0), ("pro", 24, 0.35, 4, 2.0), ("free", 80, 0.15, 1, 1.0)];
 
 /// Each tenant with its slots and weight.
 pub(super) fn tenants() -> impl Iterator<Item = (String, Tenant)> {

@@ -56,15 +56,17 @@ fn replica() -> SimConfig {
 
 fn config(door: Door, capacity: u64) -> Fallible<Config> {
     let second = Duration::from_secs;
-    let env = |k: &str, d: f64| std::env::var(k).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
-    let mut target = Target::new("replica").url(URL).cap(env("CAP",48.0) as usize);
+    let mut target = Target::new("replica").url(URL).cap(CAP);
     if matches!(door, Door::Whole | Door::NoMemory) {
         target = target
             .max_prompt(MAX_PROMPT)
             .aging(second(120))
             .predict(Predict::Objective)
-            .lane(Lane::Interactive, LaneSettings::new().floor(env("IF",0.5)).wait(Duration::from_secs_f64(env("IW",1.0))).ttft(second(2)))
-            .lane(Lane::Standard, LaneSettings::new().floor(env("SF",0.05)).wait(second(20)))
+            .lane(
+                Lane::Interactive,
+                LaneSettings::new().floor(0.8).wait(Duration::from_millis(900)).ttft(second(2)),
+            )
+            .lane(Lane::Standard, LaneSettings::new().wait(second(20)))
             .lane(Lane::Batch, LaneSettings::new().queue(50).wait(second(120)));
         for (name, tenant) in tenants() {
             target = target.tenant(name, tenant);
