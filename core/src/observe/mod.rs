@@ -13,5 +13,7 @@ pub use layer::{ObserveLayer, ObserveService};
 pub use log::{CallLog, CallRecord};
 pub(crate) use metrics::{DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics};
 pub use quantiles::Quantiles;
-pub use snapshot::{Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot};
+pub use snapshot::{
+    BudgetSnapshot, KvSnapshot, LaneSnapshot, Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot,
+};
 pub(crate) use tally::Tally;
