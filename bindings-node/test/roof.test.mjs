@@ -142,6 +142,21 @@ describe("model slots and tools", () => {
     });
   }
 
+  test("a tool has a rate beside its cap", async () => {
+    const tools = { db: { cap: 8, rps: 2 }, once: { cap: 8, rpm: 1, on_full: "refuse" } };
+    const gate = new Gate({ tools });
+    const begin = clock.time();
+    const nine = async () => {
+      for (let n = 0; n < 9; n++) await gate.tool("db", () => {});
+      await gate.tool("once", () => {});
+      return gate.tool("once", () => {}).catch((error) => error);
+    };
+    const refused = await clock.until(nine());
+    assert.deepEqual([refused.reason, refused.why.rule], ["no_budget", "requests"]);
+    const took = clock.time() - begin;
+    assert.ok(took >= 3 && took <= 5, `${took} s`);
+  });
+
   test("a call is explained by its name and by its number", async () => {
     const gate = new Gate({ targets: { small: { cap: 1, wait: 90 } }, tools: { db: 1 } });
     const sdk = client(gate);

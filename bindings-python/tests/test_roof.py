@@ -259,3 +259,25 @@ async def test_the_slot_is_back_while_the_tool_is_held_and_the_bytes_are_the_sam
                 await asyncio.sleep(0)
         assert await response.aread() == whole
     assert held(gate) == {"yielded": 1}
+
+
+def test_a_tool_has_a_rate_beside_its_cap() -> None:
+    async def script() -> list[float]:
+        gate = tidegate.Gate(tools={"db": {"cap": 8, "rps": 2}, "once": {"cap": 8, "rpm": 1, "on_full": "refuse"}})
+        at = []
+        for _ in range(9):
+            async with gate.tool("db"):
+                at.append(asyncio.get_running_loop().time())
+        async with gate.tool("once"):
+            pass
+        with pytest.raises(tidegate.Refused, match="once") as refused:
+            async with gate.tool("once"):
+                pass
+        assert refused.value.reason == "no_budget"
+        assert refused.value.why is not None
+        assert refused.value.why.rule == "requests"
+        return [moment - at[0] for moment in at]
+
+    at = run(script())
+    assert all(later - earlier >= 1 for earlier, later in zip(at, at[4:], strict=False))
+    assert 3 <= at[-1] <= 5

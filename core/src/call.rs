@@ -53,6 +53,9 @@ struct Story {
     spent: Duration,
     hold: Option<Hold>,
     last_failure: Option<&'static str>,
+    /// Whether its request can be sent once more.
+    spare: bool,
+    called_back: bool,
     usage: Option<Usage>,
     progress: Progress,
     exact_input: Option<u64>,
@@ -223,6 +226,8 @@ impl Call {
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
         let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
         let demand = self.demand();
+        // How it is counted depends on whose dialect it speaks; a target may see several.
+        self.0.target.admission().purse().budgets().lock().learn_dialect(self.0.facts.dialect);
         let mut story = self.0.story.lock();
         story.demand = Some(demand);
         Ticket {
@@ -346,6 +351,24 @@ impl Call {
     /// Its input tokens, where they were counted and not estimated.
     pub fn exact_input(&self) -> Option<u64> {
         self.0.story.lock().exact_input
+    }
+
+    /// Whether the present attempt's request can be sent once more.
+    pub(crate) fn set_spare(&self, spare: bool) {
+        self.0.story.lock().spare = spare;
+    }
+
+    pub(crate) fn has_spare(&self) -> bool {
+        self.0.story.lock().spare
+    }
+
+    /// The present attempt gave its slot up, to whom it belongs.
+    pub(crate) fn set_called_back(&self) {
+        self.0.story.lock().called_back = true;
+    }
+
+    pub(crate) fn take_called_back(&self) -> bool {
+        std::mem::take(&mut self.0.story.lock().called_back)
     }
 
     /// What the target's cool-down means for the attempt that just failed.

@@ -1,6 +1,6 @@
 //! Why a call waits now: for people who look at a program in which nothing moves.
 //!
-//! Costs nothing but when it is asked: what a call under way is known by is kept anyway ([`crate::active`]).
+//! Costs nothing but when it is asked: what a call under way is known by is kept anyway.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::Permit;
+use super::refused::over_maximum;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::schedule::Settled;
 use crate::target::Held;
 use crate::wire::Usage;
@@ -18,20 +19,26 @@ use crate::wire::classify::{Class, Verdict};
 pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
-    let permit = acquire(call).await?;
+    let mut permit = acquire(call).await?;
+    permit.sent();
     call.attempt_admitted(&permit);
     call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
     Ok(permit)
 }
 
 async fn acquire(call: &Call) -> Result<Permit, Error> {
-    let admission = call.target().admission();
+    let target = call.target();
+    let admission = target.admission();
     let ticket = call.ticket();
+    let most = target.config().max_prompt.filter(|most| ticket.demand.input > *most);
     if call.is_enforced() {
+        if let Some(most) = most {
+            return Err(over_maximum(target.name(), ticket.demand.input, most));
+        }
         return admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
     }
     let (permit, would) = admission.force(&ticket);
-    if let Some(decision) = would {
+    if let Some(decision) = most.map(|_| Reason::TooLarge.as_str()).or(would) {
         call.target().metrics().would(decision);
     }
     Ok(permit)

@@ -9,9 +9,11 @@ use super::Purse;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pump::Pump;
+use super::recall::Recalls;
+use super::refused::refused;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
-use crate::error::{Error, ErrorKind, Reason};
+use crate::error::Error;
 use crate::kv::Kv;
 use crate::schedule::{
     Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
@@ -46,6 +48,7 @@ pub struct Admission {
     state: Mutex<State>,
     pump: Arc<Pump>,
     purse: Arc<Purse>,
+    recalls: Recalls,
 }
 
 impl Admission {
@@ -60,7 +63,8 @@ impl Admission {
         let resources = Resources { budgets: purse.budgets().clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
-        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse });
+        let recalls = Recalls::new(settings.reclaim);
+        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls });
         door.purse.join(&door);
         door
     }
@@ -73,6 +77,10 @@ impl Admission {
     /// The budgets that it draws on.
     pub(crate) fn purse(&self) -> &Purse {
         &self.purse
+    }
+
+    pub(super) fn recalls(&self) -> &Recalls {
+        &self.recalls
     }
 
     /// A slot at once, or `None` where the call would have to wait.
@@ -125,6 +133,7 @@ impl Admission {
             late = state.is_late(now);
             drop(state);
             stands(id);
+            self.reclaim();
             InLine { admission: self, id, taker }
         };
         loop {
@@ -219,8 +228,29 @@ impl Admission {
     }
 
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
+        self.recalls.forget(grant.id());
         self.answer(Some(grant));
         self.purse.changed(self);
+    }
+
+    /// The head of an answer came: the call is not called back any more.
+    pub(super) fn answered(&self, grant: &mut Grant) {
+        if self.recalls.is_enabled() {
+            self.state.lock().scheduler.answered(grant);
+            self.recalls.forget(grant.id());
+        }
+    }
+
+    /// Calls back what was lent, where somebody waits for what is its own.
+    fn reclaim(&self) {
+        if !self.recalls.is_enabled() {
+            return;
+        }
+        loop {
+            let wanted = self.state.lock().scheduler.reclaim(now());
+            let Some(id) = wanted else { return };
+            self.recalls.call_back(id);
+        }
     }
 
     /// Something has changed that the scheduler was not told of itself.
@@ -279,40 +309,19 @@ impl Admission {
         state.armed
     }
 
-    fn withdraw(&self, id: WaiterId) {
-        self.state.lock().scheduler.withdraw(id);
+    /// Takes a call out of the queue. Room that was kept for it is there for others then.
+    fn withdraw(self: &Arc<Self>, id: WaiterId) {
+        let late = {
+            let mut state = self.state.lock();
+            state.scheduler.withdraw(id) && state.is_late(now())
+        };
+        if late {
+            self.answer(None);
+        }
     }
 
     fn refused(&self, refusal: Refusal) -> Error {
-        let what = match refusal.reason {
-            Reason::NoSlot => "no slot is free and this target does not queue",
-            Reason::QueueFull => "the queue is full",
-            Reason::WaitBudget => "no slot came free within the wait budget",
-            Reason::Deadline => "the deadline passed before a slot came free",
-            Reason::CoolDown => "the provider asked everybody to stay away until after this call's deadline",
-            Reason::Outage => "the target is down, and is not tried again before this call's deadline",
-            Reason::Draining => "the gate is draining and takes no new calls",
-            Reason::Deadlock => "waiting would never end",
-            Reason::NoBudget => "a rate budget is used up and this target does not queue",
-            Reason::TooLarge => "the call is larger than this target takes",
-            Reason::PredictedWait => "its slot would come later than it can wait",
-            Reason::Shed => "the queue is full, and a more urgent call took its place",
-        };
-        let mut text = format!("{what}; {} of this tenant's calls are ahead", refusal.position);
-        if let Some(after) = refusal.retry_after {
-            text.push_str(&format!("; try again in {:.1} s", after.as_secs_f64()));
-        }
-        if matches!(
-            refusal.reason,
-            Reason::NoSlot | Reason::QueueFull | Reason::WaitBudget | Reason::Deadline
-        ) {
-            text.push_str(&format!(" ({})", self.wait_hint));
-        }
-        Error::new(ErrorKind::Refused(refusal.reason), text)
-            .at(&self.name)
-            .retry_after(refusal.retry_after)
-            .queue_position(refusal.position)
-            .explained(refusal.why)
+        refused(&self.name, self.wait_hint, &refusal)
     }
 }
 

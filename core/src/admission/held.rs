@@ -1,5 +1,6 @@
 //! A response's body that holds the permit until the response ends.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -26,6 +27,25 @@ impl Held {
 
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
         self.permit.as_mut().map(|(permit, _)| permit)
+    }
+
+    /// Until the call is called back; never, where its target does not do that, or where it could not be made again.
+    pub(super) fn recalled(&self) -> impl Future<Output = ()> + use<> {
+        let recall =
+            self.permit.as_ref().filter(|_| self.call.has_spare()).and_then(|(permit, _)| permit.recall());
+        async move {
+            match recall {
+                Some(recall) => recall.notified().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The head of an answer came.
+    pub(super) fn answered(&mut self) {
+        if let Some(permit) = self.permit() {
+            permit.answered();
+        }
     }
 
     pub(super) fn over(mut self, body: ResponseBody) -> Self {

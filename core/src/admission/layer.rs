@@ -14,7 +14,7 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Reason};
 use crate::wire::RateHeaders;
 use crate::wire::classify::{Class, Verdict};
 
@@ -60,17 +60,29 @@ where
         let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
-            let mut permit = attempt::admit(&call).await?;
-            permit.sent();
+            let permit = attempt::admit(&call).await?;
             let linger = Linger::new();
             request.extensions_mut().insert(linger.clone());
             let mut held = Held::new(call.clone(), permit, linger);
-            let result = inner.call(request).await;
+            let recalled = held.recalled();
+            let result = tokio::select! {
+                biased;
+                result = inner.call(request) => result,
+                () = recalled => return Err(call_back(&call)),
+            };
+            held.answered();
             hear(&call, held.permit(), &result);
             call.set_hold(judge(&call, held.permit(), &result));
             Ok(result?.map(|body| ahead::over(&call, held.over(body))))
         })
     }
+}
+
+/// Ends an attempt whose slot belongs to somebody else, who wants it now. The call is made again, as old as it is.
+fn call_back(call: &Call) -> Error {
+    call.set_called_back();
+    let text = "its slot was lent by another's floor, and called back; the call queues again";
+    Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
 }
 
 /// What the answer's head says of the provider's budgets.

@@ -16,6 +16,8 @@ mod linger;
 mod permit;
 mod pump;
 mod purse;
+mod recall;
+mod refused;
 #[cfg(test)]
 mod tests;
 

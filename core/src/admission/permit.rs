@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Admission;
+use tokio::sync::Notify;
+
 use crate::cooldown::{Failure, Hold};
 use crate::kv::Progress;
 use crate::schedule::{Charged, Grant, Settled};
@@ -53,6 +55,18 @@ impl Permit {
     pub fn sent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.sent();
+        }
+    }
+
+    /// What tells the call that its slot is wanted back, where its target reclaims what it has lent.
+    pub(super) fn recall(&self) -> Option<Arc<Notify>> {
+        self.admission.recalls().enlist(self.grant.as_ref()?.id())
+    }
+
+    /// The head of an answer came: it is not called back any more.
+    pub(super) fn answered(&mut self) {
+        if let Some(grant) = &mut self.grant {
+            self.admission.answered(grant);
         }
     }
 

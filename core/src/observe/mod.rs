@@ -11,7 +11,9 @@ mod tally;
 pub use attempt::{Attempt, Outcome};
 pub use layer::{ObserveLayer, ObserveService};
 pub use log::{CallLog, CallRecord};
-pub(crate) use metrics::{DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics};
+pub(crate) use metrics::{
+    CALLED_BACK, DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics,
+};
 pub use quantiles::Quantiles;
 pub use snapshot::{
     BudgetSnapshot, KvSnapshot, LaneSnapshot, Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot,

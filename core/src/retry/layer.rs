@@ -14,6 +14,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::Error;
+use crate::observe::CALLED_BACK;
 use crate::wire::classify::Verdict;
 
 /// Says to SDKs above that we have tried already.
@@ -86,10 +87,20 @@ where
     let mut charge: Option<Charge> = None;
     loop {
         let spare = if call.is_enforced() { body.again() } else { None };
+        call.set_spare(spare.is_some());
         std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
         let result = inner.call(Request::from_parts(parts.clone(), body)).await;
         if let Some(charge) = charge.take() {
             charge.spent();
+        }
+        if call.take_called_back()
+            && let Some(again) = spare
+        {
+            // No failure: its slot was somebody else's. It queues again, with its age and its charge.
+            call.target().metrics().retried(CALLED_BACK);
+            drop(result);
+            body = again;
+            continue;
         }
         let hold = call.take_hold();
         let Some(mut failure) = failure_of(&call, &result) else { return result };

@@ -445,3 +445,31 @@ async fn what_nobody_got_of_a_tool_is_not_counted_against_its_rate() {
     drop(gate.acquire_tool("db", &Context::default()).await.unwrap());
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_looks_and_goes_does_not_stop_the_reading_ahead() {
+    let gate = streaming();
+    let mut body = stream(&gate, task(1)).await.into_body();
+    let tool = gate.acquire_tool_yielding("db", &task(1)).await.unwrap();
+    sleep(SECOND / 10).await;
+    let mut all = Vec::new();
+    while let Some(Some(frame)) = body.frame().now_or_never() {
+        all.extend_from_slice(frame.unwrap().data_ref().unwrap());
+    }
+    sleep(10 * SECOND).await;
+    assert_eq!(in_flight(&gate), 0);
+    drop(tool);
+    all.extend_from_slice(&body.collect().await.unwrap().to_bytes());
+    assert_eq!(String::from_utf8(all).unwrap(), SECOND_LONG.concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_read_ahead_once_the_tool_is_given_back() {
+    let gate = streaming();
+    let response = stream(&gate, task(1)).await;
+    drop(gate.acquire_tool_yielding("db", &task(1)).await.unwrap());
+    sleep(10 * SECOND).await;
+    assert_eq!(in_flight(&gate), 1);
+    assert_eq!(read(response).await.unwrap(), SECOND_LONG.concat());
+    assert_idle(&gate);
+}

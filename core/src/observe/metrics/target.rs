@@ -24,6 +24,9 @@ pub(crate) const DEFAULT_TENANT: &str = "default";
 /// The label of all tenants that nobody configured.
 const OTHER: &str = "other";
 
+/// The cause of a retry that follows no failure: a borrowed slot was wanted back.
+pub(crate) const CALLED_BACK: &str = "called_back";
+
 /// What the class of a failed attempt may be: the provider's answers, then the transport's errors.
 const CLASSES: &[&str] = &[
     "rate_limited",
@@ -43,6 +46,7 @@ const CLASSES: &[&str] = &[
     "truncated",
     "first_token_timeout",
     "idle_timeout",
+    CALLED_BACK,
 ];
 const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why::Deadline];
 
