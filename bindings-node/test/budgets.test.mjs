@@ -52,6 +52,17 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     }
   });
 
+  for (const configured of [2 * TOKENS, TOKENS / 2]) {
+    test(`a rate configured wrongly is corrected within three answers: ${configured}`, async (t) => {
+      const gate = new Gate({ targets: { provider: { tpm: configured } } });
+      const client = gate.wrap(sdk(await simulated(t, RATE)));
+      const told = () => [target(gate).budgets.tokens.limit, target(gate).budgets.tokens.source];
+      assert.deepEqual(told(), [configured, "configured"]);
+      for (let n = 0; n < 3; n++) await ask(client);
+      assert.deepEqual(told(), [TOKENS, "headers"]);
+    });
+  }
+
   test("what can never fit is refused at once, with advice", async (t) => {
     const provider = await simulated(t, RATE);
     const gate = new Gate({ targets: { provider: { max_prompt: 100, tpm: TOKENS } } });
@@ -104,7 +115,7 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
       });
     await agent("first");
     const gone = assert.rejects(agent("second"));
-    await until(() => gate.explain("second")?.tool === "search");
+    await until(() => gate.explain("second")?.tool === "search" && gate.explain("second").rule);
     assert.equal(gate.explain("second").rule, "requests");
     await ask(client); // the one slot is free meanwhile
     control.abort();

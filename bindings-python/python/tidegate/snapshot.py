@@ -1,6 +1,6 @@
-"""What `gate.snapshot()` and `gate.calls()` return, as types: plain data, the same in every language. Times are seconds.
+"""What `gate.snapshot()` and `gate.calls()` return, as types: plain data, the same in every language.
 
-They are for type checkers and editors: at run time each is a dict.
+Times are seconds. The types are for type checkers and editors: at run time each is a dict.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Quantiles(TypedDict):
 class BudgetSnapshot(TypedDict):
     """One of a provider's rates, as it stands.
 
-    `limit`: requests or tokens in each `window`. `level`: what may go at once; it fills up at the rate, to `burst` seconds
-    of it. `debt`: what is owed, since calls took more than was expected of them. `source`: who says so. `counting`: what
-    of a call counts: input and the most output it asks for (`sum`), the larger of the two, what it took in the end
-    (`actual`), or its input alone.
+    `limit`: requests or tokens in each `window`. `level`: what may go at once; it fills up at the rate, to `burst`
+    seconds of it. `debt`: what is owed, since calls took more than was expected of them. `source`: who says so.
+    `counting`: what of a call counts: input and the most output it asks for (`sum`), the larger of the two, what it
+    took in the end (`actual`), or its input alone.
     """
 
     limit: int
@@ -51,8 +51,8 @@ class BudgetSnapshot(TypedDict):
 class KvSnapshot(TypedDict):
     """The engine's memory, in tokens.
 
-    `capacity`: what it has. `usable`: of that, less the headroom. `held`: what the calls in flight hold, as far as it is
-    seen. `peak`: the most that they will come to hold together.
+    `capacity`: what it has. `usable`: of that, less the headroom. `held`: what the calls in flight hold, as far as
+    it is seen. `peak`: the most that they will come to hold together.
     """
 
     capacity: int
@@ -72,8 +72,8 @@ class LaneSnapshot(TypedDict):
 class TenantSnapshot(TypedDict):
     """One tenant's part of a target.
 
-    `floor`: slots that are its own, of the limit in force. `debt`: tokens that it owes of its own `tpm`. `objective_met`:
-    completed calls that met the TTFT objective. `ttft`: as its caller saw it, waiting included.
+    `floor`: slots that are its own, of the limit in force. `debt`: tokens that it owes of its own `tpm`.
+    `objective_met`: completed calls that met the TTFT objective. `ttft`: as its caller saw it, waiting included.
     """
 
     in_flight: int
@@ -95,13 +95,13 @@ class TenantSnapshot(TypedDict):
 class TargetSnapshot(TypedDict):
     """One target's state.
 
-    `limit`: the limit in force. `queue_depth`: calls waiting. `cool_for`: until the cool-down ends. `held_for`: for how
-    long room has been kept for an aged call that does not fit yet; None where it is kept for nobody. `gap_fraction`: the
-    share of time in which calls waited while slots were free. `retry_budget`: retries that may be scheduled now.
-    `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`, `output_tokens`,
-    `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of. `kv`: None where
-    `kv_tokens` is not set. `attempts`: attempts sent. `fallbacks`: calls refused here that went to the fallback target, by
-    reason. `would`: what mode `observe` would have done.
+    `limit`: the limit in force. `queue_depth`: calls waiting. `cool_for`: until the cool-down ends. `held_for`: for
+    how long room has been kept for an aged call that does not fit yet; None where it is kept for nobody.
+    `gap_fraction`: the share of time in which calls waited while slots were free. `retry_budget`: retries that may
+    be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
+    `output_tokens`, `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of.
+    `kv`: None where `kv_tokens` is not set. `attempts`: attempts sent. `fallbacks`: calls refused here that went to
+    the fallback target, by reason. `would`: what mode `observe` would have done.
     """
 
     limit: int
@@ -131,8 +131,8 @@ class TargetSnapshot(TypedDict):
 class ToolSnapshot(TypedDict):
     """One tool's state.
 
-    `slot_held`: model slots that a task held when it asked for this tool, by target: it `got` the tool at once, `waited`
-    for it, or `yielded` the slot.
+    `slot_held`: model slots that a task held when it asked for this tool, by target: it `got` the tool at once,
+    `waited` for it, or `yielded` the slot.
     """
 
     limit: int
@@ -173,12 +173,13 @@ class AttemptRecord(TypedDict):
 class CallRecord(TypedDict):
     """A call that ended.
 
-    `label`: what `tidegate.context(call=...)` named it. `fallback_from`: the target that refused it before, where it came
-    to this one as its fallback. `model`: None where the request named none. `queued_at`: since the Unix epoch.
-    `duration`: end to end. `estimated_input_tokens`, `estimated_output_tokens`: what it was expected to take when it last
-    came to the door, by all that was learned until then; None where its body was no JSON. `max_output_tokens`: the most
-    that it asked for, of all answers together; None where it set no bound. `input_tokens`, `output_tokens`: as the
-    provider counted, cached input and reasoning included; None where it did not say.
+    `label`: what `tidegate.context(call=...)` named it. `fallback_from`: the target that refused it before, where
+    it came to this one as its fallback. `model`: None where the request named none. `queued_at`: since the Unix
+    epoch. `duration`: end to end. `estimated_input_tokens`, `estimated_output_tokens`: what it was expected to take
+    when it last came to the door, by all that was learned until then; None where its body was no JSON.
+    `max_output_tokens`: the most that it asked for, of all answers together; None where it set no bound.
+    `input_tokens`, `output_tokens`: as the provider counted, cached input and reasoning included; None where it did
+    not say.
     """
 
     id: int
