@@ -1,7 +1,7 @@
 //! A gate built in code.
 
 use super::Gate;
-use crate::config::{self, ConfigBuilder, Mode, Target, Tenant, Tool};
+use crate::config::{self, Budget, ConfigBuilder, Mode, Target, Tenant, Tool};
 use crate::error::Error;
 use crate::transport::Transport;
 
@@ -27,6 +27,11 @@ impl GateBuilder {
     /// Adds a tenant, at every target.
     pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
         Self(self.0.tenant(id, tenant))
+    }
+
+    /// Adds rates that several targets share: those that name it by [`Target::budget`].
+    pub fn budget(self, name: impl Into<String>, budget: Budget) -> Self {
+        Self(self.0.budget(name, budget))
     }
 
     /// Adds a tool: its cap, or more.

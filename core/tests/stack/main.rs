@@ -1,6 +1,7 @@
 //! The whole client, over a scripted upstream under the paused clock, and over real sockets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
+mod admission;
 mod ask_usage;
 mod caps;
 mod counting;

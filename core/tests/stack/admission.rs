@@ -1,0 +1,158 @@
+//! Admission by cost through the whole client: rates, sizes, lent slots, shared budgets.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate::config::{Budget, Counting, Target, Tenant};
+use tidegate::{Gate, Lane, Reason};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+fn answers(after: Duration) -> (tidegate::Transport, std::sync::Arc<Seen>) {
+    upstream(move |_, _, exchange| async move {
+        tokio::time::sleep(after).await;
+        Ok(json(exchange, ANSWER))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_above_the_maximum_is_refused_with_advice_and_never_sent() {
+    let (transport, seen) = answers(SECOND);
+    let gate = gate(transport, |t| t.max_prompt(1_000));
+    let body = format!(
+        r#"{{"model": "m", "messages": [{{"role": "user", "content": "{}"}}]}}"#,
+        "word ".repeat(4_000)
+    );
+    let mut request = chat(false);
+    *request.body_mut() = body.into_bytes().into();
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!((error.reason(), error.status().as_u16()), (Some(Reason::TooLarge), 413));
+    assert!(
+        error.message().contains("`max_prompt` of 1000") && error.message().contains("shorten"),
+        "{error}"
+    );
+    assert!(!error.retryable());
+    assert_eq!(seen.attempts(), 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_no_budget_could_ever_hold_is_refused_at_once() {
+    let (transport, seen) = answers(SECOND);
+    let gate = gate(transport, |t| t.kv_tokens(2_000));
+    let mut request = chat(false);
+    let body = format!(
+        r#"{{"model": "m", "messages": [{{"role": "user", "content": "{}"}}]}}"#,
+        "word ".repeat(4_000)
+    );
+    *request.body_mut() = body.into_bytes().into();
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::TooLarge));
+    assert!(error.message().contains("kv_tokens") && error.message().contains("2000"), "{error}");
+    assert_eq!(seen.attempts(), 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_a_minute_go_out_at_their_pace() {
+    let (transport, seen) = answers(Duration::from_millis(10));
+    let gate = gate(transport, |t| t.rpm(60).burst(SECOND));
+    let start = Instant::now();
+    let calls = (0..31).map(|_| async { read(gate.client().call(chat(false)).await?).await });
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    let took = start.elapsed();
+    assert!((29 * SECOND..33 * SECOND).contains(&took), "{took:?}");
+    assert_eq!(seen.attempts(), 31);
+    assert_idle(&gate);
+}
+
+/// What one gives back, the other was waiting for: it does not sleep until its own timer.
+#[tokio::test(start_paused = true)]
+async fn two_targets_share_one_budget() {
+    let (transport, _) = answers(Duration::from_millis(10));
+    let target = |name: &str, model: &str| Target::new(name).url("http://llm").model(model).budget("key");
+    let gate = Gate::builder()
+        .budget("key", Budget::new().rpm(60).burst(SECOND))
+        .target(target("a", "m"))
+        .target(target("b", "n"))
+        .build_over(transport)
+        .unwrap();
+    let start = Instant::now();
+    let ask = |model: &'static str| {
+        let body = format!(r#"{{"model": "{model}", "messages": []}}"#);
+        let mut request = chat(false);
+        *request.body_mut() = body.into_bytes().into();
+        let client = gate.client();
+        async move { read(client.call(request).await?).await }
+    };
+    let calls = (0..20).map(|k| ask(if k % 2 == 0 { "m" } else { "n" }));
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    let took = start.elapsed();
+    assert!((18 * SECOND..23 * SECOND).contains(&took), "twenty of both, at one pace: {took:?}");
+    assert_idle(&gate);
+}
+
+/// The usage says that far less was taken than was reserved: the rest is there for others at once.
+#[tokio::test(start_paused = true)]
+async fn what_was_reserved_and_not_used_comes_back() {
+    let (transport, _) = answers(Duration::from_millis(10));
+    let gate = gate(transport, |t| t.tpm(60_000).burst(6 * SECOND).counting(Counting::Actual));
+    let ask = || {
+        let mut request = chat(false);
+        let body = br#"{"model": "m", "max_tokens": 5000, "messages": [{"role": "user", "content": "hi"}]}"#;
+        *request.body_mut() = body.to_vec().into();
+        request
+    };
+    let start = Instant::now();
+    for _ in 0..20 {
+        read(gate.client().call(ask()).await.unwrap()).await.unwrap();
+    }
+    assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
+    let tokens = &gate.snapshot().targets["llm"].budgets["tokens"];
+    assert_eq!((tokens.limit, tokens.debt, tokens.source), (60_000, 0, "configured"));
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lent_slot_without_an_answer_is_called_back() {
+    let (transport, seen) = answers(60 * SECOND);
+    let gate = gate(transport, |t| t.cap(2).reclaim(true).tenant("owner", Tenant::new().floor(0.5)));
+    let start = Instant::now();
+    let call = |tenant: &'static str| {
+        let client = gate.client();
+        tokio::spawn(async move { read(client.call(of(tenant)).await?).await })
+    };
+    let borrowers = [call("borrower"), call("borrower")];
+    tokio::time::sleep(10 * SECOND).await;
+    let owner = call("owner");
+    owner.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), 70 * SECOND, "it went at once");
+    for borrower in borrowers {
+        borrower.await.unwrap().unwrap();
+    }
+    assert_eq!(seen.attempts(), 4, "one of the borrower's was made twice");
+    let snapshot = &gate.snapshot().targets["llm"];
+    assert_eq!(snapshot.retries["called_back"], 1);
+    assert_eq!(snapshot.failed_attempts.len(), 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lanes_wait_is_its_own() {
+    let (transport, _) = answers(60 * SECOND);
+    let urgent = tidegate::config::LaneSettings::new().wait(SECOND);
+    let gate = gate(transport, |t| t.cap(1).lane(Lane::Interactive, urgent));
+    let held = tokio::spawn({
+        let client = gate.client();
+        async move { read(client.call(of("a")).await?).await }
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut request = of("b");
+    request.extensions_mut().insert(tidegate::Context { lane: Lane::Interactive, ..Default::default() });
+    let start = Instant::now();
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!((error.reason(), start.elapsed()), (Some(Reason::WaitBudget), SECOND));
+    held.await.unwrap().unwrap();
+    assert_idle(&gate);
+}
