@@ -152,12 +152,14 @@ async fn a_snapshot_tells_for_how_long_room_is_kept() {
     let large = of_length(2500);
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(gate.snapshot().targets["llm"].held_for, None, "it is not aged");
-    tokio::time::sleep(15 * SECOND).await;
+    tokio::time::sleep(9 * SECOND).await;
+    let tiny = of_length(100);
+    tokio::time::sleep(5 * SECOND).await;
     let target = gate.snapshot().targets["llm"].clone();
     let held = target.held_for.expect("room is kept");
-    assert!((9.0..=11.0).contains(&held), "{held}");
+    assert!((4.9..=5.1).contains(&held), "{held}");
+    assert_eq!((target.in_flight, target.queue_depth), (1, 2), "it fits, and does not overtake");
     let memory = target.kv.expect("memory");
     assert!(memory.held > 300 && memory.held <= memory.usable, "{memory:?}");
-    small.abort();
-    large.abort();
+    [small, large, tiny].iter().for_each(tokio::task::JoinHandle::abort);
 }
