@@ -17,6 +17,10 @@ PIP := -m pip install --quiet --disable-pip-version-check
 LOCKS := bindings-python/requirements
 # Optimised, without the link-time optimisation of a release; the wheel and the command line share what they build.
 PROFILE := wheel
+# Where cargo puts what that profile makes.
+BUILT := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+# Tests against a whole provider run its `sim`.
+export TIDEGATE_CLI = $(CURDIR)/$(BUILT)/tidegate
 
 WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
@@ -26,7 +30,7 @@ PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/py
 NODE := bindings-node
 NODE_BUILT := $(OUT)/node/.built
 NODE_EXAMPLES := examples/node/node_modules/.ready
-NODE_LIBRARY := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
+NODE_LIBRARY := $(BUILT)/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
@@ -55,7 +59,7 @@ help:
 
 # A server of your own: TIDEGATE_BASE_URL, TIDEGATE_MODEL, OPENAI_API_KEY; YES=1 sends without asking; ARGS are the demo's own options.
 demo: $(VENV)/.wheel cli
-	@$(VENV)/bin/python examples/demo --tidegate target/$(PROFILE)/tidegate --out $(OUT) $(ARGS)
+	@$(VENV)/bin/python examples/demo --tidegate $(BUILT)/tidegate --out $(OUT) $(ARGS)
 
 # ---- tests
 
@@ -64,13 +68,13 @@ test: $(TEST)
 test-rust: need-cargo
 	$(CARGO) test --workspace --locked
 
-test-python: $(VENV)/.wheel
+test-python: $(VENV)/.wheel cli
 	cd bindings-python && ../$(VENV)/bin/python -m pytest -q
 
-test-openai2: $(VENV2)/.wheel
+test-openai2: $(VENV2)/.wheel cli
 	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
 
-test-node: $(NODE_BUILT)
+test-node: $(NODE_BUILT) cli
 	cd $(NODE) && npm test --silent
 
 # With what `cargo test` has built: its profile and features.

@@ -17,6 +17,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
 from failing import failing
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MODELS = ("gpt-4o-mini", "claude-haiku-4-5", "gemini-2.5-flash")
+#: More than all of them take: it is there to be told in headers.
+RATE = {"tokens_per_minute": 10_000_000, "requests_per_minute": 100_000}
 #: Seconds: longer than any takes on a slow machine.
 LIMIT = 120
 #: A gate's own attempts, by default. Held by name, a slot is for one; and of many calls that fail at once, none may get
@@ -42,6 +45,7 @@ EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
 RUNS_IN = {
     "anthropic_stream.py": OPENAI_3,
     "anthropic_sync.py": OPENAI_3,
+    "budgets.py": EITHER,
     "google_genai_client.py": OPENAI_3,
     "httpx2_stream.py": OPENAI_3,
     "httpx_plain.py": EITHER,
@@ -55,7 +59,9 @@ RUNS_IN = {
     "openai_sync.py": EITHER,
     "pydantic_ai_agent.py": OPENAI_3,
     "slot_by_name.py": OPENAI_3,
+    "tenant_shares.py": EITHER,
     "testing_agents.py": EITHER,
+    "tool_in_stream.py": EITHER,
     "tools.py": OPENAI_3,
 }
 #: These call no model: what fails cannot reach them.
@@ -120,7 +126,9 @@ def planned(pythons: dict[str, str]) -> list[Run]:
 @contextmanager
 def simulator(tidegate: str) -> Iterator[str]:
     """Run one; give its base URL."""
-    options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20"]
+    with NamedTemporaryFile("w", suffix=".json", delete=False) as faults:
+        json.dump({"token_rate": RATE}, faults)
+    options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20", "--faults", faults.name]
     for model in MODELS:
         options += ["--model", model]
     process = subprocess.Popen([tidegate, "sim", *options], stdout=subprocess.PIPE, text=True)
@@ -130,6 +138,7 @@ def simulator(tidegate: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=10)
+        Path(faults.name).unlink()
 
 
 def started(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:

@@ -37,7 +37,11 @@ export type { WaitOptions } from "./hold.js";
 export { TargetSlot } from "./slot.js";
 export type {
   AttemptRecord,
+  BudgetKind,
+  BudgetSnapshot,
   CallRecord,
+  KvSnapshot,
+  LaneSnapshot,
   Quantiles,
   Snapshot,
   TargetSnapshot,

@@ -35,10 +35,17 @@ export interface TargetSnapshot {
   state: "open" | "cooling" | "probing" | "ramping";
   /** Until the cool-down ends. */
   cool_for: number | null;
+  /** For how long room has been kept for an aged call that does not fit yet; null where it is kept for nobody. */
+  held_for: number | null;
   /** The share of time in which calls waited while slots were free. */
   gap_fraction: number;
   /** Retries that may be scheduled now. */
   retry_budget: number;
+  /** The provider's rates, by what they count: those configured, and those that its headers spoke of. */
+  budgets: Partial<Record<BudgetKind, BudgetSnapshot>>;
+  /** The engine's memory; null where `kv_tokens` is not set. */
+  kv: KvSnapshot | null;
+  lanes: Record<"interactive" | "standard" | "batch", LaneSnapshot>;
   /** Attempts sent. */
   attempts: number;
   retries: Record<string, number>;
@@ -54,11 +61,60 @@ export interface TargetSnapshot {
   tenants: Record<string, TenantSnapshot>;
 }
 
+/** What a budget counts. */
+export type BudgetKind =
+  | "requests"
+  | "tokens"
+  | "input_tokens"
+  | "output_tokens"
+  | "requests_per_day"
+  | "tokens_per_day";
+
+/** One of a provider's rates, as it stands. */
+export interface BudgetSnapshot {
+  /** Requests or tokens in each window. */
+  limit: number;
+  window: number;
+  /** What may go at once: it fills up at the rate, to `burst` seconds of it. */
+  level: number;
+  /** What is owed, since calls took more than was expected of them. */
+  debt: number;
+  /** Who says so. */
+  source: "configured" | "headers";
+  /** How much of the rate may go out at once, as time. */
+  burst: number;
+  /** What of a call counts: input and the most output it asks for, the larger of the two, what it took in the end, or its input alone. */
+  counting: "auto" | "sum" | "larger" | "actual" | "input";
+}
+
+/** The engine's memory, in tokens. */
+export interface KvSnapshot {
+  capacity: number;
+  /** What of it may be taken: less the headroom. */
+  usable: number;
+  /** What the calls in flight hold, as far as it is seen. */
+  held: number;
+  /** The most that they will come to hold together. */
+  peak: number;
+}
+
+/** One lane's part of a target. */
+export interface LaneSnapshot {
+  in_flight: number;
+  queue_depth: number;
+  /** Slots that are its own, of the limit in force. */
+  floor: number;
+}
+
 /** One tenant's part of a target. */
 export interface TenantSnapshot {
   in_flight: number;
   peak_in_flight: number;
   queue_depth: number;
+  /** Slots that are its own, of the limit in force. */
+  floor: number;
+  /** Tokens that it owes, of its own `tpm`. */
+  debt: number;
   admitted: number;
   /** Completed calls that met the TTFT objective. */
   objective_met: number;
@@ -103,8 +159,10 @@ export interface CallRecord {
   queued_at: number;
   /** End to end. */
   duration: number;
-  /** What its input was expected to cost; null where its body was no JSON. */
+  /** What its input was expected to be when it last came to the door, by all that was learned until then; null where its body was no JSON. */
   estimated_input_tokens: number | null;
+  /** What its output was expected to be then, of all answers together; null where its body was no JSON. */
+  estimated_output_tokens: number | null;
   /** Of all answers together; null where it set no bound. */
   max_output_tokens: number | null;
   /** As the provider counted, cached input included; null where it did not say. */

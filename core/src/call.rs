@@ -59,6 +59,8 @@ struct Story {
     usage: Option<Usage>,
     progress: Progress,
     exact_input: Option<u64>,
+    /// What its latest attempt was expected to take, at the door.
+    demand: Option<Demand>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -226,7 +228,8 @@ impl Call {
         let demand = self.demand();
         // How it is counted depends on whose dialect it speaks; a target may see several.
         self.0.target.admission().purse().budgets().lock().learn_dialect(self.0.facts.dialect);
-        let story = self.0.story.lock();
+        let mut story = self.0.story.lock();
+        story.demand = Some(demand);
         Ticket {
             tenant: self.0.tenant.clone(),
             lane: self.0.lane,
@@ -304,8 +307,14 @@ impl Call {
         story.attempts.last().and_then(|attempt| attempt.sent_at).unwrap_or(self.0.queued_at)
     }
 
-    /// What it is expected to take.
-    pub(crate) fn demand(&self) -> Demand {
+    /// What its latest attempt was expected to take when it came to the door; what would be expected now, if none did.
+    pub(crate) fn expected(&self) -> Demand {
+        let told = self.0.story.lock().demand;
+        told.unwrap_or_else(|| self.demand())
+    }
+
+    /// What it is expected to take, now.
+    fn demand(&self) -> Demand {
         let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
         Demand { input: self.exact_input().unwrap_or(demand.input), ..demand }
     }

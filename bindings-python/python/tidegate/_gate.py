@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import os
 
     from tidegate._context import Lane
+    from tidegate.snapshot import CallRecord, Snapshot
 
 Client = TypeVar("Client")
 Mode = Literal["enforce", "observe", "off"]
@@ -225,31 +226,27 @@ class Gate:
         """
         return self._native.target_for(url, model)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of every target and tool now: limits, slots, queues, counts, quantiles in seconds."""
-        snapshot: dict[str, Any] = json.loads(self._native.snapshot())
+    def snapshot(self) -> Snapshot:
+        """Return the state of every target and tool now: limits, slots, queues, budgets, counts, quantiles in seconds.
+
+        Of a target's budgets, those that nobody configured are there as soon as a response's headers spoke of them.
+        Each key is told in `tidegate.snapshot`.
+        """
+        snapshot: Snapshot = json.loads(self._native.snapshot())
         return snapshot
 
     def prometheus(self) -> str:
         """Return every series in Prometheus' text format."""
         return self._native.prometheus()
 
-    def calls(self) -> list[dict[str, Any]]:
+    def calls(self) -> list[CallRecord]:
         """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
 
-        Of a call: `id`, `label` (what `tidegate.context(call=...)` named it), `target`, `fallback_from` (the target
-        that refused it before, where it came to this one as its fallback; None else), `tenant`, `lane`, `model` (None
-        where the request named none), `outcome` (`completed`, `failed`, `refused`, `cancelled`, `truncated`,
-        `timed_out`, `broken`), `queued_at` (seconds since the Unix epoch), `duration` (seconds, end to end),
-        `estimated_input_tokens` (what its input was expected to cost; None where its body was no JSON),
-        `max_output_tokens` (of all answers together; None where it set no bound), `input_tokens` and `output_tokens`
-        (as the provider counted; None where it did not say) and `attempts`. Of an attempt: `status` (the upstream's),
-        `backoff` (how many seconds the call then slept before it queued again) and, in seconds since the call's
-        `queued_at`, `queued_at`, `admitted_at`, `sent_at`, `first_token_at` and `released_at`; each is None where it
-        did not come to that. What runs no model (files, lists of models) is not in it, and no prompt, header or URL is
-        kept.
+        What was expected of a call at the door (`estimated_input_tokens`, `estimated_output_tokens`) stands beside what
+        the provider counted (`input_tokens`, `output_tokens`). Each key is told in `tidegate.snapshot.CallRecord`. What
+        runs no model (files, lists of models) is not in it, and no prompt, header or URL is kept.
         """
-        calls: list[dict[str, Any]] = json.loads(self._native.calls())
+        calls: list[CallRecord] = json.loads(self._native.calls())
         return calls
 
     @overload

@@ -95,7 +95,7 @@ pub(crate) fn settle(call: &Call, permit: &mut Permit) {
         }
         _ if produced > 0 => {
             let seen = usage.unwrap_or_default();
-            let input = if seen.input > 0 { seen.input } else { call.demand().input };
+            let input = if seen.input > 0 { seen.input } else { call.expected().input };
             let usage = Usage { input, output: seen.output.max(produced), ..seen };
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }

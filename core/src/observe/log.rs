@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Attempt, Outcome};
 use crate::call::Call;
 use crate::clock;
-use crate::estimate::{COLD_RATIO, Prompt};
+use crate::estimate::Prompt;
 
 /// How many calls are kept.
 const KEPT: usize = 1024;
@@ -38,8 +38,11 @@ pub struct CallRecord {
     pub queued_at: f64,
     /// End to end.
     pub duration: f64,
-    /// What its input was expected to cost (see [`crate::estimate`]); `None` where its body was not at hand as JSON.
+    /// What its input was expected to be when it last came to the door, by all that was learned until then (see [`crate::estimate`]), or as it was
+    /// counted exactly; `None` where its body was not at hand as JSON.
     pub estimated_input_tokens: Option<u64>,
+    /// What its output was expected to be then, of all answers together; `None` where its body was not at hand as JSON.
+    pub estimated_output_tokens: Option<u64>,
     /// The most output it asked for, of all answers together.
     pub max_output_tokens: Option<u64>,
     /// What the provider counted, cached input included; `None` where it did not say.
@@ -86,6 +89,7 @@ impl CallLog {
         let wall =
             clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
         let prompt = call.facts().prompt.as_ref();
+        let expected = prompt.map(|_| call.expected());
         let usage = call.usage();
         let record = CallRecord {
             id: call.id(),
@@ -98,7 +102,8 @@ impl CallLog {
             outcome: outcome.as_str(),
             queued_at: wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             duration: since(now),
-            estimated_input_tokens: prompt.map(|prompt| prompt.input(COLD_RATIO)),
+            estimated_input_tokens: expected.map(|demand| demand.input),
+            estimated_output_tokens: expected.map(|demand| demand.output),
             max_output_tokens: prompt.and_then(Prompt::max_output),
             input_tokens: usage.map(|usage| usage.input),
             output_tokens: usage.map(|usage| usage.output),

@@ -15,5 +15,7 @@ pub(crate) use metrics::{
     CALLED_BACK, DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics,
 };
 pub use quantiles::Quantiles;
-pub use snapshot::{Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot};
+pub use snapshot::{
+    BudgetSnapshot, KvSnapshot, LaneSnapshot, Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot,
+};
 pub(crate) use tally::Tally;

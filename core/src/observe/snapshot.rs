@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::Quantiles;
 use super::metrics::{Family, TenantSeen, ToolMetrics};
 use crate::budget::BudgetView;
+use crate::context::Lane;
 use crate::kv;
-use crate::schedule::View;
+use crate::schedule::{LaneView, View};
 use crate::target::Target;
 
 /// A gate's state. Times are seconds.
@@ -43,6 +44,8 @@ pub struct TargetSnapshot {
     pub state: &'static str,
     /// Until the cool-down ends.
     pub cool_for: Option<f64>,
+    /// For how long room has been kept for an aged call that does not fit yet.
+    pub held_for: Option<f64>,
     /// The share of time in which calls waited while slots were free.
     pub gap_fraction: f64,
     /// Retries that may be scheduled now.
@@ -51,6 +54,8 @@ pub struct TargetSnapshot {
     pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
     /// The engine's memory, where its size is known.
     pub kv: Option<KvSnapshot>,
+    /// By name: `interactive`, `standard`, `batch`.
+    pub lanes: BTreeMap<&'static str, LaneSnapshot>,
     /// Attempts sent.
     pub attempts: u64,
     pub retries: BTreeMap<&'static str, u64>,
@@ -98,6 +103,17 @@ pub struct KvSnapshot {
     pub peak: u64,
 }
 
+/// One lane's part of a target.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LaneSnapshot {
+    /// Slots held.
+    pub in_flight: usize,
+    /// Calls waiting.
+    pub queue_depth: usize,
+    /// Slots that are its own, of the limit in force.
+    pub floor: usize,
+}
+
 /// One tenant's part of a target.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
@@ -105,6 +121,10 @@ pub struct TenantSnapshot {
     pub in_flight: usize,
     pub peak_in_flight: usize,
     pub queue_depth: usize,
+    /// Slots that are its own, of the limit in force.
+    pub floor: usize,
+    /// Tokens that it owes, of its own tokens a minute, since its calls took more than was expected of them.
+    pub debt: u64,
     pub admitted: u64,
     /// Completed calls that met the TTFT objective.
     pub objective_met: u64,
@@ -146,10 +166,16 @@ impl TargetSnapshot {
             queue_depth: view.waiting,
             state: view.state.as_str(),
             cool_for: view.cool_for.map(|left| left.as_secs_f64()),
+            held_for: view.held_for.map(|held| held.as_secs_f64()),
             gap_fraction: view.gap.as_secs_f64() / view.up.as_secs_f64().max(f64::MIN_POSITIVE),
             retry_budget: target.retries().lock().balance(now),
             budgets: target.budgets(now).iter().map(|budget| (budget.kind.as_str(), budget.into())).collect(),
             kv: view.kv.as_ref().map(KvSnapshot::from),
+            lanes: Lane::ALL
+                .into_iter()
+                .zip(&view.lanes)
+                .map(|(lane, seen)| (lane.as_str(), seen.into()))
+                .collect(),
             attempts: metrics.attempts_seen(),
             retries: by(Family::Retries),
             failed_attempts: by(Family::Failures),
@@ -178,6 +204,8 @@ fn tenants<'a>(
             tenant.in_flight = seen.in_flight;
             tenant.peak_in_flight = seen.peak;
             tenant.queue_depth = seen.waiting;
+            tenant.floor = seen.floor;
+            tenant.debt = seen.debt;
         }
     }
     tenants
@@ -200,6 +228,12 @@ impl From<&BudgetView> for BudgetSnapshot {
 impl From<&kv::View> for KvSnapshot {
     fn from(view: &kv::View) -> Self {
         Self { capacity: view.capacity, usable: view.usable, held: view.held, peak: view.peak }
+    }
+}
+
+impl From<&LaneView> for LaneSnapshot {
+    fn from(view: &LaneView) -> Self {
+        Self { in_flight: view.in_flight, queue_depth: view.waiting, floor: view.floor }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate::Lane;
+use tidegate::config::{LaneSettings, Tenant};
+
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -73,4 +76,90 @@ async fn a_cancelled_call_is_counted_and_no_latency_sample() {
     .await;
     let tenant = &gate.snapshot().targets["llm"].tenants["default"];
     assert_eq!((tenant.outcomes["cancelled"], tenant.ttft.count, tenant.duration.count), (1, 0, 0));
+}
+
+/// What the provider counts is nothing like what a byte costs elsewhere.
+const DEAR: &str = r#"{"id":"1","object":"chat.completion","choices":[],"usage":{"prompt_tokens":400,"completion_tokens":900,"total_tokens":1300}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn the_log_tells_what_the_door_believed_of_each_call() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, DEAR)) });
+    let gate = gate(transport, |t| t);
+    for _ in 0..20 {
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    }
+    let records = gate.calls().records();
+    let believed = |n: usize| (records[n].estimated_input_tokens, records[n].estimated_output_tokens);
+    // Two bytes and a message, by the cold ratio: learning from the call itself comes too late for it.
+    assert_eq!(believed(0).0, Some(5));
+    let (Some(input), Some(output)) = believed(19) else { panic!("{:?}", believed(19)) };
+    assert!(input > 50, "{input}: learned from what was counted");
+    assert!((700..=1100).contains(&output), "{output}");
+    assert_eq!((records[19].input_tokens, records[19].output_tokens), (Some(400), Some(900)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_tells_floors_lanes_and_what_a_tenant_owes() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(SECOND).await;
+        Ok(json(exchange, DEAR))
+    });
+    let gate = gate(transport, |t| {
+        t.cap(8)
+            .lane(Lane::Interactive, LaneSettings::new().floor(0.25))
+            .tenant("acme", Tenant::new().floor(0.5).tpm(1200))
+    });
+    let target = || gate.snapshot().targets["llm"].clone();
+    let idle = target();
+    assert_eq!((idle.lanes["interactive"].floor, idle.lanes["batch"].floor), (2, 0));
+    assert_eq!((idle.tenants["acme"].floor, idle.tenants["acme"].debt), (4, 0));
+    assert_eq!(idle.held_for, None);
+
+    let call = tokio::spawn({
+        let client = gate.client();
+        async move { read(client.call(of("acme")).await.unwrap()).await.unwrap() }
+    });
+    tokio::time::sleep(SECOND / 2).await;
+    let under_way = target();
+    assert_eq!((under_way.lanes["standard"].in_flight, under_way.lanes["standard"].queue_depth), (1, 0));
+    call.await.unwrap();
+    // 1,300 tokens, of 20 a second and the 120 of six seconds.
+    let owed = target().tenants["acme"].debt;
+    assert!((1000..1300).contains(&owed), "{owed}");
+    tokio::time::sleep(30 * SECOND).await;
+    let later = target().tenants["acme"].debt;
+    assert!((owed - 601..owed - 598).contains(&later), "{later} of {owed}: paid as the time passes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_tells_for_how_long_room_is_kept() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(100 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.cap(8).aging(10 * SECOND).kv_tokens(1000));
+    let of_length = |bytes: usize| {
+        let text = "x".repeat(bytes);
+        let body = format!(
+            r#"{{"model": "m", "max_tokens": 10, "messages": [{{"role": "user", "content": "{text}"}}]}}"#
+        );
+        let request = http::Request::post("http://llm/v1/chat/completions").body(body.into_bytes().into());
+        let (client, request) = (gate.client(), request.unwrap());
+        tokio::spawn(async move { client.call(request).await })
+    };
+    let small = of_length(1000);
+    tokio::time::sleep(SECOND).await;
+    let large = of_length(2500);
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(gate.snapshot().targets["llm"].held_for, None, "it is not aged");
+    tokio::time::sleep(9 * SECOND).await;
+    let tiny = of_length(100);
+    tokio::time::sleep(5 * SECOND).await;
+    let target = gate.snapshot().targets["llm"].clone();
+    let held = target.held_for.expect("room is kept");
+    assert!((4.9..=5.1).contains(&held), "{held}");
+    assert_eq!((target.in_flight, target.queue_depth), (1, 2), "it fits, and does not overtake");
+    let memory = target.kv.expect("memory");
+    assert!(memory.held > 300 && memory.held <= memory.usable, "{memory:?}");
+    [small, large, tiny].iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -1,0 +1,50 @@
+// The simulator as a server: a whole provider, with budgets that it counts and enforces as providers do.
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+/** Which command it is: `make test-node` says so. */
+export const TIDEGATE = process.env.TIDEGATE_CLI;
+
+/** Quick, and with room for whatever a test reserves: what binds is the provider's budget. */
+const ENGINE = {
+  max_model_len: 1_000_000,
+  num_blocks: 100_000,
+  step: { base_ms: 1, per_prompt_token_ms: 0.001, per_sequence_ms: 0.001 },
+};
+
+/** Says how long an answer becomes; it is as long as its `max_tokens` else. */
+export const LENGTH = "x-sim-output-tokens";
+
+/** Runs one for this test, in real time, with this budget. */
+export async function simulated(t, token_rate) {
+  const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
+  const config = join(folder, "sim.json");
+  writeFileSync(config, JSON.stringify({ engine: ENGINE, faults: { token_rate } }));
+  const options = ["sim", "--listen", "127.0.0.1:0", "--json", "--config", config];
+  const child = spawn(TIDEGATE, options, { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => {
+    child.kill();
+    rmSync(folder, { recursive: true });
+  });
+  for await (const line of createInterface(child.stdout)) return new Provider(JSON.parse(line).base_url);
+  throw new Error("the simulator did not start");
+}
+
+class Provider {
+  constructor(url) {
+    this.url = url;
+  }
+
+  /** How many it answered, by status. */
+  async statuses() {
+    const stats = await (await fetch(new URL("/sim/stats", this.url))).json();
+    const counts = {};
+    for (const { statuses } of Object.values(stats.tenants)) {
+      for (const [status, count] of Object.entries(statuses)) counts[status] = (counts[status] ?? 0) + count;
+    }
+    return counts;
+  }
+}

@@ -1,0 +1,200 @@
+"""What `gate.snapshot()` and `gate.calls()` return, as types: plain data, the same in every language.
+
+Times are seconds. The types are for type checkers and editors: at run time each is a dict.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+__all__ = [
+    "AttemptRecord",
+    "BudgetSnapshot",
+    "CallRecord",
+    "KvSnapshot",
+    "LaneSnapshot",
+    "Quantiles",
+    "Snapshot",
+    "TargetSnapshot",
+    "TenantSnapshot",
+    "ToolSnapshot",
+]
+
+
+class Quantiles(TypedDict):
+    """What a histogram saw; None where it saw nothing."""
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p99: float | None
+
+
+class BudgetSnapshot(TypedDict):
+    """One of a provider's rates, as it stands.
+
+    `limit`: requests or tokens in each `window`. `level`: what may go at once; it fills up at the rate, to `burst`
+    seconds of it. `debt`: what is owed, since calls took more than was expected of them. `source`: who says so.
+    `counting`: what of a call counts: input and the most output it asks for (`sum`), the larger of the two, what it
+    took in the end (`actual`), or its input alone.
+    """
+
+    limit: int
+    window: float
+    level: int
+    debt: int
+    source: Literal["configured", "headers"]
+    burst: float
+    counting: Literal["auto", "sum", "larger", "actual", "input"]
+
+
+class KvSnapshot(TypedDict):
+    """The engine's memory, in tokens.
+
+    `capacity`: what it has. `usable`: of that, less the headroom. `held`: what the calls in flight hold, as far as
+    it is seen. `peak`: the most that they will come to hold together.
+    """
+
+    capacity: int
+    usable: int
+    held: int
+    peak: int
+
+
+class LaneSnapshot(TypedDict):
+    """One lane's part of a target. `floor`: slots that are its own, of the limit in force."""
+
+    in_flight: int
+    queue_depth: int
+    floor: int
+
+
+class TenantSnapshot(TypedDict):
+    """One tenant's part of a target.
+
+    `floor`: slots that are its own, of the limit in force. `debt`: tokens that it owes of its own `tpm`.
+    `objective_met`: completed calls that met the TTFT objective. `ttft`: as its caller saw it, waiting included.
+    """
+
+    in_flight: int
+    peak_in_flight: int
+    queue_depth: int
+    floor: int
+    debt: int
+    admitted: int
+    objective_met: int
+    outcomes: dict[str, int]
+    refused: dict[str, int]
+    input_tokens: int
+    output_tokens: int
+    queue_wait: Quantiles
+    ttft: Quantiles
+    duration: Quantiles
+
+
+class TargetSnapshot(TypedDict):
+    """One target's state.
+
+    `limit`: the limit in force. `queue_depth`: calls waiting. `cool_for`: until the cool-down ends. `held_for`: for
+    how long room has been kept for an aged call that does not fit yet; None where it is kept for nobody.
+    `gap_fraction`: the share of time in which calls waited while slots were free. `retry_budget`: retries that may
+    be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
+    `output_tokens`, `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of.
+    `kv`: None where `kv_tokens` is not set. `attempts`: attempts sent. `fallbacks`: calls refused here that went to
+    the fallback target, by reason. `would`: what mode `observe` would have done.
+    """
+
+    limit: int
+    in_flight: int
+    peak_in_flight: int
+    queue_depth: int
+    state: Literal["open", "cooling", "probing", "ramping"]
+    cool_for: float | None
+    held_for: float | None
+    gap_fraction: float
+    retry_budget: float
+    budgets: dict[str, BudgetSnapshot]
+    kv: KvSnapshot | None
+    lanes: dict[str, LaneSnapshot]
+    attempts: int
+    retries: dict[str, int]
+    failed_attempts: dict[str, int]
+    gave_up: dict[str, int]
+    cool_downs: dict[str, int]
+    fallbacks: dict[str, int]
+    would: dict[str, int]
+    upstream_ttft: Quantiles
+    tpot: Quantiles
+    tenants: dict[str, TenantSnapshot]
+
+
+class ToolSnapshot(TypedDict):
+    """One tool's state.
+
+    `slot_held`: model slots that a task held when it asked for this tool, by target: it `got` the tool at once,
+    `waited` for it, or `yielded` the slot.
+    """
+
+    limit: int
+    in_flight: int
+    peak_in_flight: int
+    queue_depth: int
+    wait: Quantiles
+    refused: dict[str, int]
+    would: dict[str, int]
+    slot_held: dict[str, dict[str, int]]
+
+
+class Snapshot(TypedDict):
+    """A gate's state. `draining`: whether new calls are refused. `active`: calls under way, waiting ones included."""
+
+    mode: Literal["enforce", "observe", "off"]
+    draining: bool
+    active: int
+    targets: dict[str, TargetSnapshot]
+    tools: dict[str, ToolSnapshot]
+
+
+class AttemptRecord(TypedDict):
+    """One attempt of a call. Moments are since the call's `queued_at`; None where it did not come to that.
+
+    `status`: the upstream's. `backoff`: how long the call then slept before it queued again.
+    """
+
+    queued_at: float
+    admitted_at: float | None
+    sent_at: float | None
+    first_token_at: float | None
+    released_at: float | None
+    status: int | None
+    backoff: float | None
+
+
+class CallRecord(TypedDict):
+    """A call that ended.
+
+    `label`: what `tidegate.context(call=...)` named it. `fallback_from`: the target that refused it before, where
+    it came to this one as its fallback. `model`: None where the request named none. `queued_at`: since the Unix
+    epoch. `duration`: end to end. `estimated_input_tokens`, `estimated_output_tokens`: what it was expected to take
+    when it last came to the door, by all that was learned until then; None where its body was no JSON.
+    `max_output_tokens`: the most that it asked for, of all answers together; None where it set no bound.
+    `input_tokens`, `output_tokens`: as the provider counted, cached input and reasoning included; None where it did
+    not say.
+    """
+
+    id: int
+    label: str | None
+    target: str
+    fallback_from: str | None
+    tenant: str
+    lane: Literal["interactive", "standard", "batch"]
+    model: str | None
+    outcome: Literal["completed", "failed", "refused", "cancelled", "truncated", "timed_out", "broken"]
+    queued_at: float
+    duration: float
+    estimated_input_tokens: int | None
+    estimated_output_tokens: int | None
+    max_output_tokens: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    attempts: list[AttemptRecord]

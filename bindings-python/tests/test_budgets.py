@@ -1,0 +1,179 @@
+"""The official client against a provider with budgets: learned, kept, and told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from shapes import MESSAGES
+from simulator import LENGTH, Provider, simulated
+from tidegate import snapshot as declared
+
+#: Ten thousand a second: what a test has to wait for is over soon.
+TOKENS = 600_000
+#: What the provider reserves for a call, whatever it takes of it.
+RESERVED = 1_000
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[Provider]:
+    with simulated(tmp_path, tokens_per_minute=TOKENS, requests_per_minute=60_000) as running:
+        yield running
+
+
+def client(provider: Provider) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=provider.base_url, api_key="k", max_retries=0, default_headers={LENGTH: "4"}, timeout=60
+    )
+
+
+async def ask(sdk: openai.AsyncOpenAI, reserved: int = RESERVED, **options: Any) -> Any:
+    return await sdk.chat.completions.create(model="sim", messages=MESSAGES, max_tokens=reserved, **options)
+
+
+async def nobody_is_left(gate: tidegate.Gate) -> None:
+    while gate.snapshot()["active"]:
+        await asyncio.sleep(0)
+
+
+async def burst(sdk: openai.AsyncOpenAI) -> list[Any]:
+    """Nearly all of a minute at once; then four times what is left of it."""
+    await ask(sdk, TOKENS - 10 * RESERVED)
+    return await asyncio.gather(*(ask(sdk) for _ in range(40)), return_exceptions=True)
+
+
+async def test_without_a_gate_the_burst_is_too_much(provider: Provider) -> None:
+    async with client(provider) as sdk:
+        answers = await burst(sdk)
+    assert sum(isinstance(answer, openai.RateLimitError) for answer in answers) >= 10
+
+
+async def test_budgets_are_learned_from_headers_and_nobody_is_sent_away(provider: Provider) -> None:
+    gate = tidegate.Gate({"provider": 64})
+    assert gate.snapshot()["targets"]["provider"]["budgets"] == {}
+    answers = await burst(gate.wrap(client(provider)))
+    assert [answer.choices[0].finish_reason for answer in answers] == ["stop"] * 40
+    assert provider.statuses() == {"200": 41}
+    budgets = gate.snapshot()["targets"]["provider"]["budgets"]
+    tokens, requests = budgets["tokens"], budgets["requests"]
+    assert (tokens["limit"], tokens["window"], tokens["source"], tokens["counting"]) == (TOKENS, 60, "headers", "sum")
+    assert tokens["level"] < 10 * RESERVED
+    assert (requests["limit"], requests["window"], requests["source"]) == (60_000, 60, "headers")
+    await nobody_is_left(gate)
+    calls = gate.calls()
+    assert {call["output_tokens"] for call in calls} == {4}
+    assert {call["max_output_tokens"] for call in calls[1:]} == {RESERVED}
+    # Two things that nobody knew before the first answer, and everybody after it.
+    assert all(0 < (calls[-1]["estimated_output_tokens"] or 0) <= RESERVED for call in calls)
+    assert calls[-1]["estimated_input_tokens"] is not None
+
+
+@pytest.mark.parametrize("configured", [2 * TOKENS, TOKENS // 2])
+async def test_a_rate_configured_wrongly_is_corrected_within_three_answers(provider: Provider, configured: int) -> None:
+    gate = tidegate.Gate({"provider": {"tpm": configured}})
+    sdk = gate.wrap(client(provider))
+
+    def told() -> tuple[int, str]:
+        tokens = gate.snapshot()["targets"]["provider"]["budgets"]["tokens"]
+        return tokens["limit"], tokens["source"]
+
+    assert told() == (configured, "configured")
+    for _ in range(3):
+        await ask(sdk)
+    assert told() == (TOKENS, "headers")
+
+
+async def test_what_can_never_fit_is_refused_at_once_with_advice(provider: Provider) -> None:
+    gate = tidegate.Gate({"provider": {"max_prompt": 100, "tpm": TOKENS}})
+    sdk = gate.wrap(client(provider))
+    with pytest.raises(openai.APIStatusError) as refused:
+        await sdk.chat.completions.create(model="sim", messages=[{"role": "user", "content": "tide " * 1_000}])
+    assert (refused.value.status_code, refused.value.code) == (413, "too_large")
+    assert "`max_prompt` of 100" in refused.value.message
+    assert "shorten the prompt" in refused.value.message
+    with pytest.raises(openai.APIStatusError) as refused:
+        await ask(sdk, TOKENS + 1)
+    assert (refused.value.status_code, refused.value.code) == (413, "too_large")
+    assert "lower `max_tokens`" in refused.value.message
+    assert provider.statuses() == {}
+    assert gate.snapshot()["targets"]["provider"]["tenants"]["default"]["refused"] == {"too_large": 2}
+
+
+async def test_a_tenant_owes_what_it_took_beyond_its_own_and_nobody_else_waits(provider: Provider) -> None:
+    # A hundred a second, and six hundred at once.
+    gate = tidegate.Gate({"provider": 8}, tenants={"acme": {"tpm": 6_000}})
+    sdk = gate.wrap(client(provider))
+    with tidegate.context(tenant="acme"):
+        await ask(sdk, 5_000, extra_headers={LENGTH: "3000"})
+    await nobody_is_left(gate)
+    owed = gate.snapshot()["targets"]["provider"]["tenants"]["acme"]["debt"]
+    assert 1_000 < owed < 3_100
+    with tidegate.context(tenant="acme", call="later"):
+        later = asyncio.ensure_future(ask(sdk))
+    while (told := gate.explain("later")) is None or told.state != "waiting":
+        await asyncio.sleep(0)
+    assert (told.rule, "own tokens" in told.text) == ("tenant_tokens", True)
+    with tidegate.context(tenant="initech"):
+        await ask(sdk)
+    assert not later.done()
+    later.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await later
+    await nobody_is_left(gate)
+    assert provider.statuses() == {"200": 2}
+
+
+async def test_a_tool_has_a_rate_and_its_wait_costs_no_slot(provider: Provider) -> None:
+    gate = tidegate.Gate({"provider": 1}, tools={"search": {"cap": 4, "rpm": 1}})
+    sdk = gate.wrap(client(provider))
+
+    @gate.tool("search")
+    async def search() -> str:
+        return "tides"
+
+    async def agent(name: str) -> None:
+        with tidegate.context(call=name):
+            await ask(sdk)
+            await search()
+            await ask(sdk)
+
+    await agent("first")
+    second = asyncio.ensure_future(agent("second"))
+    while (told := gate.explain("second")) is None or told.tool != "search" or told.rule is None:
+        await asyncio.sleep(0)
+    assert told.rule == "requests"
+    assert "its rate is used up" in told.text
+    await ask(sdk)  # the one slot is free meanwhile
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert provider.statuses() == {"200": 4}
+
+
+def keys(shape: Any) -> list[str]:
+    return sorted(shape.__annotations__)
+
+
+async def test_every_key_of_a_snapshot_and_of_a_call_is_declared_and_nothing_else_is(provider: Provider) -> None:
+    gate = tidegate.Gate({"provider": {"cap": 8, "kv_tokens": "1.5M"}}, tools={"search": 1})
+    await ask(gate.wrap(client(provider)))
+    await nobody_is_left(gate)
+    seen = gate.snapshot()
+    target, (call,) = seen["targets"]["provider"], gate.calls()
+    assert sorted(seen) == keys(declared.Snapshot)
+    assert sorted(target) == keys(declared.TargetSnapshot)
+    assert sorted(target["budgets"]["tokens"]) == keys(declared.BudgetSnapshot)
+    assert target["kv"]
+    assert sorted(target["kv"]) == keys(declared.KvSnapshot)
+    assert sorted(target["lanes"]["standard"]) == keys(declared.LaneSnapshot)
+    assert sorted(target["tenants"]["default"]) == keys(declared.TenantSnapshot)
+    assert sorted(target["tpot"]) == keys(declared.Quantiles)
+    assert sorted(seen["tools"]["search"]) == keys(declared.ToolSnapshot)
+    assert sorted(call) == keys(declared.CallRecord)
+    assert sorted(call["attempts"][0]) == keys(declared.AttemptRecord)

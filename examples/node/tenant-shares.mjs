@@ -1,0 +1,29 @@
+// Tenants share one model: by weight while all want it; one has slots of its own, one only so many tokens a minute.
+import { setTimeout as sleep } from "node:timers/promises";
+import OpenAI from "openai";
+import { Gate } from "tidegate";
+
+const gate = new Gate({
+  defaults: { cap: 4 },
+  tenants: { gold: { weight: 2 }, silver: { weight: 1 }, support: { floor: 0.25 }, trial: { tpm: 600 } },
+});
+const client = gate.wrap(new OpenAI());
+const messages = [{ role: "user", content: "What is a tide gate?" }];
+
+const ask = (tenant, max_tokens = 4) =>
+  gate.run({ tenant }, () => client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens }));
+
+await ask("trial", 1000);
+const crowd = Array.from({ length: 60 }, (_, number) => ask(number % 2 ? "silver" : "gold"));
+await sleep(50);
+await ask("support");
+const seen = () => Object.values(gate.snapshot().targets)[0];
+console.log(`support is served by a slot of its own, while ${seen().queue_depth} calls of the others wait`);
+await Promise.all(crowd);
+
+const admittedAt = ({ queued_at, attempts }) => queued_at + attempts.at(-1).admitted_at;
+const calls = gate.calls().filter(({ tenant }) => tenant === "gold" || tenant === "silver");
+const first = calls.sort((a, b) => admittedAt(a) - admittedAt(b)).slice(0, 30);
+const gold = first.filter(({ tenant }) => tenant === "gold").length;
+console.log(`of the first 30 slots: gold ${gold}, silver ${30 - gold}`);
+console.log(`trial owes ${seen().tenants.trial.debt} tokens, and nobody else waits for them`);

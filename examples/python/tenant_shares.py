@@ -1,0 +1,41 @@
+"""Tenants share one model: by weight while all want it; one has slots of its own, one only so many tokens a minute."""
+
+import asyncio
+from collections import Counter
+
+from openai import AsyncOpenAI
+
+import tidegate
+
+gate = tidegate.Gate(
+    defaults={"cap": 4},
+    tenants={"gold": {"weight": 2}, "silver": {"weight": 1}, "support": {"floor": 0.25}, "trial": {"tpm": 600}},
+)
+client = gate.wrap(AsyncOpenAI())
+
+
+async def ask(tenant: str, length: int = 4) -> None:
+    """Make one call in a tenant's name."""
+    with tidegate.context(tenant=tenant, call=tenant):
+        messages = [{"role": "user", "content": "What is a tide gate?"}]
+        await client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_completion_tokens=length)
+
+
+async def main() -> None:
+    """Let two ask for more than there is, and another for a little."""
+    await ask("trial", length=1_000)
+    crowd = asyncio.gather(*(ask(tenant) for tenant in ("gold", "silver") * 30))
+    await asyncio.sleep(0.05)
+    await ask("support")
+    [target] = gate.snapshot()["targets"].values()
+    print(f"support is served by a slot of its own, while {target['queue_depth']} calls of the others wait")
+    await crowd
+
+    calls = [call for call in gate.calls() if call["tenant"] in {"gold", "silver"}]
+    admitted = sorted(calls, key=lambda call: call["queued_at"] + (call["attempts"][-1]["admitted_at"] or 0))
+    print(f"of the first 30 slots: {dict(Counter(call['tenant'] for call in admitted[:30]))}")
+    [target] = gate.snapshot()["targets"].values()
+    print(f"trial owes {target['tenants']['trial']['debt']} tokens, and nobody else waits for them")
+
+
+asyncio.run(main())
