@@ -4,7 +4,9 @@
 //! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
 
 mod experiments;
+mod lengths;
 mod naive;
+mod peers;
 mod provider;
 mod render;
 mod report;
@@ -32,12 +34,27 @@ enum Command {
     Outage,
     /// Callers that go away, at every stage: virtual time and real sockets.
     Cancel,
+    /// Who gets how much, beside other ways to choose and a fluid oracle.
+    Fairness,
+    /// An hour of a flood, and those whom it must not starve.
+    Starvation,
+    /// Whether a call ever waits that could go, by brute force.
+    WorkConserving,
+    /// What admission costs with a hundred thousand calls waiting, and what they take in memory.
+    Scale,
+    /// A process of its own for `scale`.
+    #[command(hide = true)]
+    ScaleMemory { held: run::scale::Held },
     /// What one admission costs.
     HotPath,
     /// Forty callers and four slots, over real sockets.
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// Three times normal traffic for ten minutes, in virtual time.
+    Burst,
+    /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
+    Kv,
     /// How much of a token quota is used, and how many 429s it costs, in virtual time.
     Tokens,
     /// What an open stream costs in memory, over real sockets.
@@ -73,11 +90,18 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
+        Command::ScaleMemory { held } => return run::scale::hold(held),
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,
         Command::Cancel => run::cancel::measure,
+        Command::Fairness => run::fairness::measure,
+        Command::Starvation => run::starvation::measure,
+        Command::WorkConserving => run::work_conserving::measure,
+        Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::Burst => run::burst::measure,
+        Command::Kv => run::kv::measure,
         Command::Tokens => run::tokens::measure,
         Command::Cap => run::cap::measure,
         Command::Cooldown => run::cooldown::measure,

@@ -38,3 +38,10 @@ pub(crate) fn each<T: Send>(
     played.sort_by_key(|(place, _)| *place);
     played.into_iter().map(|(_, run)| run).collect()
 }
+
+/// Where the time of the policies, which are told `now`, begins. Only differences from it matter.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn beginning() -> std::time::Instant {
+    static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    *BEGINNING.get_or_init(std::time::Instant::now)
+}

@@ -1,10 +1,16 @@
 //! One experiment a file.
 
+pub(crate) mod burst;
 pub(crate) mod cancel;
 pub(crate) mod cap;
 pub(crate) mod cooldown;
+pub(crate) mod fairness;
 pub(crate) mod hot_path;
+pub(crate) mod kv;
 pub(crate) mod memory;
 pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
+pub(crate) mod scale;
+pub(crate) mod starvation;
 pub(crate) mod tokens;
+pub(crate) mod work_conserving;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::estimate::Output;
+
 /// The most points that a forecast keeps: enough for the shape of a heavy tail, few enough to be gone through at each survey.
 const POINTS: usize = 32;
 
@@ -11,18 +13,35 @@ const POINTS: usize = 32;
 /// outgrown all of them is expected to produce as much again, as answers with a heavy tail do.
 ///
 /// The default knows nothing; what is expected of the call then counts as certain.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Forecast {
     /// Ascending. Shared by all calls that are forecast alike.
     lengths: Arc<[u32]>,
     most: Option<u32>,
     in_one_piece: bool,
+    /// What the prompt takes, where that is known better than when the call came.
+    input: Option<u64>,
+    /// Where it is made only when it is wanted.
+    later: Option<Arc<dyn Fn() -> Forecast + Send + Sync>>,
 }
 
 impl Forecast {
     /// It will be so long.
     pub fn exact(tokens: u64) -> Self {
         Self { lengths: Arc::new([small(tokens)]), ..Self::default() }
+    }
+
+    /// What `make` says when the call is admitted. A call may wait for long, and more is known then than when it came.
+    pub fn later(make: impl Fn() -> Self + Send + Sync + 'static) -> Self {
+        Self { later: Some(Arc::new(make)), ..Self::default() }
+    }
+
+    /// What is known now.
+    pub(super) fn now(self) -> Self {
+        match &self.later {
+            Some(make) => make(),
+            None => self,
+        }
     }
 
     /// Lengths that are equally likely, in any order. Where there are more than 32 of them, the means of 32 groups of them are kept.
@@ -52,6 +71,17 @@ impl Forecast {
     pub fn in_one_piece(mut self) -> Self {
         self.in_one_piece = true;
         self
+    }
+
+    /// The same, of a prompt of so many tokens, whatever it was thought to take when the call came.
+    #[must_use]
+    pub fn of_input(mut self, tokens: u64) -> Self {
+        self.input = Some(tokens);
+        self
+    }
+
+    pub(super) fn input(&self) -> Option<u64> {
+        self.input
     }
 
     /// Whether it knows nothing.
@@ -89,6 +119,26 @@ impl Forecast {
 
     fn bounded(&self, length: u32) -> u32 {
         length.min(self.most.unwrap_or(u32::MAX))
+    }
+}
+
+impl std::fmt::Debug for Forecast {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forecast")
+            .field("lengths", &self.lengths)
+            .field("most", &self.most)
+            .field("in_one_piece", &self.in_one_piece)
+            .field("input", &self.input)
+            .field("later", &self.later.is_some())
+            .finish()
+    }
+}
+
+/// The middles of 32 equally likely parts of what was learned.
+impl From<&Output> for Forecast {
+    fn from(output: &Output) -> Self {
+        let middle = |part: usize| (part as f64 + 0.5) / POINTS as f64;
+        Self::of((0..POINTS).map(|part| output.quantile(middle(part)))).at_most(output.most())
     }
 }
 

@@ -10,7 +10,7 @@
 //! so that no call pays for its own worst case. What is wrong with all forecasts alike is what the headroom is for.
 //!
 //! # Promises
-//! - An admission never makes room, a release never takes any.
+//! - An admission never lowers the peak, a release never raises it.
 //! - A call is admitted to an idle engine whenever it can be held at all; what is admitted is given back by [`Kv::release`], once.
 //! - Where lengths are certain, the peak is the exact one or above it, by no more than a sixteenth of what is still to come.
 //!
@@ -39,10 +39,13 @@ use horizon::Horizon;
 
 /// How many standard deviations the peak stands above its mean. Chosen by the experiment `kv`, with the headroom's default, on seeds that it does
 /// not report.
-const CAUTION: f64 = 1.0;
+const CAUTION: f64 = 1.25;
 
 /// How many tokens the calls may have produced, in the mean, before they are surveyed anew. Less than a block.
 const STALE: u64 = 8;
+
+/// The weight of the call admitted last in what is typical.
+const RECENT: f64 = 0.25;
 
 /// Tokens in a block, the engine's unit of memory: vLLM's default. A call wastes half of its last one, in the mean.
 const BLOCK: f64 = 16.0;
@@ -66,6 +69,8 @@ pub struct Kv {
     surveyed: u64,
     /// Of the horizon as it is, where that was asked.
     peak: Option<f64>,
+    /// How long the answers of the calls that were admitted last were thought to become, in the mean.
+    typical: f64,
 }
 
 /// What there is and what is taken, in tokens.
@@ -103,21 +108,25 @@ impl Kv {
             horizon: Horizon::default(),
             surveyed: 0,
             peak: None,
+            typical: 0.0,
         }
     }
 
-    /// What a call will come to hold, as it is expected: no more than what may be taken, where the engine can hold it at all.
+    /// What a call needs to begin: its input. What its answer will add is in [`Kv::room`], by what is known when it goes rather than when it came:
+    /// calls that have waited since nothing was known would each ask for their `max_tokens`.
     pub fn need(&self, demand: &Demand) -> u32 {
-        let total = demand.total();
-        small(if total <= self.capacity { total.min(self.usable) } else { total })
+        small(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
 
-    /// The most that one more call may come to hold.
+    /// The most input that one more call may have: room for an answer like those of the calls before it is kept, unless nothing is in flight.
     pub fn room(&mut self) -> u32 {
+        if self.is_idle() {
+            return small(self.usable);
+        }
         if self.is_stale() {
             self.survey();
         }
-        small(self.usable.saturating_sub(self.peak().ceil() as u64))
+        small(self.usable.saturating_sub((self.peak() + self.typical).ceil() as u64))
     }
 
     /// The most that any call may hold, however idle the engine is.
@@ -132,13 +141,14 @@ impl Kv {
 
     /// A call is admitted that may become as long as the forecast says, and never longer than its demand allows.
     pub fn admit_expecting(&mut self, demand: &Demand, forecast: Forecast, progress: Progress) -> Place {
+        let forecast =
+            forecast.now().or_exactly(demand.output).at_most(demand.max_output).at_most(Some(self.capacity));
+        let weight = if self.typical == 0.0 { 1.0 } else { RECENT };
+        self.typical += weight * (forecast.mean() - self.typical);
         let call = Call {
             // No call can hold more than there is, whatever it says of itself.
-            input: demand.input.min(self.capacity),
-            forecast: forecast
-                .or_exactly(demand.output)
-                .at_most(demand.max_output)
-                .at_most(Some(self.capacity)),
+            input: forecast.input().unwrap_or(demand.input).min(self.capacity),
+            forecast,
             produced: progress.tokens(),
             progress,
         };
@@ -176,7 +186,7 @@ impl Kv {
             capacity: self.capacity,
             usable: self.usable,
             calls: now.calls.len() - now.free.len(),
-            held: self
+            held: now
                 .calls
                 .iter()
                 .flatten()

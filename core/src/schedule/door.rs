@@ -7,7 +7,6 @@ use super::ids::TenantId;
 use super::shed::Space;
 use super::why::{Rule, Why};
 use super::{Grant, Refusal, Scheduler, Ticket};
-use crate::budget::Room;
 use crate::config::OnFull;
 use crate::error::Reason;
 
@@ -38,7 +37,7 @@ impl<W> Scheduler<W> {
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
             let grant = self.grant(now, id, ticket, false);
             // It may have filled the tenant's cap while others of its calls wait.
-            self.place_all(id);
+            self.place_after(id, ticket.lane);
             return Ok(Some(grant));
         }
         let no = match oversize.filter(|_| !self.draining) {
@@ -69,7 +68,7 @@ impl<W> Scheduler<W> {
 
     /// Whether nobody who waits goes before it, and it fits.
     fn passes(&mut self, now: Instant, claim: &Claim) -> bool {
-        if !self.sized {
+        if !self.is_sized() {
             return self.lanes.is_empty();
         }
         self.unpark(now);
@@ -78,7 +77,7 @@ impl<W> Scheduler<W> {
         if !alone && self.pick(now).is_some() {
             return false;
         }
-        let room = if self.stock.is_bounded() { self.stock.room(now) } else { Room::UNBOUNDED };
+        let room = self.stock.room(now);
         let room = if alone { room } else { self.less_held(room) };
         claim.need.fits(&room)
     }

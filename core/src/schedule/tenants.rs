@@ -31,8 +31,6 @@ pub(super) struct Line {
     pub(super) calls: Ranked<Place>,
     /// How many of them are no retries.
     pub(super) fresh: usize,
-    /// The same, as it is known to [`super::shed`].
-    pub(super) crowd: usize,
     pub(super) account: Account,
     /// Where the line stands among those that could go now.
     pub(super) standing: Option<Standing>,

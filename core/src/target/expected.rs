@@ -17,9 +17,6 @@ const KEPT: f64 = 15.0 / 16.0;
 const TTFT: f64 = 0.2;
 const TPOT: f64 = 0.03;
 
-/// Of a forecast: enough for the shape of a heavy tail.
-const POINTS: u32 = 16;
-
 /// One target's expectations.
 pub(crate) struct Expected {
     rule: CostRule,
@@ -54,15 +51,18 @@ impl Expected {
         self.estimator.lock().demand(facts, tenant)
     }
 
-    /// How long its answer may become, where memory is accounted for, which holds what is still to come.
-    pub(crate) fn forecast(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
+    /// How long its answer may become, where memory is accounted for, which holds what is still to come: by what is known when it is admitted.
+    pub(crate) fn forecast(self: &Arc<Self>, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
         if !self.has_memory {
             return Forecast::default();
         }
-        let output = self.estimator.lock().expect(facts, tenant);
-        let points = (0..POINTS).map(|point| output.quantile((f64::from(point) + 0.5) / f64::from(POINTS)));
-        let forecast = Forecast::of(points).at_most(output.most());
-        if facts.stream { forecast } else { forecast.in_one_piece() }
+        let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
+        Forecast::later(move || {
+            let estimator = expected.estimator.lock();
+            let forecast = Forecast::from(&estimator.expect(&facts, &tenant))
+                .of_input(estimator.demand(&facts, &tenant).input);
+            if facts.stream { forecast } else { forecast.in_one_piece() }
+        })
     }
 
     /// What that is in fair queueing, before it has run.

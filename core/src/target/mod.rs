@@ -21,7 +21,7 @@ pub struct Target {
     config: TargetConfig,
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
-    expected: Expected,
+    expected: Arc<Expected>,
     metrics: TargetMetrics,
 }
 
@@ -41,7 +41,7 @@ impl Target {
             "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
         );
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
-        let expected = Expected::new(&config);
+        let expected = Arc::new(Expected::new(&config));
         Arc::new(Self { config, admission, retries, expected, metrics })
     }
 
@@ -71,7 +71,7 @@ impl Target {
     }
 
     /// What calls are expected to take.
-    pub(crate) fn expected(&self) -> &Expected {
+    pub(crate) fn expected(&self) -> &Arc<Expected> {
         &self.expected
     }
 

@@ -126,7 +126,8 @@ impl Simulator {
         stats.now_s = now.as_secs_f64();
         stats.waiting = core.pool.waiting();
         stats.running = core.pool.running();
-        stats.preemptions = core.pool.engines().iter().map(|e| e.totals().preemptions).sum();
+        stats.preemptions = core.pool.preemptions();
+        stats.peak_kv = core.pool.peak_kv();
         stats
     }
 

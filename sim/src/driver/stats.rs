@@ -21,6 +21,8 @@ pub struct Stats {
     pub running: usize,
     /// Preemptions since the start.
     pub preemptions: u64,
+    /// Largest share of any engine's KV cache held since the start, 0 to 1.
+    pub peak_kv: f64,
     /// Attempts arrived since the last reset.
     pub total_attempts: u64,
     /// By tenant: the header `x-tenant`, else the bearer token or `x-api-key` (long ones shortened), else

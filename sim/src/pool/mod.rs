@@ -125,6 +125,17 @@ impl Pool {
         self.owner.get(&id).copied()
     }
 
+    /// Preemptions since the start, over all engines.
+    pub fn preemptions(&self) -> u64 {
+        self.engines.iter().map(|engine| engine.totals().preemptions).sum()
+    }
+
+    /// Largest share of any engine's KV cache ever held, 0 to 1.
+    pub fn peak_kv(&self) -> f64 {
+        let peak = |e: &Engine| f64::from(e.totals().peak_blocks) / f64::from(e.blocks().total().max(1));
+        self.engines.iter().map(peak).fold(0.0, f64::max)
+    }
+
     /// Sequences that wait, over all engines.
     pub fn waiting(&self) -> usize {
         self.engines.iter().map(Engine::waiting).sum()

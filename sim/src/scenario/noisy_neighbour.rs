@@ -106,12 +106,8 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
     }
     Report {
         tenants: tenants.iter().map(|t| t.name).zip(records.iter().map(|r| summarise(r))).collect(),
-        preemptions: pool.engines().iter().map(|e| e.totals().preemptions).sum(),
-        peak_kv: pool
-            .engines()
-            .iter()
-            .map(|e| f64::from(e.totals().peak_blocks) / f64::from(e.blocks().total().max(1)))
-            .fold(0.0, f64::max),
+        preemptions: pool.preemptions(),
+        peak_kv: pool.peak_kv(),
     }
 }
 

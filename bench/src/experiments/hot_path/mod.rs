@@ -91,6 +91,6 @@ fn round(contender: &Contender, threads: usize) -> f64 {
 
 /// The plain clock: part of what is measured.
 #[allow(clippy::disallowed_methods)]
-fn std_now() -> std::time::Instant {
+pub(crate) fn std_now() -> std::time::Instant {
     std::time::Instant::now()
 }

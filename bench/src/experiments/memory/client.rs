@@ -129,7 +129,7 @@ fn request(url: &str) -> Request<RequestBody> {
 }
 
 /// What is resident of this process, in KiB.
-fn resident() -> Fallible<usize> {
+pub(crate) fn resident() -> Fallible<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
     Ok(line.split_whitespace().nth(1).ok_or("no size")?.parse()?)

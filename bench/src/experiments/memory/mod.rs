@@ -10,7 +10,7 @@ mod server;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-pub(crate) use client::{Client, hold};
+pub(crate) use client::{Client, hold, resident};
 pub(crate) use server::serve;
 
 use crate::Fallible;

@@ -1,0 +1,90 @@
+//! Who asks for what, and when: normal traffic, ten minutes of three times as much, normal traffic again.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tidegate::Lane;
+use tidegate::config::Tenant;
+
+use crate::lengths::{Traces, Work, log_normal};
+
+/// One call.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Duration,
+    pub(super) tenant: String,
+    pub(super) lane: Lane,
+    pub(super) work: Work,
+}
+
+/// When the burst begins and ends.
+pub(super) const BURST: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(720));
+/// When the last call comes.
+const LAST: Duration = Duration::from_secs(840);
+/// By how much traffic grows.
+const TIMES: f64 = 3.0;
+
+/// Calls a second in normal times: checkout widgets and chats; retrieval with long contexts; nightly reports.
+const RATES: [(Lane, f64); 3] = [(Lane::Interactive, 2.0), (Lane::Standard, 0.5), (Lane::Batch, 0.2)];
+
+/// The guide's tenants, by the start of their names: how many there are, their share of the calls, their slots, and their weight.
+const TENANTS: [(&str, usize, f64, usize, f64); 3] =
+    [("enterprise", 8, 0.5, 12, 4.0), ("pro", 24, 0.35, 4, 2.0), ("free", 80, 0.15, 1, 1.0)];
+
+/// Each tenant with its slots and weight.
+pub(super) fn tenants() -> impl Iterator<Item = (String, Tenant)> {
+    TENANTS.into_iter().flat_map(|(plan, count, _, cap, weight)| {
+        (0..count).map(move |k| (format!("{plan}-{k}"), Tenant::new().cap(cap).weight(weight)))
+    })
+}
+
+/// The calls of a run, in order of time: Poisson arrivals.
+pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
+    let mut rng = Rng::with_seed(seed);
+    let mut conversations: Vec<Work> = traces.conversations(&mut rng).take(CONVERSATIONS).collect();
+    let mut arrivals = Vec::new();
+    for (lane, rate) in RATES {
+        let mut at = 0.0;
+        loop {
+            // In steps of the higher rate, of which normal times take a third.
+            at -= (1.0 - rng.f64()).ln() / (rate * TIMES);
+            let when = Duration::from_secs_f64(at);
+            if when >= LAST {
+                break;
+            }
+            let busy = (BURST.0..BURST.1).contains(&when);
+            if !busy && rng.f64() >= 1.0 / TIMES {
+                continue;
+            }
+            let work = match lane {
+                Lane::Interactive => conversations.pop().unwrap_or(Work { prompt: 1_000, output: 200 }),
+                // One in thirty is above the operator's maximum.
+                Lane::Standard => Work {
+                    prompt: log_normal(&mut rng, 6_500.0, 0.5, (1_000.0, 24_000.0)),
+                    output: log_normal(&mut rng, 200.0, 0.6, (16.0, 1_000.0)),
+                },
+                Lane::Batch => Work {
+                    prompt: log_normal(&mut rng, 3_000.0, 0.5, (500.0, 12_000.0)),
+                    output: log_normal(&mut rng, 500.0, 0.6, (50.0, 2_000.0)),
+                },
+            };
+            arrivals.push(Arrival { at: when, tenant: tenant(&mut rng), lane, work });
+        }
+    }
+    arrivals.sort_by_key(|arrival| arrival.at);
+    arrivals
+}
+
+/// More than any run has.
+const CONVERSATIONS: usize = 8_000;
+
+fn tenant(rng: &mut Rng) -> String {
+    let mut place = rng.f64();
+    for (plan, count, share, ..) in TENANTS {
+        if place < share {
+            return format!("{plan}-{}", rng.usize(..count));
+        }
+        place -= share;
+    }
+    "free-0".to_owned()
+}

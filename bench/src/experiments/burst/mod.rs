@@ -1,0 +1,162 @@
+//! The guide's burst: three times normal traffic for ten minutes, on one replica whose memory long prompts fill. Lanes, tenants' caps, memory and
+//! the longest prompt hold the interactive lane's objective; beside it the same without memory, slots alone, and no gate.
+
+mod arrivals;
+mod play;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate::Lane;
+use tidegate_sim::scenario::quantile;
+
+use self::arrivals::BURST;
+use self::play::{Door, End, PATIENCE, Played, Row, play};
+use crate::Fallible;
+use crate::lengths::Traces;
+use crate::report::{Op, Report, Spread};
+use crate::virtual_time;
+
+/// Seeds 1 to 10 chose the settings.
+const SEEDS: std::ops::RangeInclusive<u64> = 11..=20;
+
+/// The post's objective for those who pay, held to the 99th percentile; and what the guide's refactor came to, to the 95th.
+const P99: f64 = 2.0;
+const P95: f64 = 1.1;
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("burst", SEEDS);
+    // Prompts of conversations are short; what is too long for the operator comes from the retrieval lane.
+    let traces = Traces::read(8_192)?;
+    for (door, name) in [
+        (Door::Whole, None),
+        (Door::NoMemory, Some("without memory")),
+        (Door::Fifo, Some("slots alone, FIFO")),
+        (Door::Off, Some("gate off")),
+    ] {
+        eprintln!("{door:?}");
+        let runs = virtual_time::each(SEEDS, |seed| play(door, &arrivals::draw(&traces, seed), seed))?;
+        let mut tell = |key: String, value: serde_json::Value| match name {
+            None => report.figure(key, value),
+            Some(name) => report.peer(name, key, value),
+        };
+        for (key, of) in FIGURES {
+            tell((*key).to_owned(), Spread::of(runs.iter().map(of)).into());
+        }
+        for lane in Lane::ALL {
+            for (key, of) in LANES {
+                let value = Spread::of(runs.iter().map(|run| of(run, lane)));
+                tell(format!("{}: {key}", lane.as_str()), value.into());
+            }
+            tell(format!("{}: refusals by reason", lane.as_str()), json!(reasons(&runs, lane)));
+        }
+        bars(&mut report, door, &runs);
+    }
+    Ok(report)
+}
+
+fn bars(report: &mut Report, door: Door, runs: &[Played]) {
+    let of = |of: fn(&Played) -> f64| Spread::of(runs.iter().map(of));
+    let (p95, p99) =
+        (of(|run| ttft(run, Lane::Interactive, 0.95)), of(|run| ttft(run, Lane::Interactive, 0.99)));
+    let preemptions = of(|run| run.preemptions as f64);
+    match door {
+        Door::Whole => {
+            report.bar("interactive: p95 TTFT in the burst, s (worst seed)", p95.most, Op::AtMost, P95);
+            report.bar("interactive: p99 TTFT in the burst, s (worst seed)", p99.most, Op::AtMost, P99);
+            let order = of(|run| refused(run, Lane::Interactive) / refused(run, Lane::Standard));
+            report.bar(
+                "share refused in the burst: interactive / standard (worst seed)",
+                order.most,
+                Op::AtMost,
+                0.5,
+            );
+            report.bar("preemptions (worst seed)", preemptions.most, Op::AtMost, 0.0);
+            let pushed = of(|run| run.pushed_back as f64);
+            report.bar("429 and 503 from upstream (worst seed)", pushed.most, Op::AtMost, 0.0);
+            let repeated = of(|run| run.attempts as f64 / run.rows.len() as f64);
+            report.bar("attempts a call (worst seed)", repeated.most, Op::AtMost, 1.0);
+        }
+        Door::NoMemory => {
+            report.bar("without memory: preemptions (median of seeds)", preemptions.median, Op::AtLeast, 1.0);
+        }
+        Door::Fifo => {
+            report.bar(
+                "slots alone: interactive p95 TTFT, s (median of seeds)",
+                p95.median,
+                Op::AtLeast,
+                P95,
+            );
+        }
+        Door::Off => {
+            report.bar("gate off: interactive p95 TTFT, s (median of seeds)", p95.median, Op::AtLeast, P95);
+            report.bar("gate off: preemptions (median of seeds)", preemptions.median, Op::AtLeast, 1.0);
+        }
+    }
+}
+
+type OfRun = fn(&Played) -> f64;
+
+const FIGURES: &[(&str, OfRun)] = &[
+    ("preemptions", |run| run.preemptions as f64),
+    ("peak of the cache", |run| run.peak_kv),
+    ("peak in flight upstream", |run| run.peak_in_flight as f64),
+    ("429 and 503 from upstream", |run| run.pushed_back as f64),
+    ("attempts a call", |run| run.attempts as f64 / run.rows.len() as f64),
+];
+
+/// Of the calls of one lane that came during the burst.
+type OfLane = fn(&Played, Lane) -> f64;
+
+const LANES: &[(&str, OfLane)] = &[
+    ("p50 TTFT, s", |run, lane| ttft(run, lane, 0.5)),
+    ("p95 TTFT, s", |run, lane| ttft(run, lane, 0.95)),
+    ("p99 TTFT, s", |run, lane| ttft(run, lane, 0.99)),
+    ("answered within 2 s, of all calls", |run, lane| {
+        share(run, lane, |end| matches!(end, End::Answered { ttft } if ttft.as_secs_f64() <= P99))
+    }),
+    ("answered, of all calls", |run, lane| share(run, lane, |end| matches!(end, End::Answered { .. }))),
+    ("refused, of all calls", refused),
+    ("callers who left, of all calls", |run, lane| share(run, lane, |end| matches!(end, End::Left))),
+    ("failed, of all calls", |run, lane| share(run, lane, |end| matches!(end, End::Failed))),
+];
+
+fn in_burst(run: &Played, lane: Lane) -> impl Iterator<Item = &Row> {
+    let burst = BURST.0..BURST.1;
+    run.rows.iter().filter(move |row| row.lane == lane && burst.contains(&row.at))
+}
+
+/// A quantile of TTFT over the calls that were not refused; a caller who left has waited at least so long.
+fn ttft(run: &Played, lane: Lane, q: f64) -> f64 {
+    let mut seconds: Vec<f64> = in_burst(run, lane)
+        .filter_map(|row| match row.end {
+            End::Answered { ttft } => Some(ttft),
+            End::Left => Some(if lane == Lane::Interactive { PATIENCE } else { PATIENCE * 10 }),
+            End::Refused { .. } | End::Failed => None,
+        })
+        .map(|ttft: Duration| ttft.as_secs_f64())
+        .collect();
+    quantile(&mut seconds, q)
+}
+
+fn refused(run: &Played, lane: Lane) -> f64 {
+    share(run, lane, |end| matches!(end, End::Refused { .. }))
+}
+
+fn share(run: &Played, lane: Lane, is: fn(&End) -> bool) -> f64 {
+    let (all, those) = in_burst(run, lane)
+        .fold((0u32, 0u32), |(all, those), row| (all + 1, those + u32::from(is(&row.end))));
+    f64::from(those) / f64::from(all.max(1))
+}
+
+/// How many of a lane's calls were refused in the burst and why, a run.
+fn reasons(runs: &[Played], lane: Lane) -> BTreeMap<&'static str, f64> {
+    let mut reasons = BTreeMap::new();
+    for row in runs.iter().flat_map(|run| in_burst(run, lane)) {
+        if let End::Refused { reason } = row.end {
+            *reasons.entry(reason).or_default() += 1.0 / runs.len() as f64;
+        }
+    }
+    reasons
+}

@@ -1,0 +1,241 @@
+//! What a run is judged by: an account of its own, kept beside whatever the policy thinks.
+//!
+//! A *gap* of two tenants over an interval in which both have calls waiting is the difference of what they received per weight; the figure
+//! is the largest over every such interval, which is the range of the running difference. It is kept of two things: what was *charged* when a
+//! call went (and corrected as it ended), and what was *served*: input as a call goes, output as it comes.
+
+use std::time::Duration;
+
+use super::gps::Gps;
+use crate::peers::Call;
+
+/// The length of the windows over which shares are compared with the oracle's.
+const WINDOW: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+pub(super) struct Books {
+    weights: Vec<f64>,
+    corrected: bool,
+    tenants: Vec<Tenant>,
+    gps: Gps,
+    pairs: Vec<Pair>,
+    slots_held: f64,
+    last: (Duration, usize),
+    in_flight: f64,
+    /// The most tokens, input and output, of the calls in flight at one moment.
+    pub(super) most_in_flight: f64,
+    pub(super) longest_input: f64,
+    window: Window,
+    /// The largest difference from the oracle's share, over any window and over the whole run, as a share of what was served.
+    pub(super) window_error: f64,
+    pub(super) share_error: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tenant {
+    waiting: usize,
+    charged: f64,
+    served: f64,
+    /// True cost of the calls that went.
+    pub(super) begun: f64,
+    pub(super) largest_charge: f64,
+    error: f64,
+    /// The most by which the charges of its calls in flight were wrong, all together.
+    pub(super) most_error: f64,
+    pub(super) came: usize,
+    pub(super) refused: usize,
+    pub(super) waits: Vec<f64>,
+    arrivals: std::collections::VecDeque<Duration>,
+}
+
+/// Two tenants, and the range of their differences since both began to wait.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) one: usize,
+    pub(super) other: usize,
+    charged: Range,
+    served: Range,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Range {
+    now: Option<(f64, f64)>,
+    most: f64,
+}
+
+impl Range {
+    fn see(&mut self, value: f64) {
+        let (low, high) = self.now.map_or((value, value), |(low, high)| (low.min(value), high.max(value)));
+        self.now = Some((low, high));
+        self.most = self.most.max(high - low);
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Window {
+    ends: Duration,
+    begun: Vec<f64>,
+    ideal: Vec<f64>,
+}
+
+impl Books {
+    /// `corrected`: charges are put right when calls end.
+    pub(super) fn new(weights: &[f64], corrected: bool) -> Self {
+        let tenants = weights.len();
+        let pairs = (0..tenants).flat_map(|one| (one + 1..tenants).map(move |other| (one, other)));
+        Self {
+            weights: weights.to_vec(),
+            corrected,
+            tenants: vec![Tenant::default(); tenants],
+            gps: Gps::new(weights),
+            pairs: pairs
+                .map(|(one, other)| Pair { one, other, charged: Range::default(), served: Range::default() })
+                .collect(),
+            slots_held: 0.0,
+            last: (Duration::ZERO, 0),
+            in_flight: 0.0,
+            most_in_flight: 0.0,
+            longest_input: 0.0,
+            window: Window { ends: WINDOW, begun: vec![0.0; tenants], ideal: vec![0.0; tenants] },
+            window_error: 0.0,
+            share_error: f64::NAN,
+        }
+    }
+
+    pub(super) fn arrived(&mut self, call: &Call, accepted: bool) {
+        let Some(tenant) = self.tenants.get_mut(call.tenant) else { return };
+        tenant.came += 1;
+        if accepted {
+            tenant.waiting += 1;
+            tenant.arrivals.push_back(call.arrives);
+            self.gps.arrive(call.tenant, call.cost());
+            self.compare();
+        } else {
+            tenant.refused += 1;
+        }
+    }
+
+    pub(super) fn dispatched(&mut self, now: Duration, call: &Call) {
+        while now >= self.window.ends {
+            self.turn_window();
+        }
+        let Some(tenant) = self.tenants.get_mut(call.tenant) else { return };
+        tenant.charged += call.estimate;
+        tenant.served += call.input;
+        tenant.begun += call.cost();
+        tenant.largest_charge = tenant.largest_charge.max(call.estimate);
+        tenant.error += (call.estimate - call.cost()).abs();
+        tenant.most_error = tenant.most_error.max(tenant.error);
+        tenant.arrivals.pop_front();
+        tenant.waits.push(now.saturating_sub(call.arrives).as_secs_f64());
+        self.gps.serve(call.cost());
+        self.in_flight += call.cost();
+        self.most_in_flight = self.most_in_flight.max(self.in_flight);
+        self.longest_input = self.longest_input.max(call.input);
+        // Both waited up to this moment: what it received now is part of their interval.
+        self.compare();
+        if let Some(tenant) = self.tenants.get_mut(call.tenant) {
+            tenant.waiting -= 1;
+        }
+        self.compare();
+    }
+
+    pub(super) fn produced(&mut self, call: &Call, tokens: f64) {
+        if let Some(tenant) = self.tenants.get_mut(call.tenant) {
+            tenant.served += tokens;
+        }
+    }
+
+    pub(super) fn ended(&mut self, call: &Call) {
+        self.in_flight -= call.cost();
+        let Some(tenant) = self.tenants.get_mut(call.tenant) else { return };
+        tenant.error -= (call.estimate - call.cost()).abs();
+        if self.corrected {
+            tenant.charged += call.cost() - call.estimate;
+        }
+    }
+
+    pub(super) fn busy(&mut self, now: Duration, running: usize) {
+        let (since, held) = self.last;
+        self.slots_held += now.saturating_sub(since).as_secs_f64() * held as f64;
+        self.last = (now, running);
+    }
+
+    /// The run is over: whoever still waits has waited so long at least.
+    pub(super) fn close(&mut self, horizon: Duration) {
+        self.busy(horizon, 0);
+        for tenant in &mut self.tenants {
+            let left = tenant.arrivals.iter().map(|at| horizon.saturating_sub(*at).as_secs_f64());
+            tenant.waits.extend(left);
+        }
+        let begun: Vec<f64> = self.tenants.iter().map(|tenant| tenant.begun).collect();
+        self.share_error = error(&begun, &self.gps.served());
+    }
+
+    fn turn_window(&mut self) {
+        let begun: Vec<f64> = self.tenants.iter().map(|tenant| tenant.begun).collect();
+        let since = |now: &[f64], then: &[f64]| {
+            now.iter().zip(then).map(|(now, then)| now - then).collect::<Vec<_>>()
+        };
+        let found = error(&since(&begun, &self.window.begun), &since(&self.gps.served(), &self.window.ideal));
+        if found.is_finite() {
+            self.window_error = self.window_error.max(found);
+        }
+        self.window = Window { ends: self.window.ends + WINDOW, begun, ideal: self.gps.served() };
+    }
+
+    /// Looks at every pair, after whatever changed what one of them received or has waiting.
+    pub(super) fn compare(&mut self) {
+        for pair in &mut self.pairs {
+            let get = |number: usize| Some((self.tenants.get(number)?, self.weights.get(number)?));
+            let (Some((one, w)), Some((other, v))) = (get(pair.one), get(pair.other)) else { continue };
+            if one.waiting == 0 || other.waiting == 0 {
+                (pair.charged.now, pair.served.now) = (None, None);
+                continue;
+            }
+            pair.charged.see(one.charged / w - other.charged / v);
+            pair.served.see(one.served / w - other.served / v);
+        }
+    }
+
+    /// The largest gap in what was charged, over its bound: one largest charge of each, per weight; where charges are corrected, also what they
+    /// are wrong by while calls are in flight.
+    pub(super) fn charged_gap(&self) -> f64 {
+        self.worst(|pair, one, w, other, v| {
+            let wrong = if self.corrected { one.most_error / w + other.most_error / v } else { 0.0 };
+            pair.charged.most / (one.largest_charge / w + other.largest_charge / v + wrong)
+        })
+    }
+
+    /// The largest gap in what was served, over the virtual token counter's bound (twice the larger of the longest input and of the most that
+    /// is in flight at once, per weight), plus what the charges of the calls in flight are wrong by.
+    pub(super) fn served_gap(&self) -> f64 {
+        let tokens = 2.0 * self.longest_input.max(self.most_in_flight);
+        self.worst(|pair, one, w, other, v| {
+            pair.served.most / (tokens / w.min(v) + one.most_error / w + other.most_error / v)
+        })
+    }
+
+    fn worst(&self, ratio: impl Fn(&Pair, &Tenant, f64, &Tenant, f64) -> f64) -> f64 {
+        let all = self.pairs.iter().filter_map(|pair| {
+            let (one, other) = (self.tenants.get(pair.one)?, self.tenants.get(pair.other)?);
+            Some(ratio(pair, one, *self.weights.get(pair.one)?, other, *self.weights.get(pair.other)?))
+        });
+        all.filter(|ratio| !ratio.is_nan()).fold(0.0, f64::max)
+    }
+
+    pub(super) fn tenant(&self, number: usize) -> Tenant {
+        self.tenants.get(number).cloned().unwrap_or_default()
+    }
+
+    /// The share of the slots that were held, over the run.
+    pub(super) fn utilisation(&self, slots: usize, horizon: Duration) -> f64 {
+        self.slots_held / (slots as f64 * horizon.as_secs_f64())
+    }
+}
+
+/// The largest difference of a tenant's share.
+fn error(real: &[f64], ideal: &[f64]) -> f64 {
+    let total: f64 = real.iter().sum();
+    real.iter().zip(ideal).map(|(real, ideal)| (real - ideal).abs()).fold(0.0, f64::max) / total
+}

@@ -1,0 +1,73 @@
+//! The oracle: weighted processor sharing of a fluid, exact. At each moment every tenant that has work waiting is served at a rate in
+//! proportion to its weight.
+//!
+//! Its capacity is what the measured server began at the same moment, so that both have the same total of work waiting at all times, and
+//! differ only in whose it is.
+
+#[derive(Debug)]
+pub(super) struct Gps(Vec<Flow>);
+
+/// One tenant's work: what waits, and what was served so far.
+#[derive(Debug)]
+struct Flow {
+    weight: f64,
+    waiting: f64,
+    served: f64,
+}
+
+impl Gps {
+    pub(super) fn new(weights: &[f64]) -> Self {
+        Self(weights.iter().map(|weight| Flow { weight: *weight, waiting: 0.0, served: 0.0 }).collect())
+    }
+
+    pub(super) fn arrive(&mut self, tenant: usize, work: f64) {
+        if let Some(flow) = self.0.get_mut(tenant) {
+            flow.waiting += work;
+        }
+    }
+
+    /// Hands out so much, until it is used up or nobody waits.
+    pub(super) fn serve(&mut self, mut work: f64) {
+        while work > 1e-9 {
+            let busy = || self.0.iter().filter(|flow| flow.waiting > 0.0);
+            let weight: f64 = busy().map(|flow| flow.weight).sum();
+            if weight <= 0.0 {
+                return;
+            }
+            // Up to where the first of them runs dry; then the others share what is left.
+            let level = busy().map(|flow| flow.waiting / flow.weight).fold(work / weight, f64::min);
+            for flow in self.0.iter_mut().filter(|flow| flow.waiting > 0.0) {
+                let share = level * flow.weight;
+                let runs_dry = share >= flow.waiting * (1.0 - 1e-12);
+                flow.served += if runs_dry { flow.waiting } else { share };
+                flow.waiting = if runs_dry { 0.0 } else { flow.waiting - share };
+            }
+            work -= level * weight;
+        }
+    }
+
+    /// Of each tenant, so far.
+    pub(super) fn served(&self) -> Vec<f64> {
+        self.0.iter().map(|flow| flow.served).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_by_weight_and_hands_on_what_nobody_wants() {
+        let mut gps = Gps::new(&[1.0, 2.0, 1.0]);
+        for (tenant, work) in [(0, 100.0), (1, 100.0), (2, 10.0)] {
+            gps.arrive(tenant, work);
+        }
+        gps.serve(30.0);
+        assert_eq!(gps.served(), [7.5, 15.0, 7.5]);
+        // The third has 2.5 left, which takes 10 of the next 40; the rest is shared one to two.
+        gps.serve(40.0);
+        assert_eq!(gps.served(), [20.0, 40.0, 10.0]);
+        gps.serve(1e9);
+        assert_eq!(gps.served(), [100.0, 100.0, 10.0]);
+    }
+}

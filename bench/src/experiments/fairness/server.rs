@@ -1,0 +1,94 @@
+//! A server of so many slots, event by event: who is served when, under one policy. No clock, no randomness.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::books::Books;
+use crate::peers::{Call, Policy};
+
+/// Each slot is as fast as ever, however many are taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server {
+    pub(super) slots: usize,
+    /// Input tokens a second, of one call.
+    pub(super) prefill: f64,
+    /// Output tokens a second, of one call.
+    pub(super) decode: f64,
+}
+
+/// A call in its slot.
+#[derive(Debug)]
+struct Running {
+    id: usize,
+    began: Duration,
+    /// Output tokens that the policy has been told of.
+    told: f64,
+}
+
+impl Server {
+    pub(super) fn service(&self, input: f64, output: f64) -> f64 {
+        input / self.prefill + output / self.decode
+    }
+
+    fn duration(&self, call: &Call) -> Duration {
+        Duration::from_secs_f64(self.service(call.input, call.output))
+    }
+
+    /// Output tokens so far of a call that began so long ago.
+    fn produced(&self, call: &Call, ago: Duration) -> f64 {
+        let decoding = ago.as_secs_f64() - call.input / self.prefill;
+        (decoding.max(0.0) * self.decode).min(call.output)
+    }
+
+    /// Serves these calls, in order of arrival, up to the horizon.
+    pub(super) fn serve(
+        &self,
+        calls: &[Call],
+        horizon: Duration,
+        policy: &mut dyn Policy,
+        books: &mut Books,
+    ) {
+        let mut coming = calls.iter().enumerate().peekable();
+        let mut running: Vec<Running> = Vec::with_capacity(self.slots);
+        let mut ends: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
+        loop {
+            let arrival = coming.peek().map(|(_, call)| call.arrives);
+            let end = ends.peek().map(|Reverse((at, _))| *at);
+            let Some(now) = arrival.into_iter().chain(end).min().filter(|now| *now <= horizon) else { break };
+            for one in &mut running {
+                let Some(call) = calls.get(one.id) else { continue };
+                let produced = self.produced(call, now.saturating_sub(one.began));
+                let news = produced - one.told;
+                if news > 0.0 {
+                    one.told = produced;
+                    policy.produced(call, news);
+                    books.produced(call, news);
+                }
+            }
+            while let Some(Reverse((_, id))) = ends.peek().copied().filter(|Reverse((at, _))| *at == now) {
+                ends.pop();
+                running.retain(|one| one.id != id);
+                let Some(call) = calls.get(id) else { continue };
+                books.ended(call);
+                policy.ended(now, id, call);
+            }
+            books.compare();
+            // One at a time, as calls come to a door: the first of them find a slot, the others wait.
+            loop {
+                while running.len() < self.slots {
+                    let Some(id) = policy.next(now) else { break };
+                    let Some(call) = calls.get(id) else { break };
+                    running.push(Running { id, began: now, told: 0.0 });
+                    ends.push(Reverse((now + self.duration(call), id)));
+                    books.dispatched(now, call);
+                }
+                let Some((id, call)) = coming.next_if(|(_, call)| call.arrives == now) else { break };
+                let accepted = policy.arrive(now, id, call);
+                books.arrived(call, accepted);
+            }
+            books.busy(now, running.len());
+        }
+        books.close(horizon);
+    }
+}

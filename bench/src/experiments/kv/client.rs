@@ -1,0 +1,66 @@
+//! The same calls through the client that users have, over the simulator: as many callers as leave none of it idle, each with the next call of the
+//! list as soon as its last one has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::config::{Config, Predict, Target};
+use tidegate::{Gate, Lane, Transport};
+use tidegate_sim::engine::EngineConfig;
+use tidegate_sim::{SimConfig, Simulator};
+use tokio::time::{Instant, sleep_until};
+
+use super::{FROM, MAX_TOKENS, Outcome, Tally, UNTIL};
+use crate::Fallible;
+use crate::lengths::Work;
+use crate::traffic::{URL, call};
+use crate::upstream::SimTransport;
+use crate::virtual_time;
+
+/// Enough that some always wait, for the largest cache here.
+const CALLERS: usize = 200;
+
+pub(super) fn play(engine: &EngineConfig, calls: &[Work], seed: u64) -> Fallible<Outcome> {
+    let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::post() };
+    let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
+    virtual_time::run(seed, async {
+        let simulator = Simulator::new(config)?;
+        let target = Target::new("sim")
+            .url(URL)
+            // Memory is to bind, not slots.
+            .cap(CALLERS)
+            .kv_tokens(capacity)
+            .predict(Predict::Off);
+        let gate = Gate::over(
+            Config::builder().target(target).build()?,
+            SimTransport::over(&simulator, Duration::ZERO),
+        )?;
+        let start = Instant::now();
+        let calls: Arc<[Work]> = calls.into();
+        let next = Arc::new(AtomicUsize::new(0));
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..CALLERS {
+            let (client, calls, next, tally) =
+                (Transport::new(gate.client()), calls.clone(), next.clone(), tally.clone());
+            callers.spawn(async move {
+                while let Some(work) = calls.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let seen = call(client.clone(), work.request("a", Lane::Standard, MAX_TOKENS)).await;
+                    if seen.ok {
+                        tally.lock().done(start.elapsed(), *work);
+                    }
+                }
+            });
+        }
+        sleep_until(start + FROM).await;
+        let before = simulator.stats().preemptions;
+        sleep_until(start + UNTIL).await;
+        let stats = simulator.stats();
+        callers.shutdown().await;
+        let mut tally = tally.lock();
+        (tally.cold, tally.preemptions) = (before, stats.preemptions - before);
+        Ok(tally.outcome(stats.peak_kv))
+    })
+}

@@ -1,0 +1,167 @@
+//! Memory for keys and values: an engine whose cache binds, callers who set `max_tokens` far above what they need, and a gate that learns how long
+//! answers are. Beside it: an oracle that knows, reservation of `max_tokens`, no reservation, and the number of slots that a search finds best.
+
+mod client;
+mod door;
+mod model;
+mod workload;
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate_sim::engine::EngineConfig;
+
+use self::door::Rule;
+use self::workload::Workload;
+use crate::Fallible;
+use crate::lengths::{Traces, Work};
+use crate::report::{Op, Report, Spread};
+use crate::virtual_time;
+
+/// Seeds 1 to 10 chose the policy's constants, and the number of slots.
+const SEEDS: std::ops::RangeInclusive<u64> = 11..=30;
+const CHOSEN_ON: std::ops::RangeInclusive<u64> = 1..=10;
+
+/// A run is measured from one to the other; what was learned until then is what a gate knows a minute after its start.
+const FROM: Duration = Duration::from_secs(60);
+const UNTIL: Duration = Duration::from_secs(360);
+
+/// What every caller sets.
+const MAX_TOKENS: u32 = 4_096;
+
+/// What "no reservation" may have in flight: as many as the engine takes into a batch.
+const SLOTS: usize = 256;
+
+/// More calls than any run gets through.
+const CALLS: usize = 4_000;
+
+/// Caches, in blocks of 16 tokens: some 25 and 70 calls.
+const CACHES: [u32; 2] = [2_048, 5_625];
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("kv", SEEDS);
+    for blocks in CACHES {
+        let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };
+        let traces = Traces::read(engine.max_model_len)?;
+        for workload in Workload::ALL {
+            eprintln!("{}, {blocks} blocks", workload.name());
+            compare(&mut report, &traces, &engine, workload)?;
+        }
+    }
+    Ok(report)
+}
+
+fn compare(report: &mut Report, traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fallible<()> {
+    let key = |what: &str| format!("{}, {} blocks: {what}", workload.name(), engine.num_blocks);
+    let by_itself = |rule| {
+        virtual_time::each(SEEDS, |seed| model::play(engine, rule, &workload.draw(traces, seed, CALLS)))
+    };
+    let oracle = by_itself(Rule::Oracle)?;
+    let ours =
+        virtual_time::each(SEEDS, |seed| client::play(engine, &workload.draw(traces, seed, CALLS), seed))?;
+    let slots = best_slots(traces, engine, workload)?;
+    let peers = [
+        ("oracle", oracle.clone()),
+        ("the policy by itself", by_itself(Rule::Learned)?),
+        ("max_tokens reserved", by_itself(Rule::Reserve { max_tokens: MAX_TOKENS })?),
+        ("no reservation", by_itself(Rule::Slots(SLOTS))?),
+        ("best slots", by_itself(Rule::Slots(slots))?),
+    ];
+    report.peer("best slots", key("slots"), json!(slots));
+    for (figure, of) in FIGURES {
+        report.figure(key(figure), spread(&ours, &oracle, of));
+        for (peer, runs) in &peers {
+            report.peer(peer, key(figure), spread(runs, &oracle, of));
+        }
+    }
+    let share = spread(&ours, &oracle, share);
+    report.bar(key("goodput / oracle's (median of seeds)"), share.median, Op::AtLeast, 0.9);
+    report.bar(key("goodput / oracle's (worst seed)"), share.least, Op::AtLeast, 0.9);
+    let preempted = spread(&ours, &oracle, |run, _| run.preempted);
+    report.bar(key("preemptions a call (median of seeds)"), preempted.median, Op::AtMost, 0.01);
+    report.bar(key("preemptions a call (worst seed)"), preempted.most, Op::AtMost, 0.01);
+    let [_, _, reserved, none, _] = &peers;
+    let off = spread(&none.1, &oracle, |run, _| run.preempted);
+    report.bar(key("no reservation: preemptions a call (median of seeds)"), off.median, Op::AtLeast, 0.01);
+    let off = spread(&reserved.1, &oracle, self::share);
+    report.bar(key("max_tokens reserved: goodput / oracle's (median of seeds)"), off.median, Op::AtMost, 0.9);
+    Ok(())
+}
+
+/// The number of slots that gives the most tokens, however many calls are preempted, on seeds of the search.
+fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fallible<usize> {
+    let mut best = (0.0, 0);
+    for slots in [8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128] {
+        let runs = virtual_time::each(CHOSEN_ON, |seed| {
+            model::play(engine, Rule::Slots(slots), &workload.draw(traces, seed, CALLS))
+        })?;
+        let median = Spread::of(runs.iter().map(|run| run.tokens_per_s)).median;
+        if median > best.0 {
+            best = (median, slots);
+        }
+    }
+    Ok(best.1)
+}
+
+/// What a run gave.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    /// Output tokens of the calls that completed, a second.
+    tokens_per_s: f64,
+    /// Preemptions over calls completed.
+    preempted: f64,
+    /// Preemptions before it was measured.
+    cold: f64,
+    /// The most of the cache that was ever held, 0 to 1.
+    peak: f64,
+}
+
+/// A figure of a run, beside the oracle's of the same seed.
+type Figure = fn(&Outcome, &Outcome) -> f64;
+
+const FIGURES: [(&str, Figure); 5] = [
+    ("goodput / oracle's", share),
+    ("output tokens of completed calls a second", |run, _| run.tokens_per_s),
+    ("preemptions a call", |run, _| run.preempted),
+    ("preemptions in the first minute", |run, _| run.cold),
+    ("peak of the cache", |run, _| run.peak),
+];
+
+fn share(run: &Outcome, oracle: &Outcome) -> f64 {
+    run.tokens_per_s / oracle.tokens_per_s
+}
+
+fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
+    Spread::of(runs.iter().zip(oracle).map(|(run, oracle)| of(run, oracle)))
+}
+
+/// Counts what happens while a run is measured.
+#[derive(Debug, Default)]
+struct Tally {
+    calls: u64,
+    tokens: u64,
+    preemptions: u64,
+    cold: u64,
+}
+
+impl Tally {
+    fn done(&mut self, at: Duration, work: Work) {
+        if at >= FROM {
+            self.calls += 1;
+            self.tokens += u64::from(work.output);
+        }
+    }
+
+    fn preempted(&mut self, at: Duration) {
+        if at >= FROM { self.preemptions += 1 } else { self.cold += 1 }
+    }
+
+    fn outcome(&self, peak: f64) -> Outcome {
+        Outcome {
+            tokens_per_s: self.tokens as f64 / (UNTIL - FROM).as_secs_f64(),
+            preempted: self.preemptions as f64 / self.calls.max(1) as f64,
+            cold: self.cold as f64,
+            peak,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The engine by itself, with a door before it: no client, nothing but steps. Calls all wait from the start.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
+
+use super::door::{Door, Rule};
+use super::{Outcome, Tally, UNTIL};
+use crate::Fallible;
+use crate::lengths::Work;
+
+pub(super) fn play(engine: &EngineConfig, rule: Rule, calls: &[Work]) -> Fallible<Outcome> {
+    let mut queue: VecDeque<Work> = calls.iter().copied().collect();
+    let mut engine = Engine::new(engine.clone());
+    let mut door = Door::new(rule, engine.blocks().capacity_tokens(), engine.blocks().block_size());
+    let mut tally = Tally::default();
+    let (mut events, mut now, mut next) = (Vec::new(), Duration::ZERO, 0);
+    loop {
+        while let Some(work) = queue.front().copied().filter(|work| door.fits(work)) {
+            queue.pop_front();
+            door.admit(next, work);
+            engine.submit(now, SequenceId(next), work.prompt, work.output)?;
+            next += 1;
+        }
+        let Some(at) = engine.next_event().filter(|at| *at <= UNTIL) else { break };
+        now = at;
+        engine.advance(now, &mut events);
+        for event in events.drain(..) {
+            match event.kind {
+                EventKind::Token { .. } => door.token(event.id.0),
+                EventKind::Finished => {
+                    if let Some(work) = door.leave(event.id.0) {
+                        tally.done(event.at, work);
+                    }
+                }
+                EventKind::Preempted => tally.preempted(event.at),
+                EventKind::Admitted => {}
+            }
+        }
+    }
+    if queue.is_empty() {
+        return Err("the calls ran out before the time did".into());
+    }
+    let peak = f64::from(engine.totals().peak_blocks) / f64::from(engine.blocks().total().max(1));
+    Ok(tally.outcome(peak))
+}

@@ -1,0 +1,221 @@
+//! A full target with calls waiting, of few tenants or of many, and what is done to it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use tidegate::Lane;
+use tidegate::budget::RateBudgets;
+use tidegate::config::{Predict, RateConfig, TargetConfig};
+use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
+use tidegate::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
+use tidegate::wire::Usage;
+
+use super::STORM;
+use crate::{Fallible, virtual_time};
+
+pub(super) const SLOTS: usize = 64;
+
+/// What stands in the calls' way besides slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// Nothing.
+    Slots,
+    /// A budget of tokens: it has room for small calls, and nine heads in ten are too large for it. The small ones overtake.
+    Overtaking,
+    /// The same budget, used up: nothing fits, and no call may go.
+    Exhausted,
+}
+
+/// Tokens of a call that does not fit, and of one that does.
+const LARGE: u64 = 50_000;
+const SMALL: u64 = 10;
+/// Tokens a minute, of which a tenth may go at once.
+const BUDGET: u64 = 400_000;
+
+pub(crate) struct Load {
+    scheduler: Scheduler<u32>,
+    now: Instant,
+    case: Case,
+    names: Vec<Arc<str>>,
+    held: VecDeque<Grant>,
+    /// By number: the call's place in the queue, and its tenant.
+    waiting: Vec<Option<(WaiterId, usize)>>,
+    /// By number: one in ten is small, wherever it stands.
+    small: Vec<bool>,
+    rng: Rng,
+    /// How many calls were dispatched.
+    pub(super) went: usize,
+}
+
+impl Load {
+    /// A full target.
+    pub(crate) fn new(case: Case, tenants: usize) -> Fallible<Self> {
+        let mut load = Self::with(case, &target(), tenants);
+        load.fill()?;
+        Ok(load)
+    }
+
+    fn with(case: Case, target: &TargetConfig, tenants: usize) -> Self {
+        let now = virtual_time::beginning();
+        let tpm = (case != Case::Slots).then_some(BUDGET);
+        let budgets = RateBudgets::new(&RateConfig { tpm, ..RateConfig::default() }, now);
+        let resources = Resources { budgets: Arc::new(Mutex::new(budgets)), kv: None };
+        Self {
+            scheduler: Scheduler::with(&Settings::from(target), resources, now),
+            now,
+            case,
+            names: (0..tenants).map(|number| format!("tenant-{number}").into()).collect(),
+            held: VecDeque::new(),
+            waiting: Vec::new(),
+            small: Vec::new(),
+            rng: Rng::with_seed(1),
+            went: 0,
+        }
+    }
+
+    /// Takes all slots, and of the budget what the case says.
+    fn fill(&mut self) -> Fallible<()> {
+        for number in 0..SLOTS {
+            let mut ticket = self.ticket(number, SMALL);
+            // Once, more than a tenth: into debt, or down to where only small calls fit.
+            if number == 0 {
+                ticket.demand.input = match self.case {
+                    Case::Slots => 1,
+                    Case::Overtaking => 30_000,
+                    Case::Exhausted => 350_000,
+                };
+            }
+            let admitted =
+                self.scheduler.try_admit(self.now, &ticket).map_err(|refusal| format!("{refusal:?}"))?;
+            let mut grant = match admitted {
+                Some(grant) => grant,
+                None => self.scheduler.force(self.now, &ticket).0,
+            };
+            if number == 0 {
+                grant.sent();
+            }
+            self.held.push_back(grant);
+        }
+        Ok(())
+    }
+
+    fn ticket(&self, tenant: usize, tokens: u64) -> Ticket {
+        let tenant = self.names.get(tenant % self.names.len().max(1)).cloned().unwrap_or_default();
+        Ticket {
+            tenant,
+            lane: Lane::Standard,
+            queued_at: self.now,
+            deadline: self.now + Duration::from_secs(600),
+            wait: Some(Duration::from_secs(30)),
+            demand: Demand { input: tokens, output: 0, max_output: None },
+            forecast: Forecast::default(),
+            cost: tokens as f64,
+            charged: None,
+        }
+    }
+
+    fn join(&mut self, number: usize, tenant: usize) {
+        self.now += Duration::from_nanos(10);
+        let small = self.small.get(number).copied().unwrap_or_default();
+        let tokens = if small { SMALL } else { LARGE + self.rng.u64(..1_000) };
+        let ticket = self.ticket(tenant, tokens);
+        if let Ok(None) = self.scheduler.try_admit(self.now, &ticket) {
+            let id = self.scheduler.enqueue(self.now, ticket, number as u32);
+            if let Some(place) = self.waiting.get_mut(number) {
+                *place = Some((id, tenant));
+            }
+        }
+    }
+
+    /// Queues so many calls, of each tenant in turn.
+    pub(crate) fn queue(&mut self, calls: usize) -> Fallible<()> {
+        for tenant in 0..calls {
+            let number = self.waiting.len();
+            self.waiting.push(None);
+            self.small.push(self.rng.u8(..10) == 0);
+            self.join(number, tenant % self.names.len().max(1));
+        }
+        let waits = self.waiting.iter().flatten().count();
+        if waits == calls { Ok(()) } else { Err(format!("{waits} of {calls} calls wait").into()) }
+    }
+
+    /// A slot comes back, the next call gets it, and another of its tenant joins in its place. What is released was never sent, so that the
+    /// budget stays as it is; where nothing fits, the slot is taken by force.
+    pub(crate) fn hand_on(&mut self) {
+        self.now += Duration::from_nanos(10);
+        if let Some(grant) = self.held.pop_front() {
+            self.scheduler.release(self.now, grant);
+        }
+        match self.scheduler.next(self.now) {
+            Some((number, grant)) => {
+                self.held.push_back(grant);
+                self.went += 1;
+                let number = number as usize;
+                let tenant = self.waiting.get_mut(number).and_then(Option::take).map(|(_, tenant)| tenant);
+                self.join(number, tenant.unwrap_or_default());
+            }
+            None => {
+                let ticket = self.ticket(0, 0);
+                self.held.push_back(self.scheduler.force(self.now, &ticket).0);
+            }
+        }
+    }
+
+    /// A call leaves the queue, wherever it stands, and another of its tenant joins.
+    pub(crate) fn leave(&mut self) {
+        let number = self.rng.usize(..self.waiting.len());
+        self.withdraw(number).into_iter().for_each(|tenant| self.join(number, tenant));
+    }
+
+    /// Many leave at once, from everywhere, and as many join again.
+    pub(crate) fn storm(&mut self) {
+        let numbers: Vec<usize> = (0..STORM).map(|_| self.rng.usize(..self.waiting.len())).collect();
+        let gone: Vec<_> = numbers.into_iter().map(|number| (number, self.withdraw(number))).collect();
+        for (number, tenant) in gone {
+            tenant.into_iter().for_each(|tenant| self.join(number, tenant));
+        }
+    }
+
+    fn withdraw(&mut self, number: usize) -> Option<usize> {
+        let (id, tenant) = self.waiting.get_mut(number)?.take()?;
+        self.scheduler.withdraw(id).then_some(tenant)
+    }
+
+    /// For tenants that pass through; with `budget` each has one of its own.
+    pub(crate) fn passing(budget: bool) -> Self {
+        let mut target = target();
+        target.default_tenant.tpm = budget.then_some(6_000);
+        Self::with(Case::Slots, &target, 1)
+    }
+
+    /// A tenant nobody knew comes, is served, takes more than it was charged, and goes.
+    pub(crate) fn pass(&mut self, number: usize) {
+        self.now += Duration::from_micros(10);
+        let tokens = LARGE / 50;
+        let ticket = Ticket { tenant: format!("passing-{number}").into(), ..self.ticket(0, tokens) };
+        if let Ok(Some(mut grant)) = self.scheduler.try_admit(self.now, &ticket) {
+            grant.sent();
+            let usage = Usage { input: 10 * tokens, output: 0, cached_input: 0 };
+            let cost = 10.0 * tokens as f64;
+            self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });
+            self.scheduler.release(self.now, grant);
+            self.went += 1;
+        }
+    }
+}
+
+fn target() -> TargetConfig {
+    TargetConfig {
+        cap: SLOTS,
+        queue: 1_000_000,
+        backlog: 1_000_000,
+        predict: Predict::Off,
+        // Nobody ages here: overtaking goes on for ever.
+        aging: Duration::from_secs(24 * 3600),
+        ..TargetConfig::named("bench")
+    }
+}

@@ -1,0 +1,262 @@
+//! A target under a flood, event by event, driven as its driver drives the scheduler: whoever comes, goes, ends, and what a floor's holder gets.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use tidegate::Lane;
+use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
+use tidegate::schedule::{Grant, Scheduler, Settled, Ticket};
+use tidegate::wire::Usage;
+
+use crate::virtual_time;
+
+/// When a stream's calls come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Comes {
+    /// So many of them wait at all times.
+    Flood(usize),
+    /// So many a second, independent of each other.
+    Poisson(f64),
+    /// As a flood for so many seconds, then not for as many.
+    OnOff(usize, f64),
+}
+
+/// Calls of one tenant in one lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) tenant: &'static str,
+    pub(super) lane: Lane,
+    /// Seconds in a slot, from and to.
+    pub(super) service: (f64, f64),
+    /// Tokens, which are also the cost, from and to.
+    pub(super) tokens: (u64, u64),
+    pub(super) comes: Comes,
+}
+
+/// What became of a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    pub(super) came: usize,
+    /// Of each call that went: how long it waited, and what stood before it in its own line as it came.
+    pub(super) went: Vec<(f64, Ahead)>,
+    /// Of those that still wait at the end: how long they have, and the same.
+    pub(super) left: Vec<(f64, Ahead)>,
+    /// The most slots that it held, and the longest time that calls waited while it held fewer than its floor.
+    pub(super) below_floor: f64,
+    /// Slots held over time, while it had calls waiting or running.
+    pub(super) held: f64,
+    pub(super) wanted: f64,
+}
+
+/// What stands before a call in its own line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    pub(super) calls: usize,
+    pub(super) tokens: u64,
+}
+
+struct Call {
+    stream: usize,
+    at: Duration,
+    tokens: u64,
+    ahead: Ahead,
+}
+
+pub(super) struct Flood {
+    scheduler: Scheduler<usize>,
+    began: Instant,
+    streams: Vec<Stream>,
+    /// Slots that are a stream's own.
+    floors: Vec<usize>,
+    calls: Vec<Call>,
+    lines: Vec<VecDeque<usize>>,
+    running: Vec<usize>,
+    below: Vec<Option<Duration>>,
+    accounts: Vec<Account>,
+    ends: BinaryHeap<Reverse<(Duration, usize)>>,
+    grants: HashMap<usize, Grant>,
+    rng: Rng,
+    seen: Duration,
+}
+
+impl Flood {
+    pub(super) fn new(scheduler: Scheduler<usize>, streams: &[Stream], floors: &[usize], seed: u64) -> Self {
+        let count = streams.len();
+        Self {
+            scheduler,
+            began: virtual_time::beginning(),
+            streams: streams.to_vec(),
+            floors: floors.to_vec(),
+            calls: Vec::new(),
+            lines: vec![VecDeque::new(); count],
+            running: vec![0; count],
+            below: vec![None; count],
+            accounts: vec![Account::default(); count],
+            ends: BinaryHeap::new(),
+            grants: HashMap::new(),
+            rng: Rng::with_seed(seed),
+            seen: Duration::ZERO,
+        }
+    }
+
+    /// Plays the whole of it.
+    pub(super) fn run(mut self, horizon: Duration) -> Vec<Account> {
+        let mut next: Vec<Option<Duration>> = Vec::new();
+        for stream in self.streams.clone() {
+            next.push(self.pause(stream, Duration::ZERO));
+        }
+        let mut now = Duration::ZERO;
+        loop {
+            for (number, stream) in self.streams.clone().into_iter().enumerate() {
+                while next.get(number).copied().flatten().is_some_and(|at| at <= now) {
+                    self.arrive(now, number);
+                    let pause = self.pause(stream, now);
+                    if let Some(place) = next.get_mut(number) {
+                        *place = pause;
+                    }
+                }
+                self.fill(now, number, stream);
+            }
+            self.dispatch(now);
+            self.watch(now);
+            let wake = self.scheduler.next_wake(self.began + now).map(|at| at - self.began);
+            let end = self.ends.peek().map(|Reverse((at, _))| *at);
+            let turns = self.streams.iter().filter_map(|stream| match stream.comes {
+                Comes::OnOff(_, phase) => {
+                    Some(Duration::from_secs_f64(((now.as_secs_f64() / phase).floor() + 1.0) * phase))
+                }
+                _ => None,
+            });
+            let soonest = turns
+                .chain(next.iter().flatten().copied())
+                .chain(end)
+                .chain(wake.filter(|at| *at > now))
+                .min();
+            let Some(then) = soonest.filter(|at| *at <= horizon) else { break };
+            now = then;
+            while let Some(Reverse((_, id))) = self.ends.peek().copied().filter(|Reverse((at, _))| *at <= now)
+            {
+                self.ends.pop();
+                self.end(now, id);
+            }
+        }
+        self.watch(horizon);
+        for (account, line) in self.accounts.iter_mut().zip(&self.lines) {
+            let calls = line.iter().filter_map(|id| self.calls.get(*id));
+            account.left = calls.map(|call| ((horizon - call.at).as_secs_f64(), call.ahead)).collect();
+        }
+        self.accounts
+    }
+
+    /// When the next call of a stream comes that comes by the clock.
+    fn pause(&mut self, stream: Stream, now: Duration) -> Option<Duration> {
+        let Comes::Poisson(rate) = stream.comes else { return None };
+        Some(now + Duration::from_secs_f64(-self.rng.f64().max(1e-12).ln() / rate))
+    }
+
+    fn fill(&mut self, now: Duration, number: usize, stream: Stream) {
+        let depth = match stream.comes {
+            Comes::Flood(depth) => depth,
+            Comes::OnOff(depth, phase) if (now.as_secs_f64() / phase + 1e-9) % 2.0 < 1.0 => depth,
+            _ => 0,
+        };
+        while self.lines.get(number).is_some_and(|line| line.len() < depth) {
+            self.arrive(now, number);
+        }
+    }
+
+    fn arrive(&mut self, now: Duration, number: usize) {
+        let (Some(stream), Some(line)) = (self.streams.get(number), self.lines.get_mut(number)) else {
+            return;
+        };
+        let tokens = self.rng.u64(stream.tokens.0..=stream.tokens.1);
+        let waiting = line.iter().filter_map(|id| self.calls.get(*id));
+        let ahead = Ahead { calls: line.len(), tokens: waiting.map(|call| call.tokens).sum() };
+        let id = self.calls.len();
+        self.calls.push(Call { stream: number, at: now, tokens, ahead });
+        if let Some(account) = self.accounts.get_mut(number) {
+            account.came += 1;
+        }
+        let at = self.began + now;
+        let ticket = Ticket {
+            tenant: Arc::from(stream.tenant),
+            lane: stream.lane,
+            queued_at: at,
+            deadline: at + Duration::from_secs(24 * 3600),
+            wait: None,
+            demand: Demand { input: tokens, output: 0, max_output: None },
+            forecast: Forecast::default(),
+            cost: tokens as f64,
+            charged: None,
+        };
+        line.push_back(id);
+        match self.scheduler.try_admit(at, &ticket) {
+            Ok(Some(grant)) => self.start(now, id, grant),
+            Ok(None) => drop(self.scheduler.enqueue(at, ticket, id)),
+            // None of the bounds is in force here.
+            Err(_) => drop(line.pop_back()),
+        }
+    }
+
+    fn dispatch(&mut self, now: Duration) {
+        while let Some((id, grant)) = self.scheduler.next(self.began + now) {
+            self.start(now, id, grant);
+        }
+    }
+
+    fn start(&mut self, now: Duration, id: usize, mut grant: Grant) {
+        grant.sent();
+        self.grants.insert(id, grant);
+        let Some(call) = self.calls.get(id) else { return };
+        let number = call.stream;
+        if let Some(line) = self.lines.get_mut(number) {
+            line.retain(|waiting| *waiting != id);
+        }
+        if let Some(account) = self.accounts.get_mut(number) {
+            account.went.push(((now - call.at).as_secs_f64(), call.ahead));
+        }
+        if let Some(running) = self.running.get_mut(number) {
+            *running += 1;
+        }
+        let Some(stream) = self.streams.get(number) else { return };
+        let (from, to) = stream.service;
+        let service = Duration::from_secs_f64(from + (to - from) * self.rng.f64());
+        self.ends.push(Reverse((now + service, id)));
+    }
+
+    fn end(&mut self, now: Duration, id: usize) {
+        let at = self.began + now;
+        let (Some(mut grant), Some(call)) = (self.grants.remove(&id), self.calls.get(id)) else { return };
+        let usage = Usage { input: call.tokens, output: 0, cached_input: 0 };
+        self.scheduler.settle(at, &mut grant, &Settled { usage, cost: call.tokens as f64 });
+        self.scheduler.succeeded(at, &mut grant);
+        self.scheduler.release(at, grant);
+        if let Some(running) = self.running.get_mut(call.stream) {
+            *running -= 1;
+        }
+    }
+
+    /// How it stands with the floors, now that whatever could go has gone.
+    fn watch(&mut self, now: Duration) {
+        let passed = (now - self.seen).as_secs_f64();
+        self.seen = now;
+        for (number, account) in self.accounts.iter_mut().enumerate() {
+            let running = self.running.get(number).copied().unwrap_or_default();
+            let waiting = self.lines.get(number).map_or(0, VecDeque::len);
+            let floor = self.floors.get(number).copied().unwrap_or_default();
+            if waiting + running > 0 {
+                account.wanted += passed;
+                account.held += passed * running as f64;
+            }
+            let Some(below) = self.below.get_mut(number) else { continue };
+            if let Some(since) = *below {
+                account.below_floor = account.below_floor.max((now - since).as_secs_f64());
+            }
+            *below = (waiting > 0 && running < floor).then(|| below.unwrap_or(now));
+        }
+    }
+}

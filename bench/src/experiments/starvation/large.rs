@@ -1,0 +1,104 @@
+//! Large calls among small ones of the same lane: whatever room comes, the small ones fit into it first. Aged, the large one has it kept.
+
+use tidegate::Lane;
+use tidegate::config::{RateConfig, TargetConfig};
+
+use super::flood::{Account, Ahead, Comes, Stream};
+use super::{AGING, HOUR, SERVICE, flood, play, target};
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+
+/// Four tenants flood with small calls, of so many tokens at most.
+const SMALL: u64 = 1_500;
+const FLOODING: u64 = 4;
+
+/// What the large calls lack.
+struct Case {
+    name: &'static str,
+    /// Tokens of a large call.
+    large: u64,
+    /// Tokens a second that can be begun at least, while calls wait and nothing is held.
+    pace: f64,
+    /// Until there is room for a large one, once it is kept.
+    drain: f64,
+    target: TargetConfig,
+}
+
+/// What a large call may have to wait at most: until it is aged; until it is the first of its lane, while its own tenant sends what stands before it
+/// and each other, by start-time fair queueing, no more than that and one largest call of each; and until what is kept is enough.
+fn bound(case: &Case, ahead: Ahead) -> f64 {
+    let others = FLOODING * (ahead.tokens + case.large + SMALL);
+    let before = (others + ahead.tokens) as f64 / case.pace;
+    AGING.as_secs_f64() + before + (ahead.calls + 1) as f64 * case.drain + SERVICE
+}
+
+fn cases() -> [Case; 2] {
+    // 3,940 tokens a second, of which six seconds' worth may be saved; the flood alone could use twice as many.
+    let rates = RateConfig { tpm: Some(240_000), ..RateConfig::default() };
+    let pace = 0.985 * 240_000.0 / 60.0;
+    let budget = Case {
+        name: "large calls, tokens a minute",
+        large: 20_000,
+        pace,
+        drain: 20_000.0 / pace,
+        target: TargetConfig { rates, ..target() },
+    };
+    // While a large one runs there is room for four small ones, of 500 tokens in 1.5 s at the least; and all end within the longest service.
+    let memory = Case {
+        name: "large calls, memory",
+        large: 30_000,
+        pace: 4.0 * 500.0 / 1.5,
+        drain: SERVICE,
+        // So many slots that small calls alone fill the memory.
+        target: TargetConfig { kv_tokens: Some(40_200), cap: 24, ..target() },
+    };
+    [budget, memory]
+}
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    for case in cases() {
+        eprintln!("{}", case.name);
+        let large = Stream {
+            tenant: "x",
+            lane: Lane::Interactive,
+            service: (1.0, SERVICE),
+            tokens: (case.large, case.large),
+            comes: Comes::Poisson(0.01),
+        };
+        let mut streams = vec![large];
+        streams.extend(["a", "b", "c", "d"].map(|tenant| flood(tenant, Lane::Interactive)));
+        let never = TargetConfig { aging: 2 * HOUR, ..case.target.clone() };
+        let on = play(&case.target, &streams, &[])?;
+        let off = play(&never, &streams, &[])?;
+        let worst = |runs: &[Vec<Account>], ratio: bool| {
+            let of = |account: &Account| {
+                let waits = account.went.iter().chain(&account.left);
+                waits
+                    .map(|(wait, ahead)| if ratio { wait / bound(&case, *ahead) } else { *wait })
+                    .fold(0.0, f64::max)
+            };
+            Spread::of(runs.iter().filter_map(|run| run.first()).map(of))
+        };
+        let served = |runs: &[Vec<Account>]| {
+            let of = |account: &Account| account.went.len() as f64 / account.came as f64;
+            Spread::of(runs.iter().filter_map(|run| run.first()).map(of))
+        };
+        let key = |what: &str| format!("{}: {what}", case.name);
+        for (runs, peer) in [(&on, None), (&off, Some("never aged"))] {
+            let figures = [
+                ("longest wait / its bound", worst(runs, true)),
+                ("longest wait, s", worst(runs, false)),
+                ("served within the hour", served(runs)),
+            ];
+            for (what, value) in figures {
+                match peer {
+                    None => report.figure(key(what), value),
+                    Some(peer) => report.peer(peer, key(what), value),
+                }
+            }
+        }
+        report.bar(key("longest wait / its bound"), worst(&on, true).most, Op::AtMost, 1.0);
+        report.bar(key("longest wait / its bound, never aged"), worst(&off, true).least, Op::AtLeast, 1.0);
+    }
+    Ok(())
+}

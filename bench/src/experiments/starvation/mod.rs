@@ -1,0 +1,184 @@
+//! Nobody waits for ever: an hour of a flood in the highest lane, and calls of the lowest, large calls among small ones, and floors.
+//!
+//! What a call may have to wait is derived from the rules, not measured, and is computed for each call from what stood before it ([`bound`],
+//! [`large`]).
+
+mod flood;
+mod large;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flood::{Account, Ahead, Comes, Flood, Stream};
+use parking_lot::Mutex;
+use tidegate::Lane;
+use tidegate::budget::RateBudgets;
+use tidegate::config::{Predict, TargetConfig, TenantConfig};
+use tidegate::kv::Kv;
+use tidegate::schedule::{Resources, Scheduler, Settings};
+
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+use crate::virtual_time;
+
+/// Constants were chosen on seeds 1 to 5.
+const SEEDS: std::ops::RangeInclusive<u64> = 11..=20;
+const HOUR: Duration = Duration::from_secs(3600);
+const SLOTS: usize = 8;
+const AGING: Duration = Duration::from_secs(30);
+/// The longest that any call here is served.
+const SERVICE: f64 = 3.0;
+
+fn target() -> TargetConfig {
+    TargetConfig {
+        cap: SLOTS,
+        aging: AGING,
+        backlog: 1_000_000,
+        predict: Predict::Off,
+        ..TargetConfig::named("bench")
+    }
+}
+
+fn flood(tenant: &'static str, lane: Lane) -> Stream {
+    Stream { tenant, lane, service: (0.5, 1.5), tokens: (500, 1_500), comes: Comes::Flood(10) }
+}
+
+fn batch(tenant: &'static str) -> Stream {
+    Stream {
+        tenant,
+        lane: Lane::Batch,
+        service: (1.0, SERVICE),
+        tokens: (1_000, 3_000),
+        comes: Comes::Poisson(0.1),
+    }
+}
+
+/// What a batch call may have to wait at most, if everything else is against it.
+///
+/// It is raised to the highest lane when it has waited twice `aging`. From then on its lane takes turns with those above it, `lanes` in all,
+/// since its oldest call is no younger. In each longest service time every slot is given out anew at least once, so that its lane gets one
+/// dispatch in `lanes`. Its own tenant sends what stands before it; each other tenant of the lane, by start-time fair queueing, no more
+/// than that much cost and one largest call of each; and none of their calls costs less than the least.
+fn bound(ahead: Ahead, tenants: usize, lanes: usize) -> f64 {
+    let (least, most) = (1_000, 3_000);
+    let others = (ahead.tokens + 2 * most).div_ceil(least) as usize;
+    let turns = ahead.calls + 1 + (tenants - 1) * others;
+    let rounds = (lanes * turns).div_ceil(SLOTS);
+    2.0 * AGING.as_secs_f64() + (rounds + 1) as f64 * SERVICE
+}
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("starvation", SEEDS);
+    let above = [Lane::Interactive, Lane::Standard];
+    for (name, lanes) in [("interactive flood", 1), ("interactive and standard flood", 2)] {
+        let mut streams = vec![batch("x"), batch("y"), batch("z")];
+        streams.extend(
+            above.iter().take(lanes).flat_map(|lane| ["a", "b", "c", "d"].map(|tenant| flood(tenant, *lane))),
+        );
+        eprintln!("{name}");
+        let on = play(&target(), &streams, &[])?;
+        let off = play(&TargetConfig { aging: Duration::ZERO, ..target() }, &streams, &[])?;
+        tell_batch(&mut report, name, lanes + 1, &on, &off);
+    }
+    large::measure(&mut report)?;
+    floors(&mut report)?;
+    Ok(report)
+}
+
+fn play(target: &TargetConfig, streams: &[Stream], floors: &[usize]) -> Fallible<Vec<Vec<Account>>> {
+    virtual_time::each(SEEDS, |seed| {
+        let now = virtual_time::beginning();
+        let resources = Resources {
+            budgets: Arc::new(Mutex::new(RateBudgets::new(&target.rates, now))),
+            kv: target.kv_tokens.map(|tokens| Kv::new(tokens, target.kv_headroom)),
+        };
+        let scheduler = Scheduler::with(&Settings::from(target), resources, now);
+        Ok(Flood::new(scheduler, streams, floors, seed).run(HOUR))
+    })
+}
+
+/// The three batch streams come first.
+fn tell_batch(report: &mut Report, name: &str, lanes: usize, on: &[Vec<Account>], off: &[Vec<Account>]) {
+    let key = |what: &str| format!("{name}: {what}");
+    let waits = |run: &Vec<Account>, ratio: bool| -> Vec<f64> {
+        let batch = run.iter().take(3).flat_map(|account| account.went.iter().chain(&account.left));
+        batch.map(|(wait, ahead)| if ratio { wait / bound(*ahead, 3, lanes) } else { *wait }).collect()
+    };
+    let quantile = |runs: &[Vec<Account>], ratio: bool, q: f64| {
+        Spread::of(runs.iter().map(|run| tidegate_sim::scenario::quantile(&mut waits(run, ratio), q)))
+    };
+    let served = |runs: &[Vec<Account>]| {
+        let count = |run: &Vec<Account>, what: fn(&Account) -> usize| {
+            run.iter().take(3).map(what).sum::<usize>() as f64
+        };
+        Spread::of(
+            runs.iter()
+                .map(|run| count(run, |account| account.went.len()) / count(run, |account| account.came)),
+        )
+    };
+    let peer = "aging off";
+    for (what, ratio, q) in [
+        ("batch, longest wait / its bound", true, 1.0),
+        ("batch, longest wait, s", false, 1.0),
+        ("batch, median wait, s", false, 0.5),
+    ] {
+        report.figure(key(what), quantile(on, ratio, q));
+        report.peer(peer, key(what), quantile(off, ratio, q));
+    }
+    report.figure(key("batch calls served within the hour"), served(on));
+    report.peer(peer, key("batch calls served within the hour"), served(off));
+    report.bar(key("batch, longest wait / its bound"), quantile(on, true, 1.0).most, Op::AtMost, 1.0);
+    report.bar(
+        key("batch, longest wait / its bound, aging off"),
+        quantile(off, true, 1.0).least,
+        Op::AtLeast,
+        1.0,
+    );
+}
+
+/// A lane's floor and a tenant's, each with calls that come and go; what they do not use is borrowed meanwhile.
+fn floors(report: &mut Report) -> Fallible<()> {
+    eprintln!("floors");
+    let mut streams = vec![
+        Stream { comes: Comes::OnOff(10, 45.0), ..batch("x") },
+        Stream { comes: Comes::OnOff(10, 33.0), ..flood("gold", Lane::Standard) },
+    ];
+    streams.extend(["a", "b", "c", "d"].map(|tenant| flood(tenant, Lane::Interactive)));
+    streams.push(flood("e", Lane::Standard));
+    // An eighth of eight slots, and a quarter.
+    let slots = [1, 2];
+    let mut with = TargetConfig { aging: Duration::ZERO, ..target() };
+    let without = with.clone();
+    if let Some(lane) = with.lanes.last_mut() {
+        lane.floor = 0.125;
+    }
+    with.tenants.insert("gold".into(), TenantConfig { floor: 0.25, ..TenantConfig::default() });
+    let (on, off) = (play(&with, &streams, &slots)?, play(&without, &streams, &slots)?);
+    for (number, who, floor) in [(0, "batch lane", 1.0), (1, "tenant", 2.0)] {
+        let of = |runs: &[Vec<Account>], what: fn(&Account) -> f64| {
+            Spread::of(runs.iter().filter_map(|run| run.get(number)).map(what))
+        };
+        let below = format!("floors: {who}, longest below its floor / longest service");
+        let held = format!("floors: {who}, slots held while it wants them / floor");
+        for (runs, peer) in [(&on, None), (&off, Some("floors off"))] {
+            let figures = [
+                (&below, of(runs, |account| account.below_floor / SERVICE)),
+                (&held, scaled(of(runs, |account| account.held / account.wanted), floor)),
+            ];
+            for (what, value) in figures {
+                match peer {
+                    None => report.figure(what, value),
+                    Some(peer) => report.peer(peer, what, value),
+                }
+            }
+        }
+        report.bar(&below, of(&on, |account| account.below_floor / SERVICE).most, Op::AtMost, 1.0);
+        let off = of(&off, |account| account.below_floor / SERVICE).least;
+        report.bar(format!("{below}, floors off"), off, Op::AtLeast, 1.0);
+    }
+    Ok(())
+}
+
+fn scaled(spread: Spread, unit: f64) -> Spread {
+    Spread { median: spread.median / unit, least: spread.least / unit, most: spread.most / unit }
+}

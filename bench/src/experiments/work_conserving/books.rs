@@ -1,0 +1,276 @@
+//! The experiment's own books: who holds and awaits what, and what there is of everything. None of it is asked of the scheduler.
+//!
+//! From what is documented: a call goes when there is a slot, its tenant is below its cap and has tokens of its own, and each budget and the
+//! memory have room for it. A budget smooths its rate: 98.5 % of it, up to `burst` at once, and 99 % of a minute's tokens in any minute.
+
+use std::collections::BTreeMap;
+
+use tidegate::config::{Counting, TargetConfig};
+use tidegate::estimate::Demand;
+use tidegate::wire::Usage;
+
+use super::level::Level;
+use super::scene::{NAMES, Scene};
+
+const PACE: f64 = 0.985;
+const MINUTE: f64 = 0.99;
+const SHORTEST_BURST: f64 = 0.25;
+
+/// Requests; tokens; input; output.
+const KINDS: usize = 4;
+
+/// What may keep a call from going.
+pub(super) const RULES: [&str; 8] = [
+    "slots",
+    "tenant's cap",
+    "tenant's tokens",
+    "memory",
+    "requests",
+    "tokens",
+    "input tokens",
+    "output tokens",
+];
+
+/// A call, wherever it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) tenant: usize,
+    pub(super) lane: usize,
+    pub(super) demand: Demand,
+    /// When it was first queued.
+    pub(super) queued: f64,
+    /// Its place in its line: when it was queued, shifted by its length.
+    pub(super) place: (f64, u64),
+}
+
+/// What an admitted call was charged, by kind, and of its tenant's own tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Charge {
+    kinds: [f64; KINDS],
+    own: f64,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    cap: usize,
+    own: Option<Level>,
+    running: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Books {
+    pub(super) limit: usize,
+    aging: f64,
+    counting: Counting,
+    budgets: [Option<Level>; KINDS],
+    tenants: Vec<Tenant>,
+    /// What of the engine's memory may be taken.
+    memory: Option<f64>,
+    pub(super) waiting: BTreeMap<u64, Call>,
+    pub(super) running: BTreeMap<u64, (Call, Charge)>,
+}
+
+/// What a call lacks, other than a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lacks {
+    kinds: [bool; KINDS],
+    memory: bool,
+}
+
+impl Books {
+    pub(super) fn new(scene: &Scene) -> Self {
+        let TargetConfig { rates, .. } = &scene.target;
+        let burst = rates.burst.as_secs_f64();
+        let tokens = |limit: Option<u64>| {
+            let limit = limit? as f64;
+            let rate = PACE * limit / 60.0;
+            Some(Level::new(rate, (rate * burst.max(SHORTEST_BURST)).max(1.0), (MINUTE * limit).floor()))
+        };
+        let requests = rates.rpm.map(|limit| {
+            let rate = PACE * limit as f64 / 60.0;
+            Level::new(rate, (rate * burst.max(SHORTEST_BURST)).floor().max(1.0), limit as f64)
+        });
+        let tenants = NAMES.iter().take(scene.tenants).map(|name| {
+            let config = scene.target.tenants.get(*name).unwrap_or(&scene.target.default_tenant);
+            let own = config.tpm.map(|tpm| tpm as f64 / 60.0);
+            Tenant {
+                cap: config.cap.unwrap_or(usize::MAX),
+                own: own.map(|rate| Level::new(rate, (rate * burst).max(1.0), f64::INFINITY)),
+                running: 0,
+            }
+        });
+        Self {
+            limit: scene.target.cap,
+            aging: scene.target.aging.as_secs_f64(),
+            counting: rates.counting,
+            budgets: [requests, tokens(rates.tpm), tokens(rates.itpm), tokens(rates.otpm)],
+            tenants: tenants.collect(),
+            memory: scene
+                .target
+                .kv_tokens
+                .map(|tokens| (tokens as f64 * (1.0 - scene.target.kv_headroom)).floor()),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// By kind.
+    fn need(&self, demand: &Demand) -> [f64; KINDS] {
+        let (input, output) = (demand.input as f64, demand.output as f64);
+        let most = demand.max_output.unwrap_or(demand.output) as f64;
+        let tokens = match self.counting {
+            Counting::Sum | Counting::Auto => input + most,
+            Counting::Larger => input.max(most),
+            Counting::Actual => input + output,
+            Counting::Input => input,
+        };
+        [1.0, tokens, input, output]
+    }
+
+    pub(super) fn admit(&mut self, at: f64, number: u64, call: Call) {
+        self.waiting.remove(&number);
+        let charge = Charge { kinds: self.need(&call.demand), own: call.demand.total() as f64 };
+        for (budget, cost) in self.budgets.iter_mut().zip(charge.kinds) {
+            budget.iter_mut().for_each(|budget| budget.take(at, cost));
+        }
+        if let Some(tenant) = self.tenants.get_mut(call.tenant) {
+            tenant.running += 1;
+            tenant.own.iter_mut().for_each(|own| own.take(at, charge.own));
+        }
+        self.running.insert(number, (call, charge));
+    }
+
+    /// Its provider has counted.
+    pub(super) fn settle(&mut self, at: f64, number: u64, usage: &Usage) {
+        let Some((call, charge)) = self.running.get(&number).copied() else { return };
+        let demand = Demand {
+            input: usage.input,
+            output: usage.output,
+            max_output: call.demand.max_output.or(Some(call.demand.output)),
+        };
+        let kinds = self.need(&demand);
+        for ((budget, was), is) in self.budgets.iter_mut().zip(charge.kinds).zip(kinds).skip(1) {
+            budget.iter_mut().for_each(|budget| budget.take(at, is - was));
+        }
+        let own = (usage.input + usage.output) as f64;
+        if let Some(tenant) = self.tenants.get_mut(call.tenant) {
+            tenant.own.iter_mut().for_each(|level| level.take(at, own - charge.own));
+        }
+        self.running.insert(number, (call, Charge { kinds, own }));
+    }
+
+    /// It has ended; where it was never sent, all that it was charged comes back.
+    pub(super) fn end(&mut self, at: f64, number: u64, sent: bool) {
+        let Some((call, charge)) = self.running.remove(&number) else { return };
+        let Some(tenant) = self.tenants.get_mut(call.tenant) else { return };
+        tenant.running -= 1;
+        if !sent {
+            tenant.own.iter_mut().for_each(|own| own.take(at, -charge.own));
+            for (budget, cost) in self.budgets.iter_mut().zip(charge.kinds) {
+                budget.iter_mut().for_each(|budget| budget.take(at, -cost));
+            }
+        }
+    }
+
+    /// The most that the calls in flight will hold together, token by token. `caution`: as the memory's own books may round it up.
+    fn peak(&self, caution: bool) -> f64 {
+        let calls: Vec<(f64, f64)> = self
+            .running
+            .values()
+            .map(|(call, _)| {
+                let (input, output) = (call.demand.input as f64, call.demand.output as f64);
+                if caution { (input + 9.0, output * (1.0 + 1.0 / 16.0) + 1.0) } else { (input, output) }
+            })
+            .collect();
+        let at = |then: f64| -> f64 {
+            calls.iter().filter(|(_, ends)| *ends >= then).map(|(held, _)| held + then).sum()
+        };
+        calls.iter().map(|(_, ends)| at(*ends)).fold(0.0, f64::max)
+    }
+
+    fn in_memory(&self, call: &Call, caution: bool) -> bool {
+        let Some(usable) = self.memory else { return true };
+        let need = (call.demand.total() as f64).min(usable);
+        need <= usable - self.peak(caution) + if caution { -1.0 } else { 1.0 }
+    }
+
+    fn tenant_has_room(&self, call: &Call) -> bool {
+        self.tenants.get(call.tenant).is_some_and(|tenant| tenant.running < tenant.cap)
+    }
+
+    /// What keeps the rules from admitting it at this moment, if it is more than rounding: its place in [`RULES`]. `None`: it may go.
+    pub(super) fn objection(&self, at: f64, call: &Call) -> Option<usize> {
+        let own = self.tenants.get(call.tenant).and_then(|tenant| tenant.own.as_ref());
+        // Requests come in whole cells: one may be in hand, and another almost come.
+        let slack = [2.0, 1e-3, 1e-3, 1e-3];
+        let budgets = self.budgets.iter().zip(self.need(&call.demand)).zip(slack);
+        let over = budgets.map(|((budget, cost), slack)| {
+            budget.as_ref().is_some_and(|budget| !budget.fits(at, cost, slack))
+        });
+        let others = [
+            self.running.len() >= self.limit,
+            !self.tenant_has_room(call),
+            own.is_some_and(|own| !own.fits(at, call.demand.total() as f64, 1e-3)),
+            !self.in_memory(call, false),
+        ];
+        others.into_iter().chain(over).position(|objects| objects)
+    }
+
+    /// From when on, not before `at`, the call is admissible if nothing else happens; `None`: time alone will not do.
+    pub(super) fn ready(&self, at: f64, call: &Call) -> Option<f64> {
+        let tenant = self.tenants.get(call.tenant)?;
+        if self.running.len() >= self.limit || tenant.running >= tenant.cap || !self.in_memory(call, true) {
+            return None;
+        }
+        let budgets = self.budgets.iter().zip(self.need(&call.demand));
+        let budgets = budgets.filter_map(|(level, cost)| Some((level.as_ref()?, cost)));
+        let own = tenant.own.as_ref().map(|own| (own, call.demand.total() as f64));
+        budgets.chain(own).try_fold(at, |soonest, (level, cost)| Some(level.ready(at, cost)?.max(soonest)))
+    }
+
+    /// What of the target's a call lacks at that moment.
+    fn lacks(&self, at: f64, call: &Call) -> Lacks {
+        let mut lacks = Lacks { memory: !self.in_memory(call, true), ..Lacks::default() };
+        for ((lacks, budget), cost) in lacks.kinds.iter_mut().zip(&self.budgets).zip(self.need(&call.demand))
+        {
+            *lacks = budget.as_ref().is_some_and(|budget| !budget.fits(at, cost, -1e-3));
+        }
+        lacks
+    }
+
+    fn is_aged(&self, at: f64, call: &Call) -> bool {
+        at - call.queued >= self.aging - 1e-6
+    }
+
+    /// The first of each line.
+    fn heads(&self) -> BTreeMap<(usize, usize), (u64, Call)> {
+        let mut heads: BTreeMap<_, (u64, Call)> = BTreeMap::new();
+        for (number, call) in &self.waiting {
+            let head = heads.entry((call.tenant, call.lane)).or_insert((*number, *call));
+            if call.place < head.1.place {
+                *head = (*number, *call);
+            }
+        }
+        heads
+    }
+
+    /// Whether a call that fits may be kept waiting for one that has aged: the head of its own line, or a head, of a tenant with room of
+    /// its own, that lacks something of the target's which the call would take.
+    pub(super) fn is_held(&self, at: f64, number: u64, call: &Call) -> bool {
+        let need = self.need(&call.demand);
+        self.heads().into_iter().any(|(line, (head, ahead))| {
+            if head == number || !self.is_aged(at, &ahead) {
+                return false;
+            }
+            if line == (call.tenant, call.lane) {
+                return true;
+            }
+            let Some(tenant) = self.tenants.get(ahead.tenant) else { return false };
+            let own = tenant.own.as_ref().is_none_or(|own| own.fits(at, ahead.demand.total() as f64, 1e-3));
+            let lacks = self.lacks(at, &ahead);
+            let takes =
+                lacks.memory || lacks.kinds.iter().zip(need).any(|(lacks, need)| *lacks && need > 0.0);
+            tenant.running < tenant.cap && own && takes
+        })
+    }
+}

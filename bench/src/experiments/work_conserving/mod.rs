@@ -1,0 +1,78 @@
+//! Whether a call ever waits that could go: random scenarios with every policy on, and after each event a look at all that wait.
+//!
+//! The look is independent of the scheduler ([`books`]): slots, caps, tenants' tokens, budgets and memory are computed anew, and a call that has
+//! room in all of them, while no cool-down is on, is a *gap* from the moment on at which it had it. The one exception is told apart: a call
+//! that is kept waiting for an aged head, which must then be there, and must lack what the call would take.
+
+mod books;
+mod level;
+mod play;
+mod scene;
+
+use play::{Found, Lazy, Play};
+
+use crate::Fallible;
+use crate::report::{Op, Report};
+use crate::virtual_time;
+
+/// The experiment itself was made on scenarios 1,000 to 1,999.
+const SCENARIOS: std::ops::Range<u64> = 2_000..3_000;
+
+/// What is counted over all scenarios.
+type Count = (&'static str, fn(&Found) -> usize);
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("work-conserving", [SCENARIOS.start, SCENARIOS.end - 1]);
+    let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
+        .map(|lazy| virtual_time::each(SCENARIOS, |seed| Ok(Play::new(seed, lazy).run())));
+    let (real, skips, stops) = (real?, skips?, stops?);
+    let sum = |runs: &[Found], what: fn(&Found) -> f64| runs.iter().map(what).sum::<f64>();
+    let share = |runs: &[Found], what: fn(&Found) -> f64| sum(runs, what) / sum(runs, |found| found.waiting);
+    report.figure("scenarios", SCENARIOS.count());
+    let counts: [Count; 9] = [
+        ("calls dispatched", |found| found.dispatched),
+        ("of these, overtaking others", |found| found.overtook),
+        ("refused at the door", |found| found.refused),
+        ("expired", |found| found.expired),
+        ("shed", |found| found.shed),
+        ("came again", |found| found.retried),
+        ("called back", |found| found.reclaimed),
+        ("cool-downs", |found| found.cooled),
+        ("scenarios with a hold", |found| usize::from(found.held > 0.0)),
+    ];
+    for (what, count) in counts {
+        report.figure(what, real.iter().map(count).sum::<usize>());
+    }
+    report.figure("hours in which calls waited", sum(&real, |found| found.waiting) / 3600.0);
+    report.figure("gap fraction", share(&real, |found| found.gap));
+    report.figure("held for an aged head, fraction", share(&real, |found| found.held));
+    report.figure("closed by a cool-down, fraction", share(&real, |found| found.closed));
+    for (place, rule) in books::RULES.iter().enumerate() {
+        let bound = real.iter().filter_map(|found| found.bound.get(place)).sum::<f64>();
+        report.figure(
+            format!("the oldest kept waiting by: {rule}, fraction"),
+            bound / sum(&real, |found| found.waiting),
+        );
+    }
+    for (peer, runs) in [("lets one go at most", &skips), ("stops at the first that does not fit", &stops)] {
+        report.peer(peer, "gap fraction", share(runs, |found| found.gap));
+        let what = format!("gap fraction, {peer}");
+        report.bar(what, share(runs, |found| found.gap), Op::AtLeast, 0.01);
+    }
+    let count = |what: fn(&Found) -> bool| real.iter().filter(|found| what(found)).count() as f64;
+    report.bar("gap fraction", share(&real, |found| found.gap), Op::AtMost, 0.0);
+    report.bar("scenarios with a gap", count(|found| found.gap > 0.0), Op::AtMost, 0.0);
+    report.bar(
+        "calls that went against a rule",
+        sum(&real, |found| found.overstepped as f64),
+        Op::AtMost,
+        0.0,
+    );
+    report.bar(
+        "moments closed for no reason",
+        sum(&real, |found| found.closed_for_nothing as f64),
+        Op::AtMost,
+        0.0,
+    );
+    Ok(report)
+}

@@ -1,0 +1,379 @@
+//! One scenario: random events, each followed by what every driver does, and a look at who waits that could go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use tidegate::Lane;
+use tidegate::budget::RateBudgets;
+use tidegate::cooldown::{Failure, State};
+use tidegate::estimate::Demand;
+use tidegate::kv::{Forecast, Kv};
+use tidegate::schedule::{
+    Charged, Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
+};
+use tidegate::wire::Usage;
+
+use super::books::{Books, Call, RULES};
+use super::scene::{NAMES, Scene};
+use crate::virtual_time;
+
+const EVENTS: usize = 300;
+/// Between two events, in the mean. All of them take less than a minute.
+const PAUSE: f64 = 0.12;
+/// What a timer may be late, in seconds.
+const LATE: f64 = 1e-3;
+/// How long after the end of a cool-down a target may still be on its way back.
+const WAY_BACK: f64 = 12.0;
+
+/// What is wrong with the scheduler, so that the look at it is seen to find something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lazy {
+    /// Nothing.
+    No,
+    /// After each event, it lets one call go at most.
+    Skips,
+    /// It stops at the first head that does not fit, aged or not.
+    Stops,
+}
+
+/// What was found. Times are seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    /// In which calls waited; of these, in which one could have gone and did not; in which it was kept waiting for an aged head; in which the
+    /// target was closed by a cool-down.
+    pub(super) waiting: f64,
+    pub(super) gap: f64,
+    pub(super) held: f64,
+    pub(super) closed: f64,
+    /// In which the oldest of those that waited was kept from going by each of [`RULES`].
+    pub(super) bound: [f64; RULES.len()],
+    pub(super) dispatched: usize,
+    /// Calls that went although the rules do not allow it, and moments at which the target was closed for no reason.
+    pub(super) overstepped: usize,
+    pub(super) closed_for_nothing: usize,
+    pub(super) overtook: usize,
+    pub(super) shed: usize,
+    pub(super) refused: usize,
+    pub(super) expired: usize,
+    pub(super) retried: usize,
+    pub(super) reclaimed: usize,
+    pub(super) cooled: usize,
+}
+
+/// A call in its slot.
+struct Held {
+    grant: Grant,
+    sent: bool,
+    ticket: Ticket,
+}
+
+pub(super) struct Play {
+    seed: u64,
+    scene: Scene,
+    lazy: Lazy,
+    rng: Rng,
+    scheduler: Scheduler<u64>,
+    books: Books,
+    began: Instant,
+    now: f64,
+    numbers: u64,
+    queued: HashMap<u64, (WaiterId, Ticket)>,
+    held: HashMap<u64, Held>,
+    /// By when the last cool-down must be over, and its way back.
+    troubled: f64,
+    found: Found,
+}
+
+impl Play {
+    pub(super) fn new(seed: u64, lazy: Lazy) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let scene = Scene::draw(&mut rng);
+        let began = virtual_time::beginning();
+        let mut settings = Settings::from(&scene.target);
+        if lazy == Lazy::Stops {
+            settings.aging = Duration::ZERO;
+        }
+        let resources = Resources {
+            budgets: Arc::new(Mutex::new(RateBudgets::new(&scene.target.rates, began))),
+            kv: scene.target.kv_tokens.map(|tokens| Kv::new(tokens, scene.target.kv_headroom)),
+        };
+        Self {
+            books: Books::new(&scene),
+            scheduler: Scheduler::with(&settings, resources, began),
+            seed,
+            scene,
+            lazy,
+            rng,
+            began,
+            now: 0.0,
+            numbers: 0,
+            queued: HashMap::new(),
+            held: HashMap::new(),
+            troubled: 0.0,
+            found: Found::default(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Found {
+        for _ in 0..EVENTS {
+            let pause = -self.rng.f64().max(1e-9).ln() * PAUSE;
+            self.pass(self.now + pause.min(5.0 * PAUSE));
+            self.event();
+            self.settle();
+        }
+        self.found
+    }
+
+    fn at(&self) -> Instant {
+        self.began + Duration::from_secs_f64(self.now)
+    }
+
+    fn event(&mut self) {
+        if self.rng.u32(..10_000) < self.scene.trouble {
+            return self.fail();
+        }
+        match self.rng.u8(..100) {
+            0..=44 => (0..self.rng.usize(1..=4)).for_each(|_| self.arrive()),
+            45..=88 => (0..self.rng.usize(1..=3)).for_each(|_| self.end()),
+            89..=95 => self.leave(),
+            _ => {
+                self.books.limit = self.rng.usize(1..=self.scene.target.cap + 4);
+                self.scheduler.set_limit(self.books.limit);
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        let now = self.at();
+        let size = |rng: &mut Rng, most: u64| ((most as f64).powf(rng.f64()) as u64).max(1);
+        let input = size(&mut self.rng, self.scene.largest);
+        let output = size(&mut self.rng, self.scene.largest / 4);
+        let max_output = self.rng.bool().then(|| output * self.rng.u64(1..=4));
+        let tenant = self.rng.usize(..self.scene.tenants);
+        let wait = self.rng.bool().then(|| Duration::from_millis(self.rng.u64(500..=10_000)));
+        let ticket = Ticket {
+            tenant: NAMES.get(tenant).copied().unwrap_or_default().into(),
+            lane: self.rng.choice(Lane::ALL).unwrap_or_default(),
+            queued_at: now,
+            deadline: now + Duration::from_millis(self.rng.u64(1_000..=30_000)),
+            wait,
+            demand: Demand { input, output, max_output },
+            forecast: Forecast::default(),
+            cost: (input + output) as f64,
+            charged: None,
+        };
+        self.ask(ticket);
+    }
+
+    fn ask(&mut self, ticket: Ticket) {
+        let now = self.at();
+        self.numbers += 1;
+        let number = self.numbers;
+        let Some(call) = self.call(number, &ticket) else { return };
+        match self.scheduler.try_admit(now, &ticket) {
+            Ok(Some(grant)) => {
+                self.found.overtook += usize::from(!self.books.waiting.is_empty());
+                self.admitted(number, call, ticket, grant);
+            }
+            Ok(None) => {
+                let id = self.scheduler.enqueue(now, ticket.clone(), number);
+                self.books.waiting.insert(number, call);
+                self.queued.insert(number, (id, ticket));
+            }
+            Err(_) => self.found.refused += 1,
+        }
+    }
+
+    fn call(&self, number: u64, ticket: &Ticket) -> Option<Call> {
+        let queued = (ticket.queued_at - self.began).as_secs_f64();
+        let bias = self.scene.target.short_bias.unwrap_or_default().as_secs_f64();
+        let place = queued + bias * ticket.demand.total() as f64 / 1_000.0;
+        Some(Call {
+            tenant: NAMES.iter().position(|name| *name == &*ticket.tenant)?,
+            lane: ticket.lane as usize,
+            demand: ticket.demand,
+            queued,
+            place: (place, number),
+        })
+    }
+
+    fn admitted(&mut self, number: u64, call: Call, ticket: Ticket, mut grant: Grant) {
+        if let Some(rule) = self.books.objection(self.now, &call) {
+            self.found.overstepped += 1;
+            if self.lazy == Lazy::No {
+                let rule = RULES.get(rule).copied().unwrap_or_default();
+                eprintln!("scenario {}: {rule} overstepped at {:.3} by {call:?}", self.seed, self.now);
+            }
+        }
+        self.books.admit(self.now, number, call);
+        self.found.dispatched += 1;
+        // Some callers go away before anything was sent.
+        let sent = self.rng.u8(..8) > 0;
+        if sent {
+            grant.sent();
+        }
+        self.held.insert(number, Held { grant, sent, ticket });
+    }
+
+    /// One of those in flight, drawn.
+    fn one(&mut self) -> Option<u64> {
+        let count = self.books.running.len();
+        let nth = if count > 0 { self.rng.usize(..count) } else { return None };
+        self.books.running.keys().nth(nth).copied()
+    }
+
+    fn end(&mut self) {
+        let Some(number) = self.one() else { return };
+        let Some(mut held) = self.held.remove(&number) else { return };
+        let now = self.at();
+        if held.sent && self.rng.u8(..5) > 0 {
+            // Off by a third to three times.
+            let truly =
+                |rng: &mut Rng, guess: u64| ((guess as f64 * (rng.f64() * 2.2 - 1.1).exp()) as u64).max(1);
+            let demand = held.ticket.demand;
+            let usage = Usage {
+                input: truly(&mut self.rng, demand.input),
+                output: truly(&mut self.rng, demand.output).min(demand.max_output.unwrap_or(u64::MAX)),
+                cached_input: 0,
+            };
+            self.books.settle(self.now, number, &usage);
+            let cost = (usage.input + usage.output) as f64;
+            self.scheduler.settle(now, &mut held.grant, &Settled { usage, cost });
+        }
+        if held.sent && self.rng.u8(..4) > 0 {
+            self.scheduler.answered(&mut held.grant);
+            self.scheduler.succeeded(now, &mut held.grant);
+        }
+        self.books.end(self.now, number, held.sent);
+        self.scheduler.release(now, held.grant);
+    }
+
+    /// An answer says when to come back; the call may.
+    fn fail(&mut self) {
+        let Some(number) = self.one() else { return };
+        let Some(mut held) = self.held.remove(&number) else { return };
+        let now = self.at();
+        let delay = 0.05 + self.rng.f64();
+        let failure = Some(Duration::from_secs_f64(delay));
+        self.scheduler.failed(now, &mut held.grant, number, Failure::Other, failure, self.rng.f64());
+        self.troubled = self.troubled.max(self.now + 2.0 * delay + WAY_BACK);
+        self.found.cooled += 1;
+        let charged = held.grant.charged();
+        self.books.end(self.now, number, held.sent);
+        self.scheduler.release(now, held.grant);
+        self.again(held.ticket, charged);
+    }
+
+    fn again(&mut self, ticket: Ticket, charged: Charged) {
+        self.settle();
+        self.found.retried += 1;
+        self.ask(Ticket { charged: Some(charged), ..ticket });
+    }
+
+    fn leave(&mut self) {
+        let count = self.books.waiting.len();
+        let nth = if count > 0 { self.rng.usize(..count) } else { return };
+        let Some(number) = self.books.waiting.keys().nth(nth).copied() else { return };
+        self.books.waiting.remove(&number);
+        if let Some((id, _)) = self.queued.remove(&number) {
+            self.scheduler.withdraw(id);
+        }
+    }
+
+    /// What every driver does after every event.
+    fn settle(&mut self) {
+        let now = self.at();
+        for (number, refusal) in self.scheduler.expired(now) {
+            match refusal.reason {
+                tidegate::Reason::Shed => self.found.shed += 1,
+                _ => self.found.expired += 1,
+            }
+            self.books.waiting.remove(&number);
+            self.queued.remove(&number);
+        }
+        while let Some((number, grant)) = self.scheduler.next(now) {
+            let Some(call) = self.books.waiting.get(&number).copied() else { continue };
+            let Some((_, ticket)) = self.queued.remove(&number) else { continue };
+            let overtaken = self.books.waiting.values().any(|other| {
+                (other.tenant, other.lane) == (call.tenant, call.lane) && other.place < call.place
+            });
+            self.found.overtook += usize::from(overtaken);
+            self.admitted(number, call, ticket, grant);
+            if self.lazy == Lazy::Skips {
+                return;
+            }
+        }
+        if let Some(lent) = self.scheduler.reclaim(now) {
+            self.call_back(lent);
+            self.settle();
+        }
+    }
+
+    /// A borrower's call is cancelled and queued again, with what it was charged.
+    fn call_back(&mut self, lent: GrantId) {
+        let Some(number) = self.held.iter().find(|(_, held)| held.grant.id() == lent).map(|(n, _)| *n) else {
+            return;
+        };
+        let Some(held) = self.held.remove(&number) else { return };
+        self.found.reclaimed += 1;
+        let charged = held.grant.charged();
+        self.books.end(self.now, number, held.sent);
+        self.scheduler.release(self.at(), held.grant);
+        self.again(held.ticket, charged);
+    }
+
+    /// Time passes, in the strides that the scheduler asks for.
+    fn pass(&mut self, until: f64) {
+        loop {
+            let now = self.at();
+            let wake = self.scheduler.next_wake(now).filter(|wake| *wake > now);
+            let wake = wake.map(|wake| (wake - self.began).as_secs_f64()).filter(|wake| *wake < until);
+            self.look(wake.unwrap_or(until));
+            self.now = wake.unwrap_or(until);
+            if wake.is_none() {
+                return;
+            }
+            self.settle();
+        }
+    }
+
+    /// Nothing happens before `until`: who could go meanwhile?
+    fn look(&mut self, until: f64) {
+        if self.books.waiting.is_empty() {
+            return;
+        }
+        let passes = until - self.now;
+        self.found.waiting += passes;
+        let oldest = self.books.waiting.values().next();
+        let rule = oldest.and_then(|call| self.books.objection(self.now, call));
+        if let Some(bound) = rule.and_then(|rule| self.found.bound.get_mut(rule)) {
+            *bound += passes;
+        }
+        if self.scheduler.view(self.at()).state != State::Open {
+            self.found.closed += passes;
+            self.found.closed_for_nothing += usize::from(self.now > self.troubled);
+            return;
+        }
+        let (mut gap, mut held) = (0.0f64, 0.0f64);
+        for (number, call) in &self.books.waiting {
+            let Some(ready) = self.books.ready(self.now, call) else { continue };
+            let from = ready.max(self.now) + LATE;
+            if from >= until {
+                continue;
+            }
+            if self.books.is_held(from, *number, call) {
+                held = held.max(until - from);
+            } else {
+                if self.lazy == Lazy::No && gap == 0.0 {
+                    eprintln!("scenario {}: from {from:.4} to {until:.4} it could go: {call:?}", self.seed);
+                }
+                gap = gap.max(until - from);
+            }
+        }
+        self.found.gap += gap;
+        self.found.held += held;
+    }
+}

@@ -1,0 +1,112 @@
+//! The scheduler that users have, driven as its driver drives it: asked at the door, queued, dispatched, settled, released.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::Lane;
+use tidegate::config::{Predict, TargetConfig, TenantConfig};
+use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
+use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
+use tidegate::wire::Usage;
+
+use super::{Call, Policy};
+use crate::virtual_time;
+
+/// What a call is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charging {
+    /// Its estimated tokens, put right when it ends.
+    Tokens,
+    /// Its estimated tokens, and nobody looks back: what settling is measured against.
+    Unsettled,
+    /// One, whatever its length (`cost = "calls"`): what cost is measured against.
+    Calls,
+}
+
+pub(crate) struct Ours {
+    scheduler: Scheduler<usize>,
+    began: Instant,
+    charging: Charging,
+    names: Vec<Arc<str>>,
+    /// Admitted at the door.
+    ready: VecDeque<usize>,
+    grants: HashMap<usize, Grant>,
+}
+
+impl Ours {
+    pub(crate) fn new(slots: usize, weights: &[f64], bounds: &[usize], charging: Charging) -> Self {
+        let names: Vec<Arc<str>> = (0..weights.len()).map(|number| format!("t{number}").into()).collect();
+        let mut target = TargetConfig {
+            cap: slots,
+            backlog: 1_000_000,
+            predict: Predict::Off,
+            ..TargetConfig::named("bench")
+        };
+        for ((name, weight), queue) in names.iter().zip(weights).zip(bounds) {
+            let tenant = TenantConfig { weight: *weight, queue: Some(*queue), ..TenantConfig::default() };
+            target.tenants.insert(name.clone(), tenant);
+        }
+        let began = virtual_time::beginning();
+        Self {
+            scheduler: Scheduler::new(&Settings::from(&target), began),
+            began,
+            charging,
+            names,
+            ready: VecDeque::new(),
+            grants: HashMap::new(),
+        }
+    }
+
+    fn admitted(&mut self, id: usize, mut grant: Grant) {
+        grant.sent();
+        self.grants.insert(id, grant);
+    }
+}
+
+impl Policy for Ours {
+    fn arrive(&mut self, now: Duration, id: usize, call: &Call) -> bool {
+        let now = self.began + now;
+        let ticket = Ticket {
+            tenant: self.names.get(call.tenant).cloned().unwrap_or_default(),
+            lane: Lane::Standard,
+            queued_at: now,
+            deadline: now + Duration::from_secs(24 * 3600),
+            wait: None,
+            demand: Demand::default(),
+            forecast: Forecast::default(),
+            cost: if self.charging == Charging::Calls { 1.0 } else { call.estimate },
+            charged: None,
+        };
+        match self.scheduler.try_admit(now, &ticket) {
+            Ok(Some(grant)) => {
+                self.admitted(id, grant);
+                self.ready.push_back(id);
+            }
+            Ok(None) => drop(self.scheduler.enqueue(now, ticket, id)),
+            Err(_) => return false,
+        }
+        true
+    }
+
+    fn next(&mut self, now: Duration) -> Option<usize> {
+        if let Some(id) = self.ready.pop_front() {
+            return Some(id);
+        }
+        let (id, grant) = self.scheduler.next(self.began + now)?;
+        self.admitted(id, grant);
+        Some(id)
+    }
+
+    fn ended(&mut self, now: Duration, id: usize, call: &Call) {
+        let now = self.began + now;
+        let Some(mut grant) = self.grants.remove(&id) else { return };
+        if self.charging == Charging::Tokens {
+            let usage = Usage { input: call.input as u64, output: call.output as u64, cached_input: 0 };
+            self.scheduler.settle(now, &mut grant, &Settled { usage, cost: call.cost() });
+        }
+        self.scheduler.succeeded(now, &mut grant);
+        self.scheduler.release(now, grant);
+    }
+}
