@@ -5,10 +5,30 @@
  */
 import type { Lane } from "./context.js";
 
+/**
+ * What stands in a call's way: its target's slots, its tenant's cap, one of the provider's rates, its tenant's own tokens, the engine's memory, a
+ * cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
+ */
+export type Rule =
+  | "slots"
+  | "tenant_cap"
+  | "requests"
+  | "tokens"
+  | "input_tokens"
+  | "output_tokens"
+  | "requests_per_day"
+  | "tokens_per_day"
+  | "tenant_tokens"
+  | "kv"
+  | "cool_down"
+  | "outage"
+  | "turn"
+  | "held";
+
 /** What stood in a refused call's way. */
 export interface Why {
-  /** The rule's stable name (`slots`, `tenant_cap`, `cool_down`, ...). */
-  rule: string;
+  /** The rule's stable name. */
+  rule: Rule;
   /** What it says, for people. */
   text: string;
   /** For how long it had stood in the way. */
@@ -35,8 +55,8 @@ export interface Explanation {
   lane: Lane;
   /** In a queue; asleep before it queues again; or neither. */
   state: "waiting" | "backing_off" | "in_flight";
-  /** The rule that stands in its way, while it waits (`slots`, `tenant_cap`, `cool_down`, ...). */
-  rule: string | null;
+  /** The rule that stands in its way, while it waits. */
+  rule: Rule | null;
   /** All of it, for people. */
   text: string;
   /** Since it was first asked for. */

@@ -30,7 +30,7 @@ export {
   Truncated,
   UnknownNameError,
 } from "./errors.js";
-export type { Explanation, Why } from "./explain.js";
+export type { Explanation, Rule, Why } from "./explain.js";
 export type { Fetch } from "./fetch/index.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type { WaitOptions } from "./hold.js";

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from tidegate._explain import Why
+from tidegate._explain import Rule, Why
 
 Reason = Literal[
     "no_slot",
@@ -142,7 +142,7 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     queue_position: int | None,
     retryable: bool,
     call: int | None,
-    why: tuple[str, str, float, float, float | None, int] | None,
+    why: tuple[Rule, str, float, float, float | None, int] | None,
 ) -> Error:
     """Make the exception of that kind."""
     return _CLASSES.get(kind, Error)(

@@ -8,13 +8,35 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from tidegate._context import Lane
 
+Rule = Literal[
+    "slots",
+    "tenant_cap",
+    "requests",
+    "tokens",
+    "input_tokens",
+    "output_tokens",
+    "requests_per_day",
+    "tokens_per_day",
+    "tenant_tokens",
+    "kv",
+    "cool_down",
+    "outage",
+    "turn",
+    "held",
+]
+"""What stands in a call's way.
+
+Its target's slots, its tenant's cap, one of the provider's rates, its tenant's own tokens, the engine's memory, a
+cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
+"""
+
 
 @dataclass(frozen=True)
 class Why:
     """What stood in a refused call's way. Times are seconds.
 
     Attributes:
-        rule: the rule's stable name (`slots`, `tenant_cap`, `cool_down`, ...).
+        rule: the rule's stable name.
         text: what it says, for people.
         since: for how long it had stood in the way.
         waited: for how long the call had waited in all.
@@ -23,7 +45,7 @@ class Why:
 
     """
 
-    rule: str
+    rule: Rule
     text: str
     since: float
     waited: float
@@ -43,7 +65,7 @@ class Explanation:
         tenant: the fairness key.
         lane: the priority class.
         state: `waiting` in a queue; `backing_off` before it queues again; `in_flight`.
-        rule: the rule that stands in its way, while it waits (`slots`, `tenant_cap`, `cool_down`, ...).
+        rule: the rule that stands in its way, while it waits.
         text: all of it, for people.
         waited: since it was first asked for.
         since: for how long the rule has stood in its way; else for how long the state has lasted.
@@ -59,7 +81,7 @@ class Explanation:
     tenant: str
     lane: Lane
     state: Literal["waiting", "backing_off", "in_flight"]
-    rule: str | None
+    rule: Rule | None
     text: str
     waited: float
     since: float
