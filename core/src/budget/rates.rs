@@ -9,6 +9,8 @@
 //! As configured. [`Counting::Auto`] begins with what the dialect's own provider is known to do and changes to another rule where the
 //! provider's successive `remaining`s are foretold much better by it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::books::Said;
@@ -99,6 +101,8 @@ pub struct BudgetView {
 #[derive(Debug)]
 pub struct RateBudgets {
     quotas: Vec<Quota>,
+    /// Whether there are any.
+    bounds: Arc<AtomicBool>,
     config: RateConfig,
     dialect: Option<Dialect>,
     /// The rule that the headers have shown.
@@ -134,6 +138,7 @@ impl RateBudgets {
                 budgets.quotas.push(quota);
             }
         }
+        budgets.show();
         budgets
     }
 
@@ -147,12 +152,14 @@ impl RateBudgets {
             let window = Duration::from_secs_f64(limit / rate.clamp(1e-6, 1e9));
             budgets.quotas.push(Quota::new(Kind::Requests, limit as u64, window, window, now));
         }
+        budgets.show();
         budgets
     }
 
     fn empty(config: &RateConfig) -> Self {
         Self {
             quotas: Vec::new(),
+            bounds: Arc::default(),
             config: config.clone(),
             dialect: None,
             learned: None,
@@ -160,6 +167,15 @@ impl RateBudgets {
             hints: Default::default(),
             daily: [false; 2],
         }
+    }
+
+    /// Whether anything is bounded: for those who want to know without a lock on all this. It is behind by a [`RateBudgets::heard`] at most.
+    pub(crate) fn bounds(&self) -> Arc<AtomicBool> {
+        self.bounds.clone()
+    }
+
+    fn show(&self) {
+        self.bounds.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
     /// The dialect that the next calls are in: where the rule is not configured, it is what their provider is known to do until its headers
@@ -274,6 +290,7 @@ impl RateBudgets {
                 explained |= self.hear(now, charge, sent_at, kind, said);
             }
             self.learn();
+            self.show();
         }
         let distrust = limited && self.learned.take().is_some();
         for quota in &mut self.quotas {

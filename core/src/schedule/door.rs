@@ -7,7 +7,6 @@ use super::ids::TenantId;
 use super::shed::Space;
 use super::why::{Rule, Why};
 use super::{Grant, Refusal, Scheduler, Ticket};
-use crate::budget::Room;
 use crate::config::OnFull;
 use crate::error::Reason;
 
@@ -33,12 +32,13 @@ impl<W> Scheduler<W> {
     /// The refusal, where it may not even wait.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
-        let claim = self.claim(ticket);
+        // Where nothing is bounded nobody asks how much it takes.
+        let claim = if self.is_sized() { self.claim(ticket) } else { Claim::default() };
         let oversize = self.stock.oversize(&claim.need, &ticket.demand);
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
             let grant = self.grant(now, id, ticket, false);
             // It may have filled the tenant's cap while others of its calls wait.
-            self.place_all(id);
+            self.place_after(id, ticket.lane);
             return Ok(Some(grant));
         }
         let no = match oversize.filter(|_| !self.draining) {
@@ -69,7 +69,7 @@ impl<W> Scheduler<W> {
 
     /// Whether nobody who waits goes before it, and it fits.
     fn passes(&mut self, now: Instant, claim: &Claim) -> bool {
-        if !self.sized {
+        if !self.is_sized() {
             return self.lanes.is_empty();
         }
         self.unpark(now);
@@ -78,7 +78,7 @@ impl<W> Scheduler<W> {
         if !alone && self.pick(now).is_some() {
             return false;
         }
-        let room = if self.stock.is_bounded() { self.stock.room(now) } else { Room::UNBOUNDED };
+        let room = self.stock.room(now);
         let room = if alone { room } else { self.less_held(room) };
         claim.need.fits(&room)
     }

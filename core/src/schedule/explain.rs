@@ -40,7 +40,7 @@ impl<W> Scheduler<W> {
         let waiter = self.waiters.get(call)?;
         let (tenant, lane, queued_at, claim) =
             (waiter.tenant, waiter.ticket.lane, waiter.ticket.queued_at, waiter.claim);
-        if self.sized {
+        if self.is_sized() {
             // What is held, is held as of now.
             let _ = self.pick(now);
         }
@@ -103,7 +103,7 @@ impl<W> Scheduler<W> {
 
     /// Notes what stands in the way of the front, where nobody can go though slots are free.
     pub(super) fn note_lack(&mut self, now: Instant) {
-        if !self.sized {
+        if !self.is_sized() {
             return;
         }
         let front = self.front(now).and_then(|(lane, tenant)| self.line_head(now, tenant, lane));

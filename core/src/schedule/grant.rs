@@ -97,14 +97,16 @@ impl<W> Scheduler<W> {
         let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
         let cost = Some(settled.cost).filter(credible).unwrap_or(grant.charged.cost);
         self.correct(grant, cost.min(grant.charged.cost * CREDIBLE));
-        if let Some(own) = self.tenants.get_mut(grant.tenant).and_then(|tenant| tenant.own.as_mut()) {
+        let own = self.tenants.get_mut(grant.tenant).and_then(|tenant| tenant.own.as_mut());
+        let of_own = own.is_some();
+        if let Some(own) = own {
             let used = settled.usage.input.saturating_add(settled.usage.output);
             grant.own = own.settle(now, grant.own, used);
         }
         if let Some(taken) = &mut grant.taken {
             self.stock.settle(now, taken, &settled.usage);
         }
-        self.place_all(grant.tenant);
+        self.place_some(grant.tenant, grant.lane, of_own);
         self.watch(now);
     }
 
@@ -145,10 +147,13 @@ impl<W> Scheduler<W> {
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
         }
-        if !grant.sent && !grant.judged {
+        let corrected = !grant.sent && !grant.judged;
+        if corrected {
             self.correct(&mut grant, 0.0);
         }
+        let mut all = false;
         if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
+            all = tenant.is_capped() || tenant.own.is_some();
             tenant.in_flight -= 1;
             tenant.capped.set(now, tenant.in_flight >= tenant.cap);
             if let Some(own) = tenant.own.as_mut().filter(|_| !grant.sent) {
@@ -159,7 +164,9 @@ impl<W> Scheduler<W> {
             self.stock.give_back(now, *taken, grant.sent);
         }
         self.stood.set(now, Rule::Slots, !self.has_slot());
-        self.place_all(grant.tenant);
+        if corrected || all {
+            self.place_some(grant.tenant, grant.lane, all);
+        }
         self.watch(now);
     }
 

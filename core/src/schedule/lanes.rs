@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::claim::Claim;
-use super::ids::TenantId;
+use super::ids::{TenantId, WaiterId};
 use super::ranked::Ranked;
+use super::tardy::Tardy;
 use super::tenants::Line;
 use crate::budget::Room;
 use crate::context::Lane;
@@ -24,11 +25,15 @@ pub(super) struct Spot {
 pub(super) struct Standing {
     pub(super) spot: Spot,
     pub(super) since: Tag,
+    pub(super) head: Head,
 }
 
 /// What a lane has to know of a line's head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
+    pub(super) call: WaiterId,
+    /// What it takes.
+    pub(super) claim: Claim,
     /// When it was queued.
     pub(super) age: Instant,
     /// Of a retry, the tag of its first dispatch.
@@ -42,7 +47,14 @@ pub(super) struct Head {
 struct Ready {
     time: VirtualTime,
     by_tag: Ranked<Spot>,
-    by_age: BTreeSet<(Instant, TenantId)>,
+    ages: Tardy<Instant>,
+}
+
+impl Ready {
+    /// When the oldest head was queued.
+    fn oldest(&mut self) -> Option<Instant> {
+        Some(self.ages.order().first()?.0)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +69,7 @@ pub(super) struct Lanes {
 impl Lanes {
     /// Whether no line stands: parked ones do not.
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.by_age.is_empty())
+        self.lanes.iter().all(|lane| lane.by_tag.is_empty())
     }
 
     pub(super) fn time(&self, lane: Lane) -> &VirtualTime {
@@ -70,15 +82,29 @@ impl Lanes {
 
     /// Puts a line where it belongs now: among those that stand, or nowhere.
     pub(super) fn place(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, head: Option<Head>) {
-        let before = self.leave(lane, tenant, line);
-        let Some(head) = head else { return };
+        let Some(head) = head else { return self.leave(lane, tenant, line) };
         let ready = &mut self.lanes[lane as usize];
+        let before = line.standing;
         let since = before.map_or(ready.time.now(), |standing| standing.since);
         let tag = head.charged.unwrap_or_else(|| line.account.start(since));
         let spot = Spot { tag, age: head.age, tenant };
+        line.standing = Some(Standing { spot, since, head });
+        match before {
+            // It stands where it stood: what was found out about it since holds.
+            Some(Standing { spot: old, head: was, .. }) if old == spot && was.call == head.call => {
+                if was.least != head.least {
+                    self.set(lane, &spot, head.least);
+                }
+                return;
+            }
+            Some(Standing { spot: old, .. }) => {
+                ready.by_tag.remove(&old);
+            }
+            None => self.unpark(lane, tenant, line),
+        }
+        let ready = &mut self.lanes[lane as usize];
         ready.by_tag.insert(spot, Claim { own: 0, ..head.least });
-        ready.by_age.insert((head.age, tenant));
-        line.standing = Some(Standing { spot, since });
+        ready.ages.set(tenant, Some(head.age));
     }
 
     /// Takes a line out until its tenant has tokens of its own again. It earns nothing meanwhile.
@@ -88,15 +114,19 @@ impl Lanes {
         line.parked = Some(until);
     }
 
-    fn leave(&mut self, lane: Lane, tenant: TenantId, line: &mut Line) -> Option<Standing> {
+    fn leave(&mut self, lane: Lane, tenant: TenantId, line: &mut Line) {
+        self.unpark(lane, tenant, line);
+        if let Some(standing) = line.standing.take() {
+            let ready = &mut self.lanes[lane as usize];
+            ready.by_tag.remove(&standing.spot);
+            ready.ages.set(tenant, None);
+        }
+    }
+
+    fn unpark(&mut self, lane: Lane, tenant: TenantId, line: &mut Line) {
         if let Some(until) = line.parked.take() {
             self.parked.remove(&(until, lane, tenant));
         }
-        let standing = line.standing.take()?;
-        let ready = &mut self.lanes[lane as usize];
-        ready.by_tag.remove(&standing.spot);
-        ready.by_age.remove(&(standing.spot.age, tenant));
-        Some(standing)
     }
 
     /// A line that is parked until then or earlier.
@@ -114,14 +144,21 @@ impl Lanes {
     ///
     /// Age raises a lane, not a call: the highest lane, and each lower one whose oldest call has been raised as high, take turns. So none
     /// of them shuts another out, however deep its backlog is, and inside each lane fair queueing holds whatever the ages are.
-    pub(super) fn order(&self, now: Instant, aging: Duration) -> impl Iterator<Item = Lane> + use<> {
+    pub(super) fn order(&mut self, now: Instant, aging: Duration) -> impl Iterator<Item = Lane> + use<> {
         let mut order = [None; 6];
         if let Some(top) = self.top() {
             for step in 1..=3 {
                 let index = (self.last + step) % 3;
-                let Some((oldest, _)) = self.lanes[index].by_age.first() else { continue };
-                let raised =
-                    index.saturating_sub(steps(now.saturating_duration_since(*oldest), aging)) <= top;
+                let lane = &mut self.lanes[index];
+                if lane.by_tag.is_empty() {
+                    continue;
+                }
+                // How old the highest lane is makes no difference.
+                let raised = index == top
+                    || lane.oldest().is_some_and(|oldest| {
+                        let age = now.saturating_duration_since(oldest);
+                        index.saturating_sub(steps(age, aging)) <= top
+                    });
                 order[if raised { step - 1 } else { 3 + index }] = Some(Lane::ALL[index]);
             }
         }
@@ -129,16 +166,16 @@ impl Lanes {
     }
 
     fn top(&self) -> Option<usize> {
-        self.lanes.iter().position(|lane| !lane.by_age.is_empty())
+        self.lanes.iter().position(|lane| !lane.by_tag.is_empty())
     }
 
     /// When the next lane will have been raised to the highest: from then on others may be first.
-    pub(super) fn next_raise(&self, now: Instant, aging: Duration) -> Option<Instant> {
+    pub(super) fn next_raise(&mut self, now: Instant, aging: Duration) -> Option<Instant> {
         let top = self.top()?;
-        let raises = self.lanes.iter().enumerate().skip(top + 1).filter_map(|(index, lane)| {
-            let (oldest, _) = lane.by_age.first()?;
-            oldest.checked_add(aging.checked_mul((index - top) as u32)?)
-        });
+        let raises =
+            self.lanes.iter_mut().enumerate().skip(top + 1).filter_map(|(index, lane)| {
+                lane.oldest()?.checked_add(aging.checked_mul((index - top) as u32)?)
+            });
         raises.filter(|at| *at > now && !aging.is_zero()).min()
     }
 

@@ -36,6 +36,7 @@ mod settings;
 mod shed;
 mod span;
 mod stock;
+mod tardy;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -63,7 +64,7 @@ pub use settings::Settings;
 use shed::{Crowds, Space};
 pub use stock::Resources;
 use stock::Stock;
-use tenants::Tenants;
+use tenants::{Tenant, Tenants};
 pub use ticket::{Charged, Refusal, Settled, Ticket, Verdict};
 pub use view::{LaneView, TenantView, View};
 use waiters::{Waiter, Waiters};
@@ -87,8 +88,8 @@ pub struct Scheduler<W> {
     grants: u64,
     last_grant: Option<Instant>,
     stock: Stock,
-    /// Whether calls can differ in what they lack: only then is it worth looking behind the first.
-    sized: bool,
+    /// Whether tenants have tokens of their own.
+    own_tokens: bool,
     tenants: Tenants,
     lanes: Lanes,
     waiters: Waiters<W>,
@@ -127,8 +128,7 @@ impl<W> Scheduler<W> {
             peak: 0,
             grants: 0,
             last_grant: None,
-            sized: stock.is_bounded()
-                || limits_tokens(&settings.default_tenant)
+            own_tokens: limits_tokens(&settings.default_tenant)
                 || settings.tenants.values().any(limits_tokens),
             stock,
             floors: Floors::new(&settings.lanes, &tenants),
@@ -190,7 +190,7 @@ impl<W> Scheduler<W> {
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
         let grant = self.grant(now, id, ticket, false);
         // It may have filled the tenant's cap while others of its calls wait.
-        self.place_all(id);
+        self.place_after(id, ticket.lane);
         (grant, verdict)
     }
 
@@ -207,7 +207,7 @@ impl<W> Scheduler<W> {
         if pick.floor.is_none() {
             self.lanes.went(waiter.ticket.lane);
         }
-        self.place_all(waiter.tenant);
+        self.place_after(waiter.tenant, waiter.ticket.lane);
         Some((waiter.who, grant))
     }
 
@@ -247,9 +247,14 @@ impl<W> Scheduler<W> {
         self.in_flight < self.settings.limit
     }
 
+    /// Whether calls can differ in what they lack: only then is it worth looking behind the first.
+    fn is_sized(&self) -> bool {
+        self.own_tokens || self.stock.is_bounded()
+    }
+
     /// What a call takes.
     fn claim(&self, ticket: &Ticket) -> Claim {
-        if !self.sized {
+        if !self.own_tokens && self.stock.is_none() {
             return Claim::default();
         }
         let own = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
@@ -279,12 +284,18 @@ impl<W> Scheduler<W> {
         Some(waiter)
     }
 
-    fn place_all(&mut self, id: TenantId) {
-        let concerns = |tenant: &tenants::Tenant| {
-            tenant.waiting > 0 || tenant.lines.iter().any(|line| line.standing.is_some())
-        };
+    /// A call of that lane went: the next of its line stands elsewhere, and where the tenant has reached its cap none of its lines does.
+    fn place_after(&mut self, id: TenantId, lane: Lane) {
+        let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
+        self.place_some(id, lane, capped);
+    }
+
+    /// The same for one lane, or for all.
+    fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
+        let concerns =
+            |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.standing.is_some());
         if self.tenants.get(id).is_some_and(concerns) {
-            Lane::ALL.into_iter().for_each(|lane| self.place(id, lane));
+            Lane::ALL.into_iter().filter(|of| all || *of == lane).for_each(|lane| self.place(id, lane));
         }
     }
 
@@ -293,10 +304,15 @@ impl<W> Scheduler<W> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = !tenant.is_capped();
         let line = &mut tenant.lines[lane as usize];
-        let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), _)| {
+        let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), claim)| {
+            let least = line.calls.least()?;
+            // Of the head that stands already all is known.
+            if let Some(head) = line.standing.map(|standing| standing.head).filter(|head| head.call == call) {
+                return Some(Head { least, ..head });
+            }
             let ticket = &self.waiters.get(call)?.ticket;
             let charged = ticket.charged.map(|charged| charged.tag);
-            Some(Head { age: ticket.queued_at, charged, least: line.calls.least()? })
+            Some(Head { call, claim, age: ticket.queued_at, charged, least })
         });
         self.lanes.place(lane, id, line, head);
     }
@@ -304,7 +320,7 @@ impl<W> Scheduler<W> {
     /// Begins to count a gap, where a call waits that could go.
     fn watch(&mut self, now: Instant) {
         let could_go = self.has_slot() && !self.lanes.is_empty() && self.is_open();
-        let could_go = could_go && (!self.sized || self.pick(now).is_some());
+        let could_go = could_go && (!self.is_sized() || self.pick(now).is_some());
         self.gap.watch(now, could_go);
     }
 

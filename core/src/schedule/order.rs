@@ -104,7 +104,6 @@ impl<W> Scheduler<W> {
         let head = self.line_head(now, tenant, lane)?;
         let tenant = self.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
-        line.standing.as_ref()?;
         let own = tenant.own_room(now);
         let least = if head.aged { head.claim } else { line.calls.least()? };
         if least.own > own {
@@ -117,10 +116,11 @@ impl<W> Scheduler<W> {
         Some(next.map_or(Offer::Nothing(least), |(_, call)| Offer::Goes(call)))
     }
 
+    /// `None`: the line does not stand.
     pub(super) fn line_head(&self, now: Instant, tenant: TenantId, lane: Lane) -> Option<LineHead> {
-        let ((_, call), claim) = self.tenants.get(tenant)?.lines[lane as usize].calls.first()?;
-        let age = now.saturating_duration_since(self.waiters.get(call)?.ticket.queued_at);
-        Some(LineHead { call, claim, aged: age >= self.settings.aging })
+        let head = self.tenants.get(tenant)?.lines[lane as usize].standing?.head;
+        let age = now.saturating_duration_since(head.age);
+        Some(LineHead { call: head.call, claim: head.claim, aged: age >= self.settings.aging })
     }
 
     /// The lane and the tenant that are to go next, if the head of the line fits. Lines without tokens of their own stand aside.
@@ -136,7 +136,7 @@ impl<W> Scheduler<W> {
     }
 
     fn hold_for_front(&mut self, now: Instant, room: &Room) -> Option<Hold> {
-        if !self.sized {
+        if !self.is_sized() {
             return None;
         }
         let (lane, tenant) = self.front(now)?;

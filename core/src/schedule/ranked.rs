@@ -4,6 +4,7 @@
 //! first that fits is found without looking at those that do not: in O(log n) where members differ in one kind; where they differ in several,
 //! a branch may hold the least of each kind in different members, and is then searched in vain.
 
+use std::cmp::Ordering;
 use std::time::Instant;
 
 use super::claim::Claim;
@@ -29,11 +30,13 @@ pub(super) struct Ranked<K> {
     free: Vec<u32>,
     root: u32,
     seed: u32,
+    /// The way down to where something was changed: kept for its memory.
+    path: Vec<u32>,
 }
 
 impl<K> Default for Ranked<K> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), root: NIL, seed: 0x9E37_79B9 }
+        Self { nodes: Vec::new(), free: Vec::new(), root: NIL, seed: 0x9E37_79B9, path: Vec::new() }
     }
 }
 
@@ -65,9 +68,9 @@ impl<K: Copy + Ord> Ranked<K> {
         loop {
             let before = self.size(at.left) as usize;
             at = match index.cmp(&before) {
-                std::cmp::Ordering::Equal => return Some(at.key),
-                std::cmp::Ordering::Less => self.node(at.left)?,
-                std::cmp::Ordering::Greater => {
+                Ordering::Equal => return Some(at.key),
+                Ordering::Less => self.node(at.left)?,
+                Ordering::Greater => {
                     index -= before + 1;
                     self.node(at.right)?
                 }
@@ -106,20 +109,35 @@ impl<K: Copy + Ord> Ranked<K> {
                 (self.nodes.len() - 1) as u32
             }
         };
-        self.root = self.insert_below(self.root, new);
+        self.hang(new, key, claim);
     }
 
     /// `false`: it was not in.
     pub(super) fn remove(&mut self, key: &K) -> bool {
-        let (root, removed) = self.remove_below(self.root, key);
-        self.root = root;
-        self.free.extend(removed);
-        removed.is_some()
+        let Some((gone, left, right)) = self.descend(key) else { return false };
+        let below = self.merge(left, right);
+        match self.path.last() {
+            None => self.root = below,
+            Some(parent) => {
+                let parent = &mut self.nodes[*parent as usize];
+                *(if parent.left == gone { &mut parent.left } else { &mut parent.right }) = below;
+            }
+        }
+        for at in &self.path {
+            self.nodes[*at as usize].size -= 1;
+        }
+        self.ascend();
+        self.free.push(gone);
+        true
     }
 
     /// Changes what a member takes.
     pub(super) fn set(&mut self, key: &K, claim: Claim) {
-        self.set_below(self.root, key, claim);
+        if let Some((at, left, right)) = self.descend(key) {
+            self.nodes[at as usize].claim = claim;
+            self.join(at, left, right);
+            self.ascend();
+        }
     }
 
     /// The earliest moment that `of` names for any member. `bound` may be asked instead about all that take at least so much: it must not be
@@ -166,24 +184,51 @@ impl<K: Copy + Ord> Ranked<K> {
         self.fit(node.right, after, room, own)
     }
 
-    fn insert_below(&mut self, at: u32, new: u32) -> u32 {
-        let Some(node) = self.node(at) else { return new };
-        let (key, goes_up) =
-            (self.nodes[new as usize].key, self.nodes[new as usize].priority > node.priority);
-        if goes_up {
-            let (left, right) = self.split(at, &key);
-            self.join(new, left, right);
-            return new;
+    /// Puts a new node where its key and its priority belong. What it passes on the way has one more below it.
+    fn hang(&mut self, new: u32, key: K, claim: Claim) {
+        let priority = self.nodes[new as usize].priority;
+        let (mut at, mut parent) = (self.root, None);
+        while let Some(node) = self.nodes.get_mut(at as usize).filter(|node| node.priority >= priority) {
+            node.size += 1;
+            node.least = node.least.least(claim);
+            let before = key < node.key;
+            parent = Some((at, before));
+            at = if before { node.left } else { node.right };
         }
-        let (left, right) = (node.left, node.right);
-        if key < node.key {
-            let left = self.insert_below(left, new);
-            self.join(at, left, right);
-        } else {
-            let right = self.insert_below(right, new);
-            self.join(at, left, right);
+        let (left, right) = self.split(at, &key);
+        self.join(new, left, right);
+        match parent {
+            None => self.root = new,
+            Some((parent, true)) => self.nodes[parent as usize].left = new,
+            Some((parent, false)) => self.nodes[parent as usize].right = new,
         }
-        at
+    }
+
+    /// The node of a key, with what is below it to the left and to the right. The way to it is left in `path`.
+    fn descend(&mut self, key: &K) -> Option<(u32, u32, u32)> {
+        self.path.clear();
+        let mut at = self.root;
+        loop {
+            let node = self.nodes.get(at as usize)?;
+            let next = match key.cmp(&node.key) {
+                Ordering::Equal => return Some((at, node.left, node.right)),
+                Ordering::Less => node.left,
+                Ordering::Greater => node.right,
+            };
+            self.path.push(at);
+            at = next;
+        }
+    }
+
+    /// Puts right what those above a change know of what is below them: up to the first for whom nothing changes.
+    fn ascend(&mut self) {
+        while let Some(at) = self.path.pop() {
+            let Node { least, left, right, .. } = self.nodes[at as usize];
+            self.join(at, left, right);
+            if self.nodes[at as usize].least == least {
+                return;
+            }
+        }
     }
 
     /// Those before the key, and the others.
@@ -216,35 +261,6 @@ impl<K: Copy + Ord> Ranked<K> {
             self.join(right, inner, outer);
             right
         }
-    }
-
-    fn remove_below(&mut self, at: u32, key: &K) -> (u32, Option<u32>) {
-        let Some(node) = self.node(at) else { return (NIL, None) };
-        let (left, right) = (node.left, node.right);
-        match key.cmp(&node.key) {
-            std::cmp::Ordering::Equal => (self.merge(left, right), Some(at)),
-            std::cmp::Ordering::Less => {
-                let (left, removed) = self.remove_below(left, key);
-                self.join(at, left, right);
-                (at, removed)
-            }
-            std::cmp::Ordering::Greater => {
-                let (right, removed) = self.remove_below(right, key);
-                self.join(at, left, right);
-                (at, removed)
-            }
-        }
-    }
-
-    fn set_below(&mut self, at: u32, key: &K, claim: Claim) {
-        let Some(node) = self.node(at) else { return };
-        let (left, right) = (node.left, node.right);
-        match key.cmp(&node.key) {
-            std::cmp::Ordering::Equal => self.nodes[at as usize].claim = claim,
-            std::cmp::Ordering::Less => self.set_below(left, key, claim),
-            std::cmp::Ordering::Greater => self.set_below(right, key, claim),
-        }
-        self.join(at, left, right);
     }
 
     /// Hangs these two below a node, and puts right what it knows of them.

@@ -42,7 +42,7 @@ impl<W> Scheduler<W> {
         for hungry in self.hungry() {
             if self.first_for(now, hungry.holder, &room).is_some() {
                 // Where calls may lack more than slots, no more is known than that one could go.
-                wanted += if self.sized { 1 } else { hungry.missing };
+                wanted += if self.is_sized() { 1 } else { hungry.missing };
             }
         }
         if wanted <= called_back {

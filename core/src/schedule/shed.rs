@@ -4,10 +4,10 @@
 //! youngest of the lowest lane below its own, inside that bound, of the tenant with the most of them. Retries give up nothing, nor do
 //! tenants that are exempt.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::ids::{TenantId, WaiterId};
+use super::tardy::Tardy;
 use super::tenants::Tenant;
 use super::{COUNTED, Refusal, Scheduler};
 use crate::context::Lane;
@@ -16,7 +16,7 @@ use crate::error::Reason;
 /// The lines that may be shed from, the longest last.
 #[derive(Debug, Default)]
 pub(super) struct Crowds {
-    by_lane: [BTreeSet<(usize, TenantId)>; 3],
+    by_lane: [Tardy<usize>; 3],
 }
 
 /// Whether one more call may wait.
@@ -29,40 +29,35 @@ pub(super) enum Space {
 
 impl Crowds {
     /// Follows a line, of which one call more or less waits now.
-    pub(super) fn update(&mut self, lane: Lane, id: TenantId, tenant: &mut Tenant) {
-        if !tenant.shed {
-            return;
-        }
-        let line = &mut tenant.lines[lane as usize];
-        let crowd = &mut self.by_lane[lane as usize];
-        crowd.remove(&(line.crowd, id));
-        line.crowd = line.fresh;
-        if line.fresh > 0 {
-            crowd.insert((line.fresh, id));
+    pub(super) fn update(&mut self, lane: Lane, id: TenantId, tenant: &Tenant) {
+        if tenant.shed {
+            let fresh = tenant.lines[lane as usize].fresh;
+            self.by_lane[lane as usize].set(id, (fresh > 0).then_some(fresh));
         }
     }
 
-    fn longest(&self, lane: Lane) -> Option<TenantId> {
-        Some(self.by_lane[lane as usize].last()?.1)
+    fn longest(&mut self, lane: Lane) -> Option<TenantId> {
+        Some(self.by_lane[lane as usize].order().last()?.1)
     }
 }
 
 impl<W> Scheduler<W> {
     /// Whether a new call of that tenant may wait in that lane.
-    pub(super) fn space(&self, id: TenantId, lane: Lane) -> Space {
+    pub(super) fn space(&mut self, id: TenantId, lane: Lane) -> Space {
         let Some(tenant) = self.tenants.get(id) else { return Space::Full };
         if self.settings.lanes[lane as usize].queue.is_some_and(|most| self.load.waiting(lane) >= most) {
             // In its own lane nobody is below it.
             return Space::Full;
         }
-        let lower = || Lane::ALL.into_iter().rev().take_while(|below| *below > lane);
-        let victim = if tenant.waiting >= tenant.queue {
-            lower().find_map(|below| self.youngest(id, below))
-        } else if self.waiters.len() >= self.settings.backlog {
-            lower().find_map(|below| self.youngest(self.crowds.longest(below)?, below))
-        } else {
+        let of_tenant = tenant.waiting >= tenant.queue;
+        if !of_tenant && self.waiters.len() < self.settings.backlog {
             return Space::Free;
-        };
+        }
+        let mut lower = Lane::ALL.into_iter().rev().take_while(|below| *below > lane);
+        let victim = lower.find_map(|below| {
+            let of = if of_tenant { id } else { self.crowds.longest(below)? };
+            self.youngest(of, below)
+        });
         victim.map_or(Space::Full, Space::Of)
     }
 

@@ -1,6 +1,7 @@
 //! What a target has besides slots: the provider's rate budgets, and the engine's memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ pub struct Resources {
 #[derive(Debug, Default)]
 pub(super) struct Stock {
     budgets: Option<Arc<Mutex<RateBudgets>>>,
+    /// Whether the budgets bound anything now: as good as asking them, without their lock.
+    bounds: Arc<AtomicBool>,
     kv: Option<Kv>,
 }
 
@@ -44,14 +47,25 @@ impl Taken {
 
 impl From<Resources> for Stock {
     fn from(resources: Resources) -> Self {
-        Self { budgets: Some(resources.budgets), kv: resources.kv }
+        let bounds = resources.budgets.lock().bounds();
+        Self { budgets: Some(resources.budgets), bounds, kv: resources.kv }
     }
 }
 
 impl Stock {
-    /// Whether there is anything that a call could lack.
+    /// Whether there is nothing, now or ever, that a call could lack.
+    pub(super) fn is_none(&self) -> bool {
+        self.budgets.is_none() && self.kv.is_none()
+    }
+
+    /// Whether there is anything now that a call could lack: what has no budget may get one from its provider's headers.
     pub(super) fn is_bounded(&self) -> bool {
-        self.budgets.is_some() || self.kv.is_some()
+        self.kv.is_some() || self.bounding().is_some()
+    }
+
+    /// The budgets, where they bound anything.
+    fn bounding(&self) -> Option<&Mutex<RateBudgets>> {
+        self.budgets.as_deref().filter(|_| self.bounds.load(Ordering::Acquire))
     }
 
     pub(super) fn need(&self, demand: &Demand) -> Need {
@@ -63,7 +77,7 @@ impl Stock {
     }
 
     pub(super) fn room(&mut self, now: Instant) -> Room {
-        let mut room = self.budgets.as_ref().map_or(Room::UNBOUNDED, |budgets| budgets.lock().room(now));
+        let mut room = self.bounding().map_or(Room::UNBOUNDED, |budgets| budgets.lock().room(now));
         if let Some(kv) = &mut self.kv {
             room.most.kv = kv.room();
         }
@@ -75,7 +89,7 @@ impl Stock {
         if let Some(kv) = self.kv.as_ref().filter(|kv| demand.total() > kv.most()) {
             return Some((Rule::Kv, kv.most()));
         }
-        let (kind, most) = self.budgets.as_ref()?.lock().oversize(need)?;
+        let (kind, most) = self.bounding()?.lock().oversize(need)?;
         Some((kind.into(), most))
     }
 
@@ -84,7 +98,7 @@ impl Stock {
         if self.kv.as_mut().is_some_and(|kv| kv.room() < need.kv) {
             return Some((Rule::Kv, None));
         }
-        let (kind, at) = self.budgets.as_ref()?.lock().ready_at(now, need)?;
+        let (kind, at) = self.bounding()?.lock().ready_at(now, need)?;
         Some((kind.into(), Some(at)))
     }
 
@@ -93,13 +107,13 @@ impl Stock {
         if need.kv > room.most.kv {
             return None;
         }
-        let ready = self.budgets.as_ref().and_then(|budgets| budgets.lock().ready_at(now, need));
+        let ready = self.bounding().and_then(|budgets| budgets.lock().ready_at(now, need));
         Some(ready.map_or(now, |(_, at)| at))
     }
 
     /// How long so many calls of that need in all take to get through the budgets.
     pub(super) fn time_for(&self, calls: usize, need: &Need) -> Duration {
-        self.budgets.as_ref().map_or(Duration::ZERO, |budgets| budgets.lock().time_for(calls, need))
+        self.bounding().map_or(Duration::ZERO, |budgets| budgets.lock().time_for(calls, need))
     }
 
     /// `None`: there is nothing to take of.
@@ -110,7 +124,7 @@ impl Stock {
             let progress = Progress::default();
             (kv.admit_expecting(demand, ticket.forecast.clone(), progress.clone()), progress)
         });
-        self.is_bounded().then(|| Box::new(Taken { charge, memory }))
+        (!self.is_none()).then(|| Box::new(Taken { charge, memory }))
     }
 
     /// The attempt has ended. What was never sent goes back whole; what was keeps its charge, as far as it was settled.

@@ -1,0 +1,89 @@
+//! Tenants in the order of something of theirs, put in order only when somebody asks.
+//!
+//! What changes at every call, and is asked for at few, costs a note of who has changed: no search, no memory but the tenant's own place.
+
+use std::collections::BTreeSet;
+
+use super::ids::TenantId;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Tardy<V> {
+    /// By tenant.
+    known: Vec<Known<V>>,
+    order: BTreeSet<(V, TenantId)>,
+    /// Whose value may not be the one in `order`: each once.
+    changed: Vec<TenantId>,
+}
+
+#[derive(Clone, Debug)]
+struct Known<V> {
+    value: Option<V>,
+    in_order: Option<V>,
+    is_changed: bool,
+}
+
+impl<V> Default for Tardy<V> {
+    fn default() -> Self {
+        Self { known: Vec::new(), order: BTreeSet::new(), changed: Vec::new() }
+    }
+}
+
+impl<V: Copy + Ord> Tardy<V> {
+    /// `None`: the tenant is in the order no more.
+    pub(super) fn set(&mut self, tenant: TenantId, value: Option<V>) {
+        if self.known.len() <= tenant.0 {
+            let none = Known { value: None, in_order: None, is_changed: false };
+            self.known.resize(tenant.0 + 1, none);
+        }
+        let Some(known) = self.known.get_mut(tenant.0) else { return };
+        known.value = value;
+        if !known.is_changed {
+            known.is_changed = true;
+            self.changed.push(tenant);
+        }
+    }
+
+    /// From the least up.
+    pub(super) fn order(&mut self) -> &BTreeSet<(V, TenantId)> {
+        for tenant in self.changed.drain(..) {
+            let Some(known) = self.known.get_mut(tenant.0) else { continue };
+            known.is_changed = false;
+            if known.in_order != known.value {
+                known.in_order.map(|value| self.order.remove(&(value, tenant)));
+                known.value.map(|value| self.order.insert((value, tenant)));
+                known.in_order = known.value;
+            }
+        }
+        &self.order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whenever it is asked, it is as if it had been in order all along.
+        #[test]
+        fn agrees_with_a_map(steps in prop::collection::vec((0usize..8, prop::option::of(0u8..8), any::<bool>()), 1..200)) {
+            let (mut tardy, mut map) = (Tardy::default(), BTreeMap::new());
+            for (tenant, value, ask) in steps {
+                tardy.set(TenantId(tenant), value);
+                match value {
+                    Some(value) => map.insert(TenantId(tenant), value),
+                    None => map.remove(&TenantId(tenant)),
+                };
+                if ask {
+                    let truth: BTreeSet<_> = map.iter().map(|(tenant, value)| (*value, *tenant)).collect();
+                    prop_assert_eq!(tardy.order(), &truth);
+                }
+                prop_assert!(tardy.changed.len() <= 8);
+            }
+        }
+    }
+}
