@@ -32,7 +32,8 @@ impl<W> Scheduler<W> {
     /// The refusal, where it may not even wait.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
-        let claim = self.claim(ticket);
+        // Where nothing is bounded nobody asks how much it takes.
+        let claim = if self.is_sized() { self.claim(ticket) } else { Claim::default() };
         let oversize = self.stock.oversize(&claim.need, &ticket.demand);
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
             let grant = self.grant(now, id, ticket, false);

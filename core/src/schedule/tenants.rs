@@ -92,6 +92,8 @@ pub(super) struct Tenants {
     unconfigured: usize,
     /// The place that is looked at next for an idle tenant.
     hand: usize,
+    /// Who was found last: a call that is to wait is looked for twice.
+    last: Option<TenantId>,
 }
 
 impl Tenants {
@@ -105,6 +107,7 @@ impl Tenants {
             burst: settings.burst,
             unconfigured: 0,
             hand: 0,
+            last: None,
         };
         for (name, config) in &settings.tenants {
             tenants.insert(name.clone(), config, true, now);
@@ -114,9 +117,14 @@ impl Tenants {
 
     /// The tenant of that name, made where it is new.
     pub(super) fn find(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
-        if let Some(id) = self.ids.get(name) {
-            return *id;
-        }
+        let last = self.last.filter(|id| self.get(*id).is_some_and(|tenant| tenant.name == *name));
+        let known = last.or_else(|| self.ids.get(name).copied());
+        let id = known.unwrap_or_else(|| self.welcome(name, lanes, now));
+        self.last = Some(id);
+        id
+    }
+
+    fn welcome(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
         if self.unconfigured >= REMEMBERED {
             self.forget(lanes, now);
         }
