@@ -1,6 +1,5 @@
 //! Lengths of real calls: the LLM inference traces that Azure published in 2023, read from beside the repository.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -8,6 +7,7 @@ use http::Request;
 use tidegate::{Context, Lane, RequestBody};
 
 use crate::Fallible;
+use crate::traces::azure;
 use crate::traffic::URL;
 
 /// One call: what it sends, and what it will get. The gate is not told the second.
@@ -58,10 +58,7 @@ pub(crate) struct Traces {
 impl Traces {
     /// Reads them, leaving out what an engine of this model length could not take.
     pub(crate) fn read(longest: u32) -> Fallible<Self> {
-        Ok(Self {
-            conv: trace("azure_2023_conv.csv", longest)?,
-            code: trace("azure_2023_code.csv", longest)?,
-        })
+        Ok(Self { conv: trace("conv", longest)?, code: trace("code", longest)? })
     }
 
     /// Conversations, in the order of the trace from a place that the generator chooses, over and over: 1,155 tokens in and 211 out, in the mean.
@@ -87,20 +84,8 @@ pub(crate) fn log_normal(rng: &mut Rng, median: f64, sigma: f64, bounds: (f64, f
     (median * (sigma * normal).exp()).clamp(bounds.0, bounds.1) as u32
 }
 
-fn trace(file: &str, longest: u32) -> Fallible<Vec<Work>> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces")).join(file);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        format!("../shared/traces/{file}, relative to the repository: {error}; the lengths of real calls are read from there")
-    })?;
-    let row = |line: &str| {
-        let mut fields = line.trim().split(',').skip(1).map(|field| field.parse::<u32>().ok());
-        Some(Work { prompt: fields.next()??.max(1), output: fields.next()??.max(1) })
-    };
-    let rows: Option<Vec<Work>> = text.lines().skip(1).map(row).collect();
-    let mut rows = rows.ok_or_else(|| format!("../shared/traces/{file}: not lines of time,tokens,tokens"))?;
-    rows.retain(|work| work.total() <= longest);
-    if rows.is_empty() {
-        return Err(format!("../shared/traces/{file}: no calls in it").into());
-    }
-    Ok(rows)
+fn trace(name: &str, longest: u32) -> Fallible<Vec<Work>> {
+    let calls =
+        azure(name)?.into_iter().map(|call| Work { prompt: call.input.max(1), output: call.output.max(1) });
+    Ok(calls.filter(|work| work.total() <= longest).collect())
 }
