@@ -226,8 +226,6 @@ impl Call {
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
         let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
         let demand = self.demand();
-        // How it is counted depends on whose dialect it speaks; a target may see several.
-        self.0.target.admission().purse().budgets().lock().learn_dialect(self.0.facts.dialect);
         let mut story = self.0.story.lock();
         story.demand = Some(demand);
         Ticket {
@@ -237,7 +235,7 @@ impl Call {
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
             demand,
-            forecast: self.0.target.expected().forecast(&self.0.facts, &self.0.tenant),
+            forecast: self.0.target.expected().forecast(&self.0.facts, &self.0.tenant, self.exact_input()),
             cost: self.0.target.expected().cost(&demand),
             charged: story.charged,
         }
@@ -316,7 +314,10 @@ impl Call {
     /// What it is expected to take, now.
     fn demand(&self) -> Demand {
         let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
-        Demand { input: self.exact_input().unwrap_or(demand.input), ..demand }
+        match self.exact_input() {
+            Some(input) => Demand { input, exact: true, ..demand },
+            None => demand,
+        }
     }
 
     /// How many attempts of it were sent.
