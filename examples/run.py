@@ -34,7 +34,9 @@ LIMIT = 120
 #: A gate's own attempts, by default. Held by name, a slot is for one; and of many calls that fail at once, none may get
 #: them all out of the retry budget.
 ATTEMPTS = range(4, 5)
-ATTEMPTS_OF = {"slot_by_name.py": range(1, 2), "openai_async.py": range(2, 5), "agent.mjs": range(2, 5)}
+ATTEMPTS_OF = {"slot_by_name.py": range(1, 2)} | dict.fromkeys(
+    ("openai_async.py", "tenant_shares.py", "agent.mjs", "tenant-shares.mjs"), range(2, 5)
+)
 #: The exit status of `loopback/sitecustomize.py`.
 NOT_LOOPBACK = 70
 #: Programs at once: half of the time they wait.

@@ -10,10 +10,9 @@ const gate = new Gate({
 const client = gate.wrap(new OpenAI());
 const messages = [{ role: "user", content: "What is a tide gate?" }];
 
-const ask = (tenant, max_tokens = 4) =>
+const ask = (tenant, max_tokens = 24) =>
   gate.run({ tenant }, () => client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens }));
 
-await ask("trial", 1000);
 const crowd = Array.from({ length: 60 }, (_, number) => ask(number % 2 ? "silver" : "gold"));
 await sleep(50);
 await ask("support");
@@ -26,4 +25,6 @@ const calls = gate.calls().filter(({ tenant }) => tenant === "gold" || tenant ==
 const first = calls.sort((a, b) => admittedAt(a) - admittedAt(b)).slice(0, 30);
 const gold = first.filter(({ tenant }) => tenant === "gold").length;
 console.log(`of the first 30 slots: gold ${gold}, silver ${30 - gold}`);
+
+await ask("trial", 1000);
 console.log(`trial owes ${seen().tenants.trial.debt} tokens, and nobody else waits for them`);
