@@ -226,6 +226,10 @@ impl Call {
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
         let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
         let demand = self.demand();
+        let exact = demand.exact.then_some(demand.input);
+        let expected = self.0.target.expected();
+        let forecast = expected.forecast(&self.0.facts, &self.0.tenant, exact);
+        // From here on nothing of the call may be asked: its story is taken.
         let mut story = self.0.story.lock();
         story.demand = Some(demand);
         Ticket {
@@ -235,8 +239,8 @@ impl Call {
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
             demand,
-            forecast: self.0.target.expected().forecast(&self.0.facts, &self.0.tenant, self.exact_input()),
-            cost: self.0.target.expected().cost(&demand),
+            forecast,
+            cost: expected.cost(&demand),
             charged: story.charged,
         }
     }
