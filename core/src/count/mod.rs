@@ -61,7 +61,7 @@ impl Counters {
         let counted = tokio::task::spawn_blocking(move || {
             // Held to the end, also when nobody waits for it any more: the threads are what is bounded.
             let _permit = permit;
-            work(&*decoded(&headers, &body)?)
+            work(&decoded(&headers, &body)?)
         });
         counted.await.ok().flatten()
     }
