@@ -194,6 +194,11 @@ impl Books {
         }
     }
 
+    /// When it is whole again at the latest, if nobody takes of it.
+    pub(super) fn whole_at(&self) -> Instant {
+        self.whole_at
+    }
+
     fn note(
         &mut self,
         said: &Said,

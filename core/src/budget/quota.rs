@@ -7,7 +7,9 @@
 //! 2. The *ledger* bounds what is charged in any window, for providers that count by the clock or over the last minute.
 //! 3. The *books* say what the provider itself has left, as its headers tell, other clients' use included.
 //!
-//! The first two need no headers. Each is loose enough never to bind where the provider is of another kind.
+//! The first two need no headers. For windows below an hour, each is loose enough never to bind where the provider is of another kind. A day's
+//! are not: a day that begins at midnight, of which all was used before, is whole again long before our own last 24 hours are. So there the
+//! books alone count as long as they are known, and when a reset that was stated has passed, the other two begin anew.
 //!
 //! A 429 halves the burst, down to [`SHORTEST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
 //! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
@@ -33,8 +35,13 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
 const CUT: f64 = 0.9;
 const SMALL_CUT: f64 = 0.98;
-const EASE: f64 = 1.01;
 const EASE_EVERY: Duration = Duration::from_secs(60);
+/// By what it grows until it is back where it was cut, and from then on. Slowly at first: where the cut was right, each time it is back is a
+/// refusal of all that is under way. Once it is past that and nothing was refused, what it was cut for is over: from a hundredth
+/// it is whole again within the hour.
+const EASE: f64 = 1.01;
+const EASE_MORE: f64 = 1.1;
+const TESTED: Duration = Duration::from_secs(11 * 60);
 
 #[derive(Debug)]
 enum Pace {
@@ -50,8 +57,8 @@ pub(super) struct Quota {
     pub(super) window: Duration,
     pub(super) configured: Option<u64>,
     pub(super) from_headers: bool,
-    /// A higher limit that was said once.
-    higher: Option<u64>,
+    /// A higher limit that was said once, and over what.
+    higher: Option<(u64, Duration)>,
     burst: Duration,
     /// The share of the limit that is used, where 429s have shown that all of it is too much.
     share: f64,
@@ -61,7 +68,9 @@ pub(super) struct Quota {
     ledger: Ledger,
     pub(super) books: Books,
     heard: bool,
-    /// Charges from before it was there are none of its business.
+    /// When a long window begins anew, as the provider said last.
+    renews_at: Option<Instant>,
+    /// Charges from before it was there, or began anew, are none of its business.
     born: Instant,
 }
 
@@ -70,10 +79,7 @@ impl Quota {
         let limit = limit.max(1);
         let burst = if window >= LONG { window } else { burst.clamp(SHORTEST.min(window), window) };
         let rate = PACE * limit as f64 / window.as_secs_f64();
-        let pace = match kind {
-            Kind::Requests | Kind::RequestsPerDay => Pace::Requests(Cells::new(rate, burst, now)),
-            _ => Pace::Tokens(Bucket::with_rate(rate, burst, now)),
-        };
+        let pace = Self::full(kind, rate, burst, now);
         Self {
             kind,
             limit,
@@ -89,24 +95,30 @@ impl Quota {
             ledger: Ledger::new(window, now),
             books: Books::new(now),
             heard: false,
+            renews_at: None,
             born: now,
         }
     }
 
     /// The largest cost that fits now.
     pub(super) fn room(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
+        self.renew(now);
         let limit = self.limit as f64;
+        let books = self.books.room(now, charged, limit);
+        let known = match books {
+            Some(room) if room < self.books.most(now, limit) => room as u64,
+            _ => u64::MAX,
+        };
+        if self.window >= LONG && books.is_some() {
+            return known;
+        }
         let pace = match &mut self.pace {
             Pace::Requests(cells) => u64::from(cells.open(now)),
             Pace::Tokens(bucket) => bucket.room(now),
         };
         let sum = self.ledger.sum(now);
         let ledger = if sum == 0 { u64::MAX } else { (self.most() - sum).max(0) as u64 };
-        let books = match self.books.room(now, charged, limit) {
-            Some(room) if room < self.books.most(now, limit) => room as u64,
-            _ => u64::MAX,
-        };
-        pace.min(ledger).min(books)
+        pace.min(ledger).min(known)
     }
 
     /// When such a cost fits, if nothing else is charged: `now`, or later.
@@ -114,13 +126,18 @@ impl Quota {
         if cost == 0 {
             return now;
         }
+        self.renew(now);
+        let limit = self.limit as f64;
+        let books = self.books.ready_at(now, charged, limit, f64::from(cost));
+        if self.window >= LONG && self.books.room(now, charged, limit).is_some() {
+            return books;
+        }
         let pace = match &mut self.pace {
             Pace::Requests(cells) => cells.ready_at(now),
             Pace::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
         };
         let left = self.most() - i64::from(cost);
         let ledger = self.ledger.ready_at(now, left.max(0));
-        let books = self.books.ready_at(now, charged, self.limit as f64, f64::from(cost));
         pace.max(ledger).max(books)
     }
 
@@ -163,21 +180,36 @@ impl Quota {
         self.ledger.correct(now, then, cost - charged);
     }
 
-    /// The provider has said a limit. A lower one is believed at once, a higher one when it is said twice running.
+    /// The provider has said a limit. A lower rate is believed at once; of two higher ones running the lower: there are limits that rise a
+    /// little with every answer, and never twice to the same.
     pub(super) fn believe(&mut self, now: Instant, limit: u64, window: Duration) {
-        if window != self.window {
-            self.rebuild(now, limit, window);
-        } else if limit < self.limit || self.higher == Some(limit) && limit > self.limit {
-            self.set(now, limit);
-        } else {
-            self.higher = (limit > self.limit).then_some(limit);
+        let higher = limit as f64 / window.as_secs_f64();
+        if self.is_lower(limit, window) {
+            return self.adopt(now, limit, window);
         }
+        let now_is = self.limit as f64 / self.window.as_secs_f64();
+        match self.higher {
+            _ if limit == self.limit && window == self.window => self.higher = None,
+            Some((last, over)) if over == window => self.adopt(now, limit.min(last), window),
+            _ if higher > now_is => self.higher = Some((limit, window)),
+            // The same rate, over another window.
+            _ => self.adopt(now, limit, window),
+        }
+    }
+
+    /// Whether it is less a second than what is in force.
+    pub(super) fn is_lower(&self, limit: u64, window: Duration) -> bool {
+        limit as f64 * self.window.as_secs_f64() < self.limit as f64 * window.as_secs_f64()
+    }
+
+    fn adopt(&mut self, now: Instant, limit: u64, window: Duration) {
+        if window == self.window { self.set(now, limit) } else { self.rebuild(now, limit, window) }
     }
 
     /// Back to what was configured: what the provider said was of another window.
     pub(super) fn restore(&mut self, now: Instant) {
         if let Some(limit) = self.configured {
-            self.set(now, limit);
+            self.adopt(now, limit, self.kind.window());
             self.from_headers = false;
         }
     }
@@ -198,6 +230,25 @@ impl Quota {
             self.window,
             mine,
         );
+        if self.window >= LONG && window.reset.is_some() {
+            self.renews_at = Some(self.books.whole_at());
+        }
+    }
+
+    /// Begins anew where the provider's own count has.
+    fn renew(&mut self, now: Instant) {
+        if self.renews_at.take_if(|at| now >= *at).is_some() {
+            self.ledger = Ledger::new(self.window, now);
+            self.pace = Self::full(self.kind, self.rate(), self.burst, now);
+            self.born = now;
+        }
+    }
+
+    fn full(kind: Kind, rate: f64, burst: Duration, now: Instant) -> Pace {
+        match kind {
+            Kind::Requests | Kind::RequestsPerDay => Pace::Requests(Cells::new(rate, burst, now)),
+            _ => Pace::Tokens(Bucket::with_rate(rate, burst, now)),
+        }
     }
 
     /// A call that was charged at `then` was refused for its rate; `explained` if the headers say that too little was left. Once for all calls
@@ -224,24 +275,33 @@ impl Quota {
         self.reshape(now);
     }
 
-    /// A call went well: what was cut from the limit grows back, a little each minute.
+    /// A call went well: what was cut from the limit grows back, each minute a little more.
     pub(super) fn ease(&mut self, now: Instant) {
-        if self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
-            self.share = (self.share * EASE).min(1.0);
-            self.eased_at = now;
+        let before = self.share;
+        // Minutes in which nobody called count as well: a small share brings few answers.
+        while self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
+            self.eased_at += EASE_EVERY;
+            let tested = self.cut_at.is_none_or(|at| self.eased_at.saturating_duration_since(at) > TESTED);
+            self.share = (self.share * if tested { EASE_MORE } else { EASE }).min(1.0);
+        }
+        if self.share != before {
             self.reshape(now);
         }
     }
 
     /// What may be taken, below zero what is owed.
     pub(super) fn level(&mut self, now: Instant, charged: &[i64; 4]) -> f64 {
+        self.renew(now);
+        let books = self.books.room(now, charged, self.limit as f64).map(|room| room.max(0.0));
+        if let Some(room) = books.filter(|_| self.window >= LONG) {
+            return room;
+        }
         let pace = match &self.pace {
             Pace::Requests(cells) => cells.level(now),
             Pace::Tokens(bucket) => bucket.level(now),
         };
-        let books = self.books.room(now, charged, self.limit as f64).unwrap_or(f64::MAX).max(0.0);
         let ledger = (self.most() - self.ledger.sum(now)).max(0) as f64;
-        pace.min(ledger).min(books)
+        pace.min(ledger).min(books.unwrap_or(f64::MAX))
     }
 
     pub(super) fn burst(&self) -> Duration {
@@ -259,9 +319,15 @@ impl Quota {
         (most as i64).clamp(1, i64::MAX / 4)
     }
 
-    /// One call never costs more than a whole limit: no provider lets it, and an absurd count must not close the target for years.
+    /// The largest call there can be: a whole limit, or a minute of one that is over less. No provider lets in more.
+    pub(super) fn largest(&self) -> u64 {
+        let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
+        if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }
+    }
+
+    /// An absurd count must not close the target for years.
     fn bounded(&self, cost: u32) -> i64 {
-        i64::from(cost).min(self.limit.min(i64::MAX as u64) as i64)
+        i64::from(cost).min(i64::try_from(self.largest()).unwrap_or(i64::MAX))
     }
 
     fn set(&mut self, now: Instant, limit: u64) {
@@ -276,10 +342,10 @@ impl Quota {
     }
 
     fn reshape(&mut self, now: Instant) {
-        let (rate, burst, limit) = (self.rate(), self.burst, self.limit as f64);
+        let (rate, burst, largest) = (self.rate(), self.burst, self.largest() as f64);
         match &mut self.pace {
             Pace::Requests(cells) => *cells = cells.rebuilt(rate, burst, now),
-            Pace::Tokens(bucket) => bucket.reshape(now, rate, burst, limit),
+            Pace::Tokens(bucket) => bucket.reshape(now, rate, burst, largest),
         }
     }
 

@@ -191,6 +191,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
                     limit: Some(LIMIT as u64),
                     remaining: Some(told.remaining as u64),
                     reset: Some(Duration::from_secs_f64(told.reset.max(0.0))),
+                    over: None,
                 });
                 let headers = RateHeaders { tokens, ..RateHeaders::default() };
                 let charge = call.charge.as_ref().expect("once");
