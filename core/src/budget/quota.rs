@@ -13,7 +13,8 @@
 //!
 //! A 429 halves the burst, down to [`SHORTEST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
 //! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
-//! cut, and grows back slowly.
+//! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
+//! and a long one where it does not fit costs a refusal.
 
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,12 @@ const EASE_EVERY: Duration = Duration::from_secs(60);
 const EASE: f64 = 1.01;
 const EASE_MORE: f64 = 1.1;
 const TESTED: Duration = Duration::from_secs(11 * 60);
+/// How long nothing must have been refused for the burst to double. Twice as long each time that was a mistake, up to a day, and as at first
+/// once it has held for four times as long.
+const CALM: Duration = Duration::from_secs(15 * 60);
+const CALM_MOST: Duration = Duration::from_secs(86_400);
+/// A limit that changes by less than this is the same one, adapting: what is known of it stays known.
+const DRIFT: f64 = 0.05;
 
 #[derive(Debug)]
 enum Pace {
@@ -60,6 +67,13 @@ pub(super) struct Quota {
     /// A higher limit that was said once, and over what.
     higher: Option<(u64, Duration)>,
     burst: Duration,
+    /// What it was before refusals shortened it.
+    whole_burst: Duration,
+    /// How long to wait before it is made longer, and whether it was since that was last settled.
+    calm: Duration,
+    lengthened: bool,
+    /// The last cut, or the last time that the burst was made longer.
+    quiet_since: Instant,
     /// The share of the limit that is used, where 429s have shown that all of it is too much.
     share: f64,
     cut_at: Option<Instant>,
@@ -88,6 +102,10 @@ impl Quota {
             from_headers: false,
             higher: None,
             burst,
+            whole_burst: burst,
+            calm: CALM,
+            lengthened: false,
+            quiet_since: now,
             share: 1.0,
             cut_at: None,
             eased_at: now,
@@ -265,26 +283,40 @@ impl Quota {
         };
         if self.burst > SHORTEST && !idle {
             self.burst = (self.burst / 2).max(SHORTEST);
+            if std::mem::take(&mut self.lengthened) {
+                self.calm = (2 * self.calm).min(CALM_MOST);
+            }
         } else if !explained && used > 0.3 {
             self.share = (self.share * if self.heard { SMALL_CUT } else { CUT }).max(0.01);
         } else {
             return;
         }
         self.cut_at = Some(now);
+        self.quiet_since = now;
         self.eased_at = now;
         self.reshape(now);
     }
 
-    /// A call went well: what was cut from the limit grows back, each minute a little more.
+    /// A call went well: what was cut grows back.
     pub(super) fn ease(&mut self, now: Instant) {
-        let before = self.share;
+        self.books.trust(now);
+        let before = (self.share, self.burst);
+        let quiet = now.saturating_duration_since(self.quiet_since);
+        if self.burst < self.whole_burst && quiet >= self.calm {
+            self.burst = (2 * self.burst).min(self.whole_burst);
+            self.lengthened = true;
+            self.quiet_since = now;
+        } else if self.lengthened && quiet >= 4 * self.calm {
+            self.calm = CALM;
+            self.lengthened = false;
+        }
         // Minutes in which nobody called count as well: a small share brings few answers.
         while self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
             self.eased_at += EASE_EVERY;
             let tested = self.cut_at.is_none_or(|at| self.eased_at.saturating_duration_since(at) > TESTED);
             self.share = (self.share * if tested { EASE_MORE } else { EASE }).min(1.0);
         }
-        if self.share != before {
+        if (self.share, self.burst) != before {
             self.reshape(now);
         }
     }
@@ -333,9 +365,11 @@ impl Quota {
     fn set(&mut self, now: Instant, limit: u64) {
         self.higher = None;
         if limit != self.limit {
+            if limit.abs_diff(self.limit) as f64 > DRIFT * self.limit as f64 {
+                self.share = 1.0;
+                self.books.clear(now);
+            }
             self.limit = limit.max(1);
-            self.share = 1.0;
-            self.books.clear(now);
             self.reshape(now);
         }
         self.from_headers = true;
@@ -350,11 +384,15 @@ impl Quota {
     }
 
     fn rebuild(&mut self, now: Instant, limit: u64, window: Duration) {
+        let new = Self::new(self.kind, limit, window, self.whole_burst, now);
         *self = Self {
             configured: self.configured,
             from_headers: true,
             cut_at: self.cut_at,
-            ..Self::new(self.kind, limit, window, self.burst, now)
+            quiet_since: self.quiet_since,
+            burst: if window < LONG { new.burst.min(self.burst) } else { new.burst },
+            ..new
         };
+        self.reshape(now);
     }
 }

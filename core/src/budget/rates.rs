@@ -277,7 +277,7 @@ impl RateBudgets {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        let mut explained = false;
+        let (mut explained, mut elsewhere) = (false, false);
         if self.config.headers != Headers::Ignore {
             let sent_at = sent_at.clamp(charge.at.min(now), now);
             for (kind, said) in [
@@ -288,15 +288,18 @@ impl RateBudgets {
                 (Kind::RequestsPerDay, &headers.requests_per_day),
                 (Kind::TokensPerDay, &headers.tokens_per_day),
             ] {
-                explained |= self.hear(now, charge, sent_at, kind, said);
+                let explains = self.hear(now, charge, sent_at, kind, said);
+                explained |= explains;
+                elsewhere |= explains && kind != Kind::Tokens;
             }
             self.learn();
             self.show();
         }
-        let distrust = limited && self.learned.take().is_some();
+        // How tokens are counted has nothing to do with a refusal for want of requests.
+        let distrust = limited && !elsewhere && self.learned.take().is_some();
         for quota in &mut self.quotas {
             if distrust {
-                quota.books.distrust();
+                quota.books.distrust(now);
             }
             if !limited {
                 quota.ease(now);
