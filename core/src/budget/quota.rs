@@ -248,7 +248,7 @@ impl Quota {
             self.window,
             mine,
         );
-        if self.window >= LONG && window.reset.is_some() {
+        if self.window >= LONG && window.reset.is_some_and(|reset| !reset.is_zero()) {
             self.renews_at = Some(self.books.whole_at());
         }
     }

@@ -10,7 +10,7 @@ async fn answers_without_rate_headers_count_as_well() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(if n == 1 { status(429, &[], "{}") } else { json(exchange, ANSWER) })
     });
-    let gate = gate(transport, |target| target.rpm(600));
+    let gate = gate(transport, |target| target.rpm(60));
     let burst = || gate.snapshot().targets["llm"].budgets["requests"].burst;
     for _ in 0..2 {
         read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();

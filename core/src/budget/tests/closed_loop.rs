@@ -273,6 +273,12 @@ fn without_headers_the_quota_is_used_and_nothing_refused() {
 }
 
 #[test]
+fn a_burst_that_is_tried_again_costs_a_refusal_now_and_then() {
+    let hours = Scene { headers: false, minutes: 124.0, ..SCENE };
+    holds("hours", hours, &[Policy::Bucket(1.0)], 0.96, 0.001);
+}
+
+#[test]
 fn with_headers_as_well() {
     holds("of the arrival", SCENE, &OPEN, 0.95, 0.0);
     holds("of the answer", Scene { at_answer: true, ..SCENE }, &OPEN, 0.95, 0.0);
