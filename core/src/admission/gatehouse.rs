@@ -217,7 +217,15 @@ impl Admission {
         headers: &RateHeaders,
         limited: bool,
     ) {
+        let speaks = limited || !headers.is_empty();
+        if !speaks && !self.purse.bounds_anything() {
+            return;
+        }
         self.state.lock().scheduler.heard(now(), grant, sent_at, headers, limited);
+        if !speaks {
+            // At most a limit has grown a little: those that wait are asked for when they would have been.
+            return;
+        }
         self.look_again();
         self.purse.changed(self);
     }

@@ -95,9 +95,8 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
                 .extensions()
                 .get::<Verdict>()
                 .is_some_and(|verdict| verdict.class == Class::RateLimited);
-            if limited || !headers.is_empty() {
-                permit.heard(call.sent_at(), &headers, limited);
-            }
+            // One that says nothing is told too: what refusals have cut grows back with the answers that are none.
+            permit.heard(call.sent_at(), &headers, limited);
         }
         Err(error) if error.never_sent() => permit.unsent(),
         Err(_) => {}

@@ -77,7 +77,7 @@ impl Permit {
         }
     }
 
-    /// What the head of the answer says of the provider's budgets. `limited`: it is a refusal for rate.
+    /// What the head of an answer says of the provider's budgets, be it nothing: every answer is to be told. `limited`: it is a refusal for rate.
     pub fn heard(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
         if let Some(grant) = &mut self.grant {
             self.admission.heard(grant, sent_at, headers, limited);

@@ -1,5 +1,6 @@
 //! The rate budgets that a door draws on, alone or with others.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -12,6 +13,8 @@ use crate::config::RateConfig;
 /// Budgets, and every door that draws on them: what one gives back, another may be waiting for.
 pub struct Purse {
     budgets: Arc<Mutex<RateBudgets>>,
+    /// Whether they bound anything now: as good as asking them, without their lock.
+    bounds: Arc<AtomicBool>,
     doors: Mutex<Vec<Weak<Admission>>>,
 }
 
@@ -23,11 +26,17 @@ impl Purse {
 
     /// These budgets.
     pub fn of(budgets: RateBudgets) -> Arc<Self> {
-        Arc::new(Self { budgets: Arc::new(Mutex::new(budgets)), doors: Mutex::default() })
+        let bounds = budgets.bounds();
+        Arc::new(Self { budgets: Arc::new(Mutex::new(budgets)), bounds, doors: Mutex::default() })
     }
 
     pub(crate) fn budgets(&self) -> &Arc<Mutex<RateBudgets>> {
         &self.budgets
+    }
+
+    /// Whether there is any budget now. Takes no lock.
+    pub(super) fn bounds_anything(&self) -> bool {
+        self.bounds.load(Ordering::Acquire)
     }
 
     pub(super) fn join(&self, door: &Arc<Admission>) {

@@ -26,6 +26,9 @@ const FULL: f64 = 0.8;
 const BETTER: f64 = 0.7;
 /// And it must have foretold better so many times more than not.
 const RUNNING: u32 = 30;
+/// The most that is asked for after refusals, each of which makes it four times as many; a quarter of it, each time that so long nothing was.
+const NEEDED_MOST: u32 = 64 * RUNNING;
+const FORGIVEN: Duration = Duration::from_secs(1_800);
 /// How much smaller figures, one after the other, lower what is taken to be the most there can be.
 const SHRINK: f64 = 0.02;
 /// The share of the limit that is taken to come back where the resets mean something else.
@@ -91,6 +94,7 @@ pub(super) struct Books {
     /// The rule that has foretold better so many times more than not, and how many it takes.
     better: (usize, u32),
     needed: u32,
+    distrusted: Option<Instant>,
 }
 
 impl Books {
@@ -108,12 +112,13 @@ impl Books {
             refused: None,
             better: (0, 0),
             needed: RUNNING,
+            distrusted: None,
         }
     }
 
     /// Forgets it all: the limit is another.
     pub(super) fn clear(&mut self, now: Instant) {
-        *self = Self { rule: self.rule, ..Self::new(now) };
+        *self = Self { rule: self.rule, needed: self.needed, distrusted: self.distrusted, ..Self::new(now) };
     }
 
     /// Starts from another rule: of several only where it may be learned.
@@ -140,9 +145,18 @@ impl Books {
     }
 
     /// The rule that was learned was followed by a refusal: the next needs more to show for it.
-    pub(super) fn distrust(&mut self) {
-        self.needed = self.needed.saturating_mul(4);
+    pub(super) fn distrust(&mut self, now: Instant) {
+        self.needed = self.needed.saturating_mul(4).min(NEEDED_MOST);
         self.better.1 = 0;
+        self.distrusted = Some(now);
+    }
+
+    /// Nothing was refused: what distrust asks for more falls with time.
+    pub(super) fn trust(&mut self, now: Instant) {
+        if self.distrusted.is_some_and(|at| now.saturating_duration_since(at) >= FORGIVEN) {
+            self.needed = (self.needed / 4).max(RUNNING);
+            self.distrusted = (self.needed > RUNNING).then_some(now);
+        }
     }
 
     /// A call was refused, and may not have been counted.
@@ -192,6 +206,11 @@ impl Books {
         if fresh {
             self.note(said, reset, limit, window, mine, now);
         }
+    }
+
+    /// When it is whole again at the latest, if nobody takes of it.
+    pub(super) fn whole_at(&self) -> Instant {
+        self.whole_at
     }
 
     fn note(

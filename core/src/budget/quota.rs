@@ -7,11 +7,14 @@
 //! 2. The *ledger* bounds what is charged in any window, for providers that count by the clock or over the last minute.
 //! 3. The *books* say what the provider itself has left, as its headers tell, other clients' use included.
 //!
-//! The first two need no headers. Each is loose enough never to bind where the provider is of another kind.
+//! The first two need no headers. For windows below an hour, each is loose enough never to bind where the provider is of another kind. A day's
+//! are not: a day that begins at midnight, of which all was used before, is whole again long before our own last 24 hours are. So there the
+//! books alone count as long as they are known, and when a reset that was stated has passed, the other two begin anew.
 //!
 //! A 429 halves the burst, down to [`SHORTEST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
 //! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
-//! cut, and grows back slowly.
+//! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
+//! and a long one where it does not fit costs a refusal.
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +36,19 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
 const CUT: f64 = 0.9;
 const SMALL_CUT: f64 = 0.98;
-const EASE: f64 = 1.01;
 const EASE_EVERY: Duration = Duration::from_secs(60);
+/// By what it grows until it is back where it was cut, and from then on. Slowly at first: where the cut was right, each time it is back is a
+/// refusal of all that is under way. Once it is past that and nothing was refused, what it was cut for is over: from a hundredth
+/// it is whole again within the hour.
+const EASE: f64 = 1.01;
+const EASE_MORE: f64 = 1.1;
+const TESTED: Duration = Duration::from_secs(11 * 60);
+/// How long nothing must have been refused for the burst to double. Twice as long each time that was a mistake, up to a day, and as at first
+/// once it has held for four times as long.
+const CALM: Duration = Duration::from_secs(15 * 60);
+const CALM_MOST: Duration = Duration::from_secs(86_400);
+/// A limit that changes by less than this is the same one, adapting: what is known of it stays known.
+const DRIFT: f64 = 0.05;
 
 #[derive(Debug)]
 enum Pace {
@@ -50,9 +64,16 @@ pub(super) struct Quota {
     pub(super) window: Duration,
     pub(super) configured: Option<u64>,
     pub(super) from_headers: bool,
-    /// A higher limit that was said once.
-    higher: Option<u64>,
+    /// A higher limit that was said once, and over what.
+    higher: Option<(u64, Duration)>,
     burst: Duration,
+    /// What it was before refusals shortened it.
+    whole_burst: Duration,
+    /// How long to wait before it is made longer, and whether it was since that was last settled.
+    calm: Duration,
+    lengthened: bool,
+    /// The last cut, or the last time that the burst was made longer.
+    quiet_since: Instant,
     /// The share of the limit that is used, where 429s have shown that all of it is too much.
     share: f64,
     cut_at: Option<Instant>,
@@ -61,7 +82,9 @@ pub(super) struct Quota {
     ledger: Ledger,
     pub(super) books: Books,
     heard: bool,
-    /// Charges from before it was there are none of its business.
+    /// When a long window begins anew, as the provider said last.
+    renews_at: Option<Instant>,
+    /// Charges from before it was there, or began anew, are none of its business.
     born: Instant,
 }
 
@@ -70,10 +93,7 @@ impl Quota {
         let limit = limit.max(1);
         let burst = if window >= LONG { window } else { burst.clamp(SHORTEST.min(window), window) };
         let rate = PACE * limit as f64 / window.as_secs_f64();
-        let pace = match kind {
-            Kind::Requests | Kind::RequestsPerDay => Pace::Requests(Cells::new(rate, burst, now)),
-            _ => Pace::Tokens(Bucket::with_rate(rate, burst, now)),
-        };
+        let pace = Self::full(kind, rate, burst, now);
         Self {
             kind,
             limit,
@@ -82,6 +102,10 @@ impl Quota {
             from_headers: false,
             higher: None,
             burst,
+            whole_burst: burst,
+            calm: CALM,
+            lengthened: false,
+            quiet_since: now,
             share: 1.0,
             cut_at: None,
             eased_at: now,
@@ -89,24 +113,30 @@ impl Quota {
             ledger: Ledger::new(window, now),
             books: Books::new(now),
             heard: false,
+            renews_at: None,
             born: now,
         }
     }
 
     /// The largest cost that fits now.
     pub(super) fn room(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
+        self.renew(now);
         let limit = self.limit as f64;
+        let books = self.books.room(now, charged, limit);
+        let known = match books {
+            Some(room) if room < self.books.most(now, limit) => room as u64,
+            _ => u64::MAX,
+        };
+        if self.window >= LONG && books.is_some() {
+            return known;
+        }
         let pace = match &mut self.pace {
             Pace::Requests(cells) => u64::from(cells.open(now)),
             Pace::Tokens(bucket) => bucket.room(now),
         };
         let sum = self.ledger.sum(now);
         let ledger = if sum == 0 { u64::MAX } else { (self.most() - sum).max(0) as u64 };
-        let books = match self.books.room(now, charged, limit) {
-            Some(room) if room < self.books.most(now, limit) => room as u64,
-            _ => u64::MAX,
-        };
-        pace.min(ledger).min(books)
+        pace.min(ledger).min(known)
     }
 
     /// When such a cost fits, if nothing else is charged: `now`, or later.
@@ -114,13 +144,18 @@ impl Quota {
         if cost == 0 {
             return now;
         }
+        self.renew(now);
+        let limit = self.limit as f64;
+        let books = self.books.ready_at(now, charged, limit, f64::from(cost));
+        if self.window >= LONG && self.books.room(now, charged, limit).is_some() {
+            return books;
+        }
         let pace = match &mut self.pace {
             Pace::Requests(cells) => cells.ready_at(now),
             Pace::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
         };
         let left = self.most() - i64::from(cost);
         let ledger = self.ledger.ready_at(now, left.max(0));
-        let books = self.books.ready_at(now, charged, self.limit as f64, f64::from(cost));
         pace.max(ledger).max(books)
     }
 
@@ -163,21 +198,36 @@ impl Quota {
         self.ledger.correct(now, then, cost - charged);
     }
 
-    /// The provider has said a limit. A lower one is believed at once, a higher one when it is said twice running.
+    /// The provider has said a limit. A lower rate is believed at once; of two higher ones running the lower: there are limits that rise a
+    /// little with every answer, and never twice to the same.
     pub(super) fn believe(&mut self, now: Instant, limit: u64, window: Duration) {
-        if window != self.window {
-            self.rebuild(now, limit, window);
-        } else if limit < self.limit || self.higher == Some(limit) && limit > self.limit {
-            self.set(now, limit);
-        } else {
-            self.higher = (limit > self.limit).then_some(limit);
+        let higher = limit as f64 / window.as_secs_f64();
+        if self.is_lower(limit, window) {
+            return self.adopt(now, limit, window);
         }
+        let now_is = self.limit as f64 / self.window.as_secs_f64();
+        match self.higher {
+            _ if limit == self.limit && window == self.window => self.higher = None,
+            Some((last, over)) if over == window => self.adopt(now, limit.min(last), window),
+            _ if higher > now_is => self.higher = Some((limit, window)),
+            // The same rate, over another window.
+            _ => self.adopt(now, limit, window),
+        }
+    }
+
+    /// Whether it is less a second than what is in force.
+    pub(super) fn is_lower(&self, limit: u64, window: Duration) -> bool {
+        limit as f64 * self.window.as_secs_f64() < self.limit as f64 * window.as_secs_f64()
+    }
+
+    fn adopt(&mut self, now: Instant, limit: u64, window: Duration) {
+        if window == self.window { self.set(now, limit) } else { self.rebuild(now, limit, window) }
     }
 
     /// Back to what was configured: what the provider said was of another window.
     pub(super) fn restore(&mut self, now: Instant) {
         if let Some(limit) = self.configured {
-            self.set(now, limit);
+            self.adopt(now, limit, self.kind.window());
             self.from_headers = false;
         }
     }
@@ -198,6 +248,25 @@ impl Quota {
             self.window,
             mine,
         );
+        if self.window >= LONG && window.reset.is_some_and(|reset| !reset.is_zero()) {
+            self.renews_at = Some(self.books.whole_at());
+        }
+    }
+
+    /// Begins anew where the provider's own count has.
+    fn renew(&mut self, now: Instant) {
+        if self.renews_at.take_if(|at| now >= *at).is_some() {
+            self.ledger = Ledger::new(self.window, now);
+            self.pace = Self::full(self.kind, self.rate(), self.burst, now);
+            self.born = now;
+        }
+    }
+
+    fn full(kind: Kind, rate: f64, burst: Duration, now: Instant) -> Pace {
+        match kind {
+            Kind::Requests | Kind::RequestsPerDay => Pace::Requests(Cells::new(rate, burst, now)),
+            _ => Pace::Tokens(Bucket::with_rate(rate, burst, now)),
+        }
     }
 
     /// A call that was charged at `then` was refused for its rate; `explained` if the headers say that too little was left. Once for all calls
@@ -214,34 +283,57 @@ impl Quota {
         };
         if self.burst > SHORTEST && !idle {
             self.burst = (self.burst / 2).max(SHORTEST);
+            if std::mem::take(&mut self.lengthened) {
+                self.calm = (2 * self.calm).min(CALM_MOST);
+            }
         } else if !explained && used > 0.3 {
             self.share = (self.share * if self.heard { SMALL_CUT } else { CUT }).max(0.01);
         } else {
             return;
         }
         self.cut_at = Some(now);
+        self.quiet_since = now;
         self.eased_at = now;
         self.reshape(now);
     }
 
-    /// A call went well: what was cut from the limit grows back, a little each minute.
+    /// A call went well: what was cut grows back.
     pub(super) fn ease(&mut self, now: Instant) {
-        if self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
-            self.share = (self.share * EASE).min(1.0);
-            self.eased_at = now;
+        self.books.trust(now);
+        let before = (self.share, self.burst);
+        let quiet = now.saturating_duration_since(self.quiet_since);
+        if self.burst < self.whole_burst && quiet >= self.calm {
+            self.burst = (2 * self.burst).min(self.whole_burst);
+            self.lengthened = true;
+            self.quiet_since = now;
+        } else if self.lengthened && quiet >= 4 * self.calm {
+            self.calm = CALM;
+            self.lengthened = false;
+        }
+        // Minutes in which nobody called count as well: a small share brings few answers.
+        while self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
+            self.eased_at += EASE_EVERY;
+            let tested = self.cut_at.is_none_or(|at| self.eased_at.saturating_duration_since(at) > TESTED);
+            self.share = (self.share * if tested { EASE_MORE } else { EASE }).min(1.0);
+        }
+        if (self.share, self.burst) != before {
             self.reshape(now);
         }
     }
 
     /// What may be taken, below zero what is owed.
     pub(super) fn level(&mut self, now: Instant, charged: &[i64; 4]) -> f64 {
+        self.renew(now);
+        let books = self.books.room(now, charged, self.limit as f64).map(|room| room.max(0.0));
+        if let Some(room) = books.filter(|_| self.window >= LONG) {
+            return room;
+        }
         let pace = match &self.pace {
             Pace::Requests(cells) => cells.level(now),
             Pace::Tokens(bucket) => bucket.level(now),
         };
-        let books = self.books.room(now, charged, self.limit as f64).unwrap_or(f64::MAX).max(0.0);
         let ledger = (self.most() - self.ledger.sum(now)).max(0) as f64;
-        pace.min(ledger).min(books)
+        pace.min(ledger).min(books.unwrap_or(f64::MAX))
     }
 
     pub(super) fn burst(&self) -> Duration {
@@ -259,36 +351,48 @@ impl Quota {
         (most as i64).clamp(1, i64::MAX / 4)
     }
 
-    /// One call never costs more than a whole limit: no provider lets it, and an absurd count must not close the target for years.
+    /// The largest call there can be: a whole limit, or a minute of one that is over less. No provider lets in more.
+    pub(super) fn largest(&self) -> u64 {
+        let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
+        if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }
+    }
+
+    /// An absurd count must not close the target for years.
     fn bounded(&self, cost: u32) -> i64 {
-        i64::from(cost).min(self.limit.min(i64::MAX as u64) as i64)
+        i64::from(cost).min(i64::try_from(self.largest()).unwrap_or(i64::MAX))
     }
 
     fn set(&mut self, now: Instant, limit: u64) {
         self.higher = None;
         if limit != self.limit {
+            if limit.abs_diff(self.limit) as f64 > DRIFT * self.limit as f64 {
+                self.share = 1.0;
+                self.books.clear(now);
+            }
             self.limit = limit.max(1);
-            self.share = 1.0;
-            self.books.clear(now);
             self.reshape(now);
         }
         self.from_headers = true;
     }
 
     fn reshape(&mut self, now: Instant) {
-        let (rate, burst, limit) = (self.rate(), self.burst, self.limit as f64);
+        let (rate, burst, largest) = (self.rate(), self.burst, self.largest() as f64);
         match &mut self.pace {
             Pace::Requests(cells) => *cells = cells.rebuilt(rate, burst, now),
-            Pace::Tokens(bucket) => bucket.reshape(now, rate, burst, limit),
+            Pace::Tokens(bucket) => bucket.reshape(now, rate, burst, largest),
         }
     }
 
     fn rebuild(&mut self, now: Instant, limit: u64, window: Duration) {
+        let new = Self::new(self.kind, limit, window, self.whole_burst, now);
         *self = Self {
             configured: self.configured,
             from_headers: true,
             cut_at: self.cut_at,
-            ..Self::new(self.kind, limit, window, self.burst, now)
+            quiet_since: self.quiet_since,
+            burst: if window < LONG { new.burst.min(self.burst) } else { new.burst },
+            ..new
         };
+        self.reshape(now);
     }
 }

@@ -25,6 +25,7 @@ use crate::wire::rate::{RateHeaders, Window};
 use crate::wire::request::Dialect;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// What a budget counts.
@@ -214,8 +215,8 @@ impl RateBudgets {
             _ => 0,
         };
         // A limit from headers may be another model's, or another window's: the provider itself says no to what it cannot take.
-        let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.limit;
-        self.quotas.iter().find(over).map(|quota| (quota.kind, quota.limit))
+        let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.largest();
+        self.quotas.iter().find(over).map(|quota| (quota.kind, quota.largest()))
     }
 
     /// Which budget keeps a call of that size waiting longest, and until when, if nothing else goes. `None`: it fits now.
@@ -287,7 +288,7 @@ impl RateBudgets {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        let mut explained = false;
+        let (mut explained, mut elsewhere) = (false, false);
         if self.config.headers != Headers::Ignore {
             let sent_at = sent_at.clamp(charge.at.min(now), now);
             for (kind, said) in [
@@ -298,15 +299,18 @@ impl RateBudgets {
                 (Kind::RequestsPerDay, &headers.requests_per_day),
                 (Kind::TokensPerDay, &headers.tokens_per_day),
             ] {
-                explained |= self.hear(now, charge, sent_at, kind, said);
+                let explains = self.hear(now, charge, sent_at, kind, said);
+                explained |= explains;
+                elsewhere |= explains && kind != Kind::Tokens;
             }
             self.learn();
             self.show();
         }
-        let distrust = limited && self.learned.take().is_some();
+        // How tokens are counted has nothing to do with a refusal for want of requests.
+        let distrust = limited && !elsewhere && self.learned.take().is_some();
         for quota in &mut self.quotas {
             if distrust {
-                quota.books.distrust();
+                quota.books.distrust(now);
             }
             if !limited {
                 quota.ease(now);
@@ -366,8 +370,15 @@ impl RateBudgets {
         let tally = self.tally;
         let Some(quota) = self.quotas.get_mut(index) else { return false };
         if let Some(limit) = said.limit {
-            let most = quota.configured.filter(|_| self.config.headers == Headers::Lower).unwrap_or(u64::MAX);
-            quota.believe(now, limit.min(most), window);
+            let scale = window.as_secs_f64() / kind.window().as_secs_f64();
+            // As much of what was configured as is due in the window that was heard of.
+            let most = quota.configured.filter(|_| self.config.headers == Headers::Lower);
+            let limit = limit.min(most.map_or(u64::MAX, |most| (most as f64 * scale) as u64)).max(1);
+            // What takes longer than the window to come back is of another: not to be trusted with more.
+            let fits = said.reset.is_none_or(|reset| reset <= window + window / 10);
+            if fits || quota.is_lower(limit, window) {
+                quota.believe(now, limit, window);
+            }
         }
         let Some(remaining) = said.remaining else { return false };
         if self.learned.is_none() {
@@ -386,13 +397,24 @@ impl RateBudgets {
 
     /// Which budget is spoken of, and over which window.
     fn place(&mut self, now: Instant, kind: Kind, said: &Window) -> Option<(Kind, Duration)> {
+        if let Some(over) = said.over {
+            return Some((kind, over));
+        }
         let (nth, daily) = match kind {
             Kind::Requests => (0, Kind::RequestsPerDay),
             Kind::Tokens => (1, Kind::TokensPerDay),
-            _ => return Some((kind, kind.window())),
+            _ => {
+                let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
+                // What was told to be of a second stays so when a response leaves the telling name out.
+                return Some((kind, known.unwrap_or(kind.window())));
+            }
         };
         let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
-        let heard = self.hints.get_mut(nth)?.hear(said);
+        let mut heard = self.hints.get_mut(nth)?.hear(said);
+        // Nobody's requests a minute take more than an hour to come back.
+        if kind == Kind::Requests && said.reset.is_some_and(|reset| reset > HOUR) {
+            heard = Some(DAY);
+        }
         let is_daily = self.daily.get_mut(nth)?;
         match heard {
             Some(window) if (window == DAY) != *is_daily => {
@@ -428,7 +450,7 @@ impl RateBudgets {
 }
 
 impl Kind {
-    fn window(self) -> Duration {
+    pub(super) fn window(self) -> Duration {
         if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
     }
 

@@ -3,3 +3,5 @@
 mod closed_loop;
 mod headers;
 mod provider;
+mod recovery;
+mod windows;

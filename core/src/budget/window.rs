@@ -3,7 +3,8 @@
 //! Most limits are a minute's, but Groq's requests are a day's under the same name. A bucket that fills steadily gives itself away: what is
 //! used of it comes back at the limit's rate, so `reset * limit / used` is the window, however much is used. Where a reset is the end of a
 //! fixed window instead, that figure means nothing and wanders as more is used. So it is believed when it was near one of the usual windows
-//! twice running, with clearly different amounts used. Seconds are believed later, since to be wrong there is to send sixty times too much.
+//! twice running, with clearly different amounts used. (How different does not matter where the reset is longer than a minute, so that it
+//! cannot be a minute's: who starts with much used already would have to wait half the day to see it differ.) Seconds are believed later, since to be wrong there is to send sixty times too much.
 
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ impl Hint {
         guess.agreed = guess.agreed.saturating_add(1);
         self.last = Some(guess);
         let needed = if window < MINUTE { PATIENCE } else { 2 };
-        let believed = guess.agreed >= needed && guess.most as f64 >= APART * guess.least as f64;
+        let apart = reset.as_secs() > MINUTE || guess.most as f64 >= APART * guess.least as f64;
+        let believed = guess.agreed >= needed && apart;
         believed.then(|| Duration::from_secs(window))
     }
 }
@@ -65,7 +67,8 @@ mod tests {
     use super::*;
 
     fn said(limit: u64, remaining: u64, reset: f64) -> Window {
-        Window { limit: Some(limit), remaining: Some(remaining), reset: Some(Duration::from_secs_f64(reset)) }
+        let reset = Some(Duration::from_secs_f64(reset));
+        Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Window {
     pub remaining: Option<u64>,
     /// How long until it is whole again; zero where that moment has passed.
     pub reset: Option<Duration>,
+    /// What the limit is over, where the name tells; `None`: a minute as a rule, or a day.
+    pub over: Option<Duration>,
 }
 
 /// The budgets that one response spoke of.
@@ -38,6 +40,9 @@ pub struct RateHeaders {
     pub tokens_per_day: Window,
 }
 
+/// Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and what stands beside it without a unit) count by the second.
+const SECOND: Duration = Duration::from_secs(1);
+
 enum Field {
     Limit,
     Remaining,
@@ -49,11 +54,14 @@ impl RateHeaders {
     pub fn read(headers: &HeaderMap, wall: SystemTime) -> Self {
         let mut rates = Self::default();
         let mut now = None;
+        let (mut togethers, mut bare) = (false, false);
         for (name, value) in headers {
             let name = name.as_str();
             let Some(words) = words(name) else { continue };
             let Ok(value) = value.to_str() else { continue };
             let Some((window, field)) = rates.place(name, words) else { continue };
+            togethers |= is_togethers(name);
+            bare |= name == "x-ratelimit-limit";
             match field {
                 Field::Limit => window.limit = count(value),
                 Field::Remaining => window.remaining = count(value),
@@ -62,6 +70,9 @@ impl RateHeaders {
                     window.reset = reset(value, now);
                 }
             }
+        }
+        if togethers && bare {
+            rates.requests.over = Some(SECOND);
         }
         rates
     }
@@ -93,8 +104,8 @@ impl RateHeaders {
 
     fn place(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
         let mut field = None;
-        let mut tokens = name.starts_with("x-ratelimitbysize") || name.starts_with("x-tokenlimit");
-        let (mut input, mut output, mut day) = (false, false, false);
+        let mut tokens = name.starts_with("x-ratelimitbysize") || is_togethers(name);
+        let (mut input, mut output, mut day, mut second) = (false, false, false, is_togethers(name));
         for word in words.split('-') {
             match word {
                 "limit" => field = Some(Field::Limit),
@@ -102,8 +113,10 @@ impl RateHeaders {
                 "reset" => field = Some(Field::Reset),
                 "requests" | "req" | "minute" => {}
                 "tokens" => tokens = true,
-                "input" | "prompt" => input = true,
-                "output" | "generated" => output = true,
+                "input" => input = true,
+                "output" => output = true,
+                "prompt" => (input, second) = (true, true),
+                "generated" => (output, second) = (true, true),
                 "day" => day = true,
                 _ => return None,
             }
@@ -117,8 +130,14 @@ impl RateHeaders {
             (true, false, true, false) => &mut self.output_tokens,
             _ => return None,
         };
-        Some((window, field?))
+        let field = field?;
+        window.over = second.then_some(SECOND);
+        Some((window, field))
     }
+}
+
+fn is_togethers(name: &str) -> bool {
+    name.starts_with("x-tokenlimit-")
 }
 
 /// The part of a header's name that says which budget and what of it.
@@ -172,7 +191,8 @@ mod tests {
     }
 
     fn window(limit: u64, remaining: u64, reset: u64) -> Window {
-        Window { limit: Some(limit), remaining: Some(remaining), reset: Some(Duration::from_millis(reset)) }
+        let reset = Some(Duration::from_millis(reset));
+        Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
     }
 
     #[test]
@@ -222,6 +242,25 @@ mod tests {
         assert_eq!(rates.input_tokens.limit, Some(6_000));
         assert_eq!(rates.output_tokens.limit, Some(3_000));
         assert_eq!(rates.requests_per_day.limit, Some(14_400));
+        assert_eq!((rates.requests.over, rates.tokens.over), (None, None));
+    }
+
+    #[test]
+    fn fireworks_and_together_count_by_the_second() {
+        let fireworks = read(&[
+            ("x-ratelimit-limit-tokens-prompt", "6000"),
+            ("x-ratelimit-limit-tokens-generated", "3000"),
+        ]);
+        assert_eq!((fireworks.input_tokens.over, fireworks.output_tokens.over), (Some(SECOND), Some(SECOND)));
+        for swapped in [false, true] {
+            let mut pairs = vec![("x-ratelimit-limit", "2"), ("x-tokenlimit-limit", "800")];
+            if swapped {
+                pairs.reverse();
+            }
+            let together = read(&pairs);
+            assert_eq!((together.requests.limit, together.requests.over), (Some(2), Some(SECOND)));
+            assert_eq!((together.tokens.limit, together.tokens.over), (Some(800), Some(SECOND)));
+        }
     }
 
     #[test]

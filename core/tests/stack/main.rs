@@ -3,6 +3,7 @@
 
 mod admission;
 mod ask_usage;
+mod budgets;
 mod caps;
 mod counting;
 mod deadlines;

@@ -191,6 +191,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
                     limit: Some(LIMIT as u64),
                     remaining: Some(told.remaining as u64),
                     reset: Some(Duration::from_secs_f64(told.reset.max(0.0))),
+                    over: None,
                 });
                 let headers = RateHeaders { tokens, ..RateHeaders::default() };
                 let charge = call.charge.as_ref().expect("once");
@@ -270,6 +271,12 @@ fn without_headers_the_quota_is_used_and_nothing_refused() {
     holds("heeds none", Scene { heeds: Headers::Ignore, ..SCENE }, &POLICIES, 0.96, 0.0);
     let pauses = Scene { headers: false, pauses: true, ..SCENE };
     holds("pauses", pauses, &POLICIES, 0.5, 0.0);
+}
+
+#[test]
+fn a_burst_that_is_tried_again_costs_a_refusal_now_and_then() {
+    let hours = Scene { headers: false, minutes: 124.0, ..SCENE };
+    holds("hours", hours, &[Policy::Bucket(1.0)], 0.96, 0.001);
 }
 
 #[test]

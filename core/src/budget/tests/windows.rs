@@ -1,0 +1,143 @@
+//! Which window a limit is over, and what that makes of it.
+
+use std::time::{Duration, Instant};
+
+use crate::budget::{BudgetView, Kind, RateBudgets};
+use crate::config::{Headers, RateConfig};
+use crate::estimate::Demand;
+use crate::testing::epoch;
+use crate::wire::rate::{RateHeaders, Window};
+
+const CALL: Demand =
+    Demand { input: 100, output: 50, max_output: Some(200), cached: 0, exact: true, dialect: None };
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn said(limit: u64, remaining: u64, reset: u64) -> Window {
+    let reset = Some(Duration::from_secs(reset));
+    Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
+}
+
+/// A limit of which nothing else is told.
+fn bare(limit: u64, over: Option<Duration>) -> Window {
+    Window { limit: Some(limit), over, ..Window::default() }
+}
+
+fn answer(budgets: &mut RateBudgets, now: Instant, headers: &RateHeaders) {
+    let charge = budgets.charge(now, &CALL);
+    budgets.heard(now, &charge, now, headers, false);
+}
+
+fn tokens(tokens: Window) -> RateHeaders {
+    RateHeaders { tokens, ..RateHeaders::default() }
+}
+
+fn requests(requests: Window) -> RateHeaders {
+    RateHeaders { requests, ..RateHeaders::default() }
+}
+
+fn of(budgets: &mut RateBudgets, now: Instant, kind: Kind) -> Option<BudgetView> {
+    budgets.view(now).into_iter().find(|view| view.kind == kind)
+}
+
+fn limit(budgets: &mut RateBudgets, now: Instant, kind: Kind) -> Option<(u64, Duration)> {
+    of(budgets, now, kind).map(|view| (view.limit, view.window))
+}
+
+#[test]
+fn a_limit_by_the_second_is_one() {
+    let now = epoch();
+    let input_tokens = bare(1_000, Some(SECOND));
+    let headers = RateHeaders { input_tokens, ..RateHeaders::default() };
+    let mut budgets = RateBudgets::default();
+    answer(&mut budgets, now, &headers);
+    assert_eq!(limit(&mut budgets, now, Kind::InputTokens), Some((1_000, SECOND)));
+    // A call of several seconds' worth is no oversize: it goes when all is there, and is paid for by those that follow.
+    let long = Demand { input: 5_000, ..CALL };
+    let need = budgets.need(&long);
+    assert_eq!(budgets.oversize(&long), None);
+    let then = now + 2 * SECOND;
+    assert!(need.fits(&budgets.room(then)));
+    budgets.charge(then, &long);
+    let (_, next) = budgets.ready_at(then, &need).expect("it is owed");
+    assert!((4..=6).contains(&next.duration_since(then).as_secs()), "{:?}", next - then);
+    // And what was configured for a minute is no reason to send sixty times as much on one response's word.
+    let mut budgets = RateBudgets::new(&RateConfig { itpm: Some(6_000), ..RateConfig::default() }, now);
+    answer(&mut budgets, now, &headers);
+    assert_eq!(limit(&mut budgets, now, Kind::InputTokens), Some((6_000, 60 * SECOND)));
+    answer(&mut budgets, now, &headers);
+    assert_eq!(limit(&mut budgets, now, Kind::InputTokens), Some((1_000, SECOND)));
+}
+
+#[test]
+fn a_reset_that_is_longer_than_the_window_raises_nothing() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(30), ..RateConfig::default() }, now);
+    for used in 0..5 {
+        answer(&mut budgets, now, &requests(said(14_400, 9_000 - used, 1_900)));
+        assert_eq!(limit(&mut budgets, now, Kind::Requests), Some((30, 60 * SECOND)));
+    }
+}
+
+#[test]
+fn a_process_that_starts_in_the_middle_of_the_day_knows_a_days_budget() {
+    let now = epoch();
+    let config = RateConfig { rpm: Some(30), ..RateConfig::default() };
+    // More than an hour's: at once. Less, but more than a minute's: when the figures say a day twice.
+    for (used, enough) in [(5_000, 1), (300, 2)] {
+        let mut budgets = RateBudgets::new(&config, now);
+        for n in 0..enough {
+            answer(&mut budgets, now, &requests(said(14_400, 14_400 - used - n, 6 * (used + n))));
+        }
+        assert_eq!(limit(&mut budgets, now, Kind::Requests), Some((30, 60 * SECOND)));
+        assert_eq!(limit(&mut budgets, now, Kind::RequestsPerDay), Some((14_400, DAY)), "{used}");
+    }
+}
+
+#[test]
+fn a_limit_that_rises_with_every_answer_is_followed() {
+    let now = epoch();
+    let mut budgets = RateBudgets::new(&RateConfig { tpm: Some(60_000), ..RateConfig::default() }, now);
+    for n in 1..=20 {
+        answer(&mut budgets, now, &tokens(bare(60_000 + 500 * n, None)));
+    }
+    assert_eq!(limit(&mut budgets, now, Kind::Tokens), Some((69_500, 60 * SECOND)));
+}
+
+#[test]
+fn lower_compares_what_is_over_the_same_time() {
+    let now = epoch();
+    let config = RateConfig { tpm: Some(60_000), headers: Headers::Lower, ..RateConfig::default() };
+    for (heard, kept) in [(5_000, (60_000, 60 * SECOND)), (800, (800, SECOND))] {
+        let mut budgets = RateBudgets::new(&config, now);
+        for _ in 0..3 {
+            answer(&mut budgets, now, &tokens(bare(heard, Some(SECOND))));
+        }
+        let (limit, window) = limit(&mut budgets, now, Kind::Tokens).expect("configured");
+        let a_minute = |(limit, window): (u64, Duration)| limit as f64 / window.as_secs_f64();
+        assert_eq!(a_minute((limit, window)), a_minute(kept), "{heard}: {limit} in {window:?}");
+    }
+}
+
+#[test]
+fn a_day_that_the_provider_counts_begins_when_it_says() {
+    let now = epoch();
+    let later = |s: u64| now + Duration::from_secs(s);
+    let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
+    let mut day = |at: u64, remaining: u64, reset: u64| {
+        let requests_per_day = said(100, remaining, reset);
+        answer(&mut budgets, later(at), &RateHeaders { requests_per_day, ..RateHeaders::default() });
+        budgets.room(later(at)).open
+    };
+    // An hour before midnight, the whole day's.
+    let open: Vec<bool> = (1..=100).map(|n| day(n, 100 - n, 3_600 - n)).collect();
+    assert!(open.iter().take(90).all(|open| *open) && open.last() == Some(&false));
+    // After it, the next day's: the ledger of our own would open a day later.
+    assert!((1..=90).all(|n| day(3_610 + n, 100 - n, 86_400 - n)));
+    // And where others use it too, what is said is what there is.
+    assert!(!day(3_800, 0, 86_000));
+    // Told of none, a day is 24 hours of our own count.
+    let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
+    (0..100).for_each(|n| answer(&mut budgets, later(n), &RateHeaders::default()));
+    assert!(!budgets.room(later(3_700)).open && budgets.room(later(90_000)).open);
+}

@@ -1,0 +1,25 @@
+//! The provider's rates, through the whole stack.
+
+use std::time::Duration;
+
+use crate::support::*;
+
+/// A burst that a refusal has shortened grows back though no answer has any header to speak of.
+#[tokio::test(start_paused = true)]
+async fn answers_without_rate_headers_count_as_well() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        Ok(if n == 1 { status(429, &[], "{}") } else { json(exchange, ANSWER) })
+    });
+    let gate = gate(transport, |target| target.rpm(60));
+    let burst = || gate.snapshot().targets["llm"].budgets["requests"].burst;
+    for _ in 0..2 {
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    }
+    assert_eq!(burst(), 3.0);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    }
+    assert_eq!(burst(), 6.0);
+    assert_idle(&gate);
+}
