@@ -6,7 +6,7 @@
 //! ([`Forecast`]), what all of them will hold together at each moment at which one of them may end, and the largest of these.
 //!
 //! Lengths are not known but likely. The paper draws one for each call; here what is held at a moment is a sum of independent guesses, with
-//! a mean and a standard deviation, and the peak is taken of the mean and [`CAUTION`] times the deviation. Many calls make up for each other,
+//! a mean and a standard deviation, and the peak is taken of the mean and `CAUTION` times the deviation. Many calls make up for each other,
 //! so that no call pays for its own worst case. What is wrong with all forecasts alike is what the headroom is for.
 //!
 //! # Promises
@@ -20,7 +20,7 @@
 //! - How far an answer that comes in one piece has come: it counts with its whole expected length from the beginning.
 //!
 //! A room is found in the time of one pass over some hundred moments after an admission or a release, and at once where nothing has changed.
-//! The calls are surveyed anew when they have produced [`STALE`] tokens each.
+//! The calls are surveyed anew when they have produced `STALE` tokens each.
 
 mod cost;
 mod forecast;

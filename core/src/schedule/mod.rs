@@ -4,7 +4,7 @@
 //! rate budgets and the engine's memory have room for it, and no cool-down is on. A budget has room for a call that is larger than it
 //! when it is full: what it takes beyond becomes debt.
 //!
-//! Who goes next, of those that are admissible ([`order`]): tenants and lanes that hold less than their floor; then by lane, where a lane whose
+//! Who goes next, of those that are admissible (`order`): tenants and lanes that hold less than their floor; then by lane, where a lane whose
 //! oldest call has been raised by its age takes turns with the lane that it reached; inside a lane, tenants by start-time fair queueing on
 //! cost; inside a tenant, the oldest call. A head that does not fit is overtaken until it is *aged*; then what it lacks is *held* for it.
 //!

@@ -19,7 +19,7 @@ use crate::report::{Op, Report, Spread};
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the policy's constants, and the number of slots.
-const SEEDS: std::ops::RangeInclusive<u64> = 31..=36;
+const SEEDS: std::ops::RangeInclusive<u64> = 31..=50;
 const CHOSEN_ON: std::ops::RangeInclusive<u64> = 1..=10;
 
 /// A run is measured from one to the other; what was learned until then is what a gate knows a minute after its start.
