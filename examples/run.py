@@ -32,9 +32,15 @@ RATE = {"tokens_per_minute": 10_000_000, "requests_per_minute": 100_000}
 #: Seconds: longer than any takes on a slow machine.
 LIMIT = 120
 #: A gate's own attempts, by default. Held by name, a slot is for one; and of many calls that fail at once, none may get
-#: them all out of the retry budget.
+#: them all out of the retry budget; of more than that allows for, Node ends with the first that gets none.
 ATTEMPTS = range(4, 5)
-ATTEMPTS_OF = {"slot_by_name.py": range(1, 2), "openai_async.py": range(2, 5), "agent.mjs": range(2, 5)}
+ATTEMPTS_OF = {
+    "slot_by_name.py": range(1, 2),
+    "openai_async.py": range(2, 5),
+    "tenant_shares.py": range(2, 5),
+    "agent.mjs": range(2, 5),
+    "tenant-shares.mjs": range(1, 5),
+}
 #: The exit status of `loopback/sitecustomize.py`.
 NOT_LOOPBACK = 70
 #: Programs at once: half of the time they wait.

@@ -65,7 +65,7 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
 
   test("what can never fit is refused at once, with advice", async (t) => {
     const provider = await simulated(t, RATE);
-    const gate = new Gate({ targets: { provider: { max_prompt: 100, tpm: TOKENS } } });
+    const gate = new Gate({ targets: { provider: { max_prompt: 100, tpm: TOKENS, counting: "sum" } } });
     const client = gate.wrap(sdk(provider));
     const long = [{ role: "user", content: "tide ".repeat(1000) }];
     const refused = { status: 413, code: "too_large" };

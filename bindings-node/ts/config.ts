@@ -147,7 +147,7 @@ export interface TargetConfig extends TargetSettings {
   models?: string | string[];
   /** The model that calls ask for which fall back to it. Default: the only name in `models`. */
   model?: string;
-  /** The environment variable with the credential of calls that fall back to it. Default: the caller's own goes along. */
+  /** The environment variable with the credential of calls that fall back to it. Default: the caller's own goes along, to the same host only. */
   key_env?: string;
 }
 

@@ -90,7 +90,7 @@ async def test_a_rate_configured_wrongly_is_corrected_within_three_answers(provi
 
 
 async def test_what_can_never_fit_is_refused_at_once_with_advice(provider: Provider) -> None:
-    gate = tidegate.Gate({"provider": {"max_prompt": 100, "tpm": TOKENS}})
+    gate = tidegate.Gate({"provider": {"max_prompt": 100, "tpm": TOKENS, "counting": "sum"}})
     sdk = gate.wrap(client(provider))
     with pytest.raises(openai.APIStatusError) as refused:
         await sdk.chat.completions.create(model="sim", messages=[{"role": "user", "content": "tide " * 1_000}])

@@ -180,6 +180,15 @@ fn check_tells_every_setting_that_was_made() {
 }
 
 #[test]
+fn check_tells_that_the_callers_key_stays_with_its_host() {
+    let toml =
+        "[targets.openai]\nfallback = \"spare\"\n[targets.spare]\nurl = \"http://h\"\nmodel = \"small\"\n";
+    let text = String::from_utf8(check(toml).stdout).unwrap();
+    let told = "what falls back to it has model small and the caller's key (on the same host only)\n";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
 fn check_says_which_target_takes_a_request() {
     let toml = "[targets]\nopenai = { cap = 1, models = [\"gpt-*\"] }\n";
     for (model, target) in [("gpt-5", "openai\n"), ("o3", "any other target")] {

@@ -226,8 +226,10 @@ impl Call {
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
         let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
         let demand = self.demand();
-        // How it is counted depends on whose dialect it speaks; a target may see several.
-        self.0.target.admission().purse().budgets().lock().learn_dialect(self.0.facts.dialect);
+        let exact = demand.exact.then_some(demand.input);
+        let expected = self.0.target.expected();
+        let forecast = expected.forecast(&self.0.facts, &self.0.tenant, exact);
+        // From here on nothing of the call may be asked: its story is taken.
         let mut story = self.0.story.lock();
         story.demand = Some(demand);
         Ticket {
@@ -237,8 +239,8 @@ impl Call {
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
             demand,
-            forecast: self.0.target.expected().forecast(&self.0.facts, &self.0.tenant),
-            cost: self.0.target.expected().cost(&demand),
+            forecast,
+            cost: expected.cost(&demand),
             charged: story.charged,
         }
     }
@@ -316,7 +318,10 @@ impl Call {
     /// What it is expected to take, now.
     fn demand(&self) -> Demand {
         let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
-        Demand { input: self.exact_input().unwrap_or(demand.input), ..demand }
+        match self.exact_input() {
+            Some(input) => Demand { input, exact: true, ..demand },
+            None => demand,
+        }
     }
 
     /// How many attempts of it were sent.

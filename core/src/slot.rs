@@ -18,7 +18,7 @@ use crate::clock;
 use crate::cooldown::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{CallLog, Outcome, Tally};
-use crate::wire::classify;
+use crate::wire::{Class, RateHeaders, classify};
 
 /// A slot of a target, held. Dropping it gives it back, exactly once.
 ///
@@ -45,9 +45,11 @@ impl Slot {
     pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
         let permit = attempt::admit(&call).await.map_err(|error| error.of_call(call.id()));
-        let permit = permit.inspect_err(|error| tally.failed(error))?;
+        let mut permit = permit.inspect_err(|error| tally.failed(error))?;
         call.attempt(|attempt| attempt.sent_at = Some(clock::now()));
         call.target().metrics().attempted();
+        // Whoever holds it could not be told that it is wanted back.
+        permit.answered();
         // There is no answer to read ahead.
         let holding = call.holder().map(|(holders, task)| holders.enter(task, call.target().name(), None));
         Ok(Self(Some(Held { permit, told: false, _holding: holding, tally })))
@@ -85,6 +87,9 @@ impl Slot {
                 Some(verdict) => attempt::weigh(verdict),
                 None => Some((Failure::Other, retry_after)),
             };
+            if verdict.as_ref().is_some_and(|verdict| verdict.class == Class::RateLimited) {
+                held.permit.heard(call.sent_at(), &RateHeaders::default(), true);
+            }
             attempt::judge(&call, &mut held.permit, failure);
             held.tally.ended(Outcome::Failed);
         }

@@ -8,15 +8,16 @@ const gate = new Gate({
   tenants: { gold: { weight: 2 }, silver: { weight: 1 }, support: { floor: 0.25 }, trial: { tpm: 600 } },
 });
 const client = gate.wrap(new OpenAI());
-const messages = [{ role: "user", content: "What is a tide gate?" }];
 
-const ask = (tenant, max_tokens = 4) =>
-  gate.run({ tenant }, () => client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens }));
+const ask = (tenant, content, max_tokens = 24) =>
+  gate.run({ tenant }, () => {
+    const messages = [{ role: "user", content }];
+    return client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens });
+  });
 
-await ask("trial", 1000);
-const crowd = Array.from({ length: 60 }, (_, number) => ask(number % 2 ? "silver" : "gold"));
+const crowd = Array.from({ length: 60 }, (_, number) => ask(number % 2 ? "silver" : "gold", `Question ${number}`));
 await sleep(50);
-await ask("support");
+await ask("support", "Does it work?");
 const seen = () => Object.values(gate.snapshot().targets)[0];
 console.log(`support is served by a slot of its own, while ${seen().queue_depth} calls of the others wait`);
 await Promise.all(crowd);
@@ -26,4 +27,6 @@ const calls = gate.calls().filter(({ tenant }) => tenant === "gold" || tenant ==
 const first = calls.sort((a, b) => admittedAt(a) - admittedAt(b)).slice(0, 30);
 const gold = first.filter(({ tenant }) => tenant === "gold").length;
 console.log(`of the first 30 slots: gold ${gold}, silver ${30 - gold}`);
+
+await ask("trial", "All about tide gates", 1000);
 console.log(`trial owes ${seen().tenants.trial.debt} tokens, and nobody else waits for them`);

@@ -14,19 +14,18 @@ gate = tidegate.Gate(
 client = gate.wrap(AsyncOpenAI())
 
 
-async def ask(tenant: str, length: int = 4) -> None:
+async def ask(tenant: str, question: str, length: int = 24) -> None:
     """Make one call in a tenant's name."""
     with tidegate.context(tenant=tenant, call=tenant):
-        messages = [{"role": "user", "content": "What is a tide gate?"}]
+        messages = [{"role": "user", "content": question}]
         await client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_completion_tokens=length)
 
 
 async def main() -> None:
-    """Let two ask for more than there is, and another for a little."""
-    await ask("trial", length=1_000)
-    crowd = asyncio.gather(*(ask(tenant) for tenant in ("gold", "silver") * 30))
+    """Let two ask for more than there is, another for a little, and the last for more than a minute of its own."""
+    crowd = asyncio.gather(*(ask(tenant, f"Question {n}") for n, tenant in enumerate(("gold", "silver") * 30)))
     await asyncio.sleep(0.05)
-    await ask("support")
+    await ask("support", "Does it work?")
     [target] = gate.snapshot()["targets"].values()
     print(f"support is served by a slot of its own, while {target['queue_depth']} calls of the others wait")
     await crowd
@@ -34,6 +33,8 @@ async def main() -> None:
     calls = [call for call in gate.calls() if call["tenant"] in {"gold", "silver"}]
     admitted = sorted(calls, key=lambda call: call["queued_at"] + (call["attempts"][-1]["admitted_at"] or 0))
     print(f"of the first 30 slots: {dict(Counter(call['tenant'] for call in admitted[:30]))}")
+
+    await ask("trial", "All about tide gates", length=1_000)
     [target] = gate.snapshot()["targets"].values()
     print(f"trial owes {target['tenants']['trial']['debt']} tokens, and nobody else waits for them")
 

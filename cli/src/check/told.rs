@@ -112,7 +112,9 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
     line(format!("{spare}; usage of streams is {usage}"));
     if model.is_some() || key_env.is_some() {
         let model = model.as_ref().map_or("the caller's model".to_owned(), |model| format!("model {model}"));
-        let key = key_env.as_ref().map_or("the caller's key".to_owned(), |name| format!("the key in {name}"));
+        let key = key_env.as_ref().map_or("the caller's key (on the same host only)".to_owned(), |name| {
+            format!("the key in {name}")
+        });
         line(format!("what falls back to it has {model} and {key}"));
     }
     for (lane, own) in Lane::ALL.iter().zip(lanes) {

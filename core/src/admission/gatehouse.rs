@@ -236,8 +236,9 @@ impl Admission {
     }
 
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
-        self.recalls.forget(grant.id());
+        let id = grant.id();
         self.answer(Some(grant));
+        self.recalls.forget(id);
         self.purse.changed(self);
     }
 
@@ -255,8 +256,9 @@ impl Admission {
             return;
         }
         loop {
-            let wanted = self.state.lock().scheduler.reclaim(now());
-            let Some(id) = wanted else { return };
+            // Under the lock: a release forgets the call only when the scheduler has.
+            let mut state = self.state.lock();
+            let Some(id) = state.scheduler.reclaim(now()) else { return };
             self.recalls.call_back(id);
         }
     }
@@ -306,6 +308,7 @@ impl Admission {
             if unused.is_empty() {
                 return timed;
             }
+            self.purse.changed(self);
         }
     }
 

@@ -21,7 +21,11 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(call: Call, permit: Permit, linger: Linger) -> Self {
+    pub(super) fn new(call: Call, mut permit: Permit, linger: Linger) -> Self {
+        if !call.has_spare() {
+            // It could not be made again, and so is not called back.
+            permit.answered();
+        }
         Self { call, permit: Some((permit, linger)), body: None }
     }
 

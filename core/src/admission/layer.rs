@@ -106,6 +106,13 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
 /// What its attempt's end says of the target.
 fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
     let Some(permit) = permit else { return Hold::No };
+    if let Ok(response) = result
+        && let Some(verdict) = response.extensions().get::<Verdict>()
+        && (verdict.never_executed || verdict.class == Class::RateLimited)
+    {
+        // It was turned away unread: nothing of what was reserved for it was taken.
+        permit.unsent();
+    }
     let failed = match result {
         Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::weigh),
         Err(error) if error.is_local() => return Hold::No,

@@ -64,7 +64,7 @@ impl Permit {
     }
 
     /// The head of an answer came: it is not called back any more.
-    pub(super) fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         if let Some(grant) = &mut self.grant {
             self.admission.answered(grant);
         }

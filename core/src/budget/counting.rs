@@ -31,6 +31,7 @@ pub(super) struct Tally {
 impl Tally {
     /// One call.
     pub(super) fn of(demand: &Demand) -> Self {
+        let demand = &uncached(demand);
         Self {
             calls: 1,
             tokens: RULES.map(|rule| i64::from(tokens(rule, demand))),
@@ -58,9 +59,21 @@ impl Tally {
     }
 }
 
+/// Whether what comes out of the cache is not counted.
+pub(super) fn cache_is_free(demand: &Demand) -> bool {
+    demand.dialect == Some(Dialect::AnthropicMessages)
+}
+
 /// What a call needs by a rule.
 pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
+    let demand = &uncached(demand);
     Need { tokens: tokens(rule, demand), input: narrow(demand.input), output: narrow(demand.output), kv: 0 }
+}
+
+/// What is left of a demand where the cache is free.
+fn uncached(demand: &Demand) -> Demand {
+    let free = if cache_is_free(demand) { demand.cached } else { 0 };
+    Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
 }
 
 /// What the provider counted, in place of what was expected. `None` where it says nothing, or nothing that can be.
@@ -72,7 +85,9 @@ pub(super) fn counted(demand: &Demand, usage: &Usage, cache_is_free: bool) -> Op
     }
     let free = if cache_is_free { usage.cached_input.min(usage.input) } else { 0 };
     let input = if usage.input == 0 { demand.input } else { usage.input - free };
-    Some(Demand { input, output: usage.output, max_output: demand.max_output.or(Some(demand.output)) })
+    let max_output = demand.max_output.or(Some(demand.output));
+    // What came out of the cache is off already.
+    Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
 }
 
 fn tokens(rule: Counting, demand: &Demand) -> u32 {
@@ -95,7 +110,7 @@ mod tests {
 
     #[test]
     fn each_rule() {
-        let demand = Demand { input: 100, output: 20, max_output: Some(1_000) };
+        let demand = Demand { input: 100, output: 20, max_output: Some(1_000), ..Demand::default() };
         let all = RULES.map(|rule| need(rule, &demand).tokens);
         assert_eq!(all, [1_100, 1_000, 120, 100]);
         let used = counted(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, false);
@@ -106,7 +121,7 @@ mod tests {
 
     #[test]
     fn usage_that_cannot_be() {
-        let demand = Demand { input: 100, output: 20, max_output: None };
+        let demand = Demand { input: 100, output: 20, ..Demand::default() };
         assert_eq!(counted(&demand, &Usage::default(), false), None);
         let absurd = Usage { input: u64::MAX, output: u64::MAX, cached_input: u64::MAX };
         assert!(
@@ -114,7 +129,11 @@ mod tests {
         );
         assert!(counted(&demand, &absurd, true).is_some_and(|used| used.input == 0));
         assert_eq!(
-            need(Counting::Sum, &Demand { input: u64::MAX, output: 1, max_output: Some(u64::MAX) }).tokens,
+            need(
+                Counting::Sum,
+                &Demand { input: u64::MAX, output: 1, max_output: Some(u64::MAX), ..Demand::default() }
+            )
+            .tokens,
             u32::MAX
         );
     }

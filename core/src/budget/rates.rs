@@ -105,6 +105,7 @@ pub struct RateBudgets {
     /// Whether there are any.
     bounds: Arc<AtomicBool>,
     config: RateConfig,
+    /// That of the last call, for whoever wants to see how calls are counted.
     dialect: Option<Dialect>,
     /// The rule that the headers have shown.
     learned: Option<usize>,
@@ -179,15 +180,9 @@ impl RateBudgets {
         self.bounds.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
-    /// The dialect that the next calls are in: where the rule is not configured, it is what their provider is known to do until its headers
-    /// show another. Each call keeps the rule it was charged by.
-    pub fn learn_dialect(&mut self, dialect: Dialect) {
-        self.dialect = Some(dialect);
-    }
-
     /// What a call will be charged, by the provider's own way of counting.
     pub fn need(&self, demand: &Demand) -> Need {
-        counting::need(self.rule(), demand)
+        counting::need(self.rule(demand), demand)
     }
 
     /// The most that one call may take now.
@@ -203,9 +198,24 @@ impl RateBudgets {
         room
     }
 
-    /// Which budget a call could never fit, and its size.
-    pub fn oversize(&self, need: &Need) -> Option<(Kind, u64)> {
-        let over = |quota: &&Quota| u64::from(quota.kind.cost(need)) > quota.largest();
+    /// Which budget a call could never fit, and its size: by what is certain of the call, and of how it is counted. A guess that was too high would
+    /// otherwise refuse calls for ever, and so never be put right.
+    pub fn oversize(&self, demand: &Demand) -> Option<(Kind, u64)> {
+        let input = demand.least_input();
+        let known = self.config.counting != Counting::Auto || self.learned.is_some();
+        let most = demand.max_output.filter(|_| known).unwrap_or(0);
+        let least = |kind| match (kind, self.rule(demand)) {
+            (Kind::Tokens | Kind::TokensPerDay, Counting::Sum) => input.saturating_add(most),
+            (Kind::Tokens | Kind::TokensPerDay, Counting::Larger) => input.max(most),
+            (Kind::Tokens | Kind::TokensPerDay | Kind::InputTokens, _)
+                if !counting::cache_is_free(demand) =>
+            {
+                input
+            }
+            _ => 0,
+        };
+        // A limit from headers may be another model's, or another window's: the provider itself says no to what it cannot take.
+        let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.largest();
         self.quotas.iter().find(over).map(|quota| (quota.kind, quota.largest()))
     }
 
@@ -228,13 +238,14 @@ impl RateBudgets {
 
     /// Takes what a call that is admitted now is expected to cost: into debt, if the driver insists.
     pub fn charge(&mut self, now: Instant, demand: &Demand) -> Charge {
-        let rule = self.rule();
+        self.dialect = demand.dialect.or(self.dialect);
+        let rule = self.rule(demand);
         let need = counting::need(rule, demand);
         self.tally = self.tally.plus(&Tally::of(demand));
         for quota in &mut self.quotas {
             quota.take(now, quota.kind.cost(&need));
         }
-        let cache_is_free = self.dialect == Some(Dialect::AnthropicMessages);
+        let cache_is_free = counting::cache_is_free(demand);
         Charge { need, at: now, rule, cache_is_free, demand: *demand, tally: self.tally, settled: false }
     }
 
@@ -311,7 +322,8 @@ impl RateBudgets {
 
     /// How each budget stands.
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
-        let (counting, tally) = (self.rule(), self.tally);
+        let last = Demand { dialect: self.dialect, ..Demand::default() };
+        let (counting, tally) = (self.rule(&last), self.tally);
         let view = |quota: &mut Quota| {
             let level = quota.level(now, &quota.kind.figures(&tally));
             BudgetView {
@@ -328,13 +340,13 @@ impl RateBudgets {
         self.quotas.iter_mut().map(view).collect()
     }
 
-    /// The rule that calls are counted by now.
-    fn rule(&self) -> Counting {
+    /// The rule that calls like this one are counted by now.
+    fn rule(&self, demand: &Demand) -> Counting {
         if self.config.counting != Counting::Auto {
             return self.config.counting;
         }
         let shown = self.learned.and_then(|rule| RULES.get(rule).copied());
-        shown.or(self.dialect.map(counting::of_dialect)).unwrap_or(Counting::Sum)
+        shown.or(demand.dialect.map(counting::of_dialect)).unwrap_or(Counting::Sum)
     }
 
     /// What was said of one budget; whether that explains a refusal of the call.

@@ -97,7 +97,7 @@
 //! | `budget` | the budget of `[budgets]` that its rates are part of; beside rates of its own it is an error | | its own [rates](#rates) |
 //! | `fallback` | the target that takes what this one refuses; it needs one base URL (or all of ours), and a `model` (or all of ours in its `models`) | | none |
 //! | `model` | the model that calls ask for which fall back to this target | one of its `models` | the only name in `models` |
-//! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | the caller's own goes along |
+//! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | none: the caller's own goes along where protocol, host and port are the same, and nowhere else |
 //! | `lanes.LANE` | what a [lane](#lanes) has to itself | | |
 //! | `tenants.ID` | a named tenant's share | | |
 //! | `default_tenant` | the share of each tenant that is not named (named ones do not inherit from it) | | |

@@ -105,7 +105,8 @@ pub struct TargetConfig {
     pub fallback: Option<Arc<str>>,
     /// The model that calls ask for which come here by a fallback. Default: the only name in `models`.
     pub model: Option<Arc<str>>,
-    /// The environment variable with the credential of calls that come here by a fallback. Default: the caller's own goes along.
+    /// The environment variable with the credential of calls that come here by a fallback; they have no other then. Default: the caller's own goes
+    /// along where protocol, host and port are the same, and nowhere else.
     pub key_env: Option<Arc<str>>,
     /// What tenants that are not named get.
     pub default_tenant: TenantConfig,

@@ -24,13 +24,16 @@ use http::HeaderMap;
 pub use layer::{CountLayer, CountService};
 use tokio::sync::Semaphore;
 
-use crate::wire::request::decoded;
+use crate::wire::request::{LONGEST_DECODED, decoded};
 
 /// The longest that counting holds a call up.
 pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// The longest body that is counted, as it is sent, and as it is without its compression.
 pub const LARGEST: usize = 1 << 20;
+
+// More is not decoded, so that what was short enough as it was sent still is.
+const _: () = assert!(LONGEST_DECODED <= LARGEST);
 
 /// For so long a server is left alone that did not answer.
 pub const SILENT: Duration = Duration::from_secs(10);
@@ -58,8 +61,7 @@ impl Counters {
         let counted = tokio::task::spawn_blocking(move || {
             // Held to the end, also when nobody waits for it any more: the threads are what is bounded.
             let _permit = permit;
-            let content = decoded(&headers, &body)?;
-            if content.len() > LARGEST { None } else { work(&content) }
+            work(&decoded(&headers, &body)?)
         });
         counted.await.ok().flatten()
     }

@@ -122,7 +122,8 @@ impl Estimator {
             }
         };
         let output = up(output).min(max_output.unwrap_or(u64::MAX));
-        Demand { input: self.input(facts, tenant), output, max_output }
+        let (input, cached) = (self.input(facts, tenant), self.cached(facts, tenant));
+        Demand { input, output, max_output, cached, exact: false, dialect: Some(facts.dialect) }
     }
 
     /// How long a call's answers will be, in all that is known of it: for memory, which holds what is still to come. Takes about 0.3 µs.

@@ -24,7 +24,7 @@
 //! # Nonsense
 //!
 //! A field of an unexpected shape counts as the text that is in it, or as nothing. Sums saturate. A body that is not JSON, or nested deeper
-//! than 128 levels, has no estimate; finding that out costs no more than reading it twice.
+//! than 128 levels, has no estimate, and neither has a compressed one of more than 1 MiB, which would take too long to decode; finding that out costs no more than reading it twice.
 //!
 //! Longer text never lowers an estimate.
 

@@ -1,4 +1,4 @@
-//! A request as another target gets it. Everything that is not its address stays, byte for byte.
+//! A request as another target gets it. Everything that is not its address, or the key to it, stays byte for byte.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::credential::Credential;
+use super::credential::{Credential, same_server, strip, stripped};
 use super::place::Base;
 use crate::body::RequestBody;
 use crate::transport::Foreign;
@@ -59,10 +59,17 @@ impl Address {
         if let Some(model) = &self.model {
             uri = self.remodel(&mut made, uri, model)?;
         }
-        if let Some(credential) = &self.credential
-            && let Some(query) = credential.replace(made.headers_mut(), uri.query(), dialect)
-        {
-            uri = with(&uri, uri.path(), Some(&query)).ok_or("its URL cannot hold the other's key")?;
+        // The caller's key is for the server that it was sent to.
+        if self.credential.is_some() || !same_server(&uri, &parts.uri) {
+            strip(made.headers_mut());
+            if let Some(query) = uri.query().map(stripped) {
+                let query = (!query.is_empty()).then_some(&*query);
+                uri =
+                    with(&uri, uri.path(), query).ok_or("the caller's key cannot be taken out of its URL")?;
+            }
+        }
+        if let Some(credential) = &self.credential {
+            credential.write(made.headers_mut(), &uri, dialect);
         }
         if uri.authority() != parts.uri.authority() {
             made.headers_mut().remove(HOST);

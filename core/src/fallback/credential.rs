@@ -1,29 +1,62 @@
-//! A target's own key, in place of the caller's.
+//! Keys in a request's address: the caller's, taken out, and a target's own, written where its host reads it.
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
+use http::{Uri, uri};
+use percent_encoding::percent_decode_str;
 
 use crate::wire::Dialect;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
-/// Where a request may bear a key, and how it is written there.
-const PLACES: [(HeaderName, &str); 4] = [
-    (AUTHORIZATION, "Bearer "),
-    (X_API_KEY, ""),
-    (HeaderName::from_static("api-key"), ""),
-    (X_GOOG_API_KEY, ""),
-];
-
-/// What belongs to the account of the caller's key, and means nothing to another's.
-const OF_THE_ACCOUNT: [HeaderName; 5] = [
+/// Where providers, and the gateways before them, look for a credential or for the account that it belongs to.
+const PLACES: [HeaderName; 13] = [
+    AUTHORIZATION,
+    PROXY_AUTHORIZATION,
+    COOKIE,
+    X_API_KEY,
+    X_GOOG_API_KEY,
+    API_KEY,
+    HeaderName::from_static("ocp-apim-subscription-key"),
+    HeaderName::from_static("cf-aig-authorization"),
+    HeaderName::from_static("helicone-auth"),
+    HeaderName::from_static("x-portkey-api-key"),
     HeaderName::from_static("openai-organization"),
     HeaderName::from_static("openai-project"),
     HeaderName::from_static("x-goog-user-project"),
-    HeaderName::from_static("ocp-apim-subscription-key"),
-    COOKIE,
 ];
+
+/// And in the query: Google's ways, and that of Azure's API management.
+const PARAMETERS: [&str; 3] = ["key", "access_token", "subscription-key"];
+
+/// Takes every credential out of the headers.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    for name in PLACES {
+        headers.remove(name);
+    }
+}
+
+/// The query without the credentials that are in it; all else in its order, byte for byte.
+pub(super) fn stripped(query: &str) -> String {
+    query.split('&').filter(|pair| !is_key(pair)).collect::<Vec<_>>().join("&")
+}
+
+fn is_key(pair: &str) -> bool {
+    let name = percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy();
+    PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether both are served by the same host and port, over the same protocol: what one is told, the other may know.
+pub(super) fn same_server(one: &Uri, other: &Uri) -> bool {
+    let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
+    one.scheme() == other.scheme() && host(one) == host(other) && port(one) == port(other)
+}
+
+fn port(uri: &Uri) -> Option<u16> {
+    let default = || uri.scheme().map(|scheme| if *scheme == uri::Scheme::HTTPS { 443 } else { 80 });
+    uri.port_u16().or_else(default)
+}
 
 /// A key. Has no `Debug` and no `Display`, so that nothing can show it.
 pub(super) struct Credential(String);
@@ -35,93 +68,95 @@ impl Credential {
         (!key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(key.to_owned()))
     }
 
-    /// Puts it wherever the caller's key was; where there was none, where the dialect has it.
-    pub(super) fn replace(
-        &self,
-        headers: &mut HeaderMap,
-        query: Option<&str>,
-        dialect: Dialect,
-    ) -> Option<String> {
-        let query = query.filter(|query| query.split('&').any(is_key));
-        let mut places: Vec<_> = PLACES.into_iter().filter(|(name, _)| headers.contains_key(name)).collect();
-        if places.is_empty() && query.is_none() {
-            let name = match dialect {
-                Dialect::AnthropicMessages => X_API_KEY,
-                Dialect::Gemini => X_GOOG_API_KEY,
-                _ => AUTHORIZATION,
-            };
-            places.extend(PLACES.into_iter().filter(|(known, _)| *known == name));
+    /// Writes it where the target looks for one, whatever the caller's own did.
+    pub(super) fn write(&self, headers: &mut HeaderMap, uri: &Uri, dialect: Dialect) {
+        let (name, scheme) = match dialect {
+            Dialect::AnthropicMessages => (X_API_KEY, ""),
+            Dialect::Gemini => (X_GOOG_API_KEY, ""),
+            _ if is_azure(uri) => (API_KEY, ""),
+            _ => (AUTHORIZATION, "Bearer "),
+        };
+        // It was tried when it was read.
+        if let Ok(mut value) = HeaderValue::try_from(format!("{scheme}{}", self.0)) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
         }
-        for (name, scheme) in places {
-            // It was tried when it was read.
-            if let Ok(mut value) = HeaderValue::try_from(format!("{scheme}{}", self.0)) {
-                value.set_sensitive(true);
-                headers.insert(name, value);
-            }
-        }
-        for name in OF_THE_ACCOUNT {
-            headers.remove(name);
-        }
-        let query = query?.split('&').map(|pair| if is_key(pair) { self.pair() } else { pair.to_owned() });
-        Some(query.collect::<Vec<_>>().join("&"))
-    }
-
-    fn pair(&self) -> String {
-        format!("key={}", utf8_percent_encode(&self.0, NON_ALPHANUMERIC))
     }
 }
 
-/// Google's way of sending a key.
-fn is_key(pair: &str) -> bool {
-    pair.starts_with("key=")
+/// Azure's OpenAI: by its own host, or behind another by its path.
+fn is_azure(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+    host == "openai.azure.com"
+        || host.ends_with(".openai.azure.com")
+        || uri.path().contains("/openai/deployments/")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn replaced(
-        headers: &[(&'static str, &'static str)],
-        query: Option<&str>,
-        dialect: Dialect,
-    ) -> (Vec<String>, Option<String>) {
-        let mut map: HeaderMap = headers
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-            .collect();
-        let query = Credential::new(" k/2\n").unwrap().replace(&mut map, query, dialect);
-        let mut headers: Vec<_> =
-            map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        headers.sort();
-        (headers, query)
-    }
+    const BARE: &str = "https://spare.example/v1/chat/completions";
 
     #[test]
-    fn it_stands_where_the_callers_stood() {
-        let chat = Dialect::OpenAiChat;
-        for (given, expected) in [
-            (("authorization", "Bearer k1"), "authorization: Bearer k/2"),
-            (("x-api-key", "k1"), "x-api-key: k/2"),
-            (("api-key", "k1"), "api-key: k/2"),
-            (("x-goog-api-key", "k1"), "x-goog-api-key: k/2"),
-        ] {
-            assert_eq!(
-                replaced(&[given, ("openai-organization", "o"), ("cookie", "c")], None, chat).0,
-                [expected]
-            );
+    fn no_place_where_a_key_may_be_is_left_out() {
+        let mut headers = HeaderMap::new();
+        for name in PLACES {
+            headers.append(name.clone(), HeaderValue::from_static("k1"));
+            headers.append(name, HeaderValue::from_static("k2"));
         }
-        let (headers, query) = replaced(&[], Some("alt=sse&key=k1"), Dialect::Gemini);
-        assert_eq!((headers.len(), query.as_deref()), (0, Some("alt=sse&key=k%2F2")));
+        headers.insert("x-mine", HeaderValue::from_static("kept"));
+        strip(&mut headers);
+        assert_eq!((headers.len(), &headers["x-mine"]), (1, &HeaderValue::from_static("kept")));
+        for (query, expected) in [
+            ("alt=sse&key=k1&x=%20", "alt=sse&x=%20"),
+            ("key=k1", ""),
+            ("k%65y=k1&api-version=1", "api-version=1"),
+            ("Subscription-Key=k1&&access_token=k2", ""),
+            ("monkey=1&keys=2&x=key=3", "monkey=1&keys=2&x=key=3"),
+        ] {
+            assert_eq!(stripped(query), expected, "{query}");
+        }
     }
 
     #[test]
-    fn where_the_caller_had_none_the_dialect_says() {
-        for (dialect, expected) in [
-            (Dialect::OpenAiResponses, "authorization: Bearer k/2"),
-            (Dialect::AnthropicMessages, "x-api-key: k/2"),
-            (Dialect::Gemini, "x-goog-api-key: k/2"),
+    fn it_is_written_where_the_target_looks() {
+        let (chat, azure) = (Dialect::OpenAiChat, "https://e.OpenAI.Azure.com/openai/v1/chat/completions");
+        for (uri, dialect, expected) in [
+            (BARE, chat, ("authorization", "Bearer k/2")),
+            (BARE, Dialect::OpenAiResponses, ("authorization", "Bearer k/2")),
+            (BARE, Dialect::Other, ("authorization", "Bearer k/2")),
+            (BARE, Dialect::AnthropicMessages, ("x-api-key", "k/2")),
+            (BARE, Dialect::Gemini, ("x-goog-api-key", "k/2")),
+            (azure, chat, ("api-key", "k/2")),
+            ("https://apim.example/x/openai/deployments/d/chat/completions", chat, ("api-key", "k/2")),
+            (
+                "https://notopenai.azure.com.example/openai/v1/chat/completions",
+                chat,
+                ("authorization", "Bearer k/2"),
+            ),
         ] {
-            assert_eq!(replaced(&[], Some("alt=sse"), dialect), (vec![expected.to_owned()], None));
+            let mut headers = HeaderMap::new();
+            Credential::new(" k/2\n").unwrap().write(&mut headers, &uri.parse().unwrap(), dialect);
+            let written: Vec<_> =
+                headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+            assert_eq!(written, [expected], "{uri}");
+            assert!(headers.values().all(HeaderValue::is_sensitive));
+        }
+    }
+
+    #[test]
+    fn a_server_is_its_protocol_host_and_port() {
+        for (one, other, same) in [
+            ("https://a/v1", "https://A:443/v2", true),
+            ("http://a", "http://a:80", true),
+            ("http://u:p@a", "http://a", true),
+            ("https://a", "http://a", false),
+            ("https://a", "http://a:443", false),
+            ("http://a:1", "http://a:2", false),
+            ("http://a", "http://b.a", false),
+        ] {
+            assert_eq!(same_server(&one.parse().unwrap(), &other.parse().unwrap()), same, "{one} {other}");
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! - Only what waiting elsewhere can mend falls back ([`policy`]), and only while there is time left before the deadline.
 //! - The other's fallback may take what the other refuses, and so on, each target once. The last refusal is the caller's, and names the first.
-//! - The key of one target never goes to another: each address is made from the request as the caller sent it.
+//! - The key of one target never goes to another: each address is made from the request as the caller sent it, and the caller's own key
+//!   ([`credential`]) goes along only to the server that it was for (protocol, host and port). Elsewhere a call has the key of `key_env`, or none.
 //! - A response says who gave it: `x-tidegate-fallback: NAME`.
 
 mod address;

@@ -80,7 +80,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     let wrong = |what| {
         Error::config(format!(
-            "targets.{}.key_env: {variable} {what}; set it, or leave key_env out to send the caller's own key",
+            "targets.{}.key_env: {variable} {what}; set it, or leave key_env out (then the caller's own key goes along, to the same host only)",
             config.name
         ))
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn demand(input: u64, output: u64) -> Demand {
-    Demand { input, output, max_output: None }
+    Demand { input, output, exact: true, ..Demand::default() }
 }
 
 /// A call in flight: input, what it has produced, and the lengths that it may come to.

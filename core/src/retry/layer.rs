@@ -144,7 +144,7 @@ fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Op
         // What admission refuses, it has waited for as long as the call may.
         Err(error) => (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str()),
     };
-    if !refused {
+    if !refused && !result.as_ref().is_err_and(Error::is_local) {
         call.set_last_failure(class);
         call.target().metrics().upstream_failed(class);
     }

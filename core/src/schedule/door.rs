@@ -34,7 +34,7 @@ impl<W> Scheduler<W> {
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
         // Where nothing is bounded nobody asks how much it takes.
         let claim = if self.is_sized() { self.claim(ticket) } else { Claim::default() };
-        let oversize = self.stock.oversize(&claim.need, &ticket.demand);
+        let oversize = self.stock.oversize(&ticket.demand);
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
             let grant = self.grant(now, id, ticket, false);
             // It may have filled the tenant's cap while others of its calls wait.

@@ -141,8 +141,14 @@ impl<W> Scheduler<W> {
         }
         let (lane, tenant) = self.front(now)?;
         let head = self.line_head(now, tenant, lane).filter(|head| head.aged)?;
+        if head.claim.need.fits(room) {
+            return None;
+        }
+        // What will not be there before the call has gone would be kept for nobody.
+        let deadline = self.waiters.get(head.call)?.ticket.deadline;
+        let in_time = self.stock.ready_at(now, &head.claim.need, room).is_none_or(|at| at <= deadline);
         let held = Held::lacking(&head.claim.need, room);
-        (!head.claim.need.fits(room)).then_some(Hold { call: head.call, held })
+        in_time.then_some(Hold { call: head.call, held })
     }
 
     /// The room that is left beside what is held.

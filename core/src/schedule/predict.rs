@@ -34,11 +34,15 @@ impl<W> Scheduler<W> {
             }
         });
         let budgets = self.stock.is_bounded().then(|| {
+            // Not before a budget has room for it at all: a day that is used up, or what is owed.
+            let ready = self.stock.lacks(now, &claim.need).and_then(|(_, at)| at);
+            let alone = ready.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
             if ahead == 0 {
-                let ready = self.stock.lacks(now, &claim.need).and_then(|(_, at)| at);
-                ready.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+                alone
             } else {
-                self.stock.time_for(ahead, &self.load.mean(lane)) + self.stock.time_for(1, &claim.need)
+                let all =
+                    self.stock.time_for(ahead, &self.load.mean(lane)) + self.stock.time_for(1, &claim.need);
+                all.max(alone)
             }
         });
         [slots, own, budgets].into_iter().flatten().max()

@@ -85,11 +85,12 @@ impl Stock {
     }
 
     /// Which rule a call could never satisfy, and the most that it may take.
-    pub(super) fn oversize(&self, need: &Need, demand: &Demand) -> Option<(Rule, u64)> {
-        if let Some(kv) = self.kv.as_ref().filter(|kv| demand.total() > kv.most()) {
+    pub(super) fn oversize(&self, demand: &Demand) -> Option<(Rule, u64)> {
+        // Of the output nothing is certain, and an engine cuts what is allowed too much.
+        if let Some(kv) = self.kv.as_ref().filter(|kv| demand.least_input() > kv.most()) {
             return Some((Rule::Kv, kv.most()));
         }
-        let (kind, most) = self.bounding()?.lock().oversize(need)?;
+        let (kind, most) = self.bounding()?.lock().oversize(demand)?;
         Some((kind.into(), most))
     }
 

@@ -52,7 +52,12 @@ impl Expected {
     }
 
     /// How long its answer may become, where memory is accounted for, which holds what is still to come: by what is known when it is admitted.
-    pub(crate) fn forecast(self: &Arc<Self>, facts: &RequestFacts, tenant: &Arc<str>) -> Forecast {
+    pub(crate) fn forecast(
+        self: &Arc<Self>,
+        facts: &RequestFacts,
+        tenant: &Arc<str>,
+        exact: Option<u64>,
+    ) -> Forecast {
         if !self.has_memory {
             return Forecast::default();
         }
@@ -60,7 +65,7 @@ impl Expected {
         Forecast::later(move || {
             let estimator = expected.estimator.lock();
             let forecast = Forecast::from(&estimator.expect(&facts, &tenant))
-                .of_input(estimator.demand(&facts, &tenant).input);
+                .of_input(exact.unwrap_or_else(|| estimator.demand(&facts, &tenant).input));
             if facts.stream { forecast } else { forecast.in_one_piece() }
         })
     }

@@ -43,6 +43,18 @@ fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     (transport, sent)
 }
 
+/// An upstream that answers whatever it is asked, and where.
+fn upstream_of_anything() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = sent.clone();
+    let (transport, _) = upstream(move |_, request, exchange| {
+        let (url, headers) = (request.uri().to_string(), request.headers().clone());
+        seen.lock().push(Sent { url, headers, body: String::new() });
+        async move { Ok(json(exchange, ANSWER)) }
+    });
+    (transport, sent)
+}
+
 fn over(transport: Transport, targets: &str) -> Gate {
     Gate::over(Config::from_toml(targets).expect("a configuration"), transport).expect("a gate")
 }
@@ -202,8 +214,8 @@ async fn a_chain_ends_and_no_key_goes_to_another_target() {
     assert_eq!(response.headers()["x-tidegate-fallback"], "third");
     let arrived = sent.lock().pop().unwrap();
     assert_eq!(
-        (&*arrived.url, &arrived.headers["authorization"]),
-        ("http://three/v1/chat/completions?x=1", &"Bearer sk-first".parse().unwrap())
+        (&*arrived.url, arrived.headers.get("authorization")),
+        ("http://three/v1/chat/completions?x=1", None)
     );
     let snapshot = gate.snapshot();
     assert_eq!(
@@ -226,6 +238,72 @@ async fn a_chain_ends_and_no_key_goes_to_another_target() {
     held.abort();
     let _ = held.await;
     assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_callers_key_goes_to_its_own_server_only() {
+    const KEYS: [&str; 10] = [
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "ocp-apim-subscription-key",
+        "cf-aig-authorization",
+        "helicone-auth",
+        "x-portkey-api-key",
+        "proxy-authorization",
+        "cookie",
+    ];
+    let azure = "/openai/deployments/d/chat/completions?api-version=1";
+    let chat = "/v1/chat/completions";
+    let google = "/v1beta/models/m:generateContent?alt=sse";
+    for (path, spare, key_env, expected) in [
+        (chat, "http://one:80/other", "", None),
+        (chat, "http://one:8000", "", Some(vec![])),
+        (chat, "https://one", "", Some(vec![])),
+        (chat, "http://two", "", Some(vec![])),
+        (chat, "http://two", KEY.0, Some(vec![("authorization", "Bearer tidegate")])),
+        // Between Azure and others: where each looks.
+        (azure, "http://two", KEY.0, Some(vec![("api-key", "tidegate")])),
+        (chat, "http://two.openai.azure.com", KEY.0, Some(vec![("api-key", "tidegate")])),
+        ("/v1/messages", "http://two", KEY.0, Some(vec![("x-api-key", "tidegate")])),
+        (google, "http://two", KEY.0, Some(vec![("x-goog-api-key", "tidegate")])),
+        (chat, "http://one/other", KEY.0, Some(vec![("authorization", "Bearer tidegate")])),
+    ] {
+        let (transport, sent) = upstream_of_anything();
+        let key = if key_env.is_empty() { String::new() } else { format!("key_env = \"{key_env}\"") };
+        let targets = format!(
+            "[targets.first]\nurl = \"http://one\"\ncap = 1\n\
+             on_full = \"refuse\"\nfallback = \"second\"\n[targets.second]\nurl = \"{spare}\"\nmodel = \"m\"\n{key}\n"
+        );
+        let gate = over(transport, &targets);
+        let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
+        let with = if path.contains('?') { '&' } else { '?' };
+        let secrets = "key=sk-mine&subscription-key=sk-mine&x=1";
+        let mut request = Request::post(format!("http://one{path}{with}{secrets}"));
+        for name in KEYS {
+            request = request.header(name, "sk-mine");
+        }
+        let response = gate.client().call(request.body(r#"{"model":"a"}"#.into()).unwrap()).await.unwrap();
+        assert_eq!(response.headers()["x-tidegate-fallback"], "second");
+        read(response).await.unwrap();
+        let arrived = sent.lock().pop().unwrap();
+        let keys: Vec<_> = KEYS
+            .iter()
+            .filter_map(|name| Some((*name, arrived.headers.get(*name)?.to_str().unwrap())))
+            .collect();
+        match expected {
+            Some(expected) => {
+                assert_eq!(keys, expected, "{path} at {spare}");
+                assert!(!arrived.url.contains("sk-mine") && arrived.url.ends_with("x=1"), "{}", arrived.url);
+            }
+            None => {
+                assert_eq!(keys, KEYS.map(|name| (name, "sk-mine")), "{path} at {spare}");
+                assert!(arrived.url.ends_with(secrets), "{}", arrived.url);
+            }
+        }
+        drop(held);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,7 +354,7 @@ async fn the_path_names_the_model_where_it_did() {
             "http://one",
             "/v1beta/models/large:generateContent?alt=sse&key=sk-first",
             r#"{"contents":[]}"#,
-            "http://two/v1beta/models/sp%2Fare:generateContent?alt=sse&key=tidegate",
+            "http://two/v1beta/models/sp%2Fare:generateContent?alt=sse",
             r#"{"contents":[]}"#,
         ),
         (

@@ -147,6 +147,6 @@ impl Lengths {
 
     fn demand(&self, work: &Work) -> Demand {
         let output = if self.forecast.is_empty() { COLD } else { self.forecast.mean() as u64 };
-        Demand { input: u64::from(work.prompt), output, max_output: Some(COLD) }
+        Demand { input: u64::from(work.prompt), output, max_output: Some(COLD), ..Demand::default() }
     }
 }

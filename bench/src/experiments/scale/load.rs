@@ -111,7 +111,7 @@ impl Load {
             queued_at: self.now,
             deadline: self.now + Duration::from_secs(600),
             wait: Some(Duration::from_secs(30)),
-            demand: Demand { input: tokens, output: 0, max_output: None },
+            demand: Demand { input: tokens, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
             cost: tokens as f64,
             charged: None,

@@ -188,7 +188,7 @@ impl Flood {
             queued_at: at,
             deadline: at + Duration::from_secs(24 * 3600),
             wait: None,
-            demand: Demand { input: tokens, output: 0, max_output: None },
+            demand: Demand { input: tokens, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
             cost: tokens as f64,
             charged: None,

@@ -147,6 +147,7 @@ impl Books {
             input: usage.input,
             output: usage.output,
             max_output: call.demand.max_output.or(Some(call.demand.output)),
+            ..call.demand
         };
         let kinds = self.need(&demand);
         for ((budget, was), is) in self.budgets.iter_mut().zip(charge.kinds).zip(kinds).skip(1) {

@@ -160,7 +160,7 @@ impl Play {
             queued_at: now,
             deadline: now + Duration::from_millis(self.rng.u64(1_000..=30_000)),
             wait,
-            demand: Demand { input, output, max_output },
+            demand: Demand { input, output, max_output, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
             cost: (input + output) as f64,
             charged: None,

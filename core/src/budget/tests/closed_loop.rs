@@ -224,7 +224,8 @@ fn call(rng: &mut Rng, largest: f64) -> (Demand, Usage) {
     let (input, most) = ((size * share) as u64 + 10, (size * (1.0 - share)) as u64 + 10);
     let output = (most as f64 * rng.f64() * rng.f64()) as u64 + 1;
     let estimate = (input as f64 * (0.85 + 0.3 * rng.f64())) as u64;
-    let demand = Demand { input: estimate, output: most / 4 + 1, max_output: Some(most) };
+    let demand =
+        Demand { input: estimate, output: most / 4 + 1, max_output: Some(most), ..Demand::default() };
     (demand, Usage { input, output, cached_input: 0 })
 }
 

@@ -12,7 +12,8 @@ use crate::wire::observe::Usage;
 use crate::wire::rate::{RateHeaders, Window};
 use crate::wire::request::Dialect;
 
-const CALL: Demand = Demand { input: 100, output: 50, max_output: Some(200) };
+const CALL: Demand =
+    Demand { input: 100, output: 50, max_output: Some(200), cached: 0, exact: true, dialect: None };
 
 fn config(tpm: Option<u64>, headers: Headers) -> RateConfig {
     RateConfig { tpm, headers, ..RateConfig::default() }
@@ -117,18 +118,23 @@ fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
     let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
     assert_eq!(budgets.need(&CALL).tokens, 300);
     let first = budgets.charge(now, &CALL);
-    budgets.learn_dialect(Dialect::AnthropicMessages);
-    assert_eq!(budgets.need(&CALL), Need { tokens: 150, input: 100, output: 50, kv: 0 });
-    let mut second = budgets.charge(now, &CALL);
-    budgets.learn_dialect(Dialect::Gemini);
-    assert_eq!(budgets.need(&CALL).tokens, 100);
+    let of_anthropic = Demand { dialect: Some(Dialect::AnthropicMessages), ..CALL };
+    assert_eq!(budgets.need(&of_anthropic), Need { tokens: 150, input: 100, output: 50, kv: 0 });
+    let cached = Demand { cached: 40, ..of_anthropic };
+    assert_eq!(
+        budgets.need(&cached),
+        Need { tokens: 110, input: 60, output: 50, kv: 0 },
+        "its cache is free"
+    );
+    let mut second = budgets.charge(now, &of_anthropic);
+    let of_gemini = Demand { dialect: Some(Dialect::Gemini), ..CALL };
+    assert_eq!(budgets.need(&of_gemini).tokens, 100);
     budgets.settle(now, &mut second, &Usage { input: 120, output: 10, cached_input: 40 });
     assert_eq!(second.need.tokens, 90, "what was read from a cache is free there");
     budgets.refund(now, first);
     let configured = RateConfig { counting: Counting::Larger, ..config(None, Headers::Follow) };
-    let mut budgets = RateBudgets::new(&configured, now);
-    budgets.learn_dialect(Dialect::Gemini);
-    assert_eq!(budgets.need(&CALL).tokens, 200);
+    let budgets = RateBudgets::new(&configured, now);
+    assert_eq!(budgets.need(&of_gemini).tokens, 200);
 }
 
 #[test]
@@ -165,8 +171,27 @@ fn an_absurd_count_closes_nothing_for_long() {
     let need = budgets.need(&CALL);
     let (_, then) = budgets.ready_at(now, &need).expect("it owes");
     assert!(then <= now + Duration::from_secs(130));
-    assert_eq!(budgets.oversize(&Need { tokens: 1_001, ..need }), Some((Kind::Tokens, 1_000)));
-    assert_eq!(budgets.oversize(&need), None);
+    assert_eq!(budgets.oversize(&Demand { input: 1_001, ..CALL }), Some((Kind::Tokens, 1_000)));
+    assert_eq!(budgets.oversize(&CALL), None);
+}
+
+/// A guess, or a limit that headers spoke of, must not refuse calls for ever: nothing would be sent any more that could put it right.
+#[test]
+fn only_what_is_certain_is_too_large() {
+    let now = epoch();
+    let told = RateConfig { tpm: Some(1_000), otpm: Some(100), ..config(None, Headers::Follow) };
+    let mut budgets = RateBudgets::new(&told, now);
+    let guess = Demand { input: 1_300, output: 5_000, max_output: Some(50_000), exact: false, ..CALL };
+    assert_eq!(
+        budgets.oversize(&guess),
+        None,
+        "an estimate may be a third too high, and nobody knows the output"
+    );
+    assert_eq!(budgets.oversize(&Demand { exact: true, ..guess }), Some((Kind::Tokens, 1_000)));
+    let charge = budgets.charge(now, &CALL);
+    let tokens = window(10, 5, 30);
+    budgets.heard(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
+    assert_eq!(budgets.oversize(&Demand { exact: true, ..guess }), None, "one header closes no target");
 }
 
 #[test]
@@ -212,7 +237,7 @@ fn nothing_configured_and_nothing_heard_bounds_nothing() {
     let mut budgets = RateBudgets::default();
     for _ in 0..1_000 {
         assert_eq!(budgets.room(now), Room::UNBOUNDED);
-        budgets.charge(now, &Demand { input: u64::MAX, output: u64::MAX, max_output: None });
+        budgets.charge(now, &Demand { input: u64::MAX, output: u64::MAX, ..Demand::default() });
     }
     assert_eq!(budgets.ready_at(now, &Need::UNBOUNDED), None);
     assert_eq!(budgets.time_for(usize::MAX, &Need::UNBOUNDED), Duration::ZERO);

@@ -9,7 +9,8 @@ use crate::testing::epoch;
 use crate::wire::rate::{RateHeaders, Window};
 
 /// A hundredth of a minute's quota.
-const CALL: Demand = Demand { input: 500, output: 100, max_output: Some(100) };
+const CALL: Demand =
+    Demand { input: 500, output: 100, max_output: Some(100), cached: 0, exact: true, dialect: None };
 
 /// Tokens a minute, none of it told by headers.
 fn silent() -> RateConfig {
@@ -92,7 +93,7 @@ impl Learning {
             .find(|n| {
                 self.now += Duration::from_secs(2);
                 let demand =
-                    Demand { input: 1_000, output: 1_000, max_output: Some(30_000 + 100 * (*n % 7)) };
+                    Demand { input: 1_000, output: 1_000, max_output: Some(30_000 + 100 * (*n % 7)), ..CALL };
                 self.left = (self.left + Self::LIMIT / 30).min(Self::LIMIT) - demand.total();
                 let charge = self.budgets.charge(self.now, &demand);
                 self.budgets.heard(self.now, &charge, self.now, &self.headers(None), false);

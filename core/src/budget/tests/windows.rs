@@ -8,7 +8,8 @@ use crate::estimate::Demand;
 use crate::testing::epoch;
 use crate::wire::rate::{RateHeaders, Window};
 
-const CALL: Demand = Demand { input: 100, output: 50, max_output: Some(200) };
+const CALL: Demand =
+    Demand { input: 100, output: 50, max_output: Some(200), cached: 0, exact: true, dialect: None };
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -54,7 +55,7 @@ fn a_limit_by_the_second_is_one() {
     // A call of several seconds' worth is no oversize: it goes when all is there, and is paid for by those that follow.
     let long = Demand { input: 5_000, ..CALL };
     let need = budgets.need(&long);
-    assert_eq!(budgets.oversize(&need), None);
+    assert_eq!(budgets.oversize(&long), None);
     let then = now + 2 * SECOND;
     assert!(need.fits(&budgets.room(then)));
     budgets.charge(then, &long);

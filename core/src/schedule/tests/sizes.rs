@@ -23,7 +23,7 @@ fn of_tokens(
 
 fn sized(tenant: &str, tokens: u64, now: Instant) -> Ticket {
     let mut ticket = ticket(tenant, Lane::Standard, now);
-    ticket.demand.input = tokens;
+    (ticket.demand.input, ticket.demand.exact) = (tokens, true);
     ticket
 }
 

@@ -18,7 +18,7 @@ use http::header::HeaderMap;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-pub(crate) use self::content::decoded;
+pub(crate) use self::content::{LONGEST as LONGEST_DECODED, decoded};
 use self::fields::Peek;
 use self::path::Path;
 pub(crate) use self::path::model_in_path;
@@ -62,7 +62,7 @@ pub struct RequestFacts {
     /// The shape its answer will have.
     pub dialect: Dialect,
     /// The model: from the path where the path names one (Azure deployments, Gemini, Bedrock), else from the body. `None`
-    /// where neither does, or where the body is absent, not JSON, or compressed in a way that cannot be read.
+    /// where neither does, or where the body is absent, not JSON, or compressed and longer than 1 MiB, or in a way that cannot be read.
     pub model: Option<Arc<str>>,
     /// Whether it asks for a stream.
     pub stream: bool,
@@ -92,7 +92,7 @@ impl RequestFacts {
     ///
     /// Takes time in proportion to the body: a megabyte of plain text or base64 0.14 ms, of text with many escapes 0.45 ms, of many small values up
     /// to 3 ms. Of a prompt of 100 KB counting is 2 to 16 µs, of as much in a thousand messages 0.2 ms. Compressed,
-    /// a megabyte of what is in it takes 8 ms more. Keeps only the name.
+    /// a megabyte of what is in it takes 8 ms more, so of more than 1 MiB nothing is known. Keeps only the name.
     pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap, body: Option<&[u8]>) -> Self {
         if method != Method::POST {
             // No provider runs a model behind another method.

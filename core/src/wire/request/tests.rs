@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use proptest::prelude::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-use super::content::{LONGEST, STEEPEST};
+use super::content::LONGEST;
 use super::*;
 
 fn read(path: &'static str, headers: &[(&'static str, &str)], body: Option<&[u8]>) -> RequestFacts {
@@ -99,12 +99,17 @@ fn what_cannot_be_decoded_is_a_body_of_which_nothing_is_known() {
 
 #[test]
 fn bombs_are_cut() {
-    let text = format!(r#"{{"model":"m","prompt":"{}"}}"#, "a".repeat(LONGEST / 8));
+    let text = of_length(64 << 20);
     let steep = coded("gzip", text.as_bytes());
-    assert!(text.len() > steep.len() * STEEPEST, "steep enough");
+    assert!(steep.len() < 100_000, "steep enough");
+    let longer = of_length(LONGEST + 1_000);
+    let (head, tail) = longer.as_bytes().split_at(LONGEST - 1_000);
     for (coding, body) in [
+        ("gzip, gzip", coded("gzip", &steep)),
         ("gzip", steep),
         ("zstd", coded("zstd", text.as_bytes())),
+        // Each frame is within the bound, both are not.
+        ("zstd", [coded("zstd", head), coded("zstd", tail)].concat()),
         ("br", unhex(BROTLI_BOMB.trim())),
         // A window of a gigabyte, asked for in nine bytes.
         ("zstd", vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 0x01, 0x00, 0x00]),
@@ -112,9 +117,39 @@ fn bombs_are_cut() {
         let facts = chat(Some(coding), &body);
         assert_eq!((facts.model, facts.prompt), (None, None), "{coding}");
     }
-    // Up to a megabyte anything may be as steep as it likes.
-    let small = format!(r#"{{"model":"m","prompt":"{}"}}"#, "a".repeat(1_000_000));
-    assert_eq!(chat(Some("gzip"), &coded("gzip", small.as_bytes())), chat(None, small.as_bytes()));
+}
+
+/// A request of so many bytes.
+fn of_length(length: usize) -> String {
+    let frame = r#"{"model":"m","prompt":""}"#;
+    frame.replace("\"\"", &format!("\"{}\"", "a".repeat(length - frame.len())))
+}
+
+#[test]
+fn what_is_decoded_ends_at_a_mebibyte() {
+    let nothing = read("/v1/chat/completions", &[], None);
+    for coding in ["gzip", "deflate", "raw deflate", "zstd"] {
+        let name = coding.trim_start_matches("raw ");
+        let (most, more) = (of_length(LONGEST), of_length(LONGEST + 1));
+        assert_eq!(
+            chat(Some(name), &coded(coding, most.as_bytes())),
+            chat(None, most.as_bytes()),
+            "{coding}"
+        );
+        assert_eq!(chat(Some(name), &coded(coding, more.as_bytes())), nothing, "{coding}");
+    }
+    // What is not compressed is read however long it is, and so is a path.
+    let more = of_length(2 * LONGEST);
+    assert_eq!(chat(Some("identity"), more.as_bytes()).model.as_deref(), Some("m"));
+    let body = coded("gzip", more.as_bytes());
+    let azure = "/openai/deployments/d/chat/completions";
+    let facts = read(azure, &[("content-encoding", "gzip")], Some(&body));
+    assert_eq!((facts.model.as_deref(), facts.prompt), (Some("d"), None));
+    // One that is longer as it is sent is not begun: of empty members, a decoder would never see the end.
+    let empty = coded("gzip", b"").repeat(LONGEST / 20);
+    let body = [&empty[..], &coded("gzip", BROTLI_OF)].concat();
+    assert!(body.len() > LONGEST);
+    assert_eq!(chat(Some("gzip"), &body), nothing);
 }
 
 const FORM: &str = "multipart/form-data; boundary=\"xyz\"";

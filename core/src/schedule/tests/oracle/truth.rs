@@ -267,7 +267,7 @@ impl Truth {
 
     pub(super) fn is_oversize(&self, call: &Call) -> bool {
         let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::most);
-        call.ticket.demand.total() > most || self.shared.lock().oversize(&self.need(call)).is_some()
+        call.ticket.demand.least_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
     }
 
     /// Whether what was said of a call is so.
