@@ -2,7 +2,8 @@
 //!
 //! A bucket alone lets `rate * window + burst` go within a window, and a provider that counts by the clock's minute, or by the last sixty
 //! seconds, allows `rate * window`. So what was charged in any window is bounded besides: that is the strictest of the ways in which a
-//! limit "a minute" can be meant, and obeying it obeys them all, whatever the provider does. What is expected to be late on the wire
+//! limit "a minute" can be meant, and obeying it obeys them all, at the price of at most a minute. Of a day the price would be a day: where the
+//! provider says when its own begins, the ledger begins with it ([`quota`](super::quota)). What is expected to be late on the wire
 //! counts a little longer than it should.
 
 use std::time::{Duration, Instant};

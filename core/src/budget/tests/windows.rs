@@ -124,18 +124,19 @@ fn a_day_that_the_provider_counts_begins_when_it_says() {
     let now = epoch();
     let later = |s: u64| now + Duration::from_secs(s);
     let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
-    let mut day = |at: u64, remaining: u64, reset: u64| {
+    let day = |budgets: &mut RateBudgets, at: u64, remaining: u64, reset: u64| {
         let requests_per_day = said(100, remaining, reset);
-        answer(&mut budgets, later(at), &RateHeaders { requests_per_day, ..RateHeaders::default() });
+        answer(budgets, later(at), &RateHeaders { requests_per_day, ..RateHeaders::default() });
         budgets.room(later(at)).open
     };
     // An hour before midnight, the whole day's.
-    let open: Vec<bool> = (1..=100).map(|n| day(n, 100 - n, 3_600 - n)).collect();
+    let open: Vec<bool> = (1..=100).map(|n| day(&mut budgets, n, 100 - n, 3_600 - n)).collect();
     assert!(open.iter().take(90).all(|open| *open) && open.last() == Some(&false));
+    assert!(!budgets.room(later(3_500)).open && budgets.room(later(3_605)).open);
     // After it, the next day's: the ledger of our own would open a day later.
-    assert!((1..=90).all(|n| day(3_610 + n, 100 - n, 86_400 - n)));
+    assert!((1..=90).all(|n| day(&mut budgets, 3_610 + n, 100 - n, 86_400 - n)));
     // And where others use it too, what is said is what there is.
-    assert!(!day(3_800, 0, 86_000));
+    assert!(!day(&mut budgets, 3_800, 0, 86_000));
     // Told of none, a day is 24 hours of our own count.
     let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
     (0..100).for_each(|n| answer(&mut budgets, later(n), &RateHeaders::default()));
