@@ -66,6 +66,8 @@ pub(super) struct Books {
     tenants: Vec<Tenant>,
     /// What of the engine's memory may be taken.
     memory: Option<f64>,
+    /// How long answers were thought to become lately: what is kept for the next one's.
+    typical: f64,
     pub(super) waiting: BTreeMap<u64, Call>,
     pub(super) running: BTreeMap<u64, (Call, Charge)>,
 }
@@ -109,6 +111,7 @@ impl Books {
                 .target
                 .kv_tokens
                 .map(|tokens| (tokens as f64 * (1.0 - scene.target.kv_headroom)).floor()),
+            typical: 0.0,
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
         }
@@ -129,6 +132,9 @@ impl Books {
 
     pub(super) fn admit(&mut self, at: f64, number: u64, call: Call) {
         self.waiting.remove(&number);
+        let output = call.demand.output.min(call.demand.max_output.unwrap_or(u64::MAX)) as f64;
+        let weight = if self.typical == 0.0 { 1.0 } else { 0.25 };
+        self.typical += weight * (output - self.typical);
         let charge = Charge { kinds: self.need(&call.demand), own: call.demand.total() as f64 };
         for (budget, cost) in self.budgets.iter_mut().zip(charge.kinds) {
             budget.iter_mut().for_each(|budget| budget.take(at, cost));
@@ -191,8 +197,11 @@ impl Books {
 
     fn in_memory(&self, call: &Call, caution: bool) -> bool {
         let Some(usable) = self.memory else { return true };
-        let need = (call.demand.total() as f64).min(usable);
-        need <= usable - self.peak(caution) + if caution { -1.0 } else { 1.0 }
+        let need = (call.demand.input as f64).min(usable);
+        if self.running.is_empty() {
+            return true;
+        }
+        need <= usable - self.peak(caution) - self.typical + if caution { -1.0 } else { 1.0 }
     }
 
     fn tenant_has_room(&self, call: &Call) -> bool {
