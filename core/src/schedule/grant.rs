@@ -143,7 +143,8 @@ impl<W> Scheduler<W> {
         }
         self.in_flight -= 1;
         self.by_lane[grant.lane as usize] -= 1;
-        self.pace.released(now, self.has_waiting());
+        // While the target is closed, or on its way back, it is the cool-down that paces.
+        self.pace.released(now, self.has_waiting() && self.is_open());
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
         }

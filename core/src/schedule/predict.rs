@@ -57,7 +57,8 @@ impl<W> Scheduler<W> {
         claim: &Claim,
     ) -> Option<(Duration, Duration)> {
         let predict = self.settings.predict;
-        if predict == Predict::Off {
+        // How fast a target comes back from a cool-down or an outage, nobody knows.
+        if predict == Predict::Off || !self.is_open() {
             return None;
         }
         let own_ahead = self.tenants.get(id)?.lines[ticket.lane as usize].calls.len();
