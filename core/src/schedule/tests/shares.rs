@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::LaneConfig;
+use crate::cooldown::Failure;
 use crate::testing::epoch;
 
 fn floor(settings: &mut Settings, tenant: &str, floor: f64) {
@@ -268,6 +269,9 @@ fn a_wait_that_would_be_too_long_is_refused_at_the_door() {
     assert!(matches!(scheduler.try_admit(now, &urgent), Ok(None)), "its share comes at once");
     let retry = Ticket { charged: Some(held.charged()), ..hopeless(now) };
     assert!(matches!(scheduler.try_admit(now, &retry), Ok(None)), "a retry may wait");
+    // How fast it comes back from a cool-down nobody knows.
+    scheduler.failed(now, &mut held, 1, Failure::Other, Some(Duration::from_secs(5)), 0.0);
+    assert!(matches!(scheduler.try_admit(now, &hopeless(now)), Ok(None)), "nothing is foretold meanwhile");
     scheduler.release(now, held);
 }
 
