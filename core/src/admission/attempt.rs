@@ -9,7 +9,7 @@ use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, Reason};
 use crate::schedule::Settled;
-use crate::target::Held;
+use crate::target::Stay;
 use crate::wire::Usage;
 use crate::wire::classify::{Class, Verdict};
 
@@ -75,7 +75,7 @@ pub(crate) fn settle(call: &Call, permit: &mut Permit) {
     let now = clock::now();
     let Some((attempt, usage)) = call.taken() else { return };
     let expected = call.target().expected();
-    let held = attempt.sent_at.map(|sent| Held {
+    let held = attempt.sent_at.map(|sent| Stay {
         to_first_token: attempt.first_token_at.map(|first| first.saturating_duration_since(sent)),
         to_end: now.saturating_duration_since(sent),
     });

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 
 use super::{Linger, Permit, attempt};
 use crate::body::ResponseBody;
@@ -17,16 +19,20 @@ use crate::error::Error;
 pub(super) struct Held {
     call: Call,
     permit: Option<(Permit, Linger)>,
+    recall: Option<Arc<Notify>>,
     body: Option<ResponseBody>,
 }
 
 impl Held {
     pub(super) fn new(call: Call, mut permit: Permit, linger: Linger) -> Self {
-        if !call.has_spare() {
+        let recall = if call.has_spare() {
+            permit.recall()
+        } else {
             // It could not be made again, and so is not called back.
             permit.answered();
-        }
-        Self { call, permit: Some((permit, linger)), body: None }
+            None
+        };
+        Self { call, permit: Some((permit, linger)), recall, body: None }
     }
 
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
@@ -34,9 +40,8 @@ impl Held {
     }
 
     /// Until the call is called back; never, where its target does not do that, or where it could not be made again.
-    pub(super) fn recalled(&self) -> impl Future<Output = ()> + use<> {
-        let recall =
-            self.permit.as_ref().filter(|_| self.call.has_spare()).and_then(|(permit, _)| permit.recall());
+    pub(super) fn recalled(&mut self) -> impl Future<Output = ()> + use<> {
+        let recall = self.recall.take();
         async move {
             match recall {
                 Some(recall) => recall.notified().await,

@@ -91,12 +91,14 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
     match result {
         Ok(response) => {
             let headers = RateHeaders::read(response.headers(), clock::wall());
-            let limited = response
-                .extensions()
-                .get::<Verdict>()
-                .is_some_and(|verdict| verdict.class == Class::RateLimited);
+            let verdict = response.extensions().get::<Verdict>();
+            let limited = verdict.is_some_and(|verdict| verdict.class == Class::RateLimited);
             // One that says nothing is told too: what refusals have cut grows back with the answers that are none.
             permit.heard(call.sent_at(), &headers, limited);
+            if limited || verdict.is_some_and(|verdict| verdict.never_executed) {
+                // It was turned away unread: nothing of what was reserved for it was taken.
+                permit.unsent();
+            }
         }
         Err(error) if error.never_sent() => permit.unsent(),
         Err(_) => {}
@@ -106,13 +108,6 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
 /// What its attempt's end says of the target.
 fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
     let Some(permit) = permit else { return Hold::No };
-    if let Ok(response) = result
-        && let Some(verdict) = response.extensions().get::<Verdict>()
-        && (verdict.never_executed || verdict.class == Class::RateLimited)
-    {
-        // It was turned away unread: nothing of what was reserved for it was taken.
-        permit.unsent();
-    }
     let failed = match result {
         Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::weigh),
         Err(error) if error.is_local() => return Hold::No,

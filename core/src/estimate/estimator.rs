@@ -122,7 +122,7 @@ impl Estimator {
             }
         };
         let output = up(output).min(max_output.unwrap_or(u64::MAX));
-        let (input, cached) = (self.input(facts, tenant), self.cached(facts, tenant));
+        let (input, cached) = self.input(facts, tenant);
         Demand { input, output, max_output, cached, exact: false, dialect: Some(facts.dialect) }
     }
 
@@ -146,8 +146,7 @@ impl Estimator {
 
     /// How many of a call's input tokens will come out of the provider's cache; at most its expected input.
     pub fn cached(&self, facts: &RequestFacts, tenant: &Arc<str>) -> u64 {
-        let reading = self.reading(facts.model.as_deref(), Some(tenant));
-        (reading.cached.clamp(0.0, 1.0) * self.input(facts, tenant) as f64) as u64
+        self.input(facts, tenant).1
     }
 
     /// Tokens for each byte of text of a model; [`COLD_RATIO`](super::COLD_RATIO) where nothing is known of it.
@@ -219,9 +218,11 @@ impl Estimator {
         (self.inputs.len(), self.outputs.len())
     }
 
-    fn input(&self, facts: &RequestFacts, tenant: &Arc<str>) -> u64 {
+    /// The input, and what of it will come out of the cache.
+    fn input(&self, facts: &RequestFacts, tenant: &Arc<str>) -> (u64, u64) {
         let reading = self.reading(facts.model.as_deref(), Some(tenant));
-        up(reading.tokens(facts.prompt.as_ref()))
+        let input = up(reading.tokens(facts.prompt.as_ref()));
+        (input, (reading.cached.clamp(0.0, 1.0) * input as f64) as u64)
     }
 
     fn reading(&self, model: Option<&str>, tenant: Option<&Arc<str>>) -> Reading {

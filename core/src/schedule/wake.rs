@@ -38,11 +38,6 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Whether calls wait that time alone may let go, so that [`Scheduler::next_wake`] is worth asking after an event.
-    pub fn is_timed(&self) -> bool {
-        self.has_waiting() && (!self.is_open() || (self.is_sized() && self.has_slot()))
-    }
-
     /// When time alone lets a call go, of those that wait though slots are free. Exact but for what ages on the way: who is aged then may hold
     /// up who is not now.
     fn soonest(&mut self, now: Instant) -> Option<Instant> {

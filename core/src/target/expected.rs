@@ -76,13 +76,13 @@ impl Expected {
     }
 
     /// What it was, when it had run; `held`: for how long, where that is known.
-    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<Held>) -> f64 {
+    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<Stay>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
             CostRule::Tokens | CostRule::Auto => (input.saturating_add(output)).max(1) as f64,
             CostRule::Kv => {
                 let cost = match held {
-                    Some(Held { to_first_token, to_end }) => kv::held(input, output, to_first_token, to_end),
+                    Some(Stay { to_first_token, to_end }) => kv::held(input, output, to_first_token, to_end),
                     None => {
                         let speed = self.speed.lock();
                         kv::cost(input, output, speed.ttft, speed.tpot)
@@ -94,9 +94,9 @@ impl Expected {
     }
 
     /// A call was answered whole: what it took, and how fast it came.
-    pub(crate) fn learn(&self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage, held: Option<Held>) {
+    pub(crate) fn learn(&self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage, held: Option<Stay>) {
         self.estimator.lock().learn(facts, tenant, usage);
-        let Some(Held { to_first_token: Some(first), to_end }) = held else { return };
+        let Some(Stay { to_first_token: Some(first), to_end }) = held else { return };
         let mut speed = self.speed.lock();
         speed.ttft = smooth(speed.ttft, first.as_secs_f64());
         if usage.output > 1 {
@@ -108,7 +108,7 @@ impl Expected {
 
 /// For how long an attempt held its place, from when it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct Stay {
     pub(crate) to_first_token: Option<Duration>,
     pub(crate) to_end: Duration,
 }

@@ -14,7 +14,7 @@ use crate::kv::Kv;
 use crate::observe::TargetMetrics;
 use crate::schedule::Settings;
 
-pub(crate) use expected::{Expected, Held};
+pub(crate) use expected::{Expected, Stay};
 
 /// Something with a capacity of its own that model calls go to.
 pub struct Target {

@@ -25,32 +25,32 @@ impl Budget {
 
     /// `rpm`: requests a minute; `None` where it is not known.
     pub fn rpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("rpm", or_none(rate.into().map(count)))
+        self.set("rpm", of(rate))
     }
 
     /// `rpd`: requests a day; `None` where it is not known.
     pub fn rpd(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("rpd", or_none(rate.into().map(count)))
+        self.set("rpd", of(rate))
     }
 
     /// `tpm`: tokens a minute, input and output together; `None` where it is not known.
     pub fn tpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("tpm", or_none(rate.into().map(count)))
+        self.set("tpm", of(rate))
     }
 
     /// `tpd`: tokens a day; `None` where it is not known.
     pub fn tpd(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("tpd", or_none(rate.into().map(count)))
+        self.set("tpd", of(rate))
     }
 
     /// `itpm`: input tokens a minute, where they are counted apart; `None` where it is not known.
     pub fn itpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("itpm", or_none(rate.into().map(count)))
+        self.set("itpm", of(rate))
     }
 
     /// `otpm`: output tokens a minute, where they are counted apart; `None` where it is not known.
     pub fn otpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("otpm", or_none(rate.into().map(count)))
+        self.set("otpm", of(rate))
     }
 
     /// `burst`: how much of a rate may go out at once, as time.
@@ -73,32 +73,32 @@ impl Budget {
 impl Target {
     /// `rpm`: requests a minute; `None` where it is not known.
     pub fn rpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("rpm", or_none(rate.into().map(count)))
+        self.set("rpm", of(rate))
     }
 
     /// `rpd`: requests a day; `None` where it is not known.
     pub fn rpd(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("rpd", or_none(rate.into().map(count)))
+        self.set("rpd", of(rate))
     }
 
     /// `tpm`: tokens a minute, input and output together; `None` where it is not known.
     pub fn tpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("tpm", or_none(rate.into().map(count)))
+        self.set("tpm", of(rate))
     }
 
     /// `tpd`: tokens a day; `None` where it is not known.
     pub fn tpd(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("tpd", or_none(rate.into().map(count)))
+        self.set("tpd", of(rate))
     }
 
     /// `itpm`: input tokens a minute, where they are counted apart; `None` where it is not known.
     pub fn itpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("itpm", or_none(rate.into().map(count)))
+        self.set("itpm", of(rate))
     }
 
     /// `otpm`: output tokens a minute, where they are counted apart; `None` where it is not known.
     pub fn otpm(self, rate: impl Into<Option<u64>>) -> Self {
-        self.set("otpm", or_none(rate.into().map(count)))
+        self.set("otpm", of(rate))
     }
 
     /// `burst`: how much of a rate may go out at once, as time.
@@ -120,4 +120,9 @@ impl Target {
     pub fn budget<'a>(self, name: impl Into<Option<&'a str>>) -> Self {
         self.set("budget", or_none(name.into().map(text)))
     }
+}
+
+/// A rate, or none.
+fn of(rate: impl Into<Option<u64>>) -> Value {
+    or_none(rate.into().map(count))
 }

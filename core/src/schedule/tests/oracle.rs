@@ -377,16 +377,12 @@ impl Books {
 
     /// Somebody who holds less than its floor, and has a call that nothing stands in the way of.
     fn hungry(&self) -> Option<truth::Holder> {
-        let holders = self.truth.below_their_floors(&self.running_lanes());
+        let holders = self.truth.below_their_floors();
         holders.into_iter().find(|holder| {
             let goes =
                 |call: &&Call| holder.is(call) && self.truth.admits(self.now, call) && !self.excuse(call);
             self.waiting.values().any(|call| goes(&call))
         })
-    }
-
-    fn running_lanes(&self) -> [usize; 3] {
-        Lane::ALL.map(|lane| self.running.iter().filter(|(call, _)| call.ticket.lane == lane).count())
     }
 
     fn held(&self) -> bool {

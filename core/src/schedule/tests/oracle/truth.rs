@@ -128,6 +128,7 @@ impl World {
 #[derive(Debug)]
 struct Running {
     tenant: usize,
+    lane: Lane,
     charge: Charge,
     place: Option<Place>,
     own: u64,
@@ -178,7 +179,8 @@ impl Truth {
         if let Some(own) = &mut self.own[call.tenant] {
             own.take(now, demand.total());
         }
-        let running = Running { tenant: call.tenant, charge, place, own: demand.total() };
+        let running =
+            Running { tenant: call.tenant, lane: call.ticket.lane, charge, place, own: demand.total() };
         self.running.insert(call.number, running);
     }
 
@@ -305,11 +307,12 @@ impl Truth {
     }
 
     /// Whose floors come to whole slots, of which they hold fewer.
-    pub(super) fn below_their_floors(&self, by_lane: &[usize; 3]) -> Vec<Holder> {
+    pub(super) fn below_their_floors(&self) -> Vec<Holder> {
         let Some((tenant, lane)) = self.floors else { return Vec::new() };
         let below = |share: f64, held| (held as f64) + 1.0 <= share * self.limit as f64;
+        let batch = self.running.values().filter(|running| running.lane == Lane::Batch).count();
         let tenant = below(tenant, self.in_flight(2)).then_some(Holder::Tenant(2));
-        let lane = below(lane, by_lane[Lane::Batch as usize]).then_some(Holder::Lane(Lane::Batch));
+        let lane = below(lane, batch).then_some(Holder::Lane(Lane::Batch));
         tenant.into_iter().chain(lane).collect()
     }
 }
