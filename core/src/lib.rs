@@ -4,6 +4,7 @@
 //! decided, by the pure policies ([`schedule`], [`fairness`], [`cooldown`], [`budget`], [`backoff`], [`estimate`]); what providers say, by [`wire`].
 
 mod active;
+pub mod adaptive;
 pub mod admission;
 pub mod ask_usage;
 pub mod backoff;

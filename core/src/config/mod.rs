@@ -183,8 +183,9 @@ use std::path::Path;
 pub use builder::{Budget, ConfigBuilder, LaneSettings, Retry, Target, Tenant, Tool, Transport};
 pub use matching::Matcher;
 pub use model::{
-    Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,
-    RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
+    AdaptiveConfig, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, Headers, LaneConfig,
+    LimitConfig, Mode, OnFull, Percentile, Predict, RateConfig, RetryConfig, TargetConfig, TargetMatch,
+    TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
 
 use crate::Error;
