@@ -344,7 +344,10 @@ impl Books {
     /// A call that could go, and is neither held back for an aged one nor behind one in its line.
     fn stuck(&mut self) -> Option<String> {
         let waiting: Vec<_> = self.waiting.values().cloned().collect();
-        let free = |call: &&Call| self.truth.admits(self.now, call) && !self.excuse(call);
+        let free = |call: &&Call| {
+            let fits = self.truth.admits(self.now, call) && self.truth.is_back(self.now, call);
+            fits && !self.excuse(call)
+        };
         let stuck = waiting.iter().find(free)?;
         let why = self.scheduler.explain(self.now, stuck.id?);
         Some(format!("{stuck:?}, {why:?}"))

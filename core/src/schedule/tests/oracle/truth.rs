@@ -17,6 +17,7 @@ pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
     [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
 pub(super) const QUEUE: usize = 4;
 const BURST: Duration = Duration::from_secs(6);
+const LATE: Duration = Duration::from_micros(2);
 
 /// What a target has and how it is set up.
 #[derive(Clone, Debug)]
@@ -223,6 +224,12 @@ impl Truth {
 
     pub(super) fn has_slot(&self, tenant: usize) -> bool {
         self.running.len() < self.limit && self.in_flight(tenant) < TENANTS[tenant].1
+    }
+
+    /// Whether its tenant's own tokens have come for certain: a line that stands aside until then stands aside for [`LATE`] longer, so that no
+    /// rounding brings it back too early.
+    pub(super) fn is_back(&self, now: Instant, call: &Call) -> bool {
+        self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
     }
 
     fn own_fits(&self, now: Instant, call: &Call) -> bool {
