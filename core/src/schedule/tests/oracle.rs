@@ -335,7 +335,7 @@ impl Books {
             assert!(!self.cools_past(call.ticket.deadline), "{call:?} waits in vain");
             let why = self.scheduler.explain(self.now, call.id.expect("queued")).expect("it waits");
             assert!(why.since <= why.waited, "{why:?}");
-            let excused = self.excuse(&call);
+            let excused = self.excuse(&call) || !self.truth.is_back(self.now, &call);
             let closed = view.state != State::Open;
             assert!(self.truth.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
         }
