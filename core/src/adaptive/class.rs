@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::Kind;
 
 /// Classes of calls that stream, by the length of the prompt: each is of prompts up to twice as long as the last. The first is of up to 256 tokens.
-const PROMPTS: usize = 10;
-/// Classes of calls that do not, by the length of the answer: each four times as long. The first is of up to 64 tokens.
-const ANSWERS: usize = 6;
+pub(super) const PROMPTS: usize = 10;
+/// Classes of calls that do not, by the length of the answer. The first is of up to 32 tokens.
+const ANSWERS: usize = 12;
 pub(super) const CLASSES: usize = PROMPTS + ANSWERS;
 
 /// So many calls of a class must have been seen before it is known what they take.
@@ -27,16 +27,15 @@ const SPARE: f64 = 0.5;
 /// Which class a call belongs to.
 pub(super) fn class_of(kind: Kind) -> usize {
     if kind.streams {
-        step(kind.input, 256, 1).min(PROMPTS - 1)
+        step(kind.input, 256).min(PROMPTS - 1)
     } else {
-        PROMPTS + step(kind.output, 64, 2).min(ANSWERS - 1)
+        PROMPTS + step(kind.output, 32).min(ANSWERS - 1)
     }
 }
 
-/// How many times `first` must be multiplied by two to the `bits` to reach that many tokens.
-fn step(tokens: u64, first: u64, bits: u32) -> usize {
-    let over = tokens.max(1).div_ceil(first).next_power_of_two().trailing_zeros();
-    over.div_ceil(bits) as usize
+/// How many times `first` must be doubled to reach that many tokens.
+fn step(tokens: u64, first: u64) -> usize {
+    tokens.max(1).div_ceil(first).next_power_of_two().trailing_zeros() as usize
 }
 
 /// One class.
@@ -145,6 +144,6 @@ mod tests {
         assert_eq!([0, 1, 256, 257, 512, 513, 1_024].map(prompt), [0, 0, 0, 1, 1, 2, 2]);
         assert_eq!(prompt(u64::MAX >> 1), PROMPTS - 1);
         let answer = |output| class_of(Kind { input: 9, output, streams: false }) - PROMPTS;
-        assert_eq!([0, 64, 65, 256, 257, 1_024, 1 << 40].map(answer), [0, 0, 1, 1, 2, 2, ANSWERS - 1]);
+        assert_eq!([0, 32, 33, 64, 65, 128, 1 << 40].map(answer), [0, 0, 1, 1, 2, 2, ANSWERS - 1]);
     }
 }

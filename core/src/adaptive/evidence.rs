@@ -5,12 +5,13 @@
 //! while the share moves by those few.
 
 use std::time::Instant;
+use super::k;
 
 /// The share of late calls that is borne, and the one that is a breach.
 const BORNE: f64 = 0.01;
 const BREACH: f64 = 0.15;
 /// The evidence at which the limit is cut: three calls that are late one after the other.
-const ENOUGH: f64 = 6.0;
+
 /// Weight of a sample in the averages of strain.
 const WEIGHT: f64 = 0.2;
 /// A call counts as no later than so many times its threshold.
@@ -40,7 +41,7 @@ impl Evidence {
     /// A call was judged: see [`super::class::Class::strain`]. Says whether that is enough for a cut.
     pub(super) fn saw(&mut self, strain: f64) -> bool {
         let late = strain > 1.0;
-        let ratio = if late { (BREACH / BORNE).ln() } else { ((1.0 - BREACH) / (1.0 - BORNE)).ln() };
+        let ratio = if late { (k!("BREACH",0.15) / k!("BORNE",0.01)).ln() } else { ((1.0 - k!("BREACH",0.15)) / (1.0 - k!("BORNE",0.01))).ln() };
         self.sum = (self.sum + ratio).max(0.0);
         let strain = strain.clamp(0.0, MOST);
         if self.judged == 0 {
@@ -49,22 +50,22 @@ impl Evidence {
         self.deviation += WEIGHT * ((strain - self.mean).abs() - self.deviation);
         self.mean += WEIGHT * (strain - self.mean);
         self.judged = self.judged.saturating_add(1);
-        self.sum >= ENOUGH
+        self.sum >= k!("ENOUGH",6.0)
     }
 
     /// What a refusal or a timeout adds: half of what is enough.
     pub(super) fn warned(&mut self) -> bool {
-        self.sum += ENOUGH / 2.0;
-        self.sum >= ENOUGH
+        self.sum += k!("ENOUGH",6.0) / 2.0;
+        self.sum >= k!("ENOUGH",6.0)
     }
 
     /// The strain that nearly all calls stay below: their mean and twice what they differ from it by.
     pub(super) fn strain(&self) -> f64 {
-        self.mean + 2.0 * self.deviation
+        self.mean + k!("DEV",2.0) * self.deviation
     }
 
     /// From 0 to 1: at 1 the limit is cut.
     pub(super) fn share(&self) -> f64 {
-        (self.sum / ENOUGH).min(1.0)
+        (self.sum / k!("ENOUGH",6.0)).min(1.0)
     }
 }

@@ -6,6 +6,7 @@ const LONGEST: u32 = 400;
 /// Calls in time at a new level before the next raise.
 const SETTLED: u32 = 8;
 
+use super::k;
 /// What the next raise waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
@@ -28,9 +29,9 @@ impl Growth {
     /// A cut has found a level that is too much. A trial that failed waits twice as long as the last one.
     pub(super) fn caught(self) -> Self {
         let wait = match self {
-            Growth::Probing { wait, trial, .. } if trial > 0.0 => (wait * 2).min(LONGEST),
+            Growth::Probing { wait, trial, .. } if trial > 0.0 => (wait * 2).min(k!("LONGEST",400.0) as u32),
             Growth::Probing { wait, .. } => wait,
-            Growth::Free => FIRST,
+            Growth::Free => k!("FIRST",50.0) as u32,
         };
         Growth::Probing { left: wait, wait, step: 1.0, trial: 0.0 }
     }
@@ -46,11 +47,11 @@ impl Growth {
                 }
                 // A trial that was passed says that what was known is known no more.
                 if *trial > 0.0 {
-                    *wait = FIRST;
+                    *wait = k!("FIRST",50.0) as u32;
                     *step = (2.0 * *step).min(slots / 4.0).max(1.0);
                 }
                 *trial = *step;
-                *left = SETTLED.max((slots / 8.0) as u32);
+                *left = (k!("SETTLED",8.0) as u32).max((slots / 8.0) as u32);
                 *step
             }
         }

@@ -1,18 +1,19 @@
 //! The controller.
 
 use std::collections::VecDeque;
+use super::k;
 use std::time::{Duration, Instant};
 
-use super::class::{CLASSES, Class, class_of};
+use super::class::{CLASSES, Class, PROMPTS, class_of};
 use super::evidence::Evidence;
 use super::flow::Flow;
 use super::growth::Growth;
 use super::{Cause, Decision, Ended, Kind, LimitView, Sample, Settings};
 
 /// Below this strain there is room; above it nothing grows.
-const ROOM: f64 = 0.6;
+
 /// The share of the threshold that calls may wait upstream.
-const AIM: f64 = 0.5;
+
 /// The least and the most that a cut leaves.
 const DEEPEST: f64 = 0.5;
 const SHALLOWEST: f64 = 0.95;
@@ -136,7 +137,7 @@ impl Limit {
         self.note_full(now);
         if !sample.has_token {
             match how {
-                Ended::Completed { .. } => self.answered(now, &sample),
+                Ended::Completed { output } => self.whole(now, &sample, output),
                 _ => _ = self.classes[sample.class].answered(sample.number),
             }
             self.awaiting -= usize::from(sample.streams);
@@ -152,25 +153,31 @@ impl Limit {
 
     /// When to call [`Limit::tick`], if nothing else happens before.
     pub fn next_wake(&self) -> Option<Instant> {
-        self.classes.iter().filter_map(|class| self.overdue_at(class)).min()
+        (0..CLASSES).filter_map(|index| self.overdue(index)).min()
     }
 
     /// Sees calls that have waited too long for their first token.
     pub fn tick(&mut self, now: Instant) {
         for index in 0..CLASSES {
-            while let Some(class) = self.classes.get(index)
-                && self.overdue_at(class).is_some_and(|at| at <= now)
-            {
-                let Some(sent_at) = class.oldest() else { break };
+            while self.overdue(index).is_some_and(|at| at <= now) {
+                let Some(sent_at) = self.classes[index].oldest() else { break };
                 self.classes[index].overdue();
                 self.judge(now, sent_at, index, 1.5);
             }
         }
     }
 
-    fn overdue_at(&self, class: &Class) -> Option<Instant> {
-        let streams = true;
-        let threshold = class.threshold(self.objective(streams))?;
+    /// When the oldest of a class is late. Of calls that do not stream, the length of the answer is known only at its end: they have no such moment, but
+    /// where an objective gives one.
+    fn overdue(&self, index: usize) -> Option<Instant> {
+        let streams = index < PROMPTS;
+        let objective = self.objective(streams);
+        let known = streams || objective.is_some();
+        self.classes.get(index).filter(|_| known).and_then(|class| Self::overdue_at(class, objective))
+    }
+
+    fn overdue_at(class: &Class, objective: Option<Duration>) -> Option<Instant> {
+        let threshold = class.threshold(objective)?;
         Some(class.oldest()? + Duration::from_secs_f64(threshold))
     }
 
@@ -201,10 +208,29 @@ impl Limit {
         }
     }
 
+    /// A whole answer came, of a call whose first token was not seen.
+    fn whole(&mut self, now: Instant, sample: &Sample, output: u64) {
+        if sample.streams {
+            return self.answered(now, sample);
+        }
+        let fresh = self.classes[sample.class].answered(sample.number);
+        let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
+        // By token: what is long takes long.
+        let took = if output > 0 && self.settings.latency.is_none() { took / (output as f64 + 32.0) * 100.0 } else { took };
+        let calm = sample.at as f64 <= (self.peak / 4.0).max(2.0);
+        let index = if output > 0 { class_of(Kind { output, ..Kind::default() }) } else { sample.class };
+        let class = &mut self.classes[index];
+        let strain = class.threshold(self.settings.latency).map(|threshold| class.strain(took, threshold));
+        class.learn(took, calm);
+        if fresh {
+            self.judge(now, sample.sent_at, index, strain.unwrap_or(0.0));
+        }
+    }
+
     fn judge(&mut self, now: Instant, sent_at: Instant, class: usize, strain: f64) {
         self.judged += 1;
         self.late += 0.05 * (f64::from(u8::from(strain > 1.0)) - self.late);
-        let streams = class < 10;
+        let streams = class < PROMPTS;
         let evidence = if streams { &mut self.streams } else { &mut self.whole };
         if !evidence.concerns(sent_at) {
             return;
@@ -213,7 +239,7 @@ impl Limit {
         if enough || (strain > 1.0 && self.growth.trial() > 0.0) {
             return self.late(now, streams, class);
         }
-        if strain > 1.0 || evidence.strain() > ROOM {
+        if strain > 1.0 || evidence.strain() > if streams { k!("ROOM",0.4) } else { k!("WROOM",0.7) } {
             return;
         }
         if streams && self.bound_full.is_some_and(|at| at >= sent_at) {
@@ -238,10 +264,10 @@ impl Limit {
             self.slots - trial
         } else if streams {
             let rate = self.flow.rate(now, Duration::from_secs_f64(2.0 * threshold));
-            let share = AIM * threshold * rate;
+            let share = k!("AIM",0.5) * threshold * rate;
             let served = self.served.most(now).max(self.in_flight - self.awaiting) as f64;
             let before = self.bound;
-            self.bound = share.clamp(1.0, (0.7 * self.bound).max(1.0));
+            self.bound = share.clamp(1.0, (k!("BCUT",0.7) * self.bound).max(1.0));
             self.bound_doubles = false;
             if share < 1.0 || before < 1.5 {
                 self.growth = self.growth.caught();

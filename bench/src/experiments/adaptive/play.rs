@@ -335,8 +335,8 @@ impl<'a> Run<'a> {
     /// An attempt is over.
     fn land(&mut self, id: u64, how: Ended) {
         let Some(flight) = self.flights.remove(&id) else { return };
-        let told = flight.has_token && self.arrival(flight.call).streams;
-        self.awaiting -= usize::from(!told);
+        let awaits = self.arrival(flight.call).streams && !flight.has_token;
+        self.awaiting -= usize::from(awaits);
         self.flying[flight.call] = None;
         self.contender.ended(self.zero + self.now, id, how);
     }
@@ -395,7 +395,7 @@ impl<'a> Run<'a> {
         self.attempts_of[call] += 1;
         self.played.fates[call].sent = Some(self.now);
         self.flying[call] = Some(id);
-        self.awaiting += 1;
+        self.awaiting += usize::from(arrival.streams);
         let answer = self.upstream.submit(self.now, id, arrival.work);
         self.flights.insert(id, Flight { call, has_token: false, turned_away: answer.is_err() });
         if let Err(why) = answer {
