@@ -27,3 +27,23 @@ impl Flow {
         count as f64 / over.as_secs_f64().max(1e-3)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::epoch;
+
+    #[test]
+    fn a_rate_is_of_the_last_moments() {
+        let zero = epoch();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let mut flow = Flow::default();
+        assert_eq!(flow.rate(at(0), Duration::from_secs(2)), 0.0);
+        (0..10).for_each(|n| flow.token(at(100 * n)));
+        assert_eq!(flow.rate(at(900), Duration::from_secs(2)), 5.0);
+        assert_eq!(flow.rate(at(60_000), Duration::from_secs(2)), 0.0, "what was long ago is over");
+        (0..1_000).for_each(|n| flow.token(at(60_000 + n)));
+        let rate = flow.rate(at(61_000), Duration::from_secs(2));
+        assert!((900.0..1_100.0).contains(&rate), "of as many as are remembered: {rate}");
+    }
+}

@@ -1,367 +1,419 @@
-//! The controller.
+//! The controller: what each thing that happens to a call means for the limit.
 
-use std::collections::VecDeque;
-use super::k;
 use std::time::{Duration, Instant};
 
-use super::class::{CLASSES, Class, PROMPTS, class_of};
+use super::bound::Bound;
+use super::class::{CLASSES, Class, class_of, streams};
 use super::evidence::Evidence;
 use super::flow::Flow;
 use super::growth::Growth;
+use super::load::Load;
+use super::percentile::{Percentile, Verdict};
+use super::slots::Slots;
 use super::{Cause, Decision, Ended, Kind, LimitView, Sample, Settings};
+use crate::config::{Decrease, Detector};
 
-/// Below this strain there is room; above it nothing grows.
-
-/// The share of the threshold that calls may wait upstream.
-
-/// The least and the most that a cut leaves.
+/// The share of the time that is late which calls may spend in the queue before the upstream itself.
+const AIM: f64 = 0.3;
+/// A cut leaves this share at the least, and this much where nothing says how much the upstream serves.
 const DEEPEST: f64 = 0.5;
-const SHALLOWEST: f64 = 0.95;
-/// What a cut leaves where nothing says how much the upstream serves.
 const BLIND: f64 = 0.9;
-/// Decisions that are remembered.
-const KEPT: usize = 32;
+/// A call that waits and is late already counts as this late: how late it will be is not known.
+const OVERDUE: f64 = 1.5;
+/// A 429 speaks of how many are in flight, if so many of those that were taken in at once of late were.
+const NEAR_THE_MOST: f64 = 0.8;
+/// Weight of a call in the share of late ones that is shown.
+const SHOWN: f64 = 0.05;
+/// Answers of fewer tokens say little of the time between two.
+const FEW_TOKENS: u64 = 8;
+/// What a call takes before its first token, in tokens: calls that do not stream are judged by token.
+const HEAD_START: f64 = 32.0;
+/// And are shown for an answer of so many.
+const USUAL: f64 = 128.0;
 
 /// See the module's documentation. Knows no clock: each method is told `now`.
 #[derive(Debug)]
 pub struct Limit {
     settings: Settings,
-    slots: f64,
-    in_flight: usize,
-    /// The most calls that may await their first token; and those that do.
-    bound: f64,
-    awaiting: usize,
-    /// Whether the bound still doubles.
-    bound_doubles: bool,
-    classes: [Class; CLASSES],
-    flow: Flow,
-    /// Of calls that stream: what cuts the bound, and the slots where that is not enough.
-    streams: Evidence,
-    /// Of those that do not: what cuts the slots.
-    whole: Evidence,
+    slots: Slots,
+    bound: Bound,
     growth: Growth,
-    /// When the slots were last all taken, and the bound.
-    peak: f64,
-    served: Peak,
-    full: Option<Instant>,
-    bound_full: Option<Instant>,
-    cuts: u64,
-    raises: u64,
+    load: Load,
+    flow: Flow,
+    classes: [Class; CLASSES],
+    /// Classes with a call in their line, a bit each: only they can have one that is overdue.
+    lines: u32,
+    /// Of first tokens, of whole answers, and of the time between tokens.
+    first_tokens: Evidence,
+    answers: Evidence,
+    pace: Evidence,
+    percentile: Option<Percentile>,
+    /// The slots when the last run of 429s began: it cuts no deeper than a share of that.
+    before_refusals: f64,
     judged: u64,
     late: f64,
-    decisions: VecDeque<Decision>,
 }
 
 impl Limit {
     /// A limit that has seen nothing yet.
     pub fn new(settings: &Settings, now: Instant) -> Self {
-        let start = settings.adaptive.start.clamp(settings.adaptive.min, settings.max) as f64;
+        let adaptive = &settings.adaptive;
+        let slots = Slots::new(adaptive.start, adaptive.min, settings.max);
+        let bound = match adaptive.awaiting {
+            Some(most) => Bound::Fixed(most.max(1)),
+            None if adaptive.decrease == Decrease::Served => Bound::found(slots.whole()),
+            None => Bound::Off,
+        };
+        let percentile = match &adaptive.detector {
+            Detector::Exceedance => None,
+            Detector::Percentile(percentile) => Some(Percentile::new(percentile.clone(), now)),
+        };
         Self {
-            settings: settings.clone(),
-            slots: start,
-            in_flight: 0,
-            bound: settings.adaptive.awaiting.map_or(start, |bound| bound as f64),
-            awaiting: 0,
-            bound_doubles: true,
-            classes: Default::default(),
-            flow: Flow::default(),
-            streams: Evidence::new(now),
-            whole: Evidence::new(now),
+            before_refusals: slots.value(),
+            slots,
+            bound,
             growth: Growth::Free,
-            peak: 0.0,
-            served: Peak::default(),
-            full: None,
-            bound_full: None,
-            cuts: 0,
-            raises: 0,
+            load: Load::default(),
+            flow: Flow::default(),
+            classes: Default::default(),
+            lines: 0,
+            first_tokens: Evidence::new(now),
+            answers: Evidence::new(now),
+            pace: Evidence::new(now),
+            percentile,
             judged: 0,
             late: 0.0,
-            decisions: VecDeque::new(),
+            settings: settings.clone(),
         }
     }
 
     /// Slots in force.
     pub fn slots(&self) -> usize {
-        self.slots as usize
+        self.slots.whole()
     }
 
-    /// The most calls that may await their first token at once.
+    /// The most calls that may await their first token at once, of those that stream.
     pub fn awaiting(&self) -> usize {
-        self.bound as usize
+        self.bound.most()
     }
 
     /// Whether one more call may go.
     pub fn has_room(&self) -> bool {
-        self.in_flight < self.slots() && self.awaiting < self.awaiting()
+        self.load.in_flight < self.slots() && self.load.awaiting < self.awaiting()
     }
 
     /// A call is sent.
     pub fn sent(&mut self, now: Instant, kind: Kind) -> Sample {
         let class = class_of(kind);
-        self.in_flight += 1;
-        self.awaiting += usize::from(kind.streams);
-        if self.in_flight >= self.slots() {
-            self.full = Some(now);
-        }
-        if self.awaiting >= self.awaiting() {
-            self.bound_full = Some(now);
-        }
-        let number = self.classes[class].push(now);
+        self.load.sent(kind.streams);
+        self.note(now);
+        let number = self.is_due(class).then(|| self.enter(class, now));
+        let at = self.load.in_flight;
         Sample {
             class,
+            output: kind.output,
             number,
-            streams: kind.streams,
+            awaits: kind.streams,
+            judged: false,
             sent_at: now,
-            at: self.in_flight,
-            has_token: false,
+            at,
             first: None,
         }
     }
 
     /// Its first token came.
     pub fn first_token(&mut self, now: Instant, sample: &mut Sample) {
-        if std::mem::replace(&mut sample.has_token, true) || !sample.streams {
+        if !sample.awaits {
             return;
         }
+        self.note(now);
+        sample.awaits = false;
         sample.first = Some(now);
         self.flow.token(now);
-        self.answered(now, sample);
-        self.note_full(now);
-        self.awaiting -= 1;
-        self.served.saw(now, self.in_flight - self.awaiting);
-        self.peak = self.peak.max(self.in_flight as f64) * 0.9995;
+        self.load.awaits_no_more(now);
+        self.load.taken(now, sample.at);
+        let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
+        self.answered(now, sample, sample.class, took);
+    }
+
+    /// It has begun to be answered, but its tokens cannot be seen: it is judged as one that does not stream, of an answer of so many tokens (0: not
+    /// known).
+    pub fn unseen(&mut self, now: Instant, sample: &mut Sample, output: u64) {
+        self.note(now);
+        if std::mem::take(&mut sample.awaits) {
+            self.load.awaits_no_more(now);
+        }
+        self.leave(sample);
+        sample.class = class_of(Kind { output, ..Kind::default() });
+        sample.output = output;
     }
 
     /// It ended.
-    pub fn ended(&mut self, now: Instant, sample: Sample, how: Ended) {
-        self.note_full(now);
-        if !sample.has_token {
-            match how {
-                Ended::Completed { output } => self.whole(now, &sample, output),
-                _ => _ = self.classes[sample.class].answered(sample.number),
-            }
-            self.awaiting -= usize::from(sample.streams);
+    pub fn ended(&mut self, now: Instant, mut sample: Sample, how: Ended) {
+        self.note(now);
+        if let Ended::Completed { output } = how {
+            self.load.taken(now, sample.at);
+            self.completed(now, &mut sample, output);
         }
-        self.in_flight -= 1;
+        if sample.awaits {
+            self.load.awaits_no_more(now);
+        }
+        self.leave(&mut sample);
+        self.load.in_flight -= 1;
         match how {
             Ended::Limited { by_rate: false } => self.refused(now, &sample),
             Ended::Overloaded => self.warned(now, &sample, Cause::Overloaded),
             Ended::TimedOut => self.warned(now, &sample, Cause::TimedOut),
-            _ => {}
+            Ended::Completed { .. } | Ended::Cancelled | Ended::Limited { by_rate: true } | Ended::Failed => {
+            }
         }
     }
 
     /// When to call [`Limit::tick`], if nothing else happens before.
     pub fn next_wake(&self) -> Option<Instant> {
-        (0..CLASSES).filter_map(|index| self.overdue(index)).min()
+        let tick = self.percentile.as_ref().filter(|_| self.load.in_flight > 0).map(Percentile::tick_at);
+        self.in_line().filter_map(|class| self.overdue_at(class)).chain(tick).min()
     }
 
-    /// Sees calls that have waited too long for their first token.
+    /// Sees calls that have waited too long for their first token, and what else time brings.
     pub fn tick(&mut self, now: Instant) {
-        for index in 0..CLASSES {
-            while self.overdue(index).is_some_and(|at| at <= now) {
-                let Some(sent_at) = self.classes[index].oldest() else { break };
-                self.classes[index].overdue();
-                self.judge(now, sent_at, index, 1.5);
+        for class in self.in_line() {
+            while self.overdue_at(class).is_some_and(|at| at <= now) {
+                let line = &mut self.classes[class].line;
+                let Some(sent_at) = line.oldest() else { break };
+                line.take_oldest();
+                self.close(class);
+                self.judge(now, sent_at, class, OVERDUE);
             }
         }
-    }
-
-    /// When the oldest of a class is late. Of calls that do not stream, the length of the answer is known only at its end: they have no such moment, but
-    /// where an objective gives one.
-    fn overdue(&self, index: usize) -> Option<Instant> {
-        let streams = index < PROMPTS;
-        let objective = self.objective(streams);
-        let known = streams || objective.is_some();
-        self.classes.get(index).filter(|_| known).and_then(|class| Self::overdue_at(class, objective))
-    }
-
-    fn overdue_at(class: &Class, objective: Option<Duration>) -> Option<Instant> {
-        let threshold = class.threshold(objective)?;
-        Some(class.oldest()? + Duration::from_secs_f64(threshold))
-    }
-
-    fn objective(&self, streams: bool) -> Option<Duration> {
-        if streams { self.settings.objective } else { self.settings.latency }
-    }
-
-    /// Where the slots are, or the bound is, all taken just before one comes free.
-    fn note_full(&mut self, now: Instant) {
-        if self.in_flight >= self.slots() {
-            self.full = Some(now);
-        }
-        if self.awaiting >= self.awaiting() {
-            self.bound_full = Some(now);
+        if self.percentile.as_ref().is_some_and(|percentile| percentile.tick_at() <= now) {
+            self.tick_percentile(now);
         }
     }
 
-    fn answered(&mut self, now: Instant, sample: &Sample) {
+    /// The last time that the slots moved.
+    pub fn last_move(&self) -> Option<&Decision> {
+        self.slots.last()
+    }
+
+    /// What a person would want to know.
+    pub fn view(&self, _now: Instant) -> LimitView {
+        let evidence = self.first_tokens.share().max(self.answers.share()).max(self.pace.share());
+        LimitView {
+            limit: self.slots(),
+            awaiting_limit: self.awaiting().min(self.slots()),
+            awaiting: self.load.awaiting,
+            slow_start: matches!(self.growth, Growth::Free),
+            objective: self.settings.objective,
+            late: (self.judged > 0).then_some(self.late),
+            evidence: self.percentile.as_ref().and_then(Percentile::quantile).unwrap_or(evidence),
+            cuts: self.slots.cuts,
+            raises: self.slots.raises,
+            decisions: self.slots.decisions(),
+        }
+    }
+
+    /// An answer was whole. What it says depends on whether its first token was seen.
+    fn completed(&mut self, now: Instant, sample: &mut Sample, output: u64) {
+        if let Some(first) = sample.first {
+            return self.paced(now, sample, first, output);
+        }
         let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
-        let calm = sample.at as f64 <= (self.peak / 4.0).max(2.0);
-        let objective = self.objective(sample.streams);
-        let class = &mut self.classes[sample.class];
-        let strain = class.threshold(objective).map(|threshold| class.strain(took, threshold));
-        let fresh = class.answered(sample.number);
-        class.learn(took, calm);
-        if fresh {
-            self.judge(now, sample.sent_at, sample.class, strain.unwrap_or(0.0));
+        if streams(sample.class) {
+            return self.answered(now, sample, sample.class, took);
+        }
+        let output = if output > 0 { output } else { sample.output };
+        let class = class_of(Kind { output, ..Kind::default() });
+        // Against an objective counts what it took; else what is long may take long.
+        let by_token = output > 0 && self.settings.latency.is_none();
+        let took = if by_token { took * USUAL / (output as f64 + HEAD_START) } else { took };
+        self.answered(now, sample, class, took);
+    }
+
+    /// An answer took so long.
+    fn answered(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
+        let calm = self.load.was_calm(sample.sent_at, sample.at);
+        let objective = self.objective(class);
+        let strain = self.classes[class].strain(took, objective);
+        let multiple = self.classes[class].threshold(objective).map(|threshold| took / threshold);
+        self.classes[class].learn(took, calm);
+        if let (Some(percentile), Some(multiple)) = (&mut self.percentile, multiple) {
+            percentile.saw(now, multiple);
+        }
+        // One that was overdue has been judged.
+        let fresh = sample.number.is_none() || self.leave(sample);
+        if fresh && !std::mem::replace(&mut sample.judged, true) {
+            self.judge(now, sample.sent_at, class, strain.unwrap_or(0.0));
         }
     }
 
-    /// A whole answer came, of a call whose first token was not seen.
-    fn whole(&mut self, now: Instant, sample: &Sample, output: u64) {
-        if sample.streams {
-            return self.answered(now, sample);
-        }
-        let fresh = self.classes[sample.class].answered(sample.number);
-        let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
-        // By token: what is long takes long.
-        let took = if output > 0 && self.settings.latency.is_none() { took / (output as f64 + 32.0) * 100.0 } else { took };
-        let calm = sample.at as f64 <= (self.peak / 4.0).max(2.0);
-        let index = if output > 0 { class_of(Kind { output, ..Kind::default() }) } else { sample.class };
-        let class = &mut self.classes[index];
-        let strain = class.threshold(self.settings.latency).map(|threshold| class.strain(took, threshold));
-        class.learn(took, calm);
-        if fresh {
-            self.judge(now, sample.sent_at, index, strain.unwrap_or(0.0));
+    /// How long it took between two tokens, where that has an objective.
+    fn paced(&mut self, now: Instant, sample: &Sample, first: Instant, output: u64) {
+        let Some(objective) = self.settings.tpot.filter(|_| output >= FEW_TOKENS) else { return };
+        let took = now.saturating_duration_since(first).as_secs_f64() / (output - 1) as f64;
+        if self.pace.concerns(sample.sent_at) && self.pace.saw(took / objective.as_secs_f64().max(1e-9)) {
+            self.growth = self.growth.caught();
+            self.cut(now, BLIND * self.present(), Cause::Slow);
         }
     }
 
     fn judge(&mut self, now: Instant, sent_at: Instant, class: usize, strain: f64) {
+        let late = strain > 1.0;
         self.judged += 1;
-        self.late += 0.05 * (f64::from(u8::from(strain > 1.0)) - self.late);
-        let streams = class < PROMPTS;
-        let evidence = if streams { &mut self.streams } else { &mut self.whole };
-        if !evidence.concerns(sent_at) {
+        self.late += SHOWN * (f64::from(u8::from(late)) - self.late);
+        let streams = streams(class);
+        let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
+        if self.percentile.is_some() || !evidence.concerns(sent_at) {
             return;
         }
         let enough = evidence.saw(strain);
-        if enough || (strain > 1.0 && self.growth.trial() > 0.0) {
-            return self.late(now, streams, class);
-        }
-        if strain > 1.0 || evidence.strain() > if streams { k!("ROOM",0.4) } else { k!("WROOM",0.7) } {
-            return;
-        }
-        if streams && self.bound_full.is_some_and(|at| at >= sent_at) {
-            self.bound += if self.bound_doubles { 1.0 } else { 1.0 / self.bound };
-            self.bound = self.bound.min(self.settings.max as f64);
-        }
-        if self.full.is_some_and(|at| at >= sent_at) {
-            let by = self.growth.in_time(self.slots);
-            self.set(
-                now,
-                self.slots + by,
-                if matches!(self.growth, Growth::Free) { Cause::SlowStart } else { Cause::Headroom },
-            );
+        let has_room = evidence.has_room();
+        if enough || (late && self.growth.trial() > 0.0) {
+            self.came_late(now, class);
+        } else if !late && has_room && self.pace.share() < 0.5 {
+            self.came_in_time(now, sent_at, streams);
         }
     }
 
-    fn late(&mut self, now: Instant, streams: bool, class: usize) {
+    fn came_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool) {
+        if streams && self.load.was_bound_full(sent_at) {
+            self.bound.in_time(self.settings.max);
+        }
+        let cause = if let Growth::Free = self.growth { Cause::SlowStart } else { Cause::Headroom };
+        let full = self.load.was_full(sent_at);
+        let by = self.growth.in_time(self.slots.value(), full);
+        if by > 0.0 {
+            self.slots.set(now, self.slots.value() + by, cause);
+        }
+    }
+
+    fn came_late(&mut self, now: Instant, class: usize) {
         let trial = self.growth.trial();
-        let threshold = self.classes[class].threshold(self.objective(streams)).unwrap_or(1.0);
-        let to = if trial > 0.0 {
+        if trial > 0.0 {
             self.growth = self.growth.caught();
-            self.slots - trial
-        } else if streams {
-            let rate = self.flow.rate(now, Duration::from_secs_f64(2.0 * threshold));
-            let share = k!("AIM",0.5) * threshold * rate;
-            let served = self.served.most(now).max(self.in_flight - self.awaiting) as f64;
-            let before = self.bound;
-            self.bound = share.clamp(1.0, (k!("BCUT",0.7) * self.bound).max(1.0));
-            self.bound_doubles = false;
-            if share < 1.0 || before < 1.5 {
+            return self.cut(now, self.slots.value() - trial, Cause::Late);
+        }
+        let to = match self.settings.adaptive.decrease {
+            Decrease::Served if streams(class) => self.served(now, class),
+            Decrease::Served => {
                 self.growth = self.growth.caught();
-                let present = self.slots.min(self.in_flight as f64);
-                (served + share).clamp(DEEPEST * present, present.max(1.0))
-            } else {
-                self.slots.min(served + share + 1.0).max(DEEPEST * self.slots.min(self.in_flight as f64))
+                BLIND * self.present()
             }
-        } else {
-            self.growth = self.growth.caught();
-            BLIND * self.slots
+            Decrease::Factor(factor) => self.less(factor * self.slots.value()),
+            Decrease::Step(step) => self.less(self.slots.value() - step as f64),
         };
         self.cut(now, to, Cause::Late);
     }
 
-    fn refused(&mut self, now: Instant, sample: &Sample) {
-        // What is still in flight was taken.
-        let _ = sample;
-        if (self.in_flight as f64) < self.slots {
+    fn less(&mut self, to: f64) -> f64 {
+        self.growth = Growth::Additive;
+        to
+    }
+
+    /// What the upstream is seen to serve, and as many more as can have their first token in time.
+    fn served(&mut self, now: Instant, class: usize) -> f64 {
+        let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
+        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(Duration::from_secs(60));
+        let share = AIM * late * self.flow.rate(now, window);
+        let served = self.load.served(now) as f64;
+        let present = self.present();
+        if self.bound.late(share) {
+            // Then it is the slots that are too many.
             self.growth = self.growth.caught();
-            let to = (self.in_flight as f64).max(1.0);
+            return (served + share).clamp(DEEPEST * present, present);
+        }
+        (served + share + 1.0).max(DEEPEST * present).min(self.slots.value())
+    }
+
+    /// A 429, and not for a rate. It speaks of how many are in flight if it came while many were: what is in flight still was taken in.
+    fn refused(&mut self, now: Instant, sample: &Sample) {
+        if (sample.at as f64) < NEAR_THE_MOST * self.load.taken_of_late(now) as f64 {
+            return;
+        }
+        let in_flight = self.load.in_flight as f64;
+        if self.first_tokens.concerns(sample.sent_at) {
+            self.before_refusals = self.present();
+            self.growth = self.growth.caught();
+        }
+        let to = in_flight.max(DEEPEST * self.before_refusals);
+        if to < self.slots.value() {
             self.cut(now, to, Cause::Refused);
         }
     }
 
     fn warned(&mut self, now: Instant, sample: &Sample, cause: Cause) {
-        if self.streams.concerns(sample.sent_at) && self.streams.warned() {
+        if self.first_tokens.concerns(sample.sent_at) && self.first_tokens.warned() {
             self.growth = self.growth.caught();
-            self.cut(now, BLIND * self.slots.min(self.in_flight as f64 + 1.0), cause);
+            // The one that said so is in flight no more.
+            self.cut(now, BLIND * (self.present() + 1.0), cause);
         }
     }
 
+    fn tick_percentile(&mut self, now: Instant) {
+        let Some(percentile) = &mut self.percentile else { return };
+        match percentile.tick(now) {
+            // In flight is demand: a queue that is kept short is empty most of the time.
+            Verdict::Room if self.load.in_flight > 0 => {
+                self.slots.set(now, self.slots.value() + 1.0, Cause::Headroom);
+            }
+            Verdict::Late => self.came_late(now, 0),
+            Verdict::Room | Verdict::Steady => {}
+        }
+    }
+
+    /// The slots that are used: what is cut is what was there.
+    fn present(&self) -> f64 {
+        self.slots.value().min(self.load.in_flight as f64).max(1.0)
+    }
+
+    /// One cut for each epoch: what was sent before it is judged no more.
     fn cut(&mut self, now: Instant, to: f64, cause: Cause) {
-        self.cuts += 1;
-        self.streams = Evidence::new(now);
-        self.whole = Evidence::new(now);
-        self.set(now, to, cause);
+        self.first_tokens = Evidence::new(now);
+        self.answers = Evidence::new(now);
+        self.pace = Evidence::new(now);
+        self.slots.set(now, to.min(self.slots.value()), cause);
     }
 
-    fn set(&mut self, now: Instant, to: f64, cause: Cause) {
-        let (least, most) = (self.settings.adaptive.min as f64, self.settings.max as f64);
-        let from = self.slots();
-        self.slots = to.clamp(least, most);
-        if self.slots() == from {
-            return;
-        }
-        self.raises += u64::from(self.slots() > from);
-        if self.decisions.len() == KEPT {
-            self.decisions.pop_front();
-        }
-        self.decisions.push_back(Decision { at: now, from, to: self.slots(), cause });
+    fn objective(&self, class: usize) -> Option<Duration> {
+        if streams(class) { self.settings.objective } else { self.settings.latency }
     }
 
-    /// What a person would want to know.
-    pub fn view(&self, _now: Instant) -> LimitView {
-        LimitView {
-            limit: self.slots(),
-            awaiting_limit: self.awaiting(),
-            awaiting: self.awaiting,
-            slow_start: matches!(self.growth, Growth::Free),
-            objective: self.settings.objective,
-            late: (self.judged > 0).then_some(self.late),
-            evidence: self.streams.share().max(self.whole.share()),
-            cuts: self.cuts,
-            raises: self.raises,
-            decisions: self.decisions.iter().copied().collect(),
+    /// Whether calls of a class are late at a moment that is known before they end. Of those that do not stream the length decides, which is known at
+    /// the end: but where an objective says.
+    fn is_due(&self, class: usize) -> bool {
+        streams(class) || self.settings.latency.is_some()
+    }
+
+    fn overdue_at(&self, class: usize) -> Option<Instant> {
+        self.classes[class].overdue_at(self.objective(class))
+    }
+
+    fn note(&mut self, now: Instant) {
+        self.load.note(now, self.slots.whole(), self.bound.most());
+    }
+
+    fn enter(&mut self, class: usize, now: Instant) -> u64 {
+        self.lines |= 1 << class;
+        self.classes[class].line.push(now)
+    }
+
+    /// Takes a call out of its line. `false`: it was overdue before.
+    fn leave(&mut self, sample: &mut Sample) -> bool {
+        let Some(number) = sample.number.take() else { return false };
+        let fresh = self.classes[sample.class].line.answered(number);
+        sample.judged |= !fresh;
+        self.close(sample.class);
+        fresh
+    }
+
+    fn close(&mut self, class: usize) {
+        if self.classes[class].line.oldest().is_none() {
+            self.lines &= !(1 << class);
         }
     }
-}
 
-/// The most that was seen within the last five to ten seconds.
-#[derive(Debug, Default)]
-struct Peak {
-    since: Option<Instant>,
-    before: usize,
-    now: usize,
-}
-
-impl Peak {
-    fn saw(&mut self, now: Instant, value: usize) {
-        self.turn(now);
-        self.now = self.now.max(value);
-    }
-    fn most(&mut self, now: Instant) -> usize {
-        self.turn(now);
-        self.now.max(self.before)
-    }
-    fn turn(&mut self, now: Instant) {
-        let since = *self.since.get_or_insert(now);
-        let age = now.saturating_duration_since(since);
-        if age >= Duration::from_secs(5) {
-            self.before = if age < Duration::from_secs(10) { self.now } else { 0 };
-            self.now = 0;
-            self.since = Some(now);
-        }
+    fn in_line(&self) -> impl Iterator<Item = usize> + use<> {
+        let lines = self.lines;
+        (0..CLASSES).filter(move |class| lines & (1 << class) != 0)
     }
 }

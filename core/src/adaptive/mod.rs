@@ -1,19 +1,18 @@
 //! The limit that finds itself: how many calls an upstream can take now, learned from how long it takes to their first tokens.
-
-macro_rules! k {
-    ($n:expr,$d:expr) => {{
-        static K: std::sync::OnceLock<f64> = std::sync::OnceLock::new();
-        *K.get_or_init(|| std::env::var(concat!("K_", $n)).ok().and_then(|x| x.parse().ok()).unwrap_or($d))
-    }};
-}
-use k;
+//!
+//! mod docs later
+mod bound;
 mod class;
 mod evidence;
 mod flow;
 mod growth;
 mod limit;
+mod line;
+mod load;
+mod percentile;
 mod sample;
 mod settings;
+mod slots;
 mod view;
 
 pub use limit::Limit;

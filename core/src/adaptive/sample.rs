@@ -18,14 +18,18 @@ pub struct Kind {
 #[must_use = "a call that never ends holds its place for ever"]
 pub struct Sample {
     pub(super) class: usize,
-    /// Its number in its class.
-    pub(super) number: u64,
-    pub(super) streams: bool,
+    /// Tokens that its answer is expected to have.
+    pub(super) output: u64,
+    /// Its number in its class's line, until it leaves it.
+    pub(super) number: Option<u64>,
+    /// Whether it awaits its first token.
+    pub(super) awaits: bool,
+    /// Whether it has been judged.
+    pub(super) judged: bool,
     pub(super) sent_at: Instant,
     /// Calls in flight when it was sent, with it.
     pub(super) at: usize,
-    /// Whether its first token has come, and when.
-    pub(super) has_token: bool,
+    /// When its first token came.
     pub(super) first: Option<Instant>,
 }
 

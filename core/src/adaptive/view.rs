@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 /// Why the limit moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Calls pressed on it, and were answered in time: it doubles until the first cut.
+    /// Calls pressed on it, and were answered in time: each raises it by one.
     SlowStart,
-    /// The same, after the first cut.
+    /// The same, where a level is known that was too much: it is raised by trial.
     Headroom,
     /// First tokens came too late.
     Late,
@@ -19,8 +19,6 @@ pub enum Cause {
     Overloaded,
     /// Attempts timed out.
     TimedOut,
-    /// Cuts did not help: what is slow is not slow because of us.
-    Futile,
 }
 
 /// One move.
@@ -45,7 +43,7 @@ pub struct LimitView {
     pub awaiting_limit: usize,
     /// Calls that await theirs.
     pub awaiting: usize,
-    /// Whether it still doubles.
+    /// Whether no level is known yet that is too much.
     pub slow_start: bool,
     /// The upstream's part of the objective, where one is set.
     pub objective: Option<Duration>,
@@ -62,6 +60,17 @@ pub struct LimitView {
 }
 
 impl Cause {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::SlowStart,
+        Self::Headroom,
+        Self::Late,
+        Self::Slow,
+        Self::Refused,
+        Self::Overloaded,
+        Self::TimedOut,
+    ];
+
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +81,6 @@ impl Cause {
             Cause::Refused => "refused",
             Cause::Overloaded => "overloaded",
             Cause::TimedOut => "timed_out",
-            Cause::Futile => "futile",
         }
     }
 }

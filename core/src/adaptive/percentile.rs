@@ -1,0 +1,116 @@
+//! The detector of the posts: a percentile over a window, looked at in ticks, with a dead band, and a hold after each cut.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::config;
+
+/// No more calls than this are remembered, however many a window has.
+const KEPT: usize = 16_384;
+
+/// What a tick says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Below the band.
+    Room,
+    /// In it, or held after a cut, or nothing was seen.
+    Steady,
+    /// Above it.
+    Late,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Percentile {
+    settings: config::Percentile,
+    /// When each answer came, and what it took, as a multiple of what is late.
+    window: VecDeque<(Instant, f64)>,
+    tick_at: Instant,
+    /// Ticks that are held yet.
+    hold: u32,
+}
+
+impl Percentile {
+    pub(super) fn new(settings: config::Percentile, now: Instant) -> Self {
+        Self { tick_at: now + settings.tick, settings, window: VecDeque::new(), hold: 0 }
+    }
+
+    pub(super) fn saw(&mut self, now: Instant, multiple: f64) {
+        if self.window.len() == KEPT {
+            self.window.pop_front();
+        }
+        self.window.push_back((now, multiple));
+    }
+
+    /// The next tick.
+    pub(super) fn tick_at(&self) -> Instant {
+        self.tick_at
+    }
+
+    /// A tick is due.
+    pub(super) fn tick(&mut self, now: Instant) -> Verdict {
+        // Ticks that nobody asked for are gone.
+        self.tick_at = now + self.settings.tick.max(Duration::from_millis(1));
+        let age = |at: Instant| now.saturating_duration_since(at);
+        while self.window.front().is_some_and(|(at, _)| age(*at) > self.settings.window) {
+            self.window.pop_front();
+        }
+        let held = self.hold > 0;
+        self.hold = self.hold.saturating_sub(1);
+        let Some(at) = self.quantile() else { return Verdict::Steady };
+        if at > 1.0 + self.settings.band && !held {
+            self.hold = self.settings.hold;
+            Verdict::Late
+        } else if at < 1.0 - self.settings.band {
+            Verdict::Room
+        } else {
+            Verdict::Steady
+        }
+    }
+
+    /// The percentile, as a multiple of what is late; `None`: nothing was seen.
+    pub(super) fn quantile(&self) -> Option<f64> {
+        let mut seen: Vec<f64> = self.window.iter().map(|(_, multiple)| *multiple).collect();
+        let last = seen.len().checked_sub(1)?;
+        let place = (last as f64 * self.settings.quantile).ceil() as usize;
+        let (_, at, _) = seen.select_nth_unstable_by(place.min(last), f64::total_cmp);
+        Some(*at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::epoch;
+
+    /// One that begins at a moment, and moments by their seconds since.
+    fn percentile() -> (Percentile, impl Fn(u64) -> Instant + Copy) {
+        let zero = epoch();
+        (Percentile::new(config::Percentile::default(), zero), move |s| zero + Duration::from_secs(s))
+    }
+
+    #[test]
+    fn a_band_lies_around_the_objective() {
+        for (multiple, verdict) in
+            [(0.5, Verdict::Room), (0.9, Verdict::Steady), (1.1, Verdict::Steady), (1.3, Verdict::Late)]
+        {
+            let (mut percentile, at) = percentile();
+            (0..100).for_each(|_| percentile.saw(at(1), multiple));
+            assert_eq!(percentile.tick(at(5)), verdict);
+        }
+        let (mut percentile, at) = percentile();
+        assert_eq!(percentile.tick(at(5)), Verdict::Steady, "nothing was seen");
+    }
+
+    #[test]
+    fn a_cut_is_held_until_the_window_speaks_of_what_is() {
+        let (mut percentile, at) = percentile();
+        (0..100).for_each(|_| percentile.saw(at(1), 9.0));
+        let verdicts = [5, 10, 15, 20, 25].map(|s| percentile.tick(at(s)));
+        assert_eq!(
+            verdicts,
+            [Verdict::Late, Verdict::Steady, Verdict::Steady, Verdict::Steady, Verdict::Late]
+        );
+        assert_eq!(percentile.tick(at(60)), Verdict::Steady, "the window is over");
+    }
+}
