@@ -111,7 +111,9 @@ impl Said {
         if min > cap {
             found.push(above("min", min, "cap", cap));
         } else {
-            found.extend(self.start.filter(|start| min > *start).map(|start| above("min", min, "start", start)));
+            found.extend(
+                self.start.filter(|start| min > *start).map(|start| above("min", min, "start", start)),
+            );
         }
         found
     }
@@ -155,7 +157,9 @@ fn word(value: &Value) -> Result<Chosen, Bad> {
 /// Keys that belong somewhere else when they are found in a `limit`, whatever they mean in other tables.
 fn elsewhere(key: &str) -> Option<String> {
     if PERCENTILE.contains(&key) {
-        return Some("a percentile's settings are a table under \"detector\", which makes it a percentile".into());
+        return Some(
+            "a percentile's settings are a table under \"detector\", which makes it a percentile".into(),
+        );
     }
     match key {
         "max" | "ceiling" | "cap" => Some("the ceiling is the \"cap\", beside \"limit\"".into()),

@@ -280,7 +280,10 @@ fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
     limit.read(section);
     let by_hand = into.matches.slots_only;
     if by_hand {
-        limit.cannot_adapt(section, "slots held by hand say nothing that a limit could learn from; set a \"cap\"");
+        limit.cannot_adapt(
+            section,
+            "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
+        );
     }
     limit.order(section, into.cap);
     let tpot = into.tpot;
