@@ -39,6 +39,8 @@ struct Found {
 #[derive(Debug)]
 pub(super) struct Tracked {
     sample: Sample,
+    /// Tokens that its answer is expected to have.
+    output: u64,
     awaits: bool,
 }
 
@@ -100,7 +102,7 @@ impl Limiter {
         let sample = found.limit.sent(now, kind);
         self.awaiting += usize::from(kind.streams);
         self.follow(now);
-        Some(Tracked { sample, awaits: kind.streams })
+        Some(Tracked { sample, output: kind.output, awaits: kind.streams })
     }
 
     fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
@@ -111,10 +113,10 @@ impl Limiter {
         }
     }
 
-    fn turned_out(&mut self, now: Instant, tracked: &mut Tracked, kind: Kind) {
+    fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
-            found.limit.turned_out(now, &mut tracked.sample, kind);
+            found.limit.unseen(now, &mut tracked.sample, output);
             self.follow(now);
         }
     }
@@ -200,20 +202,20 @@ impl<W> Scheduler<W> {
     /// ask [`Scheduler::next`].
     pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
         if let Some(tracked) = grant.tracked.as_ref().filter(|tracked| tracked.awaits) {
-            let kind = Kind { streams: false, ..tracked.sample.kind() };
-            self.turned_out(now, grant, kind);
+            let output = tracked.output;
+            self.tell_unseen(now, grant, output);
         }
     }
 
     /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
     pub fn untold(&mut self, now: Instant, grant: &mut Grant) {
-        self.turned_out(now, grant, Kind::default());
+        self.tell_unseen(now, grant, 0);
     }
 
-    fn turned_out(&mut self, now: Instant, grant: &mut Grant, kind: Kind) {
+    fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
         let Some(mut tracked) = grant.tracked.take() else { return };
         self.tick(now);
-        self.limiter.turned_out(now, &mut tracked, kind);
+        self.limiter.unseen(now, &mut tracked, output);
         grant.tracked = Some(tracked);
         self.note_slots(now);
         self.watch(now);
