@@ -131,6 +131,17 @@ impl Limit {
         self.peak = self.peak.max(self.in_flight as f64) * 0.9995;
     }
 
+    /// Its answer has begun and does not stream after all, or not so that it can be read: from the moment it was sent, it is judged as a call that
+    /// does not, of which so many tokens are expected (0: not known).
+    pub fn unseen(&mut self, now: Instant, sample: &mut Sample, output: u64) {
+        self.note_full(now);
+        self.awaiting -= usize::from(sample.streams && !sample.has_token);
+        let _ = self.classes[sample.class].answered(sample.number);
+        sample.class = class_of(Kind { input: 0, output, streams: false });
+        sample.number = self.classes[sample.class].push(sample.sent_at);
+        sample.streams = false;
+    }
+
     /// It ended.
     pub fn ended(&mut self, now: Instant, sample: Sample, how: Ended) {
         self.note_full(now);

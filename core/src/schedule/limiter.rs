@@ -29,6 +29,8 @@ pub(super) struct Limiter {
 struct Found {
     limit: Limit,
     ceiling: usize,
+    /// Of its calls: to the first token, or, where none streams, to the end.
+    objective: Option<Duration>,
     last_cut: Option<Instant>,
     by_cause: [u64; Cause::ALL.len()],
     /// Moves that nobody has been told of.
@@ -73,6 +75,7 @@ impl Limiter {
             found: Some(Box::new(Found {
                 limit,
                 ceiling: settings.max,
+                objective: settings.objective.or(settings.latency),
                 last_cut: None,
                 by_cause: [0; Cause::ALL.len()],
                 moves: Vec::new(),
@@ -154,14 +157,14 @@ impl Limiter {
     /// Takes over what the limit has come to, and notes why.
     fn follow(&mut self, now: Instant) {
         let Some(found) = &mut self.found else { return };
-        self.most_awaiting = found.limit.awaiting();
-        let slots = found.limit.slots();
+        let (slots, awaiting) = (found.limit.slots(), found.limit.awaiting());
+        if slots < self.slots || awaiting < self.most_awaiting {
+            found.last_cut = Some(now);
+        }
+        self.most_awaiting = awaiting;
         let before = std::mem::replace(&mut self.slots, slots);
         if before == slots {
             return;
-        }
-        if slots < before {
-            found.last_cut = Some(now);
         }
         if let Some(decision) = found.limit.view(now).decisions.last() {
             found.by_cause[decision.cause as usize] += 1;
@@ -178,7 +181,7 @@ impl Limiter {
         let found = self.found.as_ref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= LATELY;
         Some(AdaptiveView {
-            limit: LimitView { awaiting: self.awaiting, ..found.limit.view(now) },
+            limit: LimitView { awaiting: self.awaiting, objective: found.objective, ..found.limit.view(now) },
             ceiling: found.ceiling,
             saturated: self.lack(in_flight).is_some() && found.last_cut.is_some_and(lately),
             moves: Cause::ALL.map(|cause| (cause, found.by_cause[cause as usize])),
