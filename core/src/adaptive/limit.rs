@@ -84,9 +84,14 @@ impl Limit {
         self.slots as usize
     }
 
-    /// The most calls that may await their first token at once.
+    /// The most calls that may await their first token at once: what was configured, or what was found.
     pub fn awaiting(&self) -> usize {
-        self.bound as usize
+        self.settings.adaptive.awaiting.unwrap_or(self.bound as usize)
+    }
+
+    /// The last move, if it has moved at all.
+    pub fn last_move(&self) -> Option<Decision> {
+        self.decisions.back().copied()
     }
 
     /// Whether one more call may go.

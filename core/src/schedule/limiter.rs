@@ -31,6 +31,8 @@ struct Found {
     ceiling: usize,
     /// Of its calls: to the first token, or, where none streams, to the end.
     objective: Option<Duration>,
+    /// When time alone may move it.
+    due: Option<Instant>,
     last_cut: Option<Instant>,
     by_cause: [u64; Cause::ALL.len()],
     /// Moves that nobody has been told of.
@@ -76,6 +78,7 @@ impl Limiter {
                 limit,
                 ceiling: settings.max,
                 objective: settings.objective.or(settings.latency),
+                due: None,
                 last_cut: None,
                 by_cause: [0; Cause::ALL.len()],
                 moves: Vec::new(),
@@ -142,7 +145,7 @@ impl Limiter {
     /// Lets the limit see the time.
     fn tick(&mut self, now: Instant) {
         if let Some(found) = &mut self.found
-            && found.limit.next_wake().is_some_and(|at| at <= now)
+            && found.due.is_some_and(|at| at <= now)
         {
             found.limit.tick(now);
             self.follow(now);
@@ -151,12 +154,13 @@ impl Limiter {
 
     /// When time alone may move it.
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.found.as_ref()?.limit.next_wake()
+        self.found.as_ref()?.due
     }
 
     /// Takes over what the limit has come to, and notes why.
     fn follow(&mut self, now: Instant) {
         let Some(found) = &mut self.found else { return };
+        found.due = found.limit.next_wake();
         let (slots, awaiting) = (found.limit.slots(), found.limit.awaiting());
         if slots < self.slots || awaiting < self.most_awaiting {
             found.last_cut = Some(now);
@@ -166,9 +170,9 @@ impl Limiter {
         if before == slots {
             return;
         }
-        if let Some(decision) = found.limit.view(now).decisions.last() {
+        if let Some(decision) = found.limit.last_move() {
             found.by_cause[decision.cause as usize] += 1;
-            found.moves.push(*decision);
+            found.moves.push(decision);
         }
     }
 

@@ -300,6 +300,22 @@ async fn a_deadline_before_the_first_token_counts_against_the_upstream_and_a_slo
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_awaits_its_own_first_token_and_one_that_sleeps_none() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        sleep(SECOND).await;
+        Ok(if n == 0 { status(500, &[], "{}") } else { answer(exchange, SECOND, SECOND) })
+    });
+    let gate = gate(transport, |t| t.limit(adaptive(8).awaiting(1)));
+    let (first, second) = (start(&gate, true), start(&gate, true));
+    sleep(1050 * MS).await;
+    assert_eq!((seen.attempts(), limit(&gate).awaiting), (2, 1), "the second goes while the first backs off");
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!((seen.attempts(), limit(&gate).awaiting), (3, 0));
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn observe_mode_learns_and_says_what_it_would_do() {
     let (transport, seen) = one_by_one();
     let gate = Gate::builder()
