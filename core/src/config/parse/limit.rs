@@ -70,7 +70,7 @@ impl Said {
     /// **The rule**, for targets and tools: a limit adapts, unless `limit` says that it is fixed, or says nothing while a cap was
     /// named and no objective was: then that number is what one gets.
     ///
-    /// The objective is the `ttft` of a target, the `latency` of a tool.
+    /// The objective is the `ttft` of a target or of a lane of it, the `latency` of a tool.
     pub(super) fn in_force(&self, cap: usize, objective: bool) -> LimitConfig {
         let adapts = match self.chosen {
             Some(chosen) => chosen == Chosen::Adaptive,
@@ -111,7 +111,9 @@ impl Said {
         if min > cap {
             found.push(above("min", min, "cap", cap));
         } else {
-            found.extend(self.start.filter(|start| min > *start).map(|start| above("min", min, "start", start)));
+            found.extend(
+                self.start.filter(|start| min > *start).map(|start| above("min", min, "start", start)),
+            );
         }
         found
     }
@@ -155,7 +157,9 @@ fn word(value: &Value) -> Result<Chosen, Bad> {
 /// Keys that belong somewhere else when they are found in a `limit`, whatever they mean in other tables.
 fn elsewhere(key: &str) -> Option<String> {
     if PERCENTILE.contains(&key) {
-        return Some("a percentile's settings are a table under \"detector\", which makes it a percentile".into());
+        return Some(
+            "a percentile's settings are a table under \"detector\", which makes it a percentile".into(),
+        );
     }
     match key {
         "max" | "ceiling" | "cap" => Some("the ceiling is the \"cap\", beside \"limit\"".into()),

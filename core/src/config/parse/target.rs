@@ -280,7 +280,10 @@ fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
     limit.read(section);
     let by_hand = into.matches.slots_only;
     if by_hand {
-        limit.cannot_adapt(section, "slots held by hand say nothing that a limit could learn from; set a \"cap\"");
+        limit.cannot_adapt(
+            section,
+            "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
+        );
     }
     limit.order(section, into.cap);
     let tpot = into.tpot;
@@ -296,7 +299,8 @@ fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
 
 /// Settles the limit. A TPOT objective that was inherited gives way to a limit that nothing moves.
 fn in_force(target: &mut TargetConfig, limit: &Said) {
-    target.limit = limit.in_force(target.cap, target.ttft.is_some());
+    let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
+    target.limit = limit.in_force(target.cap, objective);
     if target.limit == LimitConfig::Fixed {
         target.tpot = None;
     }
