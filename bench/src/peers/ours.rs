@@ -76,6 +76,7 @@ impl Policy for Ours {
             wait: None,
             demand: Demand::default(),
             forecast: Forecast::default(),
+            streams: false,
             cost: if self.charging == Charging::Calls { 1.0 } else { call.estimate },
             charged: None,
         };

@@ -44,6 +44,13 @@ impl Limit {
         }
     }
 
+    /// It turns out to be a call of another kind, of which no first token will be seen: from the moment it was sent, it is judged as one of that.
+    /// [`Kind::default`]: nothing is known of it, nor will be.
+    pub fn turned_out(&mut self, now: Instant, sample: &mut Sample, kind: Kind) {
+        self.first_token(now, sample);
+        sample.kind = kind;
+    }
+
     /// It ended.
     pub fn ended(&mut self, _now: Instant, sample: Sample, _how: Ended) {
         self.in_flight -= 1;

@@ -23,6 +23,13 @@ pub struct Sample {
     pub(super) has_token: bool,
 }
 
+impl Sample {
+    /// What kind of call it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {

@@ -62,6 +62,18 @@ pub struct LimitView {
 }
 
 impl Cause {
+    /// Every cause, in the order of their declaration.
+    pub const ALL: [Cause; 8] = [
+        Cause::SlowStart,
+        Cause::Headroom,
+        Cause::Late,
+        Cause::Slow,
+        Cause::Refused,
+        Cause::Overloaded,
+        Cause::TimedOut,
+        Cause::Futile,
+    ];
+
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -41,6 +41,7 @@ fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
         wait: None,
         demand: Demand::default(),
         forecast: Default::default(),
+        streams: false,
         cost: 1.0,
         charged: None,
     }

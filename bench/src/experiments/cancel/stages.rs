@@ -197,6 +197,7 @@ fn ticket() -> Ticket {
         wait: None,
         demand: tidegate::estimate::Demand::default(),
         forecast: Default::default(),
+        streams: false,
         cost: 1.0,
         charged: None,
     }

@@ -113,6 +113,7 @@ impl Load {
             wait: Some(Duration::from_secs(30)),
             demand: Demand { input: tokens, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
+            streams: false,
             cost: tokens as f64,
             charged: None,
         }
