@@ -95,7 +95,8 @@ async fn limits_are_in_force_as_the_rule_says() {
     for case in cases("limits") {
         let name = case["name"].as_str().unwrap();
         let text = as_toml(&case["config"]);
-        let sources = [Some(Config::from_json(case["config"].clone())), text.as_deref().map(Config::from_toml)];
+        let sources =
+            [Some(Config::from_json(case["config"].clone())), text.as_deref().map(Config::from_toml)];
         for config in sources.into_iter().flatten() {
             let seen = serde_json::to_value(Gate::new(config.unwrap()).unwrap().snapshot()).unwrap();
             for of in ["targets", "tools"] {
