@@ -64,9 +64,9 @@ export interface TargetSnapshot {
 }
 
 /**
- * Why a limit moved. Up, since calls pressed on it and were answered in time: `slow_start` (it doubles until the first cut), `headroom`. Down:
- * first tokens came too `late`, tokens too `slow`; 429s `refused` so many at once; 503 or 529 (`overloaded`); attempts `timed_out`. Back up, since
- * cuts did not help: `futile`.
+ * Why a limit moved. Upwards, since calls pressed on it and were answered in time: `slow_start` (it doubles until the first cut) and `headroom`.
+ * Downwards: first tokens came too `late`, or tokens too `slow`; 429s `refused` so many at once; 503 or 529 (`overloaded`); attempts `timed_out`.
+ * And `futile`: cuts did not help, so what is slow is not slow because of us.
  */
 export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "overloaded" | "timed_out" | "futile";
 
@@ -91,7 +91,7 @@ export interface LimitSnapshot {
   awaiting_limit: number;
   /** Whether it still doubles. */
   slow_start: boolean;
-  /** What it keeps to, from sending to the first token (of a tool: to the end); null where it goes by what calls take when there is room. */
+  /** What it keeps to, from sending to the first token; null where none is set. */
   objective: number | null;
   /** The share of calls judged of late that were late, 0 to 1; null where none was. */
   late: number | null;

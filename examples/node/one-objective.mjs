@@ -17,10 +17,10 @@ await ask("What is a tide gate?");
 await Promise.all(Array.from({ length: 400 }, (_, number) => ask(`What is tide gate number ${number}?`)));
 
 const [{ adaptive, peak_in_flight, upstream_ttft }] = Object.values(gate.snapshot().targets);
-console.log(`400 calls at once; the most in flight were ${peak_in_flight}, up to ${adaptive.ceiling} might have been`);
+console.log(`400 calls at once; at most ${peak_in_flight} in flight, where ${adaptive.ceiling} might have been`);
 for (const { ago, from, to, cause } of adaptive.decisions) {
   console.log(`${ago.toFixed(2)} s ago from ${from} to ${to} slots: ${cause}`);
 }
 const { limit, raises, cuts, late, objective } = adaptive;
-console.log(`${limit} slots now; ${raises} raises, ${cuts} cuts; calls judged late: ${late}`);
+console.log(`${limit} slots now, after ${raises} raises, ${cuts} cuts; the share of late calls is ${late}`);
 console.log(`first tokens came after ${upstream_ttft.p50} s, at p99 ${upstream_ttft.p99} s, of ${objective} s`);

@@ -29,10 +29,11 @@ async def main() -> None:
     limit, ttft = target["adaptive"], target["upstream_ttft"]
     if limit is None:
         raise SystemExit("the limit is fixed")
-    print(f"400 calls at once; the most in flight were {target['peak_in_flight']}, up to {limit['ceiling']} might have been")
+    print(f"400 calls at once; at most {target['peak_in_flight']} in flight, where {limit['ceiling']} might have been")
     for move in limit["decisions"]:
         print(f"{move['ago']:.2f} s ago from {move['from']} to {move['to']} slots: {move['cause']}")
-    print(f"{limit['limit']} slots now; {limit['raises']} raises, {limit['cuts']} cuts; calls judged late: {limit['late']}")
+    moves = f"{limit['raises']} raises, {limit['cuts']} cuts"
+    print(f"{limit['limit']} slots now, after {moves}; the share of late calls is {limit['late']}")
     print(f"first tokens came after {ttft['p50']} s, at p99 {ttft['p99']} s, of {limit['objective']} s")
 
 

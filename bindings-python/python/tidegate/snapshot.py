@@ -36,9 +36,9 @@ class Quantiles(TypedDict):
 Cause = Literal["slow_start", "headroom", "late", "slow", "refused", "overloaded", "timed_out", "futile"]
 """Why a limit moved.
 
-Up, since calls pressed on it and were answered in time: `slow_start` (it doubles until the first cut), `headroom`. Down:
-first tokens came too `late`, tokens too `slow`; 429s `refused` so many at once; 503 or 529 (`overloaded`); attempts
-`timed_out`. Back up, since cuts did not help: `futile`.
+Upwards, since calls pressed on it and were answered in time: `slow_start` (it doubles until the first cut) and
+`headroom`. Downwards: first tokens came too `late`, or tokens too `slow`; 429s `refused` so many at once; 503 or 529
+(`overloaded`); attempts `timed_out`. And `futile`: cuts did not help, so what is slow is not slow because of us.
 """
 
 DecisionSnapshot = TypedDict("DecisionSnapshot", {"ago": float, "from": int, "to": int, "cause": Cause})
@@ -50,10 +50,10 @@ class LimitSnapshot(TypedDict):
 
     `limit`: slots in force. `ceiling`: the cap. `awaiting`: calls that await their first token, of at most
     `awaiting_limit`. `slow_start`: whether it still doubles. `objective`: what it keeps to, from sending to the first
-    token (of a tool: to the end), in seconds; None where it goes by what calls take when there is room. `late`: the
-    share of calls judged of late that were late, 0 to 1; None where none was. `evidence`: of a breach; at 1 the limit is
-    cut. `cuts`, `raises`: so far. `saturated`: whether calls press on it though it was cut in the last minute: what
-    helps then is another replica. `decisions`: the last moves, the youngest last.
+    token; None where none is set. `late`: the share of calls judged of late that were late, 0 to 1; None where none
+    was judged. `evidence`: of a breach; at 1 the limit is cut. `cuts`, `raises`: so far. `saturated`: whether calls
+    press on it though it was cut in the last minute; what helps then is another replica. `decisions`: the last moves,
+    the youngest last.
     """
 
     limit: int
@@ -173,8 +173,8 @@ class TargetSnapshot(TypedDict):
 class ToolSnapshot(TypedDict):
     """One tool's state.
 
-    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed. `slot_held`: model slots that a task held when it asked for this tool, by target: it `got` the tool at once,
-    `waited` for it, or `yielded` the slot.
+    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed. `slot_held`: model slots that a
+    task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot.
     """
 
     limit: int
