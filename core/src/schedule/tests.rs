@@ -10,6 +10,7 @@ use crate::estimate::Demand;
 mod ageing;
 mod costs;
 mod fairness;
+mod limits;
 mod oracle;
 mod ranked;
 mod rules;
