@@ -48,7 +48,7 @@ export interface LimitConfig {
   start?: number;
   /** The floor. Default: 1. */
   min?: number;
-  /** The most calls that may await their first token at once. Default: that is found as well. */
+  /** The most calls that may await their first token at once; not of a tool. Default: that is found as well. */
   awaiting?: number | Off;
   /** How far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share (0.1 to 0.99), or by so many slots. */
   decrease?: "served" | number | { step: number };

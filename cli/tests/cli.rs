@@ -181,7 +181,7 @@ fn check_tells_every_setting_that_was_made() {
         "limit adaptive: 2 to 3 slots, 3 at the start; keeps to the TTFT objective and a TPOT of 1s 250ms, judged by the 0.93 quantile over \
          3m 13s, looked at each 5s 500ms, dead band 0.33, 197 ticks of rest after a cut; cut to 0.77 of it; 191 may await their first token",
         "limit adaptive: 1 to 11 slots, 8 at the start; keeps to a latency of 3m 19s, judged by a sequential test of the share of late calls; \
-         cut by 6 slots;",
+         cut by 6 slots\n",
         "limit fixed: 13 slots, always",
         "181 calls a minute",
     ] {

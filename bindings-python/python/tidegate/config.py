@@ -79,9 +79,9 @@ class LimitConfig(TypedDict, total=False):
     """How a limit adapts. Its ceiling is the `cap` beside it.
 
     `start`: slots at the start, by default 8, or the nearest that floor and cap allow. `min`: the floor, by default 1.
-    `awaiting`: the most calls that may await their first token at once; by default that is found as well. `decrease`:
-    how far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share (0.1 to 0.99),
-    or by a step. `detector`: what takes first tokens for too late, by default `exceedance`.
+    `awaiting`: the most calls that may await their first token at once, by default found as well; not of a tool.
+    `decrease`: how far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share
+    (0.1 to 0.99), or by a step. `detector`: what takes first tokens for too late, by default `exceedance`.
     """
 
     start: int

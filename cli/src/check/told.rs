@@ -98,7 +98,9 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
                     format!("keeps to {ttft}a TPOT of {}", time(*tpot))
                 }
             };
-            adaptive(*cap, &kept, settings)
+            let awaiting =
+                settings.awaiting.map_or_else(|| "as many as is found".to_owned(), |most| most.to_string());
+            format!("{}; {awaiting} may await their first token", adaptive(*cap, &kept, settings))
         }
     });
     line(format!(
@@ -151,7 +153,8 @@ fn fixed(cap: usize) -> String {
 }
 
 fn adaptive(cap: usize, kept: &str, settings: &AdaptiveConfig) -> String {
-    let AdaptiveConfig { start, min, detector, decrease, awaiting } = settings;
+    // Only calls to models have first tokens to await.
+    let AdaptiveConfig { start, min, detector, decrease, awaiting: _ } = settings;
     let detector = match detector {
         Detector::Exceedance => "by a sequential test of the share of late calls".to_owned(),
         Detector::Percentile(Percentile { quantile, window, tick, band, hold }) => format!(
@@ -165,10 +168,8 @@ fn adaptive(cap: usize, kept: &str, settings: &AdaptiveConfig) -> String {
         Decrease::Factor(share) => format!("to {share} of it"),
         Decrease::Step(slots) => format!("by {slots} slots"),
     };
-    let awaiting = awaiting.map_or_else(|| "as many as is found".to_owned(), |most| most.to_string());
     format!(
-        "limit adaptive: {min} to {cap} slots, {start} at the start; {kept}, judged {detector}; cut {decrease}; \
-         {awaiting} may await their first token"
+        "limit adaptive: {min} to {cap} slots, {start} at the start; {kept}, judged {detector}; cut {decrease}"
     )
 }
 

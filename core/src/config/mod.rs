@@ -129,7 +129,7 @@
 //! |---|---|---|---|
 //! | `limit.start` | slots at the start; it doubles from there until the first cut | `min` to `cap` | 8, or the nearest within those |
 //! | `limit.min` | the floor | 1 to `cap` | 1 |
-//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect | 1 to 65536 | none: found as well |
+//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect; not of a tool | 1 to 65536 | none: found as well |
 //! | `limit.decrease` | how far a cut goes: `"served"` (to what the upstream is seen to serve at once), or to a share of what it was (`0.9`) | 0.1 to 0.99 | `"served"` |
 //! | `limit.decrease.step` | in place of those: by how many slots a cut lowers it (`decrease = { step = 4 }`) | 1 to 65536 | |
 //! | `limit.detector` | what takes first tokens for too late: `"exceedance"` (a sequential test of the share of calls above the objective, by kind of call), `"percentile"` (over a window), or a table with settings of the latter | | `"exceedance"` |

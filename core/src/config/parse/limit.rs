@@ -131,6 +131,15 @@ impl Said {
         }
     }
 
+    /// Says, where first tokens were bounded, that there are none.
+    pub(super) fn cannot_await(&self, section: &Section<'_>) {
+        if let (Some(spot), Some(_)) = (section.get("limit"), self.keys.awaiting)
+            && let Some(spot) = spot.child("awaiting")
+        {
+            spot.complain("a tool has no first tokens to await; drop it");
+        }
+    }
+
     /// Says, where `limit` was set to adapt, that it cannot. Inherited words give way instead.
     pub(super) fn cannot_adapt(&mut self, section: &Section<'_>, why: &str) {
         if self.chosen == Some(Chosen::Adaptive) && section.has("limit") {

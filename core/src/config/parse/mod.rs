@@ -178,6 +178,7 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     section.set("latency", &mut tool.latency, or_off(duration));
     let mut limit = limit::Said::of_a_tool();
     limit.read(&section);
+    limit.cannot_await(&section);
     if section.has("cap") {
         limit.order(&section, tool.cap);
     }
