@@ -71,7 +71,7 @@
 //! | `url` | a base URL or a list of them; a path takes all below it | http or https; no user, query or `*` | see below |
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
 //! | `cap` | the most slots: the limit itself where neither `ttft` nor `limit` is set, its ceiling elsewhere | 1 to 65536 | 256 |
-//! | `limit` | how many of them are in force: see [Limits](#limits) | | adaptive; fixed where there is a `cap` and no `ttft` |
+//! | `limit` | how many of them are in force: see [Limits](#limits) | | adaptive; fixed where there is a `cap` and no `ttft`, here or of a lane |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
 //! | `backlog` | the most calls that wait, of all tenants together | 0 to 1000000 | 100000 |
 //! | `wait` | the longest a call waits while the target is open, all its attempts together | up to `deadline` | none |
@@ -120,8 +120,8 @@
 //! How many slots of the `cap` are in force: `limit = "adaptive"`, `limit = "fixed"` (all of them, always) or a table with the
 //! settings of an adaptive one, each key of which may be left out. Of a target, of `defaults`, or of a tool.
 //!
-//! **Without a `limit` it adapts, unless a `cap` is named and no objective (`ttft`; a tool's `latency`) is: then it is fixed at that
-//! cap.** So `openai = 64` and `{ cap = 64 }` are 64 slots; `{ cap = 64, ttft = "2s" }` is as many as keep to two seconds, and 64 at most;
+//! **Without a `limit` it adapts, unless a `cap` is named and no objective is (`ttft`, also of a lane; a tool's `latency`): then it is fixed at
+//! that cap.** So `openai = 64` and `{ cap = 64 }` are 64 slots; `{ cap = 64, ttft = "2s" }` is as many as keep to two seconds, and 64 at most;
 //! a target that says nothing finds its limit itself, up to 256. What `defaults` say counts as if the target said it. Slots of a target
 //! with `url = "none"` are held by hand, from which nothing is learned: there it is fixed.
 //!
@@ -129,8 +129,9 @@
 //! |---|---|---|---|
 //! | `limit.start` | slots at the start; it doubles from there until the first cut | `min` to `cap` | 8, or the nearest within those |
 //! | `limit.min` | the floor | 1 to `cap` | 1 |
-//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect | 1 to 65536 | none: found as well |
-//! | `limit.decrease` | how far a cut goes: `"served"` (to what the upstream is seen to serve at once), to a share of what it was (`0.9`), or by so many slots (`{ step = 4 }`) | 0.1 to 0.99; 1 to 65536 | `"served"` |
+//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect; not of a tool | 1 to 65536 | none: found as well |
+//! | `limit.decrease` | how far a cut goes: `"served"` (to what the upstream is seen to serve at once), or to a share of what it was (`0.9`) | 0.1 to 0.99 | `"served"` |
+//! | `limit.decrease.step` | in place of those: by how many slots a cut lowers it (`decrease = { step = 4 }`) | 1 to 65536 | |
 //! | `limit.detector` | what takes first tokens for too late: `"exceedance"` (a sequential test of the share of calls above the objective, by kind of call), `"percentile"` (over a window), or a table with settings of the latter | | `"exceedance"` |
 //! | `limit.detector.quantile` | which percentile | 0.01 to 0.999 | 0.99 |
 //! | `limit.detector.window` | what it is taken over | 1 s to 1 h | 30 s |
@@ -138,9 +139,10 @@
 //! | `limit.detector.band` | the dead band on either side of the objective, as a share of it | 0 to 0.9 | 0.2 |
 //! | `limit.detector.hold` | ticks that pass after a cut before the next | 0 to 1000 | 3 |
 //!
-//! The limit judges upstream TTFT, from sending to the first token: of the objective `ttft`, `wait` is the queue's (half of it at most,
-//! and half of it where there is no `wait`). Calls that do not stream are judged from sending to their end. Without an objective, three times what calls of
-//! their kind take when there is room is too late.
+//! The limit judges upstream TTFT, from sending to the first token. What it keeps to is the strictest `ttft` of the target and its lanes, less the
+//! `wait` there, which is the queue's part: half of the `ttft` at most, half of it where there is no `wait`, and nothing where `on_full` is `"refuse"`.
+//! Calls that do not stream, and those of tools, are judged from beginning to end. Without an objective, three times what calls of their kind take
+//! when there is room is too late.
 //!
 //! # Rates
 //!

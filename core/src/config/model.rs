@@ -55,8 +55,8 @@ pub struct TargetConfig {
     pub matches: TargetMatch,
     /// The most slots (1 to 65,536). Default 256.
     pub cap: usize,
-    /// How many of them are in force. Default: the adaptive limit, but for a target that names a `cap` and no `ttft`, or whose slots are held by
-    /// hand alone: all of them.
+    /// How many of them are in force. Default: the adaptive limit, but for a target that names a `cap` and no `ttft`, of a lane neither, or
+    /// whose slots are held by hand alone: all of them.
     pub limit: LimitConfig,
     /// The TPOT objective of the adaptive limit: the longest between two tokens, on average over a call. Default: none; always so where the limit is
     /// fixed.

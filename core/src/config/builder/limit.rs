@@ -88,7 +88,7 @@ fn settings_of(percentile: &Percentile) -> Table {
 }
 
 /// How many of its slots are in force. Without a word the limit adapts, but where there is a [`cap`](Target::cap) and no
-/// [`ttft`](Target::ttft): then it is fixed at that cap.
+/// [`ttft`](Target::ttft), of a lane neither: then it is fixed at that cap.
 impl Target {
     /// `limit`: adaptive, with these settings; the cap is its ceiling.
     pub fn limit(self, settings: LimitSettings) -> Self {

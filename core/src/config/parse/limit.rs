@@ -70,7 +70,7 @@ impl Said {
     /// **The rule**, for targets and tools: a limit adapts, unless `limit` says that it is fixed, or says nothing while a cap was
     /// named and no objective was: then that number is what one gets.
     ///
-    /// The objective is the `ttft` of a target, the `latency` of a tool.
+    /// The objective is the `ttft` of a target or of a lane of it, the `latency` of a tool.
     pub(super) fn in_force(&self, cap: usize, objective: bool) -> LimitConfig {
         let adapts = match self.chosen {
             Some(chosen) => chosen == Chosen::Adaptive,
@@ -128,6 +128,15 @@ impl Said {
                 Some(spot) => spot.complain(text),
                 None => section.complain(&["limit", "cap"], text),
             }
+        }
+    }
+
+    /// Says, where first tokens were bounded, that there are none.
+    pub(super) fn cannot_await(&self, section: &Section<'_>) {
+        if let (Some(spot), Some(_)) = (section.get("limit"), self.keys.awaiting)
+            && let Some(spot) = spot.child("awaiting")
+        {
+            spot.complain("a tool has no first tokens to await; drop it");
         }
     }
 

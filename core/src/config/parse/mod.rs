@@ -54,7 +54,8 @@ const PLACES: &[Place] = &[
     Place { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
     Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
     Place { described: "\"lanes\" of a target or of \"defaults\"", keys: shares::LANES },
-    Place { described: "\"tools.NAME\"", keys: TOOL },
+    // The rest of a tool's keys have counterparts in a target, which are nearer.
+    Place { described: "\"tools.NAME\"", keys: &["latency"] },
     Place { described: "\"limit\" of a target, of \"defaults\" or of a tool", keys: limit::LIMIT },
     Place { described: "\"detector\" of a limit", keys: limit::PERCENTILE },
     Place { described: "\"transport\"", keys: TRANSPORT },
@@ -177,6 +178,7 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     section.set("latency", &mut tool.latency, or_off(duration));
     let mut limit = limit::Said::of_a_tool();
     limit.read(&section);
+    limit.cannot_await(&section);
     if section.has("cap") {
         limit.order(&section, tool.cap);
     }

@@ -299,7 +299,8 @@ fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
 
 /// Settles the limit. A TPOT objective that was inherited gives way to a limit that nothing moves.
 fn in_force(target: &mut TargetConfig, limit: &Said) {
-    target.limit = limit.in_force(target.cap, target.ttft.is_some());
+    let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
+    target.limit = limit.in_force(target.cap, objective);
     if target.limit == LimitConfig::Fixed {
         target.tpot = None;
     }
