@@ -58,6 +58,7 @@ RUNS_IN = {
     "langchain_chat.py": OPENAI_3,
     "litellm_completion.py": OPENAI_2,
     "llama_index_chat.py": OPENAI_2,
+    "one_objective.py": EITHER,
     "openai_agents_runner.py": OPENAI_3,
     "openai_async.py": EITHER,
     "openai_responses.py": EITHER,

@@ -125,15 +125,17 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
 
   test("every key of a snapshot and of a call is declared, and nothing else is", async (t) => {
     const provider = await simulated(t, RATE);
-    const gate = new Gate({ targets: { provider: { cap: 8, kv_tokens: 1_500_000 } }, tools: { search: 1 } });
+    const provided = { cap: 8, limit: { start: 1 }, kv_tokens: 1_500_000 };
+    const gate = new Gate({ targets: { provider: provided }, tools: { search: { cap: 1, latency: 1 } } });
     await ask(gate.wrap(sdk(provider)));
     await nobodyIsLeft(gate);
     const snapshot = gate.snapshot();
-    const { budgets, kv, lanes, tenants, tpot } = snapshot.targets.provider;
+    const { adaptive, budgets, kv, lanes, tenants, tpot } = snapshot.targets.provider;
     const [call] = gate.calls();
     const seen = {
       Snapshot: snapshot,
       TargetSnapshot: snapshot.targets.provider,
+      LimitSnapshot: adaptive,
       BudgetSnapshot: budgets.tokens,
       KvSnapshot: kv,
       LaneSnapshot: lanes.standard,
@@ -145,6 +147,10 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     };
     for (const [name, object] of Object.entries(seen)) {
       assert.deepEqual(Object.keys(object).sort(), declared(name), name);
+    }
+    assert.deepEqual(Object.keys(snapshot.tools.search.adaptive).sort(), declared("LimitSnapshot"));
+    for (const decision of adaptive.decisions) {
+      assert.deepEqual(Object.keys(decision).sort(), declared("DecisionSnapshot"));
     }
   });
 });

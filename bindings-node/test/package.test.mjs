@@ -24,6 +24,10 @@ const FULL = `{
   "mode": "observe",
   "defaults": {
     "cap": 8, "queue": 9, "wait": "1m", "on_full": "wait", "deadline": "5m", "first_token": 20, "idle": "30s", "stall": "none", "ttft": 2,
+    "tpot": "50ms", "limit": {
+      "start": 2, "min": 1, "awaiting": "none", "decrease": 0.9,
+      "detector": { "quantile": 0.95, "window": "1m", "tick": 2, "band": 0.1, "hold": 4 }
+    },
     "aging": 10, "retry": { "attempts": 3, "base": "100ms", "max": 8, "ratio": 0.2, "reserve": 10 },
     "tenants": { "a": { "weight": 2, "cap": 3, "queue": 4, "floor": 0.25, "tpm": "90k", "shed": false } },
     "default_tenant": { "weight": 1, "cap": 2, "queue": 3, "tpm": 50000, "shed": true }, "backlog": 500,
@@ -41,7 +45,12 @@ const FULL = `{
   },
   "tenants": { "b": { "weight": 3 } },
   "budgets": { "account": { "rpm": 500, "tpm": "2M" } },
-  "tools": { "db": { "cap": 8, "rps": 2.5 }, "search": { "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait", "rps": "none", "rpm": 90 } },
+  "tools": {
+    "db": { "cap": 8, "rps": 2.5, "limit": "fixed" },
+    "search": {
+      "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait", "rps": "none", "rpm": 90, "latency": "200ms", "limit": { "decrease": { "step": 4 } }
+    }
+  },
   "transport": {
     "connect": "3s", "proxy_from_env": false, "pool_idle": 8, "pool_idle_timeout": "1m", "http2_streams": 50, "http2_prior_knowledge": false
   }
@@ -109,7 +118,7 @@ export { claude, client, defaults, own };
 test("the typed configuration is the core's: the same keys, no more and no fewer", () => {
   const config = JSON.parse(FULL);
   assert.equal(new imported.Gate(config).mode, "observe");
-  const sources = ["mod.rs", "target.rs", "rates.rs", "shares.rs"].map((file) =>
+  const sources = ["mod.rs", "target.rs", "limit.rs", "rates.rs", "shares.rs"].map((file) =>
     readFileSync(join(root, "../core/src/config/parse", file), "utf8"),
   );
   const keys = (...names) =>
@@ -125,6 +134,9 @@ test("the typed configuration is the core's: the same keys, no more and no fewer
   const shown = {
     TOP: config,
     RETRY: defaults.retry,
+    LIMIT: defaults.limit,
+    PERCENTILE: defaults.limit.detector,
+    DECREASE: tools.search.limit.decrease,
     TENANT: defaults.tenants.a,
     LANE: defaults.lanes.batch,
     TOOL: tools.search,

@@ -21,7 +21,7 @@ const { errorOf } = internal("../dist/errors.js");
 const CHAT = "/v1/chat/completions";
 
 test("vectors: every file is run, here and in vectors-wire.test.mjs", () => {
-  const here = ["backoff", "config_errors", "errors", "estimate", "target_matching"];
+  const here = ["backoff", "config_errors", "errors", "estimate", "limits", "target_matching"];
   const there = ["classify", "request_facts", "retry_after", "sse", "streams"];
   assert.deepEqual(new Set(files()), new Set([...here, ...there]));
 });
@@ -50,6 +50,17 @@ every("target_matching", ({ config, requests }) => {
   const gate = new Gate(config);
   for (const { url, model, target } of requests) {
     assert.equal(gate.targetFor(url, model ?? undefined) ?? null, target, `${url} ${model}`);
+  }
+});
+
+every("limits", ({ config, ...expected }) => {
+  const seen = new Gate(config).snapshot();
+  for (const kind of ["targets", "tools"]) {
+    for (const [name, limit] of Object.entries(expected[kind])) {
+      const { adaptive, limit: slots } = seen[kind][name];
+      const told = Object.fromEntries(Object.keys(limit).map((key) => [key, adaptive?.[key] ?? null]));
+      assert.deepEqual({ ...told, limit: slots }, limit, name);
+    }
   }
 });
 

@@ -28,6 +28,40 @@ export interface RetryConfig {
   reserve?: number;
 }
 
+/** A percentile over a window as the detector. */
+export interface PercentileConfig {
+  /** Which, 0.01 to 0.999. Default: 0.99. */
+  quantile?: number;
+  /** What it is taken over. Default: 30 s. */
+  window?: Duration;
+  /** How often it is looked at. Default: 5 s. */
+  tick?: Duration;
+  /** The dead band on either side of the objective, as a share of it, 0 to 0.9. Default: 0.2. */
+  band?: number;
+  /** Ticks that pass after a cut before the next. Default: 3. */
+  hold?: number;
+}
+
+/** How a limit adapts. Its ceiling is the `cap` beside it. */
+export interface LimitConfig {
+  /** Slots at the start. Default: 8, or the nearest that floor and cap allow. */
+  start?: number;
+  /** The floor. Default: 1. */
+  min?: number;
+  /** The most calls that may await their first token at once; not of a tool. Default: that is found as well. */
+  awaiting?: number | Off;
+  /** How far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share (0.1 to 0.99), or by so many slots. */
+  decrease?: "served" | number | { step: number };
+  /** What takes first tokens for too late. Default: `exceedance`, a sequential test of the share of late calls. */
+  detector?: "exceedance" | "percentile" | PercentileConfig;
+}
+
+/**
+ * How many slots of a cap are in force: as many as the upstream can take, or all of them, always. Without it the limit adapts, unless a `cap` is
+ * named and no objective is (`ttft`, also of a lane; a tool's `latency`): then it is fixed at that cap.
+ */
+export type Limit = "adaptive" | "fixed" | LimitConfig;
+
 /** A tenant, at a target or at all of them. */
 export interface TenantConfig {
   /** Its share beside the others'. Default: 1. */
@@ -83,8 +117,10 @@ export interface RateConfig {
 
 /** How a target behaves: its rates, and the rest. */
 export interface TargetSettings extends RateConfig {
-  /** The most calls in flight. Default: 64. */
+  /** The most calls in flight: the limit itself where neither `ttft` nor `limit` is set, its ceiling elsewhere. Default: 256. */
   cap?: number;
+  /** How many slots of the cap are in force. Default: adaptive, but fixed where there is a `cap` and no `ttft`. */
+  limit?: Limit;
   /** The most calls of one tenant that wait. Default: 10,000. */
   queue?: number;
   /** The longest wait while the target is open; `"none"`: no limit but the deadline. */
@@ -99,8 +135,10 @@ export interface TargetSettings extends RateConfig {
   idle?: Duration | Off;
   /** The longest a reader may leave a chunk unread; `"none"`: for ever. */
   stall?: Duration | Off;
-  /** The objective for the time to the first token. */
+  /** The objective for the time to the first token, queue wait included; an adaptive limit keeps to it. */
   ttft?: Duration | Off;
+  /** The objective for the time between two tokens, on average over a call; of an adaptive limit only. Default: none. */
+  tpot?: Duration | Off;
   /** A waiting call rises by one lane in this time. */
   aging?: Duration;
   /** The most calls that wait, of all tenants together. Default: 100,000. */
@@ -153,7 +191,12 @@ export interface TargetConfig extends TargetSettings {
 
 /** A tool: its cap, or more. */
 export interface ToolConfig {
+  /** The most calls at once. */
   cap: number;
+  /** How many of them are in force. Default: all; adaptive where there is a `latency`. */
+  limit?: Limit;
+  /** The objective for how long a call takes, which an adaptive limit keeps to. Default: none. */
+  latency?: Duration | Off;
   queue?: number;
   wait?: Duration | Off;
   on_full?: "wait" | "refuse";

@@ -6,11 +6,12 @@
 import type { Lane } from "./context.js";
 
 /**
- * What stands in a call's way: its target's slots, its tenant's cap, one of the provider's rates, its tenant's own tokens, the engine's memory, a
- * cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
+ * What stands in a call's way: its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its
+ * tenant's own tokens, the engine's memory, a cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
  */
 export type Rule =
   | "slots"
+  | "first_tokens"
   | "tenant_cap"
   | "requests"
   | "tokens"

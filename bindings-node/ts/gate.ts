@@ -52,7 +52,8 @@ export class Gate {
 
   /**
    * Checks the configuration and opens the gate. The keys are those of the configuration file. Durations are seconds, or text with units
-   * (`"500ms"`, `"2m"`). With nothing configured every target has a cap of its own and a queue, and calls wait.
+   * (`"500ms"`, `"2m"`). With nothing configured every target has a queue, and finds by itself how many calls it takes at once. A
+   * target with an objective (`ttft`) keeps to that; a cap alone is what it says.
    *
    * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
    */

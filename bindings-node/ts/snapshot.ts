@@ -25,8 +25,10 @@ export interface Snapshot {
 
 /** One target's state. */
 export interface TargetSnapshot {
-  /** The limit in force. */
+  /** Slots in force. */
   limit: number;
+  /** What moves them; null where the limit is fixed. */
+  adaptive: LimitSnapshot | null;
   /** Slots held. */
   in_flight: number;
   peak_in_flight: number;
@@ -59,6 +61,47 @@ export interface TargetSnapshot {
   upstream_ttft: Quantiles;
   tpot: Quantiles;
   tenants: Record<string, TenantSnapshot>;
+}
+
+/**
+ * Why a limit moved. Upwards, since calls pressed on it and were answered in time: `slow_start` (each raises it by one) and `headroom` (by trial, where a
+ * level is known that was too much). Downwards: first tokens came too `late`, or tokens too `slow`; 429s `refused` so many at once; 503 or 529 (`overloaded`); attempts `timed_out`.
+ */
+export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "overloaded" | "timed_out";
+
+/** One move of a limit, in slots. */
+export interface DecisionSnapshot {
+  /** How long ago. */
+  ago: number;
+  from: number;
+  to: number;
+  cause: Cause;
+}
+
+/** What an adaptive limit sees, and what it did. */
+export interface LimitSnapshot {
+  /** Slots in force. */
+  limit: number;
+  /** The cap. */
+  ceiling: number;
+  /** Calls that await their first token. */
+  awaiting: number;
+  /** The most that may. */
+  awaiting_limit: number;
+  /** Whether it still doubles. */
+  slow_start: boolean;
+  /** What it keeps to, from sending to the first token; null where none is set. */
+  objective: number | null;
+  /** The share of calls judged of late that were late, 0 to 1; null where none was. */
+  late: number | null;
+  /** Of a breach; at 1 the limit is cut. */
+  evidence: number;
+  cuts: number;
+  raises: number;
+  /** Whether calls press on it though it was cut in the last minute: what helps then is another replica. */
+  saturated: boolean;
+  /** The last moves, the youngest last. */
+  decisions: DecisionSnapshot[];
 }
 
 /** What a budget counts. */
@@ -130,7 +173,10 @@ export interface TenantSnapshot {
 
 /** One tool's state. */
 export interface ToolSnapshot {
+  /** Slots in force. */
   limit: number;
+  /** What moves them; null where the limit is fixed. */
+  adaptive: LimitSnapshot | null;
   in_flight: number;
   peak_in_flight: number;
   queue_depth: number;

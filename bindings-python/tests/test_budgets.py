@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import tidegate
 from shapes import MESSAGES
 from simulator import LENGTH, Provider, simulated
+from tidegate import config
 from tidegate import snapshot as declared
 
 #: Ten thousand a second: what a test has to wait for is over soon.
@@ -161,7 +162,8 @@ def keys(shape: Any) -> list[str]:
 
 
 async def test_every_key_of_a_snapshot_and_of_a_call_is_declared_and_nothing_else_is(provider: Provider) -> None:
-    gate = tidegate.Gate({"provider": {"cap": 8, "kv_tokens": "1.5M"}}, tools={"search": 1})
+    provided: config.TargetConfig = {"cap": 8, "limit": {"start": 1}, "kv_tokens": "1.5M"}
+    gate = tidegate.Gate({"provider": provided}, tools={"search": {"cap": 1, "latency": 1}})
     await ask(gate.wrap(client(provider)))
     await nobody_is_left(gate)
     seen = gate.snapshot()
@@ -169,11 +171,19 @@ async def test_every_key_of_a_snapshot_and_of_a_call_is_declared_and_nothing_els
     assert sorted(seen) == keys(declared.Snapshot)
     assert sorted(target) == keys(declared.TargetSnapshot)
     assert sorted(target["budgets"]["tokens"]) == keys(declared.BudgetSnapshot)
+    assert target["adaptive"]
+    assert sorted(target["adaptive"]) == keys(declared.LimitSnapshot)
+    for decision in target["adaptive"]["decisions"]:
+        assert sorted(decision) == keys(declared.DecisionSnapshot)
+        assert decision["cause"] in get_args(declared.Cause)
     assert target["kv"]
     assert sorted(target["kv"]) == keys(declared.KvSnapshot)
     assert sorted(target["lanes"]["standard"]) == keys(declared.LaneSnapshot)
     assert sorted(target["tenants"]["default"]) == keys(declared.TenantSnapshot)
     assert sorted(target["tpot"]) == keys(declared.Quantiles)
-    assert sorted(seen["tools"]["search"]) == keys(declared.ToolSnapshot)
+    search = seen["tools"]["search"]
+    assert sorted(search) == keys(declared.ToolSnapshot)
+    assert search["adaptive"]
+    assert sorted(search["adaptive"]) == keys(declared.LimitSnapshot)
     assert sorted(call) == keys(declared.CallRecord)
     assert sorted(call["attempts"][0]) == keys(declared.AttemptRecord)

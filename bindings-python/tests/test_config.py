@@ -33,6 +33,9 @@ STRANGE = {"wibble": 1}
         (config.LanesConfig, {"defaults": {"lanes": STRANGE}}),
         (config.LaneConfig, {"defaults": {"lanes": {"batch": STRANGE}}}),
         (config.RetryConfig, {"defaults": {"retry": STRANGE}}),
+        (config.LimitConfig, {"defaults": {"limit": STRANGE}}),
+        (config.StepConfig, {"defaults": {"limit": {"decrease": {"step": 1, **STRANGE}}}}),
+        (config.PercentileConfig, {"tools": {"db": {"cap": 1, "limit": {"detector": STRANGE}}}}),
         (config.ToolConfig, {"tools": {"db": {"cap": 1, **STRANGE}}}),
         (config.TransportConfig, {"transport": STRANGE}),
     ],
@@ -46,6 +49,8 @@ def test_every_setting_passes() -> None:
     openai: config.TargetConfig = {
         "cap": 64,
         "ttft": 2,
+        "tpot": timedelta(milliseconds=50),
+        "limit": {"start": 16, "awaiting": None, "decrease": {"step": 4}, "detector": {"window": timedelta(minutes=1)}},
         "budget": "account",
         "lanes": {"interactive": {"floor": 0.5, "ttft": timedelta(seconds=1)}, "batch": {"queue": 500, "wait": None}},
         "tenants": {"acme": {"floor": 0.2, "tpm": "250k", "shed": False}},
@@ -62,7 +67,7 @@ def test_every_setting_passes() -> None:
         "tokenizer": "vllm",
         "rpm": None,
     }
-    search: config.ToolConfig = {"cap": 4, "rps": 2.5}
+    search: config.ToolConfig = {"cap": 4, "rps": 2.5, "limit": "adaptive", "latency": "200ms"}
     gate = tidegate.Gate(
         targets={"openai": openai, "spare": spare},
         tools={"search": search},

@@ -56,6 +56,27 @@ def test_a_call_is_explained_by_its_name_and_by_its_number() -> None:
     scene(script)
 
 
+def test_a_call_may_wait_for_the_first_tokens_of_others() -> None:
+    async def script() -> None:
+        gate = tidegate.Gate({"small": {"limit": {"awaiting": 1}}})
+        sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
+
+        async def call(name: str) -> None:
+            with tidegate.context(call=name):
+                async for _ in await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True):
+                    pass
+
+        calls = [asyncio.ensure_future(call(name)) for name in ("first", "second")]
+        await asyncio.sleep(1)
+        told = gate.explain("second")
+        assert isinstance(told, tidegate.Explanation)
+        assert (told.state, told.rule) == ("waiting", "first_tokens")
+        await asyncio.gather(*calls)
+
+    with FakeTarget(otherwise=ok("hi", after=60)).installed():
+        run(script())
+
+
 def test_a_wait_for_a_tool_is_explained_too() -> None:
     async def script(gate: tidegate.Gate, _: Any) -> None:
         async def wants() -> None:

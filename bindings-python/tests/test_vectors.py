@@ -57,6 +57,16 @@ def test_target_matching(case: Case) -> None:
         assert gate.target_for(request["url"], request["model"]) == request["target"], request
 
 
+@every("limits")
+def test_limits(case: Case) -> None:
+    seen = tidegate.Gate(**case["config"]).snapshot()
+    places: list[tuple[Any, Any]] = [(seen["targets"], case["targets"]), (seen["tools"], case["tools"])]
+    for told, expected in places:
+        for name, limit in expected.items():
+            adaptive = told[name]["adaptive"] or dict.fromkeys(limit)
+            assert {**{key: adaptive[key] for key in limit}, "limit": told[name]["limit"]} == limit, name
+
+
 def test_calls_are_booked_where_target_for_says(server: Upstream) -> None:
     gate = tidegate.Gate(targets={"small": {"url": server.url, "models": ["small-*"]}, "all": {"url": server.url}})
     server.handler = answer({})

@@ -20,6 +20,7 @@ RUN = {
     "config_errors",
     "errors",
     "estimate",
+    "limits",
     "request_facts",
     "retry_after",
     "sse",

@@ -111,7 +111,10 @@ fn check_tells_what_it_understood() {
         "target openai",
         "cap 12",
         "tenant acme: weight 1, cap 3",
-        "tool db\n  cap 8",
+        "limit fixed: 12 slots, always",
+        "tool db\n  cap 8; 10000 a tenant may wait; no rate of its own\n  limit fixed: 8 slots, always\n",
+        "limit adaptive: 1 to 256 slots, 8 at the start; keeps to three times what calls take when there is room, judged by a \
+         sequential test of the share of late calls; cut to what is served; as many as is found may await their first token",
         "connecting 10s",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -120,15 +123,17 @@ fn check_tells_what_it_understood() {
 
 #[test]
 fn check_tells_every_setting_that_was_made() {
-    let target = "cap = 3\nqueue = 17\nwait = 19\ndeadline = 123\nfirst_token = 29\nidle = 31\nstall = 37\nttft = 41\naging = 43\n\
+    let target = "cap = 3\nqueue = 17\nwait = 19\ndeadline = 123\nfirst_token = 29\nidle = 31\nstall = 37\nttft = 41\ntpot = 1.25\naging = 43\n\
                   retry = { attempts = 47, base = 53, max = 59, ratio = 0.61, reserve = 67 }\n\
                   default_tenant = { weight = 71, cap = 2, queue = 73, tpm = 101, shed = false }\n\
                   backlog = 103\nlanes.batch = { floor = 0.107, queue = 109, wait = 113, ttft = 119 }\ncost = \"calls\"\nshort_bias = 7\n\
                   reclaim = true\npredict = \"off\"\nmax_prompt = 127\nrpm = 131\nrpd = 137\ntpm = 139\ntpd = 149\nitpm = 151\notpm = 157\n\
                   burst = 5\ncounting = \"larger\"\nheaders = \"lower\"\nkv_tokens = 163\nkv_headroom = 0.167\ntokenizer = \"vllm\"\n\
+                  limit = { start = 3, min = 2, awaiting = 191, decrease = 0.77, detector = { quantile = 0.93, window = 193, tick = 5.5, \
+                  band = 0.33, hold = 197 } }\n\
                   ask_usage = true\nfallback = \"spare\"\ntenants.acme = { floor = 0.173 }\n";
     let others = "[targets.spare]\nurl = \"http://h\"\nmodel = \"small\"\nkey_env = \"SPARE_KEY\"\nbudget = \"shared\"\n\
-                  [budgets.shared]\nrpm = 179\n[tools.search]\ncap = 11\nrps = 1.5\n[tools.shell]\ncap = 13\nrpm = 181\n";
+                  [budgets.shared]\nrpm = 179\n[tools.search]\ncap = 11\nrps = 1.5\nlatency = 199\nlimit.decrease.step = 6\n[tools.shell]\ncap = 13\nrpm = 181\n";
     let transport = "connect = 79\npool_idle = 83\npool_idle_timeout = 89\nhttp2_streams = 97\n\
                      http2_prior_knowledge = true\nproxy_from_env = false\n";
     let output = check(&format!("[targets.openai]\n{target}{others}[transport]\n{transport}"));
@@ -173,6 +178,11 @@ fn check_tells_every_setting_that_was_made() {
         "rates: those of budget shared",
         "budget shared\n  rates: 179 requests a minute",
         "tool search\n  cap 11; 10000 a tenant may wait; 1.5 calls a second",
+        "limit adaptive: 2 to 3 slots, 3 at the start; keeps to the TTFT objective and a TPOT of 1s 250ms, judged by the 0.93 quantile over \
+         3m 13s, looked at each 5s 500ms, dead band 0.33, 197 ticks of rest after a cut; cut to 0.77 of it; 191 may await their first token",
+        "limit adaptive: 1 to 11 slots, 8 at the start; keeps to a latency of 3m 19s, judged by a sequential test of the share of late calls; \
+         cut by 6 slots\n",
+        "limit fixed: 13 slots, always",
         "181 calls a minute",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -240,6 +240,7 @@ impl Call {
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
             demand,
             forecast,
+            streams: self.0.facts.stream,
             cost: expected.cost(&demand),
             charged: story.charged,
         }

@@ -50,6 +50,7 @@ impl Slot {
         call.target().metrics().attempted();
         // Whoever holds it could not be told that it is wanted back.
         permit.answered();
+        permit.untold();
         // There is no answer to read ahead.
         let holding = call.holder().map(|(holders, task)| holders.enter(task, call.target().name(), None));
         Ok(Self(Some(Held { permit, told: false, _holding: holding, tally })))

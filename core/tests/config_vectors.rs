@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tidegate::config::{Config, Matcher};
-use tidegate::{Error, ErrorKind};
+use tidegate::{Error, ErrorKind, Gate};
 
 fn cases(name: &str) -> Vec<Value> {
     let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -72,6 +72,36 @@ fn requests_find_their_targets() {
             assert_eq!(target, request["target"].as_str(), "{name}: {request}");
             let target = same_matcher.find(&uri, model).map(|index| &*same.targets[index].name);
             assert_eq!(target, request["target"].as_str(), "{name}, as TOML: {request}");
+        }
+    }
+}
+
+/// What a snapshot says of the limits of these, in the vectors' words.
+fn limits(seen: &Value, expected: &Value) -> Value {
+    let limit = |(name, expected): (&String, &Value)| {
+        let (of, adaptive) = (&seen[name], &seen[name]["adaptive"]);
+        let told = |key: &String| match key.as_str() {
+            "limit" => of["limit"].clone(),
+            other => adaptive[other].clone(),
+        };
+        let told = expected.as_object().unwrap().keys().map(|key| (key.clone(), told(key)));
+        (name.clone(), told.collect::<Value>())
+    };
+    expected.as_object().unwrap().iter().map(limit).collect()
+}
+
+#[tokio::test]
+async fn limits_are_in_force_as_the_rule_says() {
+    for case in cases("limits") {
+        let name = case["name"].as_str().unwrap();
+        let text = as_toml(&case["config"]);
+        let sources =
+            [Some(Config::from_json(case["config"].clone())), text.as_deref().map(Config::from_toml)];
+        for config in sources.into_iter().flatten() {
+            let seen = serde_json::to_value(Gate::new(config.unwrap()).unwrap().snapshot()).unwrap();
+            for of in ["targets", "tools"] {
+                assert_eq!(limits(&seen[of], &case[of]), case[of], "{name}");
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 Rule = Literal[
     "slots",
+    "first_tokens",
     "tenant_cap",
     "requests",
     "tokens",
@@ -26,8 +27,9 @@ Rule = Literal[
 ]
 """What stands in a call's way.
 
-Its target's slots, its tenant's cap, one of the provider's rates, its tenant's own tokens, the engine's memory, a
-cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
+Its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its
+tenant's own tokens, the engine's memory, a cool-down, an outage, others whose turn it is, or room that is kept for a
+call that has waited longer.
 """
 
 

@@ -33,12 +33,14 @@ class Gate:
     starts anew from its configuration, with no call in flight.
 
     The keys are those of the configuration file. Durations are seconds, `timedelta`, or text with units
-    (`"500ms"`, `"2m"`). With nothing configured every target has a cap of its own and a queue, and calls wait.
+    (`"500ms"`, `"2m"`). With nothing configured every target has a queue, and finds by itself how many
+    calls it takes at once. A target with an objective (`ttft`) keeps to that; a cap alone is what it says.
 
     Args:
         targets: the targets by name, first match first: a cap, or a dict of settings
             (`{"openai": {"cap": 64, "ttft": 2, "tpm": "2M"}}`; as a type `tidegate.config.TargetConfig`).
-        tools: the tools by name: a cap, or a dict of settings (`{"db": 8, "search": {"cap": 4, "rps": 10}}`).
+        tools: the tools by name: a cap, or a dict of settings (`{"db": 8, "search": {"cap": 4, "rps": 10}}`);
+            with a `latency` the cap is a ceiling.
         tenants: the tenants by name, at every target (`{"acme": {"weight": 2, "floor": 0.25}}`).
         mode: `enforce` (the default), `observe` (measures, changes nothing) or `off`; the environment's
             `TIDEGATE` overrides it.

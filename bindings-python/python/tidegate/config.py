@@ -20,9 +20,13 @@ __all__ = [
     "Duration",
     "LaneConfig",
     "LanesConfig",
+    "Limit",
+    "LimitConfig",
     "Off",
+    "PercentileConfig",
     "RateConfig",
     "RetryConfig",
+    "StepConfig",
     "TargetConfig",
     "TargetSettings",
     "TenantConfig",
@@ -48,6 +52,51 @@ class RetryConfig(TypedDict, total=False):
     max: Duration
     ratio: float
     reserve: int
+
+
+class StepConfig(TypedDict):
+    """A cut by so many slots."""
+
+    step: int
+
+
+class PercentileConfig(TypedDict, total=False):
+    """A percentile over a window as the detector.
+
+    `quantile`: 0.01 to 0.999, by default 0.99. `window`: what it is taken over, by default 30 s. `tick`: how often it
+    is looked at, by default 5 s. `band`: the dead band on either side of the objective, as a share of it, 0 to 0.9, by
+    default 0.2. `hold`: ticks that pass after a cut before the next, by default 3.
+    """
+
+    quantile: float
+    window: Duration
+    tick: Duration
+    band: float
+    hold: int
+
+
+class LimitConfig(TypedDict, total=False):
+    """How a limit adapts. Its ceiling is the `cap` beside it.
+
+    `start`: slots at the start, by default 8, or the nearest that floor and cap allow. `min`: the floor, by default 1.
+    `awaiting`: the most calls that may await their first token at once, by default found as well; not of a tool.
+    `decrease`: how far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share
+    (0.1 to 0.99), or by a step. `detector`: what takes first tokens for too late, by default `exceedance`.
+    """
+
+    start: int
+    min: int
+    awaiting: int | Off
+    decrease: Literal["served"] | float | StepConfig
+    detector: Literal["exceedance", "percentile"] | PercentileConfig
+
+
+Limit = Literal["adaptive", "fixed"] | LimitConfig
+"""How many slots of a cap are in force: as many as the upstream can take, or all of them, always.
+
+Without it the limit adapts, unless a `cap` is named and no objective is (`ttft`, also of a lane; a tool's `latency`):
+then it is fixed at that cap.
+"""
 
 
 class TenantConfig(TypedDict, total=False):
@@ -100,9 +149,15 @@ class RateConfig(TypedDict, total=False):
 
 
 class TargetSettings(RateConfig, total=False):
-    """How a target behaves; `defaults` takes all of it."""
+    """How a target behaves; `defaults` takes all of it.
+
+    `cap`: the most slots, by default 256. `limit`: how many of them are in force; see `Limit`. `ttft`: the objective
+    for the time to the first token, queue wait included, which an adaptive limit keeps to. `tpot`: the same for the
+    time between two tokens, on average over a call; of an adaptive limit only.
+    """
 
     cap: int
+    limit: Limit
     queue: int
     wait: Duration | Off
     on_full: Literal["wait", "refuse"]
@@ -111,6 +166,7 @@ class TargetSettings(RateConfig, total=False):
     idle: Duration | Off
     stall: Duration | Off
     ttft: Duration | Off
+    tpot: Duration | Off
     aging: Duration
     retry: RetryConfig
     tenants: dict[str, TenantConfig]
@@ -140,9 +196,15 @@ class TargetConfig(TargetSettings, total=False):
 
 
 class ToolConfig(TypedDict, total=False):
-    """A tool. It needs its `cap`; of `rps` and `rpm`, calls a second and a minute, it has one."""
+    """A tool. It needs its `cap`; of `rps` and `rpm`, calls a second and a minute, it has one.
+
+    `latency`: the objective for how long a call takes, which an adaptive `limit` keeps to; without either of them the
+    limit is fixed at the cap.
+    """
 
     cap: int
+    limit: Limit
+    latency: Duration | Off
     queue: int
     wait: Duration | Off
     on_full: Literal["wait", "refuse"]

@@ -11,8 +11,11 @@ __all__ = [
     "AttemptRecord",
     "BudgetSnapshot",
     "CallRecord",
+    "Cause",
+    "DecisionSnapshot",
     "KvSnapshot",
     "LaneSnapshot",
+    "LimitSnapshot",
     "Quantiles",
     "Snapshot",
     "TargetSnapshot",
@@ -28,6 +31,43 @@ class Quantiles(TypedDict):
     mean: float | None
     p50: float | None
     p99: float | None
+
+
+Cause = Literal["slow_start", "headroom", "late", "slow", "refused", "overloaded", "timed_out"]
+"""Why a limit moved.
+
+Upwards, since calls pressed on it and were answered in time: `slow_start` (each raises it by one) and `headroom` (by
+trial, where a level is known that was too much). Downwards: first tokens came too `late`, or tokens too `slow`; 429s
+`refused` so many at once; 503 or 529 (`overloaded`); attempts `timed_out`.
+"""
+
+DecisionSnapshot = TypedDict("DecisionSnapshot", {"ago": float, "from": int, "to": int, "cause": Cause})
+"""One move of a limit, so many seconds ago, in slots."""
+
+
+class LimitSnapshot(TypedDict):
+    """What an adaptive limit sees, and what it did.
+
+    `limit`: slots in force. `ceiling`: the cap. `awaiting`: calls that await their first token, of at most
+    `awaiting_limit`. `slow_start`: whether it still doubles. `objective`: what it keeps to, from sending to the first
+    token; None where none is set. `late`: the share of calls judged of late that were late, 0 to 1; None where none
+    was judged. `evidence`: of a breach; at 1 the limit is cut. `cuts`, `raises`: so far. `saturated`: whether calls
+    press on it though it was cut in the last minute; what helps then is another replica. `decisions`: the last moves,
+    the youngest last.
+    """
+
+    limit: int
+    ceiling: int
+    awaiting: int
+    awaiting_limit: int
+    slow_start: bool
+    objective: float | None
+    late: float | None
+    evidence: float
+    cuts: int
+    raises: int
+    saturated: bool
+    decisions: list[DecisionSnapshot]
 
 
 class BudgetSnapshot(TypedDict):
@@ -95,7 +135,8 @@ class TenantSnapshot(TypedDict):
 class TargetSnapshot(TypedDict):
     """One target's state.
 
-    `limit`: the limit in force. `queue_depth`: calls waiting. `cool_for`: until the cool-down ends. `held_for`: for
+    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed. `queue_depth`: calls waiting.
+    `cool_for`: until the cool-down ends. `held_for`: for
     how long room has been kept for an aged call that does not fit yet; None where it is kept for nobody.
     `gap_fraction`: the share of time in which calls waited while slots were free. `retry_budget`: retries that may
     be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
@@ -105,6 +146,7 @@ class TargetSnapshot(TypedDict):
     """
 
     limit: int
+    adaptive: LimitSnapshot | None
     in_flight: int
     peak_in_flight: int
     queue_depth: int
@@ -131,11 +173,12 @@ class TargetSnapshot(TypedDict):
 class ToolSnapshot(TypedDict):
     """One tool's state.
 
-    `slot_held`: model slots that a task held when it asked for this tool, by target: it `got` the tool at once,
-    `waited` for it, or `yielded` the slot.
+    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed. `slot_held`: model slots that a
+    task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot.
     """
 
     limit: int
+    adaptive: LimitSnapshot | None
     in_flight: int
     peak_in_flight: int
     queue_depth: int

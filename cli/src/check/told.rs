@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::config::{
-    CostRule, Counting, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig, RetryConfig, TargetConfig,
-    TenantConfig, Tokenizer, ToolConfig, TransportConfig,
+    AdaptiveConfig, CostRule, Counting, Decrease, Detector, Headers, LaneConfig, LimitConfig, Mode, OnFull,
+    Percentile, Predict, RateConfig, RetryConfig, TargetConfig, TenantConfig, Tokenizer, ToolConfig,
+    TransportConfig,
 };
 use tidegate::{Config, Lane};
 
@@ -46,6 +47,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         name: _,
         matches: _,
         cap,
+        limit,
         queue,
         wait,
         on_full,
@@ -54,6 +56,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         idle,
         stall,
         ttft,
+        tpot,
         aging,
         retry,
         backlog,
@@ -82,6 +85,24 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
     };
     let waiting = waiting(*on_full, *queue, *wait);
     line(format!("cap {cap}; {waiting}; {backlog} in all; a step up each {}", time(*aging)));
+    line(match limit {
+        LimitConfig::Fixed => fixed(*cap),
+        LimitConfig::Adaptive(settings) => {
+            let lanes = lanes.iter().any(|lane| lane.ttft.is_some());
+            let kept = match (ttft, tpot) {
+                (None, None) if lanes => "keeps to the TTFT objectives of its lanes".to_owned(),
+                (None, None) => "keeps to three times what calls take when there is room".to_owned(),
+                (Some(_), None) => "keeps to the TTFT objective".to_owned(),
+                (ttft, Some(tpot)) => {
+                    let ttft = if ttft.is_some() || lanes { "the TTFT objective and " } else { "" };
+                    format!("keeps to {ttft}a TPOT of {}", time(*tpot))
+                }
+            };
+            let awaiting =
+                settings.awaiting.map_or_else(|| "as many as is found".to_owned(), |most| most.to_string());
+            format!("{}; {awaiting} may await their first token", adaptive(*cap, &kept, settings))
+        }
+    });
     line(format!(
         "deadline {}; first token {}; idle {}; stall {}; TTFT objective {}",
         time(*deadline),
@@ -125,6 +146,31 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         line(format!("tenant {id}: {}", told_tenant(tenant)));
     }
     text
+}
+
+fn fixed(cap: usize) -> String {
+    format!("limit fixed: {cap} slots, always")
+}
+
+fn adaptive(cap: usize, kept: &str, settings: &AdaptiveConfig) -> String {
+    // Only calls to models have first tokens to await.
+    let AdaptiveConfig { start, min, detector, decrease, awaiting: _ } = settings;
+    let detector = match detector {
+        Detector::Exceedance => "by a sequential test of the share of late calls".to_owned(),
+        Detector::Percentile(Percentile { quantile, window, tick, band, hold }) => format!(
+            "by the {quantile} quantile over {}, looked at each {}, dead band {band}, {hold} ticks of rest after a cut",
+            time(*window),
+            time(*tick)
+        ),
+    };
+    let decrease = match decrease {
+        Decrease::Served => "to what is served".to_owned(),
+        Decrease::Factor(share) => format!("to {share} of it"),
+        Decrease::Step(slots) => format!("by {slots} slots"),
+    };
+    format!(
+        "limit adaptive: {min} to {cap} slots, {start} at the start; {kept}, judged {detector}; cut {decrease}"
+    )
 }
 
 fn counted(tokenizer: Tokenizer) -> &'static str {
@@ -206,13 +252,23 @@ fn own<T: std::fmt::Display>(word: &str, most: Option<T>) -> String {
 }
 
 fn told_tool(name: &str, tool: &ToolConfig) -> String {
-    let ToolConfig { cap, queue, wait, on_full, rps, rpm } = tool;
+    let ToolConfig { cap, limit, latency, queue, wait, on_full, rps, rpm } = tool;
     let rate = match (rps, rpm) {
         (Some(rate), _) => format!("{rate} calls a second"),
         (None, Some(rate)) => format!("{rate} calls a minute"),
         (None, None) => "no rate of its own".to_owned(),
     };
-    format!("tool {name}\n  cap {cap}; {}; {rate}\n", waiting(*on_full, *queue, *wait))
+    let limit = match limit {
+        LimitConfig::Fixed => fixed(*cap),
+        LimitConfig::Adaptive(settings) => {
+            let kept = latency.map_or_else(
+                || "keeps to three times what calls take when there is room".to_owned(),
+                |latency| format!("keeps to a latency of {}", time(latency)),
+            );
+            adaptive(*cap, &kept, settings)
+        }
+    };
+    format!("tool {name}\n  cap {cap}; {}; {rate}\n  {limit}\n", waiting(*on_full, *queue, *wait))
 }
 
 fn told_transport(transport: &TransportConfig) -> String {

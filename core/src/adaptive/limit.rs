@@ -192,7 +192,7 @@ impl Limit {
     }
 
     /// The last time that the slots moved.
-    pub fn last_move(&self) -> Option<&Decision> {
+    pub fn last_move(&self) -> Option<Decision> {
         self.slots.last()
     }
 

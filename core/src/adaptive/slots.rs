@@ -59,8 +59,8 @@ impl Slots {
         }
     }
 
-    pub(super) fn last(&self) -> Option<&Decision> {
-        self.last.as_ref()
+    pub(super) fn last(&self) -> Option<Decision> {
+        self.last
     }
 
     pub(super) fn decisions(&self) -> Vec<Decision> {

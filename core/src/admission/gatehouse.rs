@@ -11,6 +11,7 @@ use super::permit::Permit;
 use super::pump::Pump;
 use super::recall::Recalls;
 use super::refused::refused;
+use crate::adaptive::Decision;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
@@ -24,6 +25,24 @@ use crate::wire::RateHeaders;
 struct Waiting {
     answer: Giver<Result<Permit, Refusal>>,
     queued_at: Instant,
+}
+
+/// What lets others in.
+enum Event<'a> {
+    /// Time, or something that the scheduler knows of already.
+    Look,
+    /// A slot comes back.
+    Back(Grant),
+    /// The limit is told something of a call in flight.
+    Told(News, &'a mut Grant),
+}
+
+/// See [`Permit`], which says them.
+#[derive(Clone, Copy)]
+pub(super) enum News {
+    FirstToken,
+    Unseen,
+    Untold,
 }
 
 /// What the lock guards.
@@ -181,7 +200,7 @@ impl Admission {
     /// Refuses what waits and what comes; what is in flight goes on.
     pub fn drain(self: &Arc<Self>) {
         self.state.lock().scheduler.drain();
-        self.answer(None);
+        self.answer(Event::Look);
     }
 
     pub(super) fn succeeded(self: &Arc<Self>, grant: &mut Grant) {
@@ -191,7 +210,7 @@ impl Admission {
         state.scheduler.succeeded(now, grant);
         drop(state);
         if !was_open {
-            self.answer(None);
+            self.answer(Event::Look);
         }
     }
 
@@ -205,7 +224,7 @@ impl Admission {
         let hold = self.state.lock().scheduler.failed(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls whose deadline a cool-down has outrun are told at once.
-            self.answer(None);
+            self.answer(Event::Look);
         }
         hold
     }
@@ -230,6 +249,21 @@ impl Admission {
         self.purse.changed(self);
     }
 
+    pub(super) fn is_spent(&self, grant: &Grant) -> bool {
+        self.state.lock().scheduler.is_spent(now(), grant)
+    }
+
+    pub(super) fn tell(self: &Arc<Self>, news: News, grant: &mut Grant) {
+        self.answer(Event::Told(news, grant));
+    }
+
+    /// Says how the limit has moved, and why.
+    fn log(&self, moves: &[Decision]) {
+        for Decision { from, to, cause, .. } in moves {
+            tracing::debug!(target = %self.name, from, to, cause = cause.as_str(), "limit moved");
+        }
+    }
+
     pub(super) fn settle(self: &Arc<Self>, grant: &mut Grant, settled: &Settled) {
         // The release follows at once, and lets in what this made room for.
         self.state.lock().scheduler.settle(now(), grant, settled);
@@ -237,7 +271,7 @@ impl Admission {
 
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id();
-        self.answer(Some(grant));
+        self.answer(Event::Back(grant));
         self.recalls.forget(id);
         self.purse.changed(self);
     }
@@ -266,38 +300,44 @@ impl Admission {
     /// Something has changed that the scheduler was not told of itself.
     pub(super) fn look_again(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
-            self.answer(None);
+            self.answer(Event::Look);
         }
     }
 
     /// Answers what an event lets be answered, and sees to it that the pump asks again in time: what is due next may depend on what was
     /// admitted now.
-    fn answer(self: &Arc<Self>, back: Option<Grant>) {
-        if self.turn(back) {
+    fn answer(self: &Arc<Self>, event: Event<'_>) {
+        if self.turn(event) {
             self.pump.arm(self);
         }
     }
 
-    /// Takes a slot back and answers every call that can be answered now. Says whether the pump would ask too late for the rest.
-    fn turn(self: &Arc<Self>, mut back: Option<Grant>) -> bool {
+    /// Tells the scheduler, and answers every call that can be answered now. Says whether the pump would ask too late for the rest.
+    fn turn(self: &Arc<Self>, mut event: Event<'_>) -> bool {
         // Slots of calls that have gone away meanwhile.
         let mut unused = Vec::new();
         loop {
             let now = now();
             let mut answers = Vec::new();
-            let timed = {
+            let (timed, moves) = {
                 let mut state = self.state.lock();
                 let scheduler = &mut state.scheduler;
-                back.take()
-                    .into_iter()
-                    .chain(unused.drain(..))
-                    .for_each(|grant| scheduler.release(now, grant));
+                match std::mem::replace(&mut event, Event::Look) {
+                    Event::Look => {}
+                    Event::Back(grant) => scheduler.release(now, grant),
+                    Event::Told(News::FirstToken, grant) => scheduler.first_token(now, grant),
+                    Event::Told(News::Unseen, grant) => scheduler.unseen(now, grant),
+                    Event::Told(News::Untold, grant) => scheduler.untold(now, grant),
+                }
+                unused.drain(..).for_each(|grant| scheduler.release(now, grant));
                 answers.extend(scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal))));
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
-                state.is_late(now)
+                let moves = scheduler.take_moves();
+                (state.is_late(now), moves)
             };
+            self.log(&moves);
             // Outside the lock: a waker may run anything.
             for (who, answer) in answers {
                 let answer = answer.map(|grant| Permit::new(self.clone(), grant, who.queued_at, now));
@@ -314,7 +354,7 @@ impl Admission {
 
     /// Answers what is due, and says when to ask again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
-        self.turn(None);
+        self.turn(Event::Look);
         let mut state = self.state.lock();
         state.armed = state.scheduler.next_wake(now());
         state.armed
@@ -327,7 +367,7 @@ impl Admission {
             state.scheduler.withdraw(id) && state.is_late(now())
         };
         if late {
-            self.answer(None);
+            self.answer(Event::Look);
         }
     }
 

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 
-use super::{Linger, Permit, attempt};
+use super::{Linger, Permit, attempt, outcome};
+use crate::adaptive::Ended;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::Error;
+use crate::kv::Progress;
 
 /// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
 pub(super) struct Held {
@@ -21,6 +24,14 @@ pub(super) struct Held {
     permit: Option<(Permit, Linger)>,
     recall: Option<Arc<Notify>>,
     body: Option<ResponseBody>,
+    /// How far the answer has come.
+    progress: Progress,
+    /// Whether its first token is still to come, as far as the limit knows.
+    awaits: bool,
+    /// Whether it is the upstream that we wait for now, and not the reader.
+    waits: bool,
+    /// How the attempt ended, where something said so.
+    ended: Option<Ended>,
 }
 
 impl Held {
@@ -32,7 +43,16 @@ impl Held {
             permit.answered();
             None
         };
-        Self { call, permit: Some((permit, linger)), recall, body: None }
+        Self {
+            progress: call.progress(),
+            awaits: call.facts().stream,
+            call,
+            permit: Some((permit, linger)),
+            recall,
+            body: None,
+            waits: true,
+            ended: None,
+        }
     }
 
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
@@ -50,25 +70,48 @@ impl Held {
         }
     }
 
-    /// The head of an answer came.
-    pub(super) fn answered(&mut self) {
-        if let Some(permit) = self.permit() {
-            permit.answered();
+    /// The head of an answer came, or will not come.
+    pub(super) fn answered(&mut self, result: &Result<Response<ResponseBody>, Error>) {
+        let Some((permit, _)) = &mut self.permit else { return };
+        permit.answered();
+        self.waits = false;
+        self.ended = outcome::of_head(permit, result);
+        if self.ended.is_some() {
+            return;
+        }
+        let mut streams = true;
+        self.call.attempt(|attempt| streams = attempt.streams);
+        if self.awaits && !streams {
+            self.awaits = false;
+            permit.unseen();
+        }
+        // The head was held back for the first event, which may have been a token.
+        self.look();
+    }
+
+    /// Tells the limit of the first token, as soon as it is there.
+    fn look(&mut self) {
+        if self.awaits
+            && self.progress.tokens() > 0
+            && let Some((permit, _)) = &mut self.permit
+        {
+            self.awaits = false;
+            permit.first_token();
         }
     }
 
     pub(super) fn over(mut self, body: ResponseBody) -> Self {
         if body.is_end_stream() {
-            self.release();
+            self.release(true);
         }
         self.body = Some(body);
         self
     }
 
     /// The exchange goes first, then the slot: whoever gets the slot must not find the upstream still busy with us.
-    fn release(&mut self) {
+    fn release(&mut self, over: bool) {
         self.body = None;
-        self.hand_back();
+        self.hand_back(over);
     }
 
     /// The slot alone, where the provider's own end was seen: nothing runs upstream any more, whatever the connection does.
@@ -76,12 +119,17 @@ impl Held {
         let mut complete = false;
         self.call.attempt(|attempt| complete = attempt.complete);
         if complete {
-            self.hand_back();
+            self.hand_back(false);
         }
     }
 
-    fn hand_back(&mut self) {
+    /// `over`: the body has ended by itself.
+    fn hand_back(&mut self, over: bool) {
+        self.look();
         if let Some((mut permit, linger)) = self.permit.take() {
+            let has_token = self.progress.tokens() > 0;
+            let seen = || outcome::of_body(&self.call, over, self.waits, has_token);
+            permit.ended(self.ended.unwrap_or_else(seen));
             attempt::settle(&self.call, &mut permit);
             linger.leave(permit);
             self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));
@@ -91,7 +139,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.release();
+        self.release(false);
     }
 }
 
@@ -102,10 +150,18 @@ impl Body for Held {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        this.waits = true;
+        let polled = Pin::new(&mut *body).poll_frame(cx);
+        let over = body.is_end_stream();
+        this.look();
+        let frame = ready!(polled);
+        this.waits = false;
+        if let Some(Err(error)) = &frame {
+            this.ended.get_or_insert(outcome::of_error(error, this.progress.tokens() > 0));
+        }
         // Many readers never ask for the end once they have all that was announced.
-        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
-            this.release();
+        if !matches!(frame, Some(Ok(_))) || over {
+            this.release(true);
         }
         Poll::Ready(frame)
     }

@@ -70,7 +70,7 @@ where
                 result = inner.call(request) => result,
                 () = recalled => return Err(call_back(&call)),
             };
-            held.answered();
+            held.answered(&result);
             hear(&call, held.permit(), &result);
             call.set_hold(judge(&call, held.permit(), &result));
             Ok(result?.map(|body| ahead::over(&call, held.over(body))))

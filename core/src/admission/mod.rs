@@ -13,6 +13,7 @@ mod held;
 mod holders;
 mod layer;
 mod linger;
+mod outcome;
 mod permit;
 mod pump;
 mod purse;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Admission;
 use tokio::sync::Notify;
 
+use super::Admission;
+use super::gatehouse::News;
+use crate::adaptive::Ended;
 use crate::cooldown::{Failure, Hold};
 use crate::kv::Progress;
 use crate::schedule::{Charged, Grant, Settled};
@@ -56,6 +58,40 @@ impl Permit {
         if let Some(grant) = &mut self.grant {
             grant.sent();
         }
+    }
+
+    /// The first token of its answer came. Another call may go then, where it was first tokens that held it back.
+    pub fn first_token(&mut self) {
+        self.tell(News::FirstToken);
+    }
+
+    /// Its answer was to stream and has begun, but nothing of it can be read on its way: it is judged as one that does not stream.
+    pub fn unseen(&mut self) {
+        self.tell(News::Unseen);
+    }
+
+    /// Nothing will be told of how its call goes: it holds a slot, and the limit learns nothing from it.
+    pub fn untold(&mut self) {
+        self.tell(News::Untold);
+    }
+
+    fn tell(&mut self, news: News) {
+        // Where the limit is fixed nobody asks, and nothing is locked.
+        if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
+            self.admission.tell(news, grant);
+        }
+    }
+
+    /// How the attempt ended: what the limit is told when the slot goes back. Else it counts as cancelled.
+    pub fn ended(&mut self, how: Ended) {
+        if let Some(grant) = &mut self.grant {
+            grant.ended(how);
+        }
+    }
+
+    /// Whether the rate budgets have no room now for another call like it.
+    pub(super) fn is_spent(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
     }
 
     /// What tells the call that its slot is wanted back, where its target reclaims what it has lent.

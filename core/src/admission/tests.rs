@@ -37,6 +37,7 @@ fn ticket() -> Ticket {
         wait: None,
         demand: Demand::default(),
         forecast: Default::default(),
+        streams: false,
         cost: 1.0,
         charged: None,
     }

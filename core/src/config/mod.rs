@@ -14,12 +14,12 @@
 //! acme = { weight = 2 }
 //!
 //! [targets]
-//! anthropic = 32                   # a well-known provider: just its cap
+//! anthropic = 32                   # a well-known provider: just its cap, which is its limit then
 //!
 //! [targets.openai]
 //! cap = 64
-//! ttft = "2s"
-//! wait = "30s"
+//! ttft = "2s"                      # the limit adapts to it, up to the cap
+//! wait = "1s"
 //! rpm = 10_000
 //! tpm = "2M"
 //! tenants.batch = { cap = 8, tpm = "500k" }
@@ -40,6 +40,7 @@
 //! [tools]
 //! db = 8
 //! search = { cap = 4, wait = "5s", rps = 10 }
+//! index = { cap = 32, latency = "200ms" }
 //! ```
 //!
 //! # Values
@@ -69,7 +70,8 @@
 //! |---|---|---|---|
 //! | `url` | a base URL or a list of them; a path takes all below it | http or https; no user, query or `*` | see below |
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
-//! | `cap` | the most slots | 1 to 65536 | 64 |
+//! | `cap` | the most slots: the limit itself where neither `ttft` nor `limit` is set, its ceiling elsewhere | 1 to 65536 | 256 |
+//! | `limit` | how many of them are in force: see [Limits](#limits) | | adaptive; fixed where there is a `cap` and no `ttft`, here or of a lane |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
 //! | `backlog` | the most calls that wait, of all tenants together | 0 to 1000000 | 100000 |
 //! | `wait` | the longest a call waits while the target is open, all its attempts together | up to `deadline` | none |
@@ -78,7 +80,8 @@
 //! | `first_token` | the longest from sending an attempt that streams to its first token | up to `deadline` | the client's own read timeout |
 //! | `idle` | the longest silence between chunks | | the client's own read timeout |
 //! | `stall` | how long a reader may leave a chunk unasked-for | | 300 s |
-//! | `ttft` | the objective for the time to first token | up to `deadline` | none |
+//! | `ttft` | the objective for the time to first token, queue wait included; the adaptive limit keeps to it | up to `deadline` | none |
+//! | `tpot` | the objective for the time between two tokens, on average over a call; of an adaptive limit only | up to `deadline` | none |
 //! | `aging` | how much waiting raises a call by one lane | | 30 s |
 //! | `retry.attempts` | the most attempts of a call, the first included | 1 to 100 | 4 |
 //! | `retry.base` | the first backoff's upper bound; doubles each time | up to `retry.max` | 500 ms |
@@ -111,6 +114,35 @@
 //! be reached, because one above it takes all of its requests and none falls back to it, is an error; one with `url = "none"` takes no request, and its slots are
 //! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
 //! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
+//!
+//! # Limits
+//!
+//! How many slots of the `cap` are in force: `limit = "adaptive"`, `limit = "fixed"` (all of them, always) or a table with the
+//! settings of an adaptive one, each key of which may be left out. Of a target, of `defaults`, or of a tool.
+//!
+//! **Without a `limit` it adapts, unless a `cap` is named and no objective is (`ttft`, also of a lane; a tool's `latency`): then it is fixed at
+//! that cap.** So `openai = 64` and `{ cap = 64 }` are 64 slots; `{ cap = 64, ttft = "2s" }` is as many as keep to two seconds, and 64 at most;
+//! a target that says nothing finds its limit itself, up to 256. What `defaults` say counts as if the target said it. Slots of a target
+//! with `url = "none"` are held by hand, from which nothing is learned: there it is fixed.
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `limit.start` | slots at the start; it doubles from there until the first cut | `min` to `cap` | 8, or the nearest within those |
+//! | `limit.min` | the floor | 1 to `cap` | 1 |
+//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect; not of a tool | 1 to 65536 | none: found as well |
+//! | `limit.decrease` | how far a cut goes: `"served"` (to what the upstream is seen to serve at once), or to a share of what it was (`0.9`) | 0.1 to 0.99 | `"served"` |
+//! | `limit.decrease.step` | in place of those: by how many slots a cut lowers it (`decrease = { step = 4 }`) | 1 to 65536 | |
+//! | `limit.detector` | what takes first tokens for too late: `"exceedance"` (a sequential test of the share of calls above the objective, by kind of call), `"percentile"` (over a window), or a table with settings of the latter | | `"exceedance"` |
+//! | `limit.detector.quantile` | which percentile | 0.01 to 0.999 | 0.99 |
+//! | `limit.detector.window` | what it is taken over | 1 s to 1 h | 30 s |
+//! | `limit.detector.tick` | how often it is looked at | 100 ms to 10 min, up to `window` | 5 s |
+//! | `limit.detector.band` | the dead band on either side of the objective, as a share of it | 0 to 0.9 | 0.2 |
+//! | `limit.detector.hold` | ticks that pass after a cut before the next | 0 to 1000 | 3 |
+//!
+//! The limit judges upstream TTFT, from sending to the first token. What it keeps to is the strictest `ttft` of the target and its lanes, less the
+//! `wait` there, which is the queue's part: half of the `ttft` at most, half of it where there is no `wait`, and nothing where `on_full` is `"refuse"`.
+//! Calls that do not stream, and those of tools, are judged from beginning to end. Without an objective, three times what calls of their kind take
+//! when there is room is too late.
 //!
 //! # Rates
 //!
@@ -154,6 +186,8 @@
 //!
 //! | key | what | range | default |
 //! |---|---|---|---|
+//! | `limit` | how many slots are in force: see [Limits](#limits) | | fixed; adaptive where there is a `latency` |
+//! | `latency` | the objective for how long a call takes; of an adaptive limit only | a duration | none |
 //! | `rps` | calls a second | 0.001 to 1000000 | none |
 //! | `rpm` | calls a minute, in place of `rps` | requests | none |
 //!
@@ -180,7 +214,9 @@ mod words;
 
 use std::path::Path;
 
-pub use builder::{Budget, ConfigBuilder, LaneSettings, Retry, Target, Tenant, Tool, Transport};
+pub use builder::{
+    Budget, ConfigBuilder, LaneSettings, LimitSettings, Retry, Target, Tenant, Tool, Transport,
+};
 pub use matching::Matcher;
 pub use model::{
     AdaptiveConfig, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, Headers, LaneConfig,

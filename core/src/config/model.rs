@@ -55,9 +55,11 @@ pub struct TargetConfig {
     pub matches: TargetMatch,
     /// The most slots (1 to 65,536). Default 256.
     pub cap: usize,
-    /// How many of them are in force. Default: the adaptive limit, but for a target with a `cap` and without a `ttft`.
+    /// How many of them are in force. Default: the adaptive limit, but for a target that names a `cap` and no `ttft`, of a lane neither, or
+    /// whose slots are held by hand alone: all of them.
     pub limit: LimitConfig,
-    /// The TPOT objective: the longest between two tokens, on average over a call. Default: none.
+    /// The TPOT objective of the adaptive limit: the longest between two tokens, on average over a call. Default: none; always so where the limit is
+    /// fixed.
     pub tpot: Option<Duration>,
     /// The most calls that may wait, per tenant (0 to 1,000,000). Default 10,000.
     pub queue: usize,
@@ -73,7 +75,7 @@ pub struct TargetConfig {
     pub idle: Option<Duration>,
     /// How long a reader may leave a chunk unasked-for before it loses its slot. Default 300 s.
     pub stall: Option<Duration>,
-    /// The TTFT objective: what goodput counts against. Default: none.
+    /// The TTFT objective: what goodput counts against, and the adaptive limit keeps to. Default: none.
     pub ttft: Option<Duration>,
     /// Seconds of waiting that raise a call by one lane. Default 30 s.
     pub aging: Duration,
@@ -130,9 +132,9 @@ pub enum LimitConfig {
 /// How the adaptive limit moves ([`crate::adaptive`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConfig {
-    /// Slots at the start (1 to 65,536; at most the cap is in force). Default 8.
+    /// Slots at the start (from the floor to the cap). Default 8, or the nearest to it within those.
     pub start: usize,
-    /// The floor (1 to 65,536). Default 1.
+    /// The floor (1 to the cap). Default 1.
     pub min: usize,
     /// Default: [`Detector::Exceedance`].
     pub detector: Detector,

@@ -1,6 +1,6 @@
 //! The words that settings of a few choices have, in files, in the builder and in what is printed of them.
 
-use super::{CostRule, Counting, Headers, OnFull, Predict, Tokenizer};
+use super::{CostRule, Counting, Detector, Headers, OnFull, Predict, Tokenizer};
 
 impl OnFull {
     /// The word in the configuration.
@@ -66,6 +66,16 @@ impl Headers {
             Headers::Follow => "follow",
             Headers::Lower => "lower",
             Headers::Ignore => "ignore",
+        }
+    }
+}
+
+impl Detector {
+    /// The word in the configuration.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Detector::Exceedance => "exceedance",
+            Detector::Percentile(_) => "percentile",
         }
     }
 }

@@ -206,7 +206,7 @@ impl Gate {
                 .iter()
                 .map(|target| (target.name().clone(), TargetSnapshot::of(target, now)))
                 .collect(),
-            tools: self.0.tools.snapshot(&targets),
+            tools: self.0.tools.snapshot(&targets, now),
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Attempt {
     pub status: Option<u16>,
     /// It failed, and the call sleeps so long before it queues again.
     pub backoff: Option<Duration>,
+    /// Its answer streams, and is read on its way: only then is its first token seen.
+    pub streams: bool,
     /// Output deltas seen in the stream.
     pub deltas: u64,
     /// The provider's own end was seen.
@@ -37,6 +39,7 @@ impl Attempt {
             released_at: None,
             status: None,
             backoff: None,
+            streams: false,
             deltas: 0,
             complete: false,
             failed: false,

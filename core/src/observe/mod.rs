@@ -2,6 +2,7 @@
 
 mod attempt;
 mod layer;
+mod limit;
 mod log;
 mod metrics;
 mod quantiles;
@@ -10,6 +11,7 @@ mod tally;
 
 pub use attempt::{Attempt, Outcome};
 pub use layer::{ObserveLayer, ObserveService};
+pub use limit::{DecisionSnapshot, LimitSnapshot};
 pub use log::{CallLog, CallRecord};
 pub(crate) use metrics::{
     CALLED_BACK, DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Serialize;
 
-use super::Quantiles;
 use super::metrics::{Family, TenantSeen, ToolMetrics};
+use super::{LimitSnapshot, Quantiles};
 use crate::budget::BudgetView;
 use crate::context::Lane;
 use crate::kv;
@@ -32,8 +33,10 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct TargetSnapshot {
-    /// The limit in force.
+    /// Slots in force.
     pub limit: usize,
+    /// How their number is found; `None`: it is fixed.
+    pub adaptive: Option<LimitSnapshot>,
     /// Slots held.
     pub in_flight: usize,
     /// The most slots ever held at once.
@@ -142,7 +145,10 @@ pub struct TenantSnapshot {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct ToolSnapshot {
+    /// Slots in force.
     pub limit: usize,
+    /// How their number is found; `None`: it is fixed.
+    pub adaptive: Option<LimitSnapshot>,
     pub in_flight: usize,
     pub peak_in_flight: usize,
     pub queue_depth: usize,
@@ -155,12 +161,13 @@ pub struct ToolSnapshot {
 }
 
 impl TargetSnapshot {
-    pub(crate) fn of(target: &Target, now: std::time::Instant) -> Self {
+    pub(crate) fn of(target: &Target, now: Instant) -> Self {
         let view = target.admission().view();
         let metrics = target.metrics();
         let by = |family| metrics.by_label(family).into_iter().collect();
         Self {
             limit: view.limit,
+            adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,
@@ -261,9 +268,11 @@ impl ToolSnapshot {
         view: &View,
         metrics: &ToolMetrics,
         targets: impl Iterator<Item = &'a Arc<str>>,
+        now: Instant,
     ) -> Self {
         Self {
             limit: view.limit,
+            adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,

@@ -31,6 +31,7 @@ impl<W> Scheduler<W> {
     /// # Errors
     /// The refusal, where it may not even wait.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
+        self.tick(now);
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
         // Where nothing is bounded nobody asks how much it takes.
         let claim = if self.is_sized() { self.claim(ticket) } else { Claim::default() };
@@ -60,7 +61,7 @@ impl<W> Scheduler<W> {
         if !(free && first && self.passes(now, claim)) {
             return false;
         }
-        let ready = self.cooldown.ready(now, self.settings.limit).is_ok();
+        let ready = self.cooldown.ready(now, self.limiter.slots()).is_ok();
         if !ready {
             self.gap.stop(now);
         }

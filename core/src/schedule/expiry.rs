@@ -11,8 +11,9 @@ impl<W> Scheduler<W> {
     /// The position of each is the one that it had before any of them left: calls that give up at the same moment are no nearer to the
     /// front for it.
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
+        self.tick(now);
         // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
-        let _ = self.cooldown.ready(now, self.settings.limit);
+        let _ = self.cooldown.ready(now, self.limiter.slots());
         let mut expired = std::mem::take(&mut self.displaced);
         let overdue: Vec<_> = self
             .overdue(now)

@@ -81,7 +81,7 @@ impl<W> Scheduler<W> {
         claim: &Claim,
         call: Option<WaiterId>,
     ) -> Option<(Rule, Option<Instant>)> {
-        if let Err(at) = self.cooldown.ready(now, self.settings.limit) {
+        if let Err(at) = self.cooldown.ready(now, self.limiter.slots()) {
             return Some((if self.cooldown.is_down() { Rule::Outage } else { Rule::CoolDown }, at));
         }
         let tenant = self.tenants.get(id)?;
@@ -91,8 +91,8 @@ impl<W> Scheduler<W> {
         if let Some(own) = tenant.own.as_ref().filter(|own| claim.own > own.room(now)) {
             return Some((Rule::TenantTokens, Some(own.ready_at(now, claim.own))));
         }
-        if !self.has_slot() {
-            return Some((Rule::Slots, None));
+        if let Some(rule) = self.lack() {
+            return Some((rule, None));
         }
         if let Some(lack) = self.stock.lacks(now, &claim.need) {
             return Some(lack);

@@ -94,7 +94,7 @@ impl<W> Scheduler<W> {
 
     /// Tenants before lanes, the least served relative to its floor first; of equals the one that has not gone first for longest.
     pub(super) fn hungry(&self) -> Vec<Hungry> {
-        let limit = self.settings.limit;
+        let limit = self.limiter.slots();
         let mut hungry: Vec<_> = self
             .floors
             .floors

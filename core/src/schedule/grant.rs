@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::ids::TenantId;
+use super::limiter::Tracked;
 use super::stock::Taken;
 use super::why::Rule;
 use super::{Charged, Scheduler, Settled, Ticket};
+use crate::adaptive::Ended;
 use crate::context::Lane;
 use crate::cooldown::{Epoch, Failure, Hold};
 use crate::fairness::Tag;
@@ -36,6 +38,9 @@ pub struct Grant {
     /// Whether the target has been told how the attempt went.
     judged: bool,
     sent: bool,
+    /// As an adaptive limit knows it.
+    pub(super) tracked: Option<Tracked>,
+    ended: Ended,
 }
 
 impl Grant {
@@ -47,6 +52,21 @@ impl Grant {
     /// It turned out that nothing of it went out.
     pub fn unsent(&mut self) {
         self.sent = false;
+    }
+
+    /// How the attempt ended: what the limit will be told when the slot is back. Else it counts as cancelled.
+    pub fn ended(&mut self, how: Ended) {
+        self.ended = how;
+    }
+
+    /// Whether its first token is awaited: only then has [`Scheduler::first_token`] anything to do.
+    pub fn awaits_token(&self) -> bool {
+        self.tracked.as_ref().is_some_and(Tracked::awaits)
+    }
+
+    /// Whether the limit is found, and so learns from it.
+    pub fn is_tracked(&self) -> bool {
+        self.tracked.is_some()
     }
 
     /// Its name: what [`Scheduler::reclaim`] calls it by.
@@ -92,6 +112,11 @@ impl<W> Scheduler<W> {
         }
     }
 
+    /// Whether the rate budgets have no room now for another call like it.
+    pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
+        grant.taken.as_ref().is_some_and(|taken| self.stock.is_spent(now, taken))
+    }
+
     /// What a call took is known: its tenant's account is put right, its tenant's own tokens and the budgets are. Ask [`Scheduler::next`] then.
     pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
         let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
@@ -113,7 +138,7 @@ impl<W> Scheduler<W> {
     /// The upstream accepted the attempt that holds this slot.
     pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
         grant.judged = true;
-        self.cooldown.succeeded(now, grant.epoch, self.settings.limit);
+        self.cooldown.succeeded(now, grant.epoch, self.limiter.slots());
         self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
     }
 
@@ -138,11 +163,15 @@ impl<W> Scheduler<W> {
     /// What was never sent goes back to the budgets; and to its tenant's account too, where nobody judged it, for then its caller went away: a
     /// retry passes on what it was charged.
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
+        self.tick(now);
         if !grant.judged {
             self.cooldown.inconclusive(grant.epoch);
         }
         self.in_flight -= 1;
         self.by_lane[grant.lane as usize] -= 1;
+        if let Some(tracked) = grant.tracked.take() {
+            self.untrack(now, tracked, grant.ended);
+        }
         // While the target is closed, or on its way back, it is the cool-down that paces.
         self.pace.released(now, self.has_waiting() && self.is_open());
         if let Some(lent) = &mut self.lent {
@@ -164,7 +193,7 @@ impl<W> Scheduler<W> {
         if let Some(taken) = grant.taken {
             self.stock.give_back(now, *taken, grant.sent);
         }
-        self.stood.set(now, Rule::Slots, !self.has_slot());
+        self.note_slots(now);
         if corrected || all {
             self.place_some(grant.tenant, grant.lane, all);
         }
@@ -179,7 +208,7 @@ impl<W> Scheduler<W> {
         self.peak = self.peak.max(self.in_flight);
         self.grants += 1;
         self.last_grant = Some(now);
-        self.stood.set(now, Rule::Slots, !self.has_slot());
+        let tracked = self.track(now, ticket);
         self.cooldown.admitted(now, !self.has_slot());
         let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost: ticket.cost });
         let mut own = 0;
@@ -214,6 +243,8 @@ impl<W> Scheduler<W> {
             spent: Duration::ZERO,
             judged: false,
             sent: false,
+            tracked,
+            ended: Ended::Cancelled,
         }
     }
 

@@ -1,6 +1,7 @@
 //! One scheduler per target (and per tool): who holds a slot, who waits, who is next, and who is told no.
 //!
-//! A call is *admissible* when the target has a slot (`in flight < limit`), its tenant has room under its own cap and in its own tokens, the
+//! A call is *admissible* when the target has a slot (`in flight < slots in force`, and fewer calls await their first token than
+//! may), its tenant has room under its own cap and in its own tokens, the
 //! rate budgets and the engine's memory have room for it, and no cool-down is on. A budget has room for a call that is larger than it
 //! when it is full: what it takes beyond becomes debt.
 //!
@@ -10,7 +11,7 @@
 //!
 //! Invariants, after every method that takes `now` followed by [`Scheduler::next`] until it says `None`:
 //! - *work-conserving*: no call waits that is admissible, but for those that would take what is held, and those behind an aged head of their line;
-//! - `in flight <= limit` unless the limit was lowered (calls are never killed: slots retire as calls end) or calls were forced (observe mode);
+//! - `in flight <= slots in force` unless their number fell (calls are never killed: slots retire as calls end) or calls were forced (observe mode);
 //! - each call that was queued leaves exactly once: dispatched, refused or withdrawn;
 //! - what a call was charged is given back, settled, or stands: once.
 //!
@@ -25,6 +26,7 @@ mod floors;
 mod grant;
 mod ids;
 mod lanes;
+mod limiter;
 mod load;
 mod order;
 mod own;
@@ -56,6 +58,8 @@ pub use grant::{Grant, GrantId};
 use ids::TenantId;
 pub use ids::WaiterId;
 use lanes::{Head, Lanes};
+pub use limiter::AdaptiveView;
+use limiter::Limiter;
 use load::Load;
 use order::Hold;
 use pace::{Gap, Pace};
@@ -82,6 +86,7 @@ const COUNTED: usize = 1000;
 pub struct Scheduler<W> {
     /// Without the tenants, which have a table of their own.
     settings: Settings,
+    limiter: Limiter,
     in_flight: usize,
     by_lane: [usize; 3],
     peak: usize,
@@ -102,7 +107,10 @@ pub struct Scheduler<W> {
     hold: Option<Hold>,
     cooldown: Cooldown,
     began: Instant,
+    /// Of slots that come free.
     pace: Pace,
+    /// Of first tokens that come, where calls that await theirs are bounded.
+    first_tokens: Pace,
     gap: Gap,
     stood: Stood,
     draining: bool,
@@ -123,6 +131,7 @@ impl<W> Scheduler<W> {
         let tenants = Tenants::new(settings, now);
         let limits_tokens = |tenant: &crate::config::TenantConfig| tenant.tpm.is_some();
         Self {
+            limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
             in_flight: 0,
             by_lane: [0; 3],
             peak: 0,
@@ -143,6 +152,7 @@ impl<W> Scheduler<W> {
             cooldown: Cooldown::default(),
             began: now,
             pace: Pace::default(),
+            first_tokens: Pace::default(),
             gap: Gap::default(),
             stood: Stood::default(),
             draining: false,
@@ -196,6 +206,7 @@ impl<W> Scheduler<W> {
 
     /// The next waiting call that goes now, with its slot. Ask until `None` after each event.
     pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
+        self.tick(now);
         let Some(pick) = self.pick(now) else {
             self.gap.stop(now);
             return None;
@@ -218,9 +229,9 @@ impl<W> Scheduler<W> {
         true
     }
 
-    /// Sets the number of slots in force. Lowering it kills nothing.
+    /// So many slots are in force from now on, whatever set their number before: for drivers that know it better. Lowering it kills nothing.
     pub fn set_limit(&mut self, limit: usize) {
-        self.settings.limit = limit;
+        self.limiter = Limiter::fixed(limit);
     }
 
     /// From now on nothing is admitted, and what waits is refused.
@@ -244,7 +255,7 @@ impl<W> Scheduler<W> {
     }
 
     fn has_slot(&self) -> bool {
-        self.in_flight < self.settings.limit
+        self.lack().is_none()
     }
 
     /// Whether calls can differ in what they lack: only then is it worth looking behind the first.

@@ -56,7 +56,7 @@ impl<W> Scheduler<W> {
             return None;
         }
         self.unpark(now);
-        if self.lanes.is_empty() || self.cooldown.ready(now, self.settings.limit).is_err() {
+        if self.lanes.is_empty() || self.cooldown.ready(now, self.limiter.slots()).is_err() {
             return None;
         }
         let room = self.stock.room(now);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::ids::TenantId;
+use super::why::Rule;
 use super::{Scheduler, Ticket};
 use crate::config::Predict;
 use crate::context::Lane;
@@ -24,7 +25,11 @@ impl<W> Scheduler<W> {
     ) -> Option<Duration> {
         let tenant = self.tenants.get(id)?;
         let ahead = self.load.ahead(lane, own_ahead, tenant.weight);
-        let slots = if self.has_slot() { None } else { self.pace.until(ahead + 1) };
+        let slots = match self.lack() {
+            None => None,
+            Some(Rule::FirstTokens) => self.first_tokens.until(ahead + 1),
+            Some(_) => self.pace.until(ahead + 1),
+        };
         let own = tenant.own.as_ref().map(|own| {
             let all = u64::from(claim.own).saturating_mul(own_ahead as u64 + 1);
             if own_ahead == 0 {

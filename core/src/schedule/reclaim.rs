@@ -33,7 +33,7 @@ impl<W> Scheduler<W> {
     /// of its lane, while somebody who holds less than its floor waits for nothing but a slot. Ask until `None`; each is named once.
     pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
         let called_back = self.lent.as_ref()?.called_back.len();
-        if self.has_slot() || self.draining || self.cooldown.ready(now, self.settings.limit).is_err() {
+        if self.has_slot() || self.draining || self.cooldown.ready(now, self.limiter.slots()).is_err() {
             return None;
         }
         self.unpark(now);
@@ -59,7 +59,7 @@ impl<W> Scheduler<W> {
     }
 
     fn borrows(&self, tenant: TenantId, lane: Lane) -> bool {
-        let limit = self.settings.limit;
+        let limit = self.limiter.slots();
         let of_lane = slots(self.settings.lanes[lane as usize].floor, limit);
         self.by_lane[lane as usize] > of_lane
             && self.tenants.get(tenant).is_some_and(|tenant| tenant.in_flight > slots(tenant.floor, limit))

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{LaneConfig, OnFull, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig};
+use crate::adaptive;
+use crate::config::{
+    LaneConfig, LimitConfig, OnFull, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig,
+};
 
 /// What a scheduler is set up with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The most slots.
+    /// The most slots. All are in force, unless their number is found.
     pub limit: usize,
+    /// How the number of slots in force is found; `None`: it is fixed.
+    pub adaptive: Option<adaptive::Settings>,
     /// The most calls that may wait, per tenant.
     pub queue: usize,
     /// The most calls that may wait, of all tenants together.
@@ -39,7 +44,7 @@ pub struct Settings {
 impl Settings {
     /// So many slots, and every default.
     pub fn limited(limit: usize) -> Self {
-        Self { limit, ..Self::from(&TargetConfig::named("")) }
+        Self { limit, adaptive: None, ..Self::from(&TargetConfig::named("")) }
     }
 }
 
@@ -51,6 +56,7 @@ impl From<&TargetConfig> for Settings {
         }
         Self {
             limit: target.cap,
+            adaptive: of_target(target),
             queue: target.queue,
             backlog: target.backlog,
             on_full: target.on_full,
@@ -70,10 +76,41 @@ impl From<&ToolConfig> for Settings {
     fn from(tool: &ToolConfig) -> Self {
         Self {
             limit: tool.cap,
+            adaptive: of_tool(tool),
             queue: tool.queue,
             on_full: tool.on_full,
             burst: RateConfig::default().burst,
             ..Self::limited(tool.cap)
         }
     }
+}
+
+/// What finds the limit of a target, where it is not fixed.
+fn of_target(target: &TargetConfig) -> Option<adaptive::Settings> {
+    let LimitConfig::Adaptive(adaptive) = &target.limit else { return None };
+    let objectives = target.lanes.iter().filter_map(|lane| {
+        let wait =
+            if target.on_full == OnFull::Refuse { Some(Duration::ZERO) } else { lane.wait.or(target.wait) };
+        Some(upstream(lane.ttft.or(target.ttft)?, wait))
+    });
+    Some(adaptive::Settings {
+        max: target.cap,
+        // One upstream serves all lanes, so the strictest of them sets the pace.
+        objective: objectives.min(),
+        latency: None,
+        tpot: target.tpot,
+        adaptive: adaptive.clone(),
+    })
+}
+
+/// What an objective of user TTFT, the wait for a slot included, leaves the upstream: what no call may wait for, and half of it at least.
+fn upstream(ttft: Duration, wait: Option<Duration>) -> Duration {
+    wait.map_or(ttft / 2, |wait| ttft.saturating_sub(wait).max(ttft / 2))
+}
+
+/// The same of a tool, of which every call is one that does not stream.
+fn of_tool(tool: &ToolConfig) -> Option<adaptive::Settings> {
+    let LimitConfig::Adaptive(adaptive) = &tool.limit else { return None };
+    let (max, latency, adaptive) = (tool.cap, tool.latency, adaptive.clone());
+    Some(adaptive::Settings { max, objective: None, latency, tpot: None, adaptive })
 }

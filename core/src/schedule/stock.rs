@@ -94,6 +94,12 @@ impl Stock {
         Some((kind.into(), most))
     }
 
+    /// Whether the budgets have no room now for another call of what that one took.
+    pub(super) fn is_spent(&self, now: Instant, taken: &Taken) -> bool {
+        let (Some(budgets), Some(charge)) = (self.bounding(), &taken.charge) else { return false };
+        budgets.lock().ready_at(now, &charge.need).is_some()
+    }
+
     /// What a call of that need lacks, and when a budget will have it, if nothing else goes; memory comes back when others end.
     pub(super) fn lacks(&mut self, now: Instant, need: &Need) -> Option<(Rule, Option<Instant>)> {
         if self.kv.as_mut().is_some_and(|kv| kv.room() < need.kv) {

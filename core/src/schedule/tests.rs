@@ -10,6 +10,7 @@ use crate::estimate::Demand;
 mod ageing;
 mod costs;
 mod fairness;
+mod limits;
 mod oracle;
 mod ranked;
 mod rules;
@@ -41,6 +42,7 @@ fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
         wait: None,
         demand: Demand::default(),
         forecast: Default::default(),
+        streams: false,
         cost: 1.0,
         charged: None,
     }

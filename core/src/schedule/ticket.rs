@@ -28,6 +28,8 @@ pub struct Ticket {
     pub demand: Demand,
     /// How long its answer may become, where memory is accounted for; the default: as its demand says.
     pub forecast: Forecast,
+    /// Whether its answer comes as a stream, and so has a first token before its end.
+    pub streams: bool,
     /// What its tenant is charged in fair queueing: tokens, tokens times seconds of memory, or 1 where calls are counted. Above zero, and finite.
     pub cost: f64,
     /// For a retry, the charge of its first dispatch: it is not charged again, and passes the queue bound.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Scheduler;
 use super::floors::slots;
+use super::limiter::AdaptiveView;
 use super::why::Rule;
 use crate::context::Lane;
 use crate::cooldown::State;
@@ -14,7 +15,10 @@ use crate::kv;
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct View {
+    /// Slots in force.
     pub limit: usize,
+    /// `None`: their number is fixed.
+    pub adaptive: Option<AdaptiveView>,
     pub in_flight: usize,
     pub peak: usize,
     pub waiting: usize,
@@ -58,9 +62,10 @@ pub struct TenantView {
 impl<W> Scheduler<W> {
     /// What a person would want to know.
     pub fn view(&self, now: Instant) -> View {
-        let limit = self.settings.limit;
+        let limit = self.limiter.slots();
         View {
             limit,
+            adaptive: self.limiter.view(now, self.in_flight),
             in_flight: self.in_flight,
             peak: self.peak,
             waiting: self.waiters.len(),

@@ -18,8 +18,13 @@ impl<W> Scheduler<W> {
             return Some(now);
         }
         let (mut wake, _) = self.waiters.first_deadline()?;
+        self.tick(now);
+        // Only while calls wait: else whatever comes next lets the limit see the time.
+        if let Some(at) = self.limiter.next_wake().filter(|at| *at > now) {
+            wake = wake.min(at);
+        }
         // First, for it may open the target, and so set the wait budgets going.
-        let ready = self.cooldown.ready(now, self.settings.limit);
+        let ready = self.cooldown.ready(now, self.limiter.slots());
         if !self.cooldown.is_closed()
             && let Some((ends, _)) = self.waiters.first_budget()
         {

@@ -11,6 +11,8 @@ use crate::budget::Kind;
 pub enum Rule {
     /// Every slot is taken.
     Slots,
+    /// As many calls await their first token as may.
+    FirstTokens,
     /// Its tenant holds as many slots as it may.
     TenantCap,
     /// The provider's requests a minute.
@@ -41,12 +43,13 @@ pub enum Rule {
 
 impl Rule {
     /// How many there are.
-    pub(super) const COUNT: usize = 14;
+    pub(super) const COUNT: usize = 15;
 
     /// The stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Slots => "slots",
+            Rule::FirstTokens => "first_tokens",
             Rule::TenantCap => "tenant_cap",
             Rule::Requests => "requests",
             Rule::Tokens => "tokens",
@@ -83,6 +86,7 @@ impl Rule {
     pub fn sentence(self) -> &'static str {
         match self {
             Rule::Slots => "every slot is taken",
+            Rule::FirstTokens => "as many calls as may await their first token",
             Rule::TenantCap => "its tenant holds as many slots as it may",
             Rule::Requests => "the provider's requests a minute are used up",
             Rule::Tokens => "the provider's tokens a minute have no room for it",

@@ -106,7 +106,9 @@ async fn watch(
     }
     let (mut parts, body) = head.into_parts();
     let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
-    let hold_head = observer.is_stream() && call.is_enforced();
+    let streams = observer.is_stream();
+    call.attempt(|attempt| attempt.streams = streams);
+    let hold_head = streams && call.is_enforced();
     let watched = Watched::new(call.clone(), body, observer, sent_at);
     if !hold_head {
         return Ok(Response::from_parts(parts, ResponseBody::new(watched)));

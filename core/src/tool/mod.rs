@@ -14,7 +14,7 @@ mod held;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use ask::Asked;
 use ask::Waits;
@@ -25,6 +25,7 @@ pub use held::HeldSlots;
 use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
+use crate::adaptive::Ended;
 use crate::admission::{Admission, Holders, Permit, Purse, Wanted};
 use crate::budget::RateBudgets;
 use crate::clock;
@@ -70,7 +71,7 @@ impl Tools {
             let hint = "raise the tool's `cap` or rate if it can take more, or its `wait`";
             let purse = Purse::of(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
             let admission = Admission::new(name.as_str().into(), &Settings::from(config), purse, None, hint);
-            (name.clone(), Tool { admission, metrics: metrics.tool(name), wait: config.wait })
+            (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
         Self {
             tools: tools.collect(),
@@ -105,6 +106,7 @@ impl Tools {
             wait: tool.wait,
             demand: Demand::default(),
             forecast: Forecast::default(),
+            streams: false,
             cost: 1.0,
             charged: None,
         };
@@ -201,10 +203,10 @@ impl Tools {
         unknown("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
-    pub(crate) fn snapshot(&self, targets: &[Arc<Target>]) -> BTreeMap<String, ToolSnapshot> {
+    pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
         let shown = |tool: &Tool| {
             let targets = targets.iter().map(|target| target.name());
-            ToolSnapshot::of(&tool.admission.view(), &tool.metrics, targets)
+            ToolSnapshot::of(&tool.admission.view(), &tool.metrics, targets, now)
         };
         self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
     }
@@ -235,9 +237,11 @@ impl ToolPermit {
         self.chain.clone()
     }
 
-    /// It is its holder's from now on, and counts against the tool's rate: what nobody got is given back to that.
+    /// It is its holder's from now on, and counts against the tool's rate: what nobody got is given back to that. When it comes back, the tool has
+    /// done what it was asked.
     fn used(mut self) -> Self {
         self.permit.sent();
+        self.permit.ended(Ended::Completed { output: 0 });
         self
     }
 }

@@ -38,7 +38,7 @@ async fn a_cycle_of_two_is_refused_and_the_other_goes_on() {
     drop(search);
     let got = first.await.expect("no panic").expect("the other one gets its slot");
     drop((got, db));
-    assert_eq!(tools.snapshot(&[]).values().map(|tool| tool.in_flight).sum::<usize>(), 0);
+    assert_eq!(tools.snapshot(&[], clock::now()).values().map(|tool| tool.in_flight).sum::<usize>(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,6 +80,6 @@ async fn refusals_are_counted_by_reason() {
     let tools = tools(&[("db", 1)]);
     let db = take(&tools, "db", None).await.expect("free");
     take(&tools, "db", Some(db.chain())).await.expect_err("itself");
-    let seen = &tools.snapshot(&[])["db"];
+    let seen = &tools.snapshot(&[], clock::now())["db"];
     assert_eq!((seen.refused["deadlock"], seen.wait.count, seen.in_flight), (1, 1, 1));
 }

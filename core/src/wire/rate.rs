@@ -82,24 +82,32 @@ impl RateHeaders {
         *self == Self::default()
     }
 
+    /// Whether nothing is left of one of them.
+    pub fn shows_nothing_left(&self) -> bool {
+        self.windows().iter().any(|window| window.remaining == Some(0))
+    }
+
     /// How long until every budget with nothing left is whole again; `None` where none is known to be empty.
     ///
     /// Resets of budgets that are not empty say nothing about this failure and are not looked at. Of several the largest
     /// counts, since all of them must have room.
     pub fn exhausted(&self) -> Option<Duration> {
-        let windows = [
+        self.windows()
+            .into_iter()
+            .filter(|window| window.remaining == Some(0))
+            .filter_map(|window| window.reset)
+            .max()
+    }
+
+    fn windows(&self) -> [&Window; 6] {
+        [
             &self.requests,
             &self.tokens,
             &self.input_tokens,
             &self.output_tokens,
             &self.requests_per_day,
             &self.tokens_per_day,
-        ];
-        windows
-            .into_iter()
-            .filter(|window| window.remaining == Some(0))
-            .filter_map(|window| window.reset)
-            .max()
+        ]
     }
 
     fn place(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {

@@ -82,6 +82,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         wait: Some(Duration::from_secs(30)),
         demand: tidegate::estimate::Demand::default(),
         forecast: Default::default(),
+        streams: false,
         cost: 1.0,
         charged: None,
     }

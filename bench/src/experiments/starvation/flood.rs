@@ -190,6 +190,7 @@ impl Flood {
             wait: None,
             demand: Demand { input: tokens, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
+            streams: false,
             cost: tokens as f64,
             charged: None,
         };

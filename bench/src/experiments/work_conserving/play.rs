@@ -162,6 +162,7 @@ impl Play {
             wait,
             demand: Demand { input, output, max_output, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
+            streams: false,
             cost: (input + output) as f64,
             charged: None,
         };

@@ -4,6 +4,7 @@
 //! any other. Values are checked there, not when they are set. Builders have no `Debug`: a URL is not checked for a password
 //! before it is read.
 
+mod limit;
 mod rates;
 mod shares;
 mod target;
@@ -11,6 +12,7 @@ mod tool;
 
 use std::time::Duration;
 
+pub use self::limit::LimitSettings;
 pub use self::rates::Budget;
 pub use self::shares::{LaneSettings, Tenant};
 pub use self::target::{Retry, Target};

@@ -42,7 +42,7 @@ impl Target {
         self
     }
 
-    /// `cap`: the most slots.
+    /// `cap`: the most slots. Without a [`ttft`](Target::ttft) or a [`limit`](Target::limit) it is the number in force as well.
     pub fn cap(self, slots: usize) -> Self {
         self.set("cap", whole(slots))
     }
@@ -82,7 +82,7 @@ impl Target {
         self.set("stall", time(longest))
     }
 
-    /// `ttft`: the objective for the time to first token; `None` for none.
+    /// `ttft`: the objective for the time to first token, which the adaptive limit keeps to; `None` for none.
     pub fn ttft(self, objective: impl Into<Option<Duration>>) -> Self {
         self.set("ttft", time(objective))
     }

@@ -18,7 +18,7 @@ impl Tool {
         Self { keys: Table::default() }.set("cap", whole(slots))
     }
 
-    fn set(mut self, key: &str, value: Value) -> Self {
+    pub(super) fn set(mut self, key: &str, value: Value) -> Self {
         self.keys.put(key, value);
         self
     }

@@ -7,7 +7,7 @@ use super::problems::Problems;
 use super::section::{Section, join};
 use crate::Lane;
 use crate::config::matching::Rule;
-use crate::config::{Predict, RetryConfig, TargetConfig};
+use crate::config::{Percentile, Predict, RetryConfig, TargetConfig};
 
 /// Limits inside a call that its deadline would always forestall. `idle` and `stall` are exempt: their defaults are long on
 /// purpose, and a short deadline simply comes first.
@@ -17,6 +17,7 @@ pub(super) fn times(section: &Section<'_>, target: &TargetConfig) {
         ("wait", target.wait, "could never run out"),
         ("first_token", target.first_token, "could never run out"),
         ("ttft", target.ttft, "could never be missed"),
+        ("tpot", target.tpot, "could never be missed"),
     ];
     for (key, limit, why) in limits {
         // A contradiction inherited whole was reported where it was written.
@@ -74,6 +75,20 @@ pub(super) fn backoff(section: &Section<'_>, retry: &RetryConfig) {
                 "base ({}) is above max ({}); lower base or raise max",
                 show(retry.base),
                 show(retry.max)
+            ),
+        );
+    }
+}
+
+/// A window that has passed before it is looked at again: calls in between would be seen by no look.
+pub(super) fn ticks(section: &Section<'_>, percentile: &Percentile) {
+    if percentile.tick > percentile.window && (section.has("tick") || section.has("window")) {
+        section.complain(
+            &["tick", "window"],
+            format!(
+                "tick ({}) is above window ({}); shorten tick or lengthen window",
+                show(percentile.tick),
+                show(percentile.window)
             ),
         );
     }

@@ -10,6 +10,7 @@ mod admission;
 mod conflicts;
 mod fallback;
 mod json;
+mod limit;
 mod nearest;
 mod problems;
 mod rates;
@@ -25,11 +26,11 @@ use self::section::Spot;
 pub(super) use self::tree::describe_text;
 use self::tree::{Node, Value};
 use self::value::{count, duration, flag, number, one_of, or_off, whole};
-use super::{Config, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig};
+use super::{Config, LimitConfig, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig};
 use crate::Error;
 
 const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "budgets", "tools", "transport"];
-const TOOL: &[&str] = &["cap", "queue", "wait", "on_full", "rps", "rpm"];
+const TOOL: &[&str] = &["cap", "limit", "latency", "queue", "wait", "on_full", "rps", "rpm"];
 const TRANSPORT: &[&str] = &[
     "connect",
     "proxy_from_env",
@@ -53,6 +54,10 @@ const PLACES: &[Place] = &[
     Place { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
     Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
     Place { described: "\"lanes\" of a target or of \"defaults\"", keys: shares::LANES },
+    // The rest of a tool's keys have counterparts in a target, which are nearer.
+    Place { described: "\"tools.NAME\"", keys: &["latency"] },
+    Place { described: "\"limit\" of a target, of \"defaults\" or of a tool", keys: limit::LIMIT },
+    Place { described: "\"detector\" of a limit", keys: limit::PERCENTILE },
     Place { described: "\"transport\"", keys: TRANSPORT },
 ];
 
@@ -63,6 +68,9 @@ pub(super) const KEYS: &[(&str, &[&str])] = &[
     ("Targets", target::OWN),
     ("Targets", target::SETTINGS),
     ("Targets", target::RETRY),
+    ("Limits", limit::LIMIT),
+    ("Limits", limit::DECREASE),
+    ("Limits", limit::PERCENTILE),
     ("Rates", rates::RATES),
     ("Lanes", shares::LANES),
     ("Lanes", shares::LANE),
@@ -125,6 +133,7 @@ fn walk(root: &Node, problems: &Problems) -> Config {
 
     // Each layer is read over the one below it: top-level tenants, then defaults, then the target's own words.
     let mut base = TargetConfig::named("default");
+    let mut limit = limit::Said::default();
     if let Some(spot) = top.get("tenants") {
         shares::tenants(spot, &mut base.tenants);
         shares::floors(&top, &base);
@@ -134,9 +143,9 @@ fn walk(root: &Node, problems: &Problems) -> Config {
     }
     let fallback = top.get("defaults").and_then(|spot| spot.child("fallback"));
     if let Some(spot) = top.get("defaults") {
-        target::defaults(spot, &mut base, &config.budgets);
+        target::defaults(spot, &mut base, &mut limit, &config.budgets);
     }
-    let below = target::Below { base: &base, fallback, budgets: &config.budgets };
+    let below = target::Below { base: &base, limit: &limit, fallback, budgets: &config.budgets };
     config.targets = target::targets(top.get("targets"), &below, problems);
     config.default_target = base;
     if problems.count() == 0 {
@@ -166,6 +175,17 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     }
     let mut tool = ToolConfig::capped(*CAP.start());
     section.set("cap", &mut tool.cap, whole(CAP));
+    section.set("latency", &mut tool.latency, or_off(duration));
+    let mut limit = limit::Said::of_a_tool();
+    limit.read(&section);
+    limit.cannot_await(&section);
+    if section.has("cap") {
+        limit.order(&section, tool.cap);
+    }
+    tool.limit = limit.in_force(tool.cap, tool.latency.is_some());
+    if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {
+        section.complain(&["latency"], limit.why_fixed("latency"));
+    }
     section.set("queue", &mut tool.queue, whole(QUEUE));
     section.set("wait", &mut tool.wait, or_off(duration));
     section.set("on_full", &mut tool.on_full, one_of(ON_FULL));

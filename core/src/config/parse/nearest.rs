@@ -3,7 +3,7 @@
 use super::{PLACES, Place};
 
 /// Words of other tools for the same thing.
-const SYNONYMS: [(&str, &str); 21] = [
+const SYNONYMS: [(&str, &str); 31] = [
     ("baseurl", "url"),
     ("apibase", "url"),
     ("host", "url"),
@@ -11,6 +11,16 @@ const SYNONYMS: [(&str, &str); 21] = [
     ("concurrency", "cap"),
     ("maxconcurrency", "cap"),
     ("maxconcurrent", "cap"),
+    ("maxlimit", "cap"),
+    ("initial", "start"),
+    ("initiallimit", "start"),
+    ("floor", "min"),
+    ("minlimit", "min"),
+    ("backoffratio", "decrease"),
+    ("percentile", "quantile"),
+    ("deadband", "band"),
+    ("slo", "ttft"),
+    ("itl", "tpot"),
     ("timeout", "deadline"),
     ("maxqueue", "queue"),
     ("maxattempts", "attempts"),
@@ -27,8 +37,13 @@ const SYNONYMS: [(&str, &str); 21] = [
     ("normal", "standard"),
 ];
 
-/// The nearest of the valid keys, where one is near; else where the key does belong; else all that are valid.
+/// Another tool's word for a key that is valid here; else where the key does belong; else the nearest of the valid ones, where
+/// one is near; else all of them.
 pub(super) fn advice(given: &str, valid: &[&str]) -> String {
+    // First: `limit` belongs to targets, and yet in a tenant it means the cap.
+    if let Some(key) = synonym(&plain(given), valid) {
+        return format!("did you mean {key:?}?");
+    }
     if let Some(Place { described, .. }) = PLACES.iter().find(|place| place.keys.contains(&given)) {
         return format!("it belongs in {described}");
     }
@@ -61,8 +76,7 @@ pub(super) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
         return None;
     }
     let given = plain(given);
-    let synonym = SYNONYMS.iter().find(|(other, _)| *other == given).map(|(_, ours)| *ours);
-    if let Some(key) = synonym.and_then(|ours| valid.iter().find(|key| **key == ours)) {
+    if let Some(key) = synonym(&given, valid) {
         return Some(key);
     }
     valid
@@ -72,6 +86,12 @@ pub(super) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
         .filter(|(distance, key)| *distance <= (key.len() / 3).max(1))
         .map(|(_, key)| key)
         .or_else(|| valid.iter().copied().find(|key| begins(&given, &plain(key))))
+}
+
+/// The valid key that another tool calls so.
+fn synonym<'a>(plain: &str, valid: &[&'a str]) -> Option<&'a str> {
+    let ours = SYNONYMS.iter().find(|(other, _)| *other == plain).map(|(_, ours)| *ours)?;
+    valid.iter().copied().find(|key| *key == ours)
 }
 
 fn begins(given: &str, key: &str) -> bool {

@@ -47,10 +47,19 @@ impl<'a> Spot<'a> {
 
     /// Opens a table that may hold these keys and no other; each stranger is named with the nearest of them.
     pub(super) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
+        self.section_with(keys, |_| None)
+    }
+
+    /// The same, for a table that knows better what some strangers in it mean.
+    pub(super) fn section_with(
+        self,
+        keys: &[&str],
+        meant: impl Fn(&str) -> Option<String>,
+    ) -> Option<Section<'a>> {
         let section = self.open("a table")?;
         for entry in section.entries {
             if !keys.contains(&entry.key.as_str()) {
-                let advice = nearest::advice(&entry.key, keys);
+                let advice = meant(&entry.key).unwrap_or_else(|| nearest::advice(&entry.key, keys));
                 section.at(entry).complain_at(entry.line, format!("unknown key; {advice}"));
             }
         }

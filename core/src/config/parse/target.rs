@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fallback::{self, Words};
+use super::limit::Said;
 use super::problems::Problems;
 use super::rates::{self, Budgets, RATES};
 use super::section::{Section, Spot};
@@ -10,13 +11,14 @@ use super::tree::Value;
 use super::value::{Bad, duration, number, one_of, or_off, whole};
 use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, shares};
 use crate::config::matching::{Prefix, Rule};
-use crate::config::{RetryConfig, TargetConfig, TargetMatch, known};
+use crate::config::{LimitConfig, RetryConfig, TargetConfig, TargetMatch, known};
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
 pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env"];
 /// The keys that say how a target behaves; `defaults` takes them too, and [`RATES`].
 pub(super) const SETTINGS: &[&str] = &[
     "cap",
+    "limit",
     "queue",
     "wait",
     "on_full",
@@ -25,6 +27,7 @@ pub(super) const SETTINGS: &[&str] = &[
     "idle",
     "stall",
     "ttft",
+    "tpot",
     "aging",
     "retry",
     "tenants",
@@ -48,6 +51,8 @@ pub(super) const RETRY: &[&str] = &["attempts", "base", "max", "ratio", "reserve
 /// What lies under every target's own settings.
 pub(super) struct Below<'a> {
     pub(super) base: &'a TargetConfig,
+    /// What `defaults` says of the limit.
+    pub(super) limit: &'a Said,
     /// Where `defaults` names a fallback.
     pub(super) fallback: Option<Spot<'a>>,
     pub(super) budgets: &'a Budgets,
@@ -64,10 +69,11 @@ pub(super) fn targets(spot: Option<Spot<'_>>, below: &Below<'_>, problems: &Prob
         let before = problems.count();
         let mut said = Words::of(&spot);
         let mut target = TargetConfig { name: name.into(), ..below.base.clone() };
+        let mut limit = below.limit.clone();
         lines.push(spot.line);
         match spot.value {
-            Value::Table(_) => table(spot, &mut target, alone, below.budgets),
-            _ => bare(spot, &mut target, alone),
+            Value::Table(_) => table(spot, &mut target, &mut limit, alone, below.budgets),
+            _ => bare(spot, &mut target, &mut limit, alone),
         }
         said.sound = problems.count() == before;
         words.push(said);
@@ -79,14 +85,14 @@ pub(super) fn targets(spot: Option<Spot<'_>>, below: &Below<'_>, problems: &Prob
 }
 
 /// `defaults`: the settings of a target, without what it matches.
-pub(super) fn defaults(spot: Spot<'_>, into: &mut TargetConfig, budgets: &Budgets) {
+pub(super) fn defaults(spot: Spot<'_>, into: &mut TargetConfig, limit: &mut Said, budgets: &Budgets) {
     if let Some(section) = spot.section(&[SETTINGS, RATES].concat()) {
-        settings(&section, into, budgets);
+        settings(&section, into, limit, budgets);
     }
 }
 
 /// `openai = 64`: a cap, for a target that is known by its name.
-fn bare(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
+fn bare(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: bool) {
     let cap = whole(CAP);
     let Some(cap) = spot.read(|value| {
         cap(value).map_err(|_| {
@@ -100,13 +106,18 @@ fn bare(spot: Spot<'_>, target: &mut TargetConfig, alone: bool) {
         return;
     };
     target.cap = cap;
+    limit.capped = true;
+    for (_, text) in limit.out_of_order(cap) {
+        spot.complain(text);
+    }
+    in_force(target, limit);
     match by_name(&target.name, alone) {
         Ok(urls) => target.matches.urls = urls,
         Err(why) => spot.complain(why),
     }
 }
 
-fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool, budgets: &Budgets) {
+fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: bool, budgets: &Budgets) {
     let keys: Vec<&str> = [OWN, SETTINGS, RATES].concat();
     let Some(section) = spot.section(&keys) else { return };
     let slots_only =
@@ -133,7 +144,7 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, alone: bool, budgets: &Budge
     }
     target.matches = matches;
     as_fallback(&section, target);
-    settings(&section, target, budgets);
+    settings(&section, target, limit, budgets);
     conflicts::objective(&section, target);
 }
 
@@ -232,7 +243,7 @@ fn model(text: &str) -> Result<String, String> {
     }
 }
 
-fn settings(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
+fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said, budgets: &Budgets) {
     section.set("cap", &mut into.cap, whole(CAP));
     section.set("queue", &mut into.queue, whole(QUEUE));
     section.set("wait", &mut into.wait, or_off(duration));
@@ -242,6 +253,7 @@ fn settings(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     section.set("idle", &mut into.idle, or_off(duration));
     section.set("stall", &mut into.stall, or_off(duration));
     section.set("ttft", &mut into.ttft, or_off(duration));
+    section.set("tpot", &mut into.tpot, or_off(duration));
     section.set("aging", &mut into.aging, duration);
     if let Some(spot) = section.get("retry") {
         retry(spot, &mut into.retry);
@@ -260,6 +272,38 @@ fn settings(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     shares::floors(section, into);
     conflicts::times(section, into);
     conflicts::lane_times(section, into);
+    limits(section, into, limit);
+}
+
+/// `limit`, once the cap and the objectives are known.
+fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
+    limit.read(section);
+    let by_hand = into.matches.slots_only;
+    if by_hand {
+        limit.cannot_adapt(
+            section,
+            "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
+        );
+    }
+    limit.order(section, into.cap);
+    let tpot = into.tpot;
+    in_force(into, limit);
+    if let Some(spot) = section.get("tpot").filter(|_| tpot.is_some() && into.limit == LimitConfig::Fixed) {
+        if by_hand {
+            spot.complain("slots held by hand have no tokens; drop it");
+        } else {
+            spot.complain(limit.why_fixed("ttft"));
+        }
+    }
+}
+
+/// Settles the limit. A TPOT objective that was inherited gives way to a limit that nothing moves.
+fn in_force(target: &mut TargetConfig, limit: &Said) {
+    let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
+    target.limit = limit.in_force(target.cap, objective);
+    if target.limit == LimitConfig::Fixed {
+        target.tpot = None;
+    }
 }
 
 fn retry(spot: Spot<'_>, into: &mut RetryConfig) {

@@ -164,6 +164,16 @@ pub(super) fn burst(value: &Value) -> Result<Duration, Bad> {
     duration_in(Duration::from_millis(100)..=Duration::from_secs(60), "100ms to 1m", value)
 }
 
+/// What a percentile is taken over.
+pub(super) fn window(value: &Value) -> Result<Duration, Bad> {
+    duration_in(Duration::from_secs(1)..=Duration::from_secs(3600), "1s to 1h", value)
+}
+
+/// How often it is taken.
+pub(super) fn tick(value: &Value) -> Result<Duration, Bad> {
+    duration_in(Duration::from_millis(100)..=Duration::from_secs(600), "100ms to 10m", value)
+}
+
 fn duration_in(range: RangeInclusive<Duration>, described: &str, value: &Value) -> Result<Duration, Bad> {
     let duration = match value {
         Value::Time(time) => Some(*time),

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::FULL;
 use crate::config::{
-    Budget, Config, CostRule, Counting, Headers, LaneSettings, Mode, OnFull, Predict, Retry, Target, Tenant,
+    AdaptiveConfig, Budget, Config, CostRule, Counting, Decrease, Detector, Headers, LaneSettings,
+    LimitConfig, LimitSettings, Mode, OnFull, Percentile, Predict, Retry, Target, TargetConfig, Tenant,
     Tokenizer, Tool, Transport,
 };
 use crate::{ErrorKind, Lane};
@@ -15,8 +16,22 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+fn adaptive(target: &TargetConfig) -> &AdaptiveConfig {
+    match &target.limit {
+        LimitConfig::Adaptive(keys) => keys,
+        LimitConfig::Fixed => panic!("{} is fixed", target.name),
+    }
+}
+
 #[test]
 fn says_what_the_file_says() {
+    let percentile = Percentile { quantile: 0.95, window: secs(60), tick: secs(2), band: 0.1, hold: 4 };
+    let limit = LimitSettings::new()
+        .start(12)
+        .min(2)
+        .awaiting(6)
+        .decrease(Decrease::Factor(0.8))
+        .detector(Detector::Percentile(percentile));
     let openai = Target::new("openai")
         .model("gpt-4o*")
         .model("o3")
@@ -29,6 +44,8 @@ fn says_what_the_file_says() {
         .idle(None)
         .stall(None)
         .ttft(Duration::from_millis(2_500))
+        .tpot(Duration::from_millis(80))
+        .limit(limit)
         .aging(secs(10))
         .retry(Retry::new().attempts(5).base(Duration::from_millis(250)).max(secs(20)).ratio(0.3).reserve(4))
         .default_tenant(Tenant::new().weight(3.0).queue(9).tpm(90_000).shed(false))
@@ -57,6 +74,7 @@ fn says_what_the_file_says() {
         .budget(None)
         .kv_tokens(400_000)
         .kv_headroom(0.2)
+        .limit(LimitSettings::new().decrease(Decrease::Step(3)))
         .cost(CostRule::Kv)
         .tokenizer(Tokenizer::Vllm)
         .predict(Predict::Off);
@@ -90,10 +108,22 @@ fn says_what_the_file_says() {
         .target(Target::new("anthropic").cap(32))
         .target(openai)
         .target(llama)
-        .target(Target::new("spare").url("HTTP://10.0.0.2:80").fallback_model("mixtral").key_env("SPARE_KEY"))
+        .target(
+            Target::new("spare")
+                .url("HTTP://10.0.0.2:80")
+                .fixed()
+                .fallback_model("mixtral")
+                .key_env("SPARE_KEY"),
+        )
         .tool("db", 8)
-        .tool("search", Tool::capped(4).queue(16).wait(secs(5)).rpm(90))
-        .tool("shell", Tool::capped(1).on_full(OnFull::Refuse).rps(0.5))
+        .tool("search", Tool::capped(4).queue(16).wait(secs(5)).rpm(90).latency(Duration::from_millis(200)))
+        .tool(
+            "shell",
+            Tool::capped(1)
+                .on_full(OnFull::Refuse)
+                .rps(0.5)
+                .limit(LimitSettings::new().detector(Detector::Percentile(Percentile::default()))),
+        )
         .transport(
             Transport::new()
                 .connect(secs(3))
@@ -176,6 +206,14 @@ fn every_choice_has_its_word() {
     }
     for what in [Headers::Follow, Headers::Lower, Headers::Ignore] {
         assert_eq!(built(&|target| target.headers(what)).rates.headers, what);
+    }
+    for how in [Decrease::Served, Decrease::Factor(0.5), Decrease::Step(2)] {
+        let target = built(&|target| target.limit(LimitSettings::new().decrease(how)));
+        assert_eq!(adaptive(&target).decrease, how);
+    }
+    for detector in [Detector::Exceedance, Detector::Percentile(Percentile::default())] {
+        let target = built(&|target| target.limit(LimitSettings::new().detector(detector.clone())));
+        assert_eq!(adaptive(&target).detector, detector);
     }
     for tokenizer in [Tokenizer::Learned, Tokenizer::Vllm] {
         assert_eq!(built(&|target| target.tokenizer(tokenizer)).tokenizer, tokenizer);

@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::FULL;
-use crate::config::{Config, Mode, OnFull, TargetConfig, TenantConfig, ToolConfig, TransportConfig};
+use crate::config::{
+    AdaptiveConfig, Config, Detector, LimitConfig, Mode, OnFull, Percentile, TargetConfig, TenantConfig,
+    ToolConfig, TransportConfig,
+};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -47,11 +50,28 @@ fn every_key_arrives() {
     assert_eq!(config.tools["db"], ToolConfig::capped(8));
     assert_eq!(
         config.tools["search"],
-        ToolConfig { queue: 16, wait: Some(secs(5)), rpm: Some(90), ..ToolConfig::capped(4) }
+        ToolConfig {
+            queue: 16,
+            wait: Some(secs(5)),
+            rpm: Some(90),
+            latency: Some(Duration::from_millis(200)),
+            // The default start, and the cap under it.
+            limit: LimitConfig::Adaptive(AdaptiveConfig { start: 4, ..AdaptiveConfig::default() }),
+            ..ToolConfig::capped(4)
+        }
     );
     assert_eq!(
         config.tools["shell"],
-        ToolConfig { on_full: OnFull::Refuse, rps: Some(0.5), ..ToolConfig::capped(1) }
+        ToolConfig {
+            on_full: OnFull::Refuse,
+            rps: Some(0.5),
+            limit: LimitConfig::Adaptive(AdaptiveConfig {
+                start: 1,
+                detector: Detector::Percentile(Percentile::default()),
+                ..AdaptiveConfig::default()
+            }),
+            ..ToolConfig::capped(1)
+        }
     );
     assert_eq!(
         config.transport,

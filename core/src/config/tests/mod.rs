@@ -4,6 +4,7 @@ mod admission;
 mod builder;
 mod documented;
 mod layers;
+mod limits;
 mod properties;
 
 /// One file with every key in it, each other than its default.
@@ -50,6 +51,8 @@ first_token = 45
 idle = false
 stall = "none"
 ttft = 2.5
+tpot = "80ms"
+limit = { start = 12, min = 2, awaiting = 6, decrease = 0.8, detector = { quantile = 0.95, window = "1m", tick = "2s", band = 0.1, hold = 4 } }
 aging = "10s"
 retry = { attempts = 5, base = "250ms", max = "20s", ratio = 0.3, reserve = 4 }
 default_tenant = { weight = 3, queue = 9, tpm = 90_000, shed = false }
@@ -79,19 +82,21 @@ fallback = false
 budget = false
 kv_tokens = 400_000
 kv_headroom = 0.2
+limit = { decrease = { step = 3 } }
 cost = "kv"
 tokenizer = "vllm"
 predict = "off"
 
 [targets.spare]
 url = ["HTTP://10.0.0.2:80"]
+limit = "fixed"
 model = "mixtral"
 key_env = "SPARE_KEY"
 
 [tools]
 db = 8
-search = { cap = 4, queue = 16, wait = "5s", rpm = 90 }
-shell = { cap = 1, on_full = "refuse", rps = 0.5 }
+search = { cap = 4, queue = 16, wait = "5s", rpm = 90, latency = "200ms" }
+shell = { cap = 1, on_full = "refuse", rps = 0.5, limit = { detector = "percentile" } }
 
 [transport]
 connect = "3s"

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::FULL;
-use crate::config::{Config, Matcher, RateConfig, TargetConfig, TenantConfig};
+use crate::config::{
+    AdaptiveConfig, Config, Decrease, Detector, LimitConfig, Matcher, Percentile, RateConfig, TargetConfig,
+    TenantConfig,
+};
 
 /// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do not.
 const KEYS: &[&str] = &[
@@ -27,6 +30,20 @@ const KEYS: &[&str] = &[
     "first_token",
     "idle",
     "ttft",
+    "tpot",
+    "limit",
+    "start",
+    "min",
+    "awaiting",
+    "decrease",
+    "step",
+    "detector",
+    "quantile",
+    "window",
+    "tick",
+    "band",
+    "hold",
+    "latency",
     "retry",
     "default_tenant",
     "weight",
@@ -67,6 +84,10 @@ const KEYS: &[&str] = &[
     "ключ",
 ];
 const WORDS: &[&str] = &[
+    "adaptive",
+    "fixed",
+    "served",
+    "percentile",
     "wait",
     "refuse",
     "off",
@@ -137,6 +158,34 @@ fn possible_rates(rates: &RateConfig) -> bool {
         && (Duration::from_millis(100)..=Duration::from_secs(60)).contains(burst)
 }
 
+fn possible_limit(limit: &LimitConfig, cap: usize) -> bool {
+    let LimitConfig::Adaptive(AdaptiveConfig { start, min, detector, decrease, awaiting }) = limit else {
+        return true;
+    };
+    let decrease = match decrease {
+        Decrease::Served => true,
+        Decrease::Factor(share) => (0.1..=0.99).contains(share),
+        Decrease::Step(slots) => (1..=65_536).contains(slots),
+    };
+    let detector = match detector {
+        Detector::Exceedance => true,
+        Detector::Percentile(Percentile { quantile, window, tick, band, hold }) => {
+            (0.01..=0.999).contains(quantile)
+                && (Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(window)
+                && *tick >= Duration::from_millis(100)
+                && tick <= window
+                && (0.0..=0.9).contains(band)
+                && *hold <= 1_000
+        }
+    };
+    1 <= *min
+        && min <= start
+        && *start <= cap
+        && awaiting.is_none_or(|calls| (1..=65_536).contains(&calls))
+        && decrease
+        && detector
+}
+
 fn floors(target: &TargetConfig) -> f64 {
     let tenants = target.tenants.values().map(|tenant| tenant.floor);
     tenants.chain(target.lanes.iter().map(|lane| lane.floor)).sum()
@@ -171,6 +220,9 @@ fn sound(target: &TargetConfig) -> bool {
         && target.short_bias.is_none_or(possible)
         && [target.max_prompt, target.kv_tokens].into_iter().flatten().all(is_count)
         && (0.0..=0.9).contains(&target.kv_headroom)
+        && target.tpot.is_none_or(|time| possible(time) && time <= target.deadline)
+        && possible_limit(&target.limit, target.cap)
+        && (target.limit != LimitConfig::Fixed || target.tpot.is_none())
         && possible_rates(&target.rates)
         && (target.budget.is_none() || target.rates == RateConfig::default())
         && target.lanes.iter().all(|lane| (0.0..=1.0).contains(&lane.floor))
@@ -191,6 +243,7 @@ fn check(result: Result<Config, crate::Error>) {
         Ok(config) => {
             assert!(config.targets.iter().chain([&config.default_target]).all(sound), "{config:?}");
             assert!(config.tools.values().all(|tool| (1..=65_536).contains(&tool.cap)), "{config:?}");
+            assert!(config.tools.values().all(|tool| possible_limit(&tool.limit, tool.cap)), "{config:?}");
             assert!(config.tools.values().all(|tool| tool.rps.is_none() || tool.rpm.is_none()), "{config:?}");
             assert!(config.budgets.values().all(possible_rates), "{config:?}");
             let mut all = config.targets.iter().chain([&config.default_target]);
@@ -232,8 +285,14 @@ fn good_target() -> impl Strategy<Value = Value> {
         ]),
         prop::option::of((0.0..=0.5).prop_map(|floor| json!({"batch": {"floor": floor, "wait": "1ms"}}))),
         prop::option::of((0.0..=0.9).prop_map(Value::from)),
+        prop::option::of(prop_oneof![
+            Just(json!("adaptive")),
+            Just(json!("fixed")),
+            (1..99usize, 0.1..=0.99).prop_map(|(start, share)| json!({"start": start, "decrease": share})),
+            (1..99usize, 0.0..=0.9).prop_map(|(min, band)| json!({"min": min, "detector": {"band": band}})),
+        ]),
     );
-    keys.prop_map(|(cap, queue, wait, on_full, idle, tenants, tpm, lanes, kv_headroom)| {
+    keys.prop_map(|(cap, queue, wait, on_full, idle, tenants, tpm, lanes, kv_headroom, limit)| {
         let keys = [
             ("cap", cap),
             ("queue", queue),
@@ -244,6 +303,7 @@ fn good_target() -> impl Strategy<Value = Value> {
             ("tpm", tpm),
             ("lanes", lanes),
             ("kv_headroom", kv_headroom),
+            ("limit", limit),
         ];
         let given = keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         Value::Object(given.collect::<Map<_, _>>())

@@ -38,6 +38,10 @@ pub(super) struct Families {
     pub(super) would: IntCounterVec,
     pub(super) in_flight: GaugeVec,
     pub(super) limit: GaugeVec,
+    pub(super) limit_moves: IntCounterVec,
+    pub(super) limit_saturated: GaugeVec,
+    pub(super) awaiting: GaugeVec,
+    pub(super) awaiting_limit: GaugeVec,
     pub(super) waiting: GaugeVec,
     pub(super) cooling: GaugeVec,
     pub(super) gap: CounterVec,
@@ -51,6 +55,8 @@ pub(super) struct Families {
     pub(super) tool_would: IntCounterVec,
     pub(super) tool_in_flight: GaugeVec,
     pub(super) tool_limit: GaugeVec,
+    pub(super) tool_limit_moves: IntCounterVec,
+    pub(super) tool_limit_saturated: GaugeVec,
     pub(super) tool_waiting: GaugeVec,
 }
 
@@ -161,7 +167,31 @@ impl Families {
                 &["target", "decision"],
             )?,
             in_flight: gauge(&registry, "in_flight", "Slots held.", &["target", "tenant"])?,
-            limit: gauge(&registry, "limit", "The limit in force.", &["target"])?,
+            limit: gauge(&registry, "limit", "Slots in force.", &["target"])?,
+            limit_moves: counter(
+                &registry,
+                "limit_moves_total",
+                "Moves of an adaptive limit, by cause.",
+                &["target", "cause"],
+            )?,
+            limit_saturated: gauge(
+                &registry,
+                "limit_saturated",
+                "1 while calls press on a limit that was cut in the last minute: the upstream needs more replicas.",
+                &["target"],
+            )?,
+            awaiting: gauge(
+                &registry,
+                "awaiting_first_token",
+                "Calls in flight that await their first token, where that is bounded.",
+                &["target"],
+            )?,
+            awaiting_limit: gauge(
+                &registry,
+                "awaiting_first_token_limit",
+                "The most calls that may await their first token.",
+                &["target"],
+            )?,
             waiting: gauge(&registry, "queue_depth", "Calls waiting.", &["target", "tenant"])?,
             cooling: gauge(&registry, "cooling_seconds", "Until the cool-down ends.", &["target"])?,
             held: counter(
@@ -209,7 +239,19 @@ impl Families {
                 &["tool", "decision"],
             )?,
             tool_in_flight: gauge(&registry, "tool_in_flight", "Tool slots held.", &["tool"])?,
-            tool_limit: gauge(&registry, "tool_limit", "The tool's cap.", &["tool"])?,
+            tool_limit: gauge(&registry, "tool_limit", "Slots of the tool in force.", &["tool"])?,
+            tool_limit_moves: counter(
+                &registry,
+                "tool_limit_moves_total",
+                "Moves of a tool's adaptive limit, by cause.",
+                &["tool", "cause"],
+            )?,
+            tool_limit_saturated: gauge(
+                &registry,
+                "tool_limit_saturated",
+                "1 while calls press on a tool's limit that was cut in the last minute.",
+                &["tool"],
+            )?,
             tool_waiting: gauge(&registry, "tool_queue_depth", "Waiting for a tool.", &["tool"])?,
             gap: {
                 let family = CounterVec::new(

@@ -3,6 +3,7 @@
 //! Tenants that nobody configured share the label `other`: label values never come from outside without a bound.
 
 mod families;
+mod limit;
 mod target;
 mod tenant;
 mod tool;
@@ -15,7 +16,7 @@ pub(crate) use tenant::{TenantMetrics, TenantSeen};
 pub(crate) use tool::{HeldHow, ToolMetrics};
 
 use crate::budget::BudgetView;
-use crate::config::TargetConfig;
+use crate::config::{TargetConfig, ToolConfig};
 use crate::error::Error;
 use crate::schedule::View;
 
@@ -33,8 +34,8 @@ impl Metrics {
     }
 
     /// The series of one tool, from now on. Those that it has with each target exist for targets that come after it.
-    pub(crate) fn tool(&self, name: &str) -> ToolMetrics {
-        ToolMetrics::new(&self.0, name)
+    pub(crate) fn tool(&self, name: &str, config: &ToolConfig) -> ToolMetrics {
+        ToolMetrics::new(&self.0, name, config)
     }
 
     /// The text of all series, after the gauges were set from these views.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::{Families, gone};
+use super::limit::{LimitMetrics, Of};
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
 use crate::budget::{BudgetView, Kind};
-use crate::config::TargetConfig;
+use crate::config::{LimitConfig, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
 use crate::fallback;
@@ -64,6 +65,7 @@ pub(crate) struct TargetMetrics {
     families: Arc<Families>,
     tenants: HashMap<Arc<str>, Arc<TenantMetrics>>,
     other: Arc<TenantMetrics>,
+    adaptive: Option<LimitMetrics>,
     upstream_ttft: Histogram,
     tpot: Histogram,
     attempts: IntCounter,
@@ -100,6 +102,8 @@ impl TargetMetrics {
                 .map(|tenant| (Arc::from(tenant), Arc::new(TenantMetrics::new(&families, name, tenant))))
                 .collect(),
             other,
+            adaptive: (config.limit != LimitConfig::Fixed)
+                .then(|| LimitMetrics::new(&families, Of::Target, name)),
             upstream_ttft: families.upstream_ttft.with_label_values(&[name]),
             tpot: families.tpot.with_label_values(&[name]),
             attempts: families.attempts.with_label_values(&[name]),
@@ -139,6 +143,7 @@ impl TargetMetrics {
         gone(families.tpot.remove_label_values(&[name]));
         gone(families.attempts.remove_label_values(&[name]));
         gone(families.limit.remove_label_values(&[name]));
+        LimitMetrics::forget(families, name);
         gone(families.cooling.remove_label_values(&[name]));
         gone(families.gap.remove_label_values(&[name]));
         self.forget_budgets();
@@ -228,6 +233,9 @@ impl TargetMetrics {
         let set =
             |family: &GaugeVec, labels: &[&str], value: f64| family.with_label_values(labels).set(value);
         set(&self.families.limit, &[&self.name], view.limit as f64);
+        if let (Some(limit), Some(seen)) = (&self.adaptive, &view.adaptive) {
+            limit.set(seen);
+        }
         set(&self.families.cooling, &[&self.name], view.cool_for.unwrap_or_default().as_secs_f64());
         let gap = self.families.gap.with_label_values(&[&*self.name]);
         gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));

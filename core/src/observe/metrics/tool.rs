@@ -7,7 +7,9 @@ use std::time::Duration;
 use prometheus::{Gauge, Histogram, IntCounter};
 
 use super::families::Families;
+use super::limit::{LimitMetrics, Of};
 use super::target::decisions;
+use crate::config::{LimitConfig, ToolConfig};
 use crate::error::Reason;
 use crate::observe::Quantiles;
 use crate::schedule::View;
@@ -44,11 +46,12 @@ pub(crate) struct ToolMetrics {
     would: Vec<(&'static str, IntCounter)>,
     in_flight: Gauge,
     limit: Gauge,
+    adaptive: Option<LimitMetrics>,
     waiting: Gauge,
 }
 
 impl ToolMetrics {
-    pub(super) fn new(families: &Arc<Families>, tool: &str) -> Self {
+    pub(super) fn new(families: &Arc<Families>, tool: &str, config: &ToolConfig) -> Self {
         let refused = |reason: Reason| families.tool_refused.with_label_values(&[tool, reason.as_str()]);
         let would = |decision| families.tool_would.with_label_values(&[tool, decision]);
         families.of_tool(tool);
@@ -60,6 +63,8 @@ impl ToolMetrics {
             would: decisions().map(|decision| (decision, would(decision))).collect(),
             in_flight: families.tool_in_flight.with_label_values(&[tool]),
             limit: families.tool_limit.with_label_values(&[tool]),
+            adaptive: (config.limit != LimitConfig::Fixed)
+                .then(|| LimitMetrics::new(families, Of::Tool, tool)),
             waiting: families.tool_waiting.with_label_values(&[tool]),
         }
     }
@@ -117,6 +122,9 @@ impl ToolMetrics {
     pub(crate) fn set(&self, view: &View) {
         self.in_flight.set(view.in_flight as f64);
         self.limit.set(view.limit as f64);
+        if let (Some(limit), Some(seen)) = (&self.adaptive, &view.adaptive) {
+            limit.set(seen);
+        }
         self.waiting.set(view.waiting as f64);
     }
 }

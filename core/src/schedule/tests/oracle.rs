@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use truth::{QUEUE, TENANTS, Truth, World};
 
 use super::*;
+use crate::adaptive::Ended;
 use crate::cooldown::{Failure, State};
 use crate::testing::epoch;
 use crate::wire::Usage;
@@ -21,6 +22,11 @@ enum Event {
         deadline: u64,
         wait: Option<u64>,
         tokens: u64,
+        streams: bool,
+    },
+    /// The first token of an answer comes.
+    Token {
+        which: usize,
     },
     /// An attempt ends. Where it failed, its call may come again.
     End {
@@ -95,14 +101,22 @@ impl Books {
 
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Arrive { tenant, lane, deadline, wait, tokens } => {
+            Event::Arrive { tenant, lane, deadline, wait, tokens, streams } => {
                 let mut ticket = ticket(TENANTS[tenant].0, Lane::ALL[lane], self.now);
                 ticket.deadline = self.now + ms(deadline);
                 ticket.wait = wait.map(ms);
                 ticket.demand.input = tokens;
+                ticket.streams = streams;
                 self.arrive(tenant, ticket);
             }
             Event::End { which, how, again, sent, used } => self.end(which, how, again, sent, used),
+            Event::Token { which } => {
+                let running = self.running.len().max(1);
+                if let Some((call, grant)) = self.running.get_mut(which % running) {
+                    self.truth.first_token(self.now, call.number);
+                    self.scheduler.first_token(self.now, grant);
+                }
+            }
             Event::Leave { which } => {
                 let Some(number) = self.waiting.keys().nth(which % self.waiting.len().max(1)).copied() else {
                     return;
@@ -115,7 +129,7 @@ impl Books {
             }
             Event::Pass { ms: time } => self.pass(ms(time)),
             Event::Limit { limit } => {
-                self.truth.limit = limit;
+                self.truth.fix(limit);
                 self.scheduler.set_limit(limit);
             }
         }
@@ -194,9 +208,13 @@ impl Books {
             }
             How::Unjudged => {}
         }
+        let outcome = how.outcome();
+        if outcome != Ended::Cancelled {
+            grant.ended(outcome);
+        }
         let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
-        self.truth.release(self.now, &call, sent);
+        self.truth.release(self.now, &call, sent, outcome);
         self.settle();
         if failed && again {
             self.arrive(call.tenant, Ticket { charged, ..call.ticket });
@@ -214,12 +232,12 @@ impl Books {
                 Some(wake) => {
                     self.advance((wake - self.now).saturating_sub(truth::LATE));
                     assert_eq!(self.settle(), 0, "the wake-up was too late");
-                    self.advance(wake - self.now);
+                    let moved = self.advance(wake - self.now);
                     let state = self.scheduler.view(self.now).state;
                     let done = self.settle();
                     self.check();
-                    idle =
-                        if done > 0 || state != self.scheduler.view(self.now).state { 0 } else { idle + 1 };
+                    let useful = moved || done > 0 || state != self.scheduler.view(self.now).state;
+                    idle = if useful { 0 } else { idle + 1 };
                     assert!(idle <= 2 + self.truth.spare_wakes, "it wakes for nothing");
                 }
                 None => {
@@ -232,11 +250,13 @@ impl Books {
         }
     }
 
-    fn advance(&mut self, time: Duration) {
+    /// Whether the limit had something to see in that.
+    fn advance(&mut self, time: Duration) -> bool {
         if !self.closed() {
             self.open += time;
         }
         self.now += time;
+        self.truth.tick(self.now)
     }
 
     /// What every driver does after every event. How many calls left the queue.
@@ -317,6 +337,8 @@ impl Books {
             let waiting = self.waiting.values().filter(|call| call.ticket.lane == lane).count();
             assert_eq!(view.lanes[lane as usize].waiting, waiting);
         }
+        assert_eq!(view.limit, self.truth.slots());
+        self.truth.check_limit(self.now, view.adaptive.as_ref());
         self.truth.check_levels(self.now);
         assert_eq!(view.gap, Duration::ZERO);
         if let Some(call) = self.stuck() {
@@ -410,6 +432,18 @@ impl Books {
     }
 }
 
+impl How {
+    /// As the limit is told of it.
+    fn outcome(self) -> Ended {
+        match self {
+            How::Accepted => Ended::Completed { output: 10 },
+            How::Failed(None) => Ended::Overloaded,
+            How::Failed(Some(delay)) => Ended::Limited { by_rate: delay >= 500 },
+            How::Unjudged => Ended::Cancelled,
+        }
+    }
+}
+
 fn same_line(one: &Call, other: &Call) -> bool {
     one.tenant == other.tenant && one.ticket.lane == other.ticket.lane
 }
@@ -426,8 +460,11 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let used = prop::option::of(1u64..900);
     prop_oneof![
-        8 => (0usize..4, 0usize..3, 0u64..9_000, prop::option::weighted(0.3, 0u64..1_500), 0u64..700)
-            .prop_map(|(tenant, lane, deadline, wait, tokens)| Event::Arrive { tenant, lane, deadline, wait, tokens }),
+        8 => (0usize..4, 0usize..3, 0u64..9_000, prop::option::weighted(0.3, 0u64..1_500), 0u64..700, prop::bool::weighted(0.8))
+            .prop_map(|(tenant, lane, deadline, wait, tokens, streams)| {
+                Event::Arrive { tenant, lane, deadline, wait, tokens, streams }
+            }),
+        4 => any::<usize>().prop_map(|which| Event::Token { which }),
         5 => (any::<usize>(), how, any::<bool>(), prop::bool::weighted(0.8), used)
             .prop_map(|(which, how, again, sent, used)| Event::End { which, how, again, sent, used }),
         1 => any::<usize>().prop_map(|which| Event::Leave { which }),
@@ -451,7 +488,7 @@ proptest! {
         books.settle();
         books.check();
         prop_assert!(books.waiting.is_empty());
-        books.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1 });
+        books.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1, streams: true });
         while !books.running.is_empty() {
             books.apply(Event::End { which: 0, how: How::Unjudged, again: false, sent: false, used: None });
         }

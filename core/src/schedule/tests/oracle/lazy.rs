@@ -23,7 +23,7 @@ fn overload(books: &mut Books) -> Option<String> {
             if let Some((call, mut grant)) = books.running.pop() {
                 grant.sent();
                 books.scheduler.release(books.now, grant);
-                books.truth.release(books.now, &call, true);
+                books.truth.release(books.now, &call, true, Ended::Cancelled);
             }
             books.settle();
             if let Some(stuck) = books.stuck() {
@@ -46,12 +46,19 @@ fn a_lazy_one_does() {
     assert!(overload(&mut books).is_some());
     let mut books = Books::new(World::of_tokens(30_000));
     books.patience = 1;
-    books.truth.limit = 0;
+    books.truth.fix(0);
     books.scheduler.set_limit(0);
     for tenant in [2, 3] {
-        books.apply(Event::Arrive { tenant, lane: 1, deadline: 60_000, wait: None, tokens: 10 });
+        books.apply(Event::Arrive {
+            tenant,
+            lane: 1,
+            deadline: 60_000,
+            wait: None,
+            tokens: 10,
+            streams: false,
+        });
     }
-    books.truth.limit = 2;
+    books.truth.fix(2);
     books.scheduler.set_limit(2);
     assert_eq!(books.settle(), 1);
     assert!(books.stuck().is_some(), "one of two went");

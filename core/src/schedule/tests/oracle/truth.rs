@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::Call;
+use crate::adaptive::{Ended, Kind as CallKind, Limit, LimitView, Sample};
 use crate::budget::{Bucket, Charge, Kind, Need, RateBudgets};
-use crate::config::{Counting, LaneConfig, RateConfig};
+use crate::config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use crate::kv::{Kv, Place, Progress};
 use crate::wire::Usage;
 
@@ -34,6 +35,16 @@ pub(super) struct World {
     /// Of tenant c, and of batch.
     floors: Option<(f64, f64)>,
     bias: u64,
+    adaptive: Option<Adaptive>,
+}
+
+/// How the limit is found.
+#[derive(Clone, Debug)]
+struct Adaptive {
+    max: usize,
+    min: usize,
+    awaiting: Option<usize>,
+    objective: Option<u64>,
 }
 
 pub(super) fn world() -> impl Strategy<Value = World> {
@@ -42,8 +53,12 @@ pub(super) fn world() -> impl Strategy<Value = World> {
     let floors = prop::option::weighted(0.3, (0.1f64..0.5, 0.1f64..0.5));
     let order =
         (0u64..500, prop::bool::weighted(0.15), any::<bool>(), floors, prop_oneof![Just(0), 1u64..2_000]);
-    (1usize..6, sizes, order).prop_map(
-        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, floors, bias))| World {
+    let awaiting = prop::option::weighted(0.6, 1usize..4);
+    let adaptive = (6usize..12, 1usize..4, awaiting, prop::option::of(100u64..1_000))
+        .prop_map(|(max, min, awaiting, objective)| Adaptive { max, min, awaiting, objective });
+    let adaptive = prop::option::weighted(0.6, adaptive);
+    (1usize..6, sizes, order, adaptive).prop_map(
+        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, floors, bias), adaptive)| World {
             limit,
             aging,
             refuses,
@@ -54,6 +69,7 @@ pub(super) fn world() -> impl Strategy<Value = World> {
             own,
             floors,
             bias,
+            adaptive,
         },
     )
 }
@@ -72,7 +88,16 @@ impl World {
             own: true,
             floors: None,
             bias: 0,
+            adaptive: None,
         }
+    }
+
+    fn adaptive(&self) -> Option<crate::adaptive::Settings> {
+        let Adaptive { max, min, awaiting, objective } = self.adaptive.clone()?;
+        let config =
+            AdaptiveConfig { start: self.limit.max(min), min, awaiting, ..AdaptiveConfig::default() };
+        let objective = objective.map(ms);
+        Some(crate::adaptive::Settings { max, objective, latency: None, tpot: None, adaptive: config })
     }
 
     pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Truth) {
@@ -82,6 +107,7 @@ impl World {
             on_full: if self.refuses { OnFull::Refuse } else { OnFull::Wait },
             short_bias: ms(self.bias),
             burst: BURST,
+            adaptive: self.adaptive(),
             ..settings(self.limit)
         };
         for (name, cap, tpm) in &TENANTS[..3] {
@@ -112,6 +138,7 @@ impl World {
             TENANTS.map(|(.., tpm)| tpm.filter(|_| self.own).map(|tpm| Bucket::per_minute(tpm, BURST, now)));
         let truth = Truth {
             limit: self.limit,
+            found: settings.adaptive.as_ref().map(|adaptive| Limit::new(adaptive, now)),
             aging: settings.aging,
             bias: settings.short_bias,
             floors: self.floors,
@@ -134,11 +161,16 @@ struct Running {
     charge: Charge,
     place: Option<Place>,
     own: u64,
+    /// As the limit knows it; `None`: it has none to be told.
+    sample: Option<Sample>,
+    awaits: bool,
 }
 
 /// See the module's documentation.
 pub(super) struct Truth {
-    pub(super) limit: usize,
+    limit: usize,
+    /// A second limit, that is told what must have happened: it moves as the scheduler's does, or that was told something else.
+    found: Option<Limit>,
     pub(super) spare_wakes: usize,
     aging: Duration,
     bias: Duration,
@@ -181,8 +213,17 @@ impl Truth {
         if let Some(own) = &mut self.own[call.tenant] {
             own.take(now, demand.total());
         }
-        let running =
-            Running { tenant: call.tenant, lane: call.ticket.lane, charge, place, own: demand.total() };
+        let kind = CallKind { input: demand.input, output: demand.output, streams: call.ticket.streams };
+        let sample = self.found.as_mut().map(|limit| limit.sent(now, kind));
+        let running = Running {
+            tenant: call.tenant,
+            lane: call.ticket.lane,
+            charge,
+            place,
+            own: demand.total(),
+            awaits: sample.is_some() && kind.streams,
+            sample,
+        };
         self.running.insert(call.number, running);
     }
 
@@ -195,8 +236,51 @@ impl Truth {
         }
     }
 
-    pub(super) fn release(&mut self, now: Instant, call: &Call, sent: bool) {
+    /// From now on so many slots, whatever is learned.
+    pub(super) fn fix(&mut self, limit: usize) {
+        self.limit = limit;
+        self.found = None;
+        self.running.values_mut().for_each(|running| (running.sample, running.awaits) = (None, false));
+    }
+
+    pub(super) fn tick(&mut self, now: Instant) -> bool {
+        let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
+        self.found.as_mut().filter(due).map(|limit| limit.tick(now)).is_some()
+    }
+
+    pub(super) fn first_token(&mut self, now: Instant, number: u64) {
+        let running = self.running.get_mut(&number).expect("in flight");
+        if std::mem::take(&mut running.awaits)
+            && let (Some(limit), Some(sample)) = (&mut self.found, &mut running.sample)
+        {
+            limit.first_token(now, sample);
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.found.as_ref().map_or(self.limit, Limit::slots)
+    }
+
+    fn awaiting(&self) -> usize {
+        self.running.values().filter(|running| running.awaits).count()
+    }
+
+    fn most_awaiting(&self) -> usize {
+        self.found.as_ref().map_or(usize::MAX, Limit::awaiting)
+    }
+
+    /// It was told the same, at the same times.
+    pub(super) fn check_limit(&self, now: Instant, seen: Option<&AdaptiveView>) {
+        let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view(now));
+        assert_eq!(seen.map(|seen| &seen.limit), shadow.as_ref());
+        assert!(shadow.is_none_or(|shadow| shadow.awaiting == self.awaiting()));
+    }
+
+    pub(super) fn release(&mut self, now: Instant, call: &Call, sent: bool, how: Ended) {
         let running = self.running.remove(&call.number).expect("in flight");
+        if let (Some(limit), Some(sample)) = (&mut self.found, running.sample) {
+            limit.ended(now, sample, how);
+        }
         if let (Some(kv), Some(place)) = (self.kv.get_mut(), running.place) {
             kv.release(place);
         }
@@ -224,7 +308,9 @@ impl Truth {
     }
 
     pub(super) fn has_slot(&self, tenant: usize) -> bool {
-        self.running.len() < self.limit && self.in_flight(tenant) < TENANTS[tenant].1
+        self.running.len() < self.slots()
+            && self.awaiting() < self.most_awaiting()
+            && self.in_flight(tenant) < TENANTS[tenant].1
     }
 
     /// Whether its tenant's own tokens have come for certain: a line that stands aside until then stands aside for [`LATE`] longer, so that no
@@ -287,7 +373,8 @@ impl Truth {
             Rule::CoolDown | Rule::Outage => closed,
             Rule::TenantCap => self.in_flight(call.tenant) >= TENANTS[call.tenant].1,
             Rule::TenantTokens => !self.own_fits(now, call),
-            Rule::Slots => self.running.len() >= self.limit,
+            Rule::Slots => self.running.len() >= self.slots(),
+            Rule::FirstTokens => self.awaiting() >= self.most_awaiting(),
             Rule::Requests | Rule::RequestsPerDay => no_request,
             Rule::Tokens | Rule::TokensPerDay => tokens,
             Rule::InputTokens => input,
@@ -317,7 +404,7 @@ impl Truth {
     /// Whose floors come to whole slots, of which they hold fewer.
     pub(super) fn below_their_floors(&self) -> Vec<Holder> {
         let Some((tenant, lane)) = self.floors else { return Vec::new() };
-        let below = |share: f64, held| (held as f64) + 1.0 <= share * self.limit as f64;
+        let below = |share: f64, held| (held as f64) + 1.0 <= share * self.slots() as f64;
         let batch = self.running.values().filter(|running| running.lane == Lane::Batch).count();
         let tenant = below(tenant, self.in_flight(2)).then_some(Holder::Tenant(2));
         let lane = below(lane, batch).then_some(Holder::Lane(Lane::Batch));

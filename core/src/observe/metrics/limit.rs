@@ -1,0 +1,67 @@
+//! The series of an adaptive limit, of a target or a tool. Where the limit is fixed there are none.
+
+use prometheus::{Gauge, IntCounter};
+
+use super::families::{Families, gone};
+use crate::adaptive::Cause;
+use crate::schedule::AdaptiveView;
+
+/// Whose limit it is: each has families of its own.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    Target,
+    Tool,
+}
+
+/// Looked up once; each exists from the start.
+pub(super) struct LimitMetrics {
+    moves: [(Cause, IntCounter); Cause::ALL.len()],
+    saturated: Gauge,
+    /// A tool has no first tokens.
+    first_tokens: Option<FirstTokens>,
+}
+
+struct FirstTokens {
+    awaited: Gauge,
+    most: Gauge,
+}
+
+impl LimitMetrics {
+    pub(super) fn new(families: &Families, of: Of, name: &str) -> Self {
+        let (moves, saturated) = match of {
+            Of::Target => (&families.limit_moves, &families.limit_saturated),
+            Of::Tool => (&families.tool_limit_moves, &families.tool_limit_saturated),
+        };
+        let first_tokens = || FirstTokens {
+            awaited: families.awaiting.with_label_values(&[name]),
+            most: families.awaiting_limit.with_label_values(&[name]),
+        };
+        Self {
+            moves: Cause::ALL.map(|cause| (cause, moves.with_label_values(&[name, cause.as_str()]))),
+            saturated: saturated.with_label_values(&[name]),
+            first_tokens: matches!(of, Of::Target).then(first_tokens),
+        }
+    }
+
+    /// Sets them, before they are read.
+    pub(super) fn set(&self, view: &AdaptiveView) {
+        for ((_, counter), (_, seen)) in self.moves.iter().zip(&view.moves) {
+            counter.inc_by(seen.saturating_sub(counter.get()));
+        }
+        self.saturated.set(f64::from(u8::from(view.saturated)));
+        if let Some(first_tokens) = &self.first_tokens {
+            first_tokens.awaited.set(view.limit.awaiting as f64);
+            first_tokens.most.set(view.limit.awaiting_limit as f64);
+        }
+    }
+
+    /// Takes those of a target away.
+    pub(super) fn forget(families: &Families, target: &str) {
+        for cause in Cause::ALL {
+            gone(families.limit_moves.remove_label_values(&[target, cause.as_str()]));
+        }
+        gone(families.limit_saturated.remove_label_values(&[target]));
+        gone(families.awaiting.remove_label_values(&[target]));
+        gone(families.awaiting_limit.remove_label_values(&[target]));
+    }
+}

@@ -1,0 +1,279 @@
+//! How many slots are in force: a fixed number, or what the adaptive limit finds.
+//!
+//! Invariants: each call that holds a slot is told to the limit as sent once and as ended once; calls that await their first token are those
+//! of them that stream and have not been told to have one. The limit has seen the time before it is told of anything.
+
+use std::time::{Duration, Instant};
+
+use super::ticket::Ticket;
+use super::why::Rule;
+use super::{Grant, Scheduler};
+use crate::adaptive::{Cause, Decision, Ended, Kind, Limit, LimitView, Sample, Settings};
+
+/// A limit that was cut this lately, and that calls press on, is saturated.
+const LATELY: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Limiter {
+    /// In force. Kept beside the limit that sets it, since every decision asks for it.
+    slots: usize,
+    /// The most calls that may await their first token.
+    most_awaiting: usize,
+    /// Calls that do, where that is bounded.
+    awaiting: usize,
+    found: Option<Box<Found>>,
+}
+
+/// A limit that is found.
+#[derive(Debug)]
+struct Found {
+    limit: Limit,
+    ceiling: usize,
+    /// Of its calls: to the first token, or, where none streams, to the end.
+    objective: Option<Duration>,
+    /// When time alone may move it.
+    due: Option<Instant>,
+    last_cut: Option<Instant>,
+    by_cause: [u64; Cause::ALL.len()],
+    /// Moves that nobody has been told of.
+    moves: Vec<Decision>,
+}
+
+/// A call in flight, as an adaptive limit knows it.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    sample: Sample,
+    /// Tokens that its answer is expected to have.
+    output: u64,
+    awaits: bool,
+}
+
+/// What is to be seen of an adaptive limit.
+#[derive(Clone, Debug)]
+pub struct AdaptiveView {
+    /// What the limit says of itself.
+    pub limit: LimitView,
+    /// The most that it may come to: the cap.
+    pub ceiling: usize,
+    /// Whether calls press on it though it was cut lately: more replicas would help, more patience would not.
+    pub saturated: bool,
+    /// Moves so far, by cause.
+    pub moves: [(Cause, u64); Cause::ALL.len()],
+}
+
+impl Limiter {
+    pub(super) fn fixed(slots: usize) -> Self {
+        Self { slots, most_awaiting: usize::MAX, awaiting: 0, found: None }
+    }
+
+    /// `None`: all of these slots, always.
+    pub(super) fn new(slots: usize, adaptive: Option<&Settings>, now: Instant) -> Self {
+        let Some(settings) = adaptive else { return Self::fixed(slots) };
+        let limit = Limit::new(settings, now);
+        Self {
+            slots: limit.slots(),
+            most_awaiting: limit.awaiting(),
+            awaiting: 0,
+            found: Some(Box::new(Found {
+                limit,
+                ceiling: settings.max,
+                objective: settings.objective.or(settings.latency),
+                due: None,
+                last_cut: None,
+                by_cause: [0; Cause::ALL.len()],
+                moves: Vec::new(),
+            })),
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// What leaves no room for another call, beside so many in flight.
+    pub(super) fn lack(&self, in_flight: usize) -> Option<Rule> {
+        if in_flight >= self.slots {
+            Some(Rule::Slots)
+        } else if self.awaiting >= self.most_awaiting {
+            Some(Rule::FirstTokens)
+        } else {
+            None
+        }
+    }
+
+    fn sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
+        let found = self.found.as_mut()?;
+        let demand = &ticket.demand;
+        let kind = Kind { input: demand.input, output: demand.output, streams: ticket.streams };
+        let sample = found.limit.sent(now, kind);
+        self.awaiting += usize::from(kind.streams);
+        self.follow(now);
+        Some(Tracked { sample, output: kind.output, awaits: kind.streams })
+    }
+
+    fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
+        self.awaits_no_more(tracked);
+        if let Some(found) = &mut self.found {
+            found.limit.first_token(now, &mut tracked.sample);
+            self.follow(now);
+        }
+    }
+
+    fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
+        self.awaits_no_more(tracked);
+        if let Some(found) = &mut self.found {
+            found.limit.unseen(now, &mut tracked.sample, output);
+            self.follow(now);
+        }
+    }
+
+    fn ended(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
+        self.awaits_no_more(&mut tracked);
+        if let Some(found) = &mut self.found {
+            found.limit.ended(now, tracked.sample, how);
+            self.follow(now);
+        }
+    }
+
+    fn awaits_no_more(&mut self, tracked: &mut Tracked) {
+        if std::mem::take(&mut tracked.awaits) {
+            // A limit that was set by hand meanwhile has begun anew.
+            self.awaiting = self.awaiting.saturating_sub(1);
+        }
+    }
+
+    /// Lets the limit see the time.
+    fn tick(&mut self, now: Instant) {
+        if let Some(found) = &mut self.found
+            && found.due.is_some_and(|at| at <= now)
+        {
+            found.limit.tick(now);
+            self.follow(now);
+        }
+    }
+
+    /// When time alone may move it.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        self.found.as_ref()?.due
+    }
+
+    /// Takes over what the limit has come to, and notes why.
+    fn follow(&mut self, now: Instant) {
+        let Some(found) = &mut self.found else { return };
+        found.due = found.limit.next_wake();
+        let (slots, awaiting) = (found.limit.slots(), found.limit.awaiting());
+        if slots < self.slots || awaiting < self.most_awaiting {
+            found.last_cut = Some(now);
+        }
+        self.most_awaiting = awaiting;
+        let before = std::mem::replace(&mut self.slots, slots);
+        if before == slots {
+            return;
+        }
+        if let Some(decision) = found.limit.last_move() {
+            found.by_cause[decision.cause as usize] += 1;
+            found.moves.push(decision);
+        }
+    }
+
+    fn take_moves(&mut self) -> Vec<Decision> {
+        self.found.as_mut().map(|found| std::mem::take(&mut found.moves)).unwrap_or_default()
+    }
+
+    /// Beside so many in flight.
+    pub(super) fn view(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
+        let found = self.found.as_ref()?;
+        let lately = |at: Instant| now.saturating_duration_since(at) <= LATELY;
+        Some(AdaptiveView {
+            limit: LimitView { objective: found.objective, ..found.limit.view(now) },
+            ceiling: found.ceiling,
+            saturated: self.lack(in_flight).is_some() && found.last_cut.is_some_and(lately),
+            moves: Cause::ALL.map(|cause| (cause, found.by_cause[cause as usize])),
+        })
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// The first token of an answer came. Another call may go then: ask [`Scheduler::next`].
+    pub fn first_token(&mut self, now: Instant, grant: &mut Grant) {
+        let Some(mut tracked) = grant.tracked.take_if(|tracked| tracked.awaits) else { return };
+        self.tick(now);
+        self.first_tokens.released(now, self.has_waiting() && self.is_open());
+        self.limiter.first_token(now, &mut tracked);
+        grant.tracked = Some(tracked);
+        self.note_slots(now);
+        self.watch(now);
+    }
+
+    /// An answer that was to stream has begun, and its tokens cannot be seen: it is judged as one that does not stream. Another call may go then:
+    /// ask [`Scheduler::next`].
+    pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
+        if let Some(tracked) = grant.tracked.as_ref().filter(|tracked| tracked.awaits) {
+            let output = tracked.output;
+            self.tell_unseen(now, grant, output);
+        }
+    }
+
+    /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
+    pub fn untold(&mut self, now: Instant, grant: &mut Grant) {
+        self.tell_unseen(now, grant, 0);
+    }
+
+    fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
+        let Some(mut tracked) = grant.tracked.take() else { return };
+        self.tick(now);
+        self.limiter.unseen(now, &mut tracked, output);
+        grant.tracked = Some(tracked);
+        self.note_slots(now);
+        self.watch(now);
+    }
+
+    /// How the limit has moved since this was last asked.
+    pub fn take_moves(&mut self) -> Vec<Decision> {
+        self.limiter.take_moves()
+    }
+
+    /// Lets the limit see the time. It may have room for a call then.
+    pub(super) fn tick(&mut self, now: Instant) {
+        let before = self.lack();
+        self.limiter.tick(now);
+        if before != self.lack() {
+            self.note_slots(now);
+        }
+    }
+
+    /// A call goes.
+    pub(super) fn track(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
+        let tracked = self.limiter.sent(now, ticket);
+        self.note_slots(now);
+        tracked
+    }
+
+    /// It has ended.
+    pub(super) fn untrack(&mut self, now: Instant, tracked: Tracked, how: Ended) {
+        if tracked.awaits {
+            self.first_tokens.released(now, self.has_waiting() && self.is_open());
+        }
+        self.limiter.ended(now, tracked, how);
+    }
+
+    /// What leaves no room for another call.
+    pub(super) fn lack(&self) -> Option<Rule> {
+        self.limiter.lack(self.in_flight)
+    }
+
+    /// Notes since when slots, or first tokens, stand in the way.
+    pub(super) fn note_slots(&mut self, now: Instant) {
+        let lack = self.lack();
+        for rule in [Rule::Slots, Rule::FirstTokens] {
+            self.stood.set(now, rule, lack == Some(rule));
+        }
+    }
+}
+
+impl Tracked {
+    /// Whether its first token is awaited.
+    pub(super) fn awaits(&self) -> bool {
+        self.awaits
+    }
+}

@@ -1,0 +1,64 @@
+//! The number of slots in force moves: what that means for those who wait.
+
+use super::*;
+use crate::adaptive::{self, Ended};
+use crate::config::AdaptiveConfig;
+
+fn found(start: usize, awaiting: Option<usize>) -> Settings {
+    let config = AdaptiveConfig { start, awaiting, ..AdaptiveConfig::default() };
+    let adaptive =
+        adaptive::Settings { max: 64, objective: Some(ms(500)), latency: None, tpot: None, adaptive: config };
+    Settings { adaptive: Some(adaptive), ..settings(64) }
+}
+
+fn streaming(tenant: &str, now: Instant) -> Ticket {
+    Ticket { streams: true, ..ticket(tenant, Lane::Standard, now) }
+}
+
+#[test]
+fn a_first_token_lets_the_next_call_in() {
+    let now = crate::testing::epoch();
+    let mut scheduler = Scheduler::new(&found(8, Some(2)), now);
+    let mut first = admit(&mut scheduler, now, &streaming("a", now));
+    let second = admit(&mut scheduler, now, &streaming("a", now));
+    let waits = queue(&mut scheduler, now, streaming("a", now), "third");
+    assert_eq!(scheduler.explain(now, waits).unwrap().rule, Rule::FirstTokens);
+    assert!(scheduler.next(now).is_none());
+    let now = now + ms(100);
+    scheduler.first_token(now, &mut first);
+    let (who, third) = scheduler.next(now).expect("its turn");
+    assert_eq!((who, scheduler.view(now).adaptive.unwrap().limit.awaiting), ("third", 2));
+    // Told twice, it counts once.
+    scheduler.first_token(now, &mut first);
+    assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 2);
+    [first, second, third].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
+}
+
+#[test]
+fn what_does_not_stream_awaits_no_token_and_what_cannot_be_read_soon_does_not() {
+    let now = crate::testing::epoch();
+    let mut scheduler = Scheduler::<()>::new(&found(8, Some(1)), now);
+    let whole = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
+    let mut sealed = admit(&mut scheduler, now, &streaming("a", now));
+    queue(&mut scheduler, now, streaming("a", now), ());
+    scheduler.unseen(now, &mut sealed);
+    let (_, mut untold) = scheduler.next(now).expect("nobody awaits a token");
+    scheduler.untold(now, &mut untold);
+    assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
+    [whole, sealed, untold].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_eq!(scheduler.view(now).in_flight, 0);
+}
+
+#[test]
+fn a_fixed_limit_is_told_nothing() {
+    let now = crate::testing::epoch();
+    let mut scheduler = Scheduler::<()>::new(&settings(2), now);
+    let mut grant = admit(&mut scheduler, now, &streaming("a", now));
+    assert!(!grant.is_tracked() && !grant.awaits_token());
+    scheduler.first_token(now, &mut grant);
+    grant.ended(Ended::Overloaded);
+    scheduler.release(now, grant);
+    assert!(scheduler.view(now).adaptive.is_none() && scheduler.take_moves().is_empty());
+}

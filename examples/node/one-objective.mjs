@@ -1,0 +1,26 @@
+// Set one objective and walk away: the gate finds how many calls the model takes at once, and says why it moved.
+import OpenAI from "openai";
+import { Gate } from "tidegate";
+
+const gate = new Gate({ defaults: { ttft: "1s" } }); // no cap: half of a second for the queue, half of it for the model
+const client = gate.wrap(new OpenAI());
+
+/** Makes one call, and reads its answer as it comes. */
+async function ask(question) {
+  const messages = [{ role: "user", content: question }];
+  const stream = await client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens: 32, stream: true });
+  for await (const _ of stream);
+}
+
+await ask("What is a tide gate?");
+// Far more at once than anybody should let through unasked.
+await Promise.all(Array.from({ length: 400 }, (_, number) => ask(`What is tide gate number ${number}?`)));
+
+const [{ adaptive, peak_in_flight, upstream_ttft }] = Object.values(gate.snapshot().targets);
+console.log(`400 calls at once; at most ${peak_in_flight} in flight, where ${adaptive.ceiling} might have been`);
+for (const { ago, from, to, cause } of adaptive.decisions) {
+  console.log(`${ago.toFixed(2)} s ago from ${from} to ${to} slots: ${cause}`);
+}
+const { limit, raises, cuts, late, objective } = adaptive;
+console.log(`${limit} slots now, after ${raises} raises, ${cuts} cuts; the share of late calls is ${late}`);
+console.log(`first tokens came after ${upstream_ttft.p50} s, at p99 ${upstream_ttft.p99} s, of ${objective} s`);
