@@ -20,11 +20,11 @@ pub(super) const CLASSES: usize = PROMPTS + ANSWERS;
 const KNOWN: u32 = 5;
 /// Weight of a call in the baseline, where it was quicker, and where it was slower.
 const DOWN: f64 = 0.1;
-const UP: f64 = 0.05;
+const UP: f64 = 0.15;
 /// Weight of a call in what calls take of late.
 const RECENT: f64 = 0.1;
 /// A call moves the baseline no further than one that took so many times as long.
-const MOST: f64 = 4.0;
+const MOST: f64 = 6.0;
 /// What counts as late where nobody set an objective: so many times the baseline, and no less than so many seconds.
 const TIMES: f64 = 3.0;
 const LEAST: f64 = 0.25;

@@ -94,7 +94,7 @@ impl Limit {
 
     /// The most calls that may await their first token at once, of those that stream.
     pub fn awaiting(&self) -> usize {
-        self.bound.most()
+        self.bound.most().min(self.settings.max)
     }
 
     /// Whether one more call may go.
@@ -199,16 +199,21 @@ impl Limit {
     /// What a person would want to know.
     pub fn view(&self, _now: Instant) -> LimitView {
         let evidence = self.first_tokens.share().max(self.answers.share()).max(self.pace.share());
+        let moves = self.slots.moves();
+        let count = |raises| {
+            Cause::ALL.iter().zip(moves).filter(|(cause, _)| cause.raises() == raises).map(|(_, n)| n).sum()
+        };
         LimitView {
             limit: self.slots(),
-            awaiting_limit: self.awaiting().min(self.slots()),
+            awaiting_limit: self.awaiting(),
             awaiting: self.load.awaiting,
             slow_start: matches!(self.growth, Growth::Free),
             objective: self.settings.objective,
             late: (self.judged > 0).then_some(self.late),
             evidence: self.percentile.as_ref().and_then(Percentile::quantile).unwrap_or(evidence),
-            cuts: self.slots.cuts,
-            raises: self.slots.raises,
+            cuts: count(false),
+            raises: count(true),
+            moves,
             decisions: self.slots.decisions(),
         }
     }
@@ -283,7 +288,7 @@ impl Limit {
         let full = self.load.was_full(sent_at);
         let by = self.growth.in_time(self.slots.value(), full);
         if by > 0.0 {
-            self.slots.set(now, self.slots.value() + by, cause);
+            self.slots.raise(now, by, cause, self.awaiting());
         }
     }
 
@@ -354,7 +359,7 @@ impl Limit {
         match percentile.tick(now) {
             // In flight is demand: a queue that is kept short is empty most of the time.
             Verdict::Room if self.load.in_flight > 0 => {
-                self.slots.set(now, self.slots.value() + 1.0, Cause::Headroom);
+                self.slots.raise(now, 1.0, Cause::Headroom, self.awaiting());
             }
             Verdict::Late => self.came_late(now, 0),
             Verdict::Room | Verdict::Steady => {}
@@ -371,7 +376,7 @@ impl Limit {
         self.first_tokens = Evidence::new(now);
         self.answers = Evidence::new(now);
         self.pace = Evidence::new(now);
-        self.slots.set(now, to.min(self.slots.value()), cause);
+        self.slots.cut(now, to, cause, self.awaiting());
     }
 
     fn objective(&self, class: usize) -> Option<Duration> {

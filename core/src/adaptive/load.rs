@@ -54,19 +54,19 @@ impl Load {
         }
     }
 
-    /// Whether the slots were all taken at some time since.
-    pub(super) fn was_full(&self, since: Instant) -> bool {
-        self.full.is_some_and(|at| at >= since)
+    /// Whether the slots were all taken at some time after that.
+    pub(super) fn was_full(&self, after: Instant) -> bool {
+        self.full.is_some_and(|at| at > after)
     }
 
     /// Whether as many awaited their first token as may.
-    pub(super) fn was_bound_full(&self, since: Instant) -> bool {
-        self.bound_full.is_some_and(|at| at >= since)
+    pub(super) fn was_bound_full(&self, after: Instant) -> bool {
+        self.bound_full.is_some_and(|at| at > after)
     }
 
-    /// Whether a call that was sent then, as the `at`-th in flight, tells what such calls take when there is room.
+    /// Whether a call that was sent then, as the `at`-th in flight, and is answered now, tells what such calls take when there is room.
     pub(super) fn was_calm(&self, since: Instant, at: usize) -> bool {
-        let at = at as f64;
+        let at = at.max(self.in_flight) as f64;
         at <= FEW.max(LOW * self.peak) || !(self.was_full(since) || self.was_bound_full(since))
     }
 

@@ -18,15 +18,14 @@ pub(super) struct Slots {
     last: Option<Decision>,
     /// The last ones: raises for one cause, one after the other, are one.
     decisions: VecDeque<Decision>,
-    pub(super) cuts: u64,
-    pub(super) raises: u64,
+    moves: [u64; Cause::ALL.len()],
 }
 
 impl Slots {
     pub(super) fn new(start: usize, least: usize, most: usize) -> Self {
         let (least, most) = (least.clamp(1, most.max(1)) as f64, most.max(1) as f64);
         let value = (start as f64).clamp(least, most);
-        Self { value, least, most, last: None, decisions: VecDeque::new(), cuts: 0, raises: 0 }
+        Self { value, least, most, last: None, decisions: VecDeque::new(), moves: Default::default() }
     }
 
     pub(super) fn whole(&self) -> usize {
@@ -38,18 +37,27 @@ impl Slots {
         self.value
     }
 
-    pub(super) fn set(&mut self, now: Instant, to: f64, cause: Cause) {
+    /// Raises them, where that makes a whole slot.
+    pub(super) fn raise(&mut self, now: Instant, by: f64, cause: Cause, awaiting: usize) {
         let from = self.whole();
-        self.value = to.clamp(self.least, self.most);
-        let decision = Decision { at: now, from, to: self.whole(), cause };
-        if decision.to == from {
-            return;
+        self.value = (self.value + by).min(self.most);
+        if self.whole() > from {
+            self.moved(Decision { at: now, from, to: self.whole(), awaiting, cause });
         }
+    }
+
+    /// Cuts them. A cut that leaves them as they are is one as well: it may have been the bound's.
+    pub(super) fn cut(&mut self, now: Instant, to: f64, cause: Cause, awaiting: usize) {
+        let from = self.whole();
+        self.value = to.min(self.value).max(self.least);
+        self.moved(Decision { at: now, from, to: self.whole(), awaiting, cause });
+    }
+
+    fn moved(&mut self, decision: Decision) {
         self.last = Some(decision);
-        let raised = decision.to > from;
-        *(if raised { &mut self.raises } else { &mut self.cuts }) += 1;
-        match self.decisions.back_mut().filter(|last| raised && last.to > last.from && last.cause == cause) {
-            Some(last) => (last.at, last.to) = (now, decision.to),
+        self.moves[decision.cause as usize] += 1;
+        match self.decisions.back_mut().filter(|last| last.cause == decision.cause && last.cause.raises()) {
+            Some(last) => *last = Decision { from: last.from, ..decision },
             None => {
                 if self.decisions.len() == KEPT {
                     self.decisions.pop_front();
@@ -57,6 +65,11 @@ impl Slots {
                 self.decisions.push_back(decision);
             }
         }
+    }
+
+    /// How often they were moved for that.
+    pub(super) fn moves(&self) -> [u64; Cause::ALL.len()] {
+        self.moves
     }
 
     pub(super) fn last(&self) -> Option<Decision> {
@@ -75,15 +88,16 @@ mod tests {
 
     #[test]
     fn stays_between_floor_and_ceiling_and_says_why_it_moved() {
-        let mut slots = Slots::new(8, 2, 16);
-        for to in [9.0, 10.5, 40.0] {
-            slots.set(epoch(), to, Cause::SlowStart);
+        let (mut slots, now) = (Slots::new(8, 2, 16), epoch());
+        for by in [1.0, 1.5, 40.0] {
+            slots.raise(now, by, Cause::SlowStart, 4);
         }
-        slots.set(epoch(), 0.0, Cause::Late);
-        slots.set(epoch(), 1.0, Cause::Late);
-        let moves: Vec<_> = slots.decisions().iter().map(|d| (d.from, d.to, d.cause)).collect();
-        assert_eq!(moves, [(8, 16, Cause::SlowStart), (16, 2, Cause::Late)]);
-        assert_eq!((slots.raises, slots.cuts), (3, 1));
+        slots.cut(now, 0.0, Cause::Late, 3);
+        slots.cut(now, 1.0, Cause::Late, 2);
+        slots.raise(now, 0.5, Cause::Headroom, 2);
+        let moves: Vec<_> = slots.decisions().iter().map(|d| (d.from, d.to, d.awaiting, d.cause)).collect();
+        assert_eq!(moves, [(8, 16, 4, Cause::SlowStart), (16, 2, 3, Cause::Late), (2, 2, 2, Cause::Late)]);
+        assert_eq!(slots.moves(), [3, 0, 2, 0, 0, 0, 0], "half a slot is none");
     }
 
     #[test]

@@ -28,8 +28,10 @@ pub struct Decision {
     pub at: Instant,
     /// The limit before.
     pub from: usize,
-    /// The limit since.
+    /// The limit since. A cut may leave it as it was, where it was of the bound on calls that await their first token.
     pub to: usize,
+    /// That bound since.
+    pub awaiting: usize,
     /// Why.
     pub cause: Cause,
 }
@@ -51,10 +53,12 @@ pub struct LimitView {
     pub late: Option<f64>,
     /// The detector's evidence of a breach: at 1 the limit is cut.
     pub evidence: f64,
-    /// Cuts, and moves upward, so far.
+    /// Cuts so far.
     pub cuts: u64,
-    /// See above.
+    /// Moves upward so far.
     pub raises: u64,
+    /// Both, by cause, in the order of [`Cause::ALL`].
+    pub moves: [u64; Cause::ALL.len()],
     /// The last moves, the youngest last.
     pub decisions: Vec<Decision>,
 }
@@ -70,6 +74,11 @@ impl Cause {
         Self::Overloaded,
         Self::TimedOut,
     ];
+
+    /// Whether it is one to raise.
+    pub const fn raises(self) -> bool {
+        matches!(self, Cause::SlowStart | Cause::Headroom)
+    }
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {

@@ -1,0 +1,323 @@
+//! The controller against small upstreams, and against everything at random.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
+use crate::testing::epoch;
+
+const STREAM: Kind = Kind { input: 100, output: 100, streams: true };
+const WHOLE: Kind = Kind { input: 100, output: 100, streams: false };
+
+fn settings(objective_ms: Option<u64>) -> Settings {
+    Settings {
+        max: 64,
+        objective: objective_ms.map(Duration::from_millis),
+        latency: None,
+        tpot: None,
+        adaptive: AdaptiveConfig::default(),
+    }
+}
+
+/// A limit, and its time.
+struct Run {
+    limit: Limit,
+    now: Instant,
+}
+
+impl Run {
+    fn new(settings: &Settings) -> Self {
+        let now = epoch();
+        Self { limit: Limit::new(settings, now), now }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let end = self.now + Duration::from_millis(ms);
+        while let Some(at) = self.limit.next_wake().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.limit.tick(self.now);
+        }
+        self.now = end;
+    }
+
+    /// Sends as many calls as may go, `most` at most.
+    fn fill(&mut self, kind: Kind, most: usize) -> Vec<Sample> {
+        let mut sent = Vec::new();
+        while sent.len() < most && self.limit.has_room() {
+            sent.push(self.limit.sent(self.now, kind));
+        }
+        sent
+    }
+
+    /// All of them get their first token after so long, and end.
+    fn round(&mut self, kind: Kind, most: usize, ms: u64) {
+        let mut calls = self.fill(kind, most);
+        self.pass(ms);
+        calls.iter_mut().for_each(|call| self.limit.first_token(self.now, call));
+        calls.into_iter().for_each(|call| self.limit.ended(self.now, call, Ended::Completed { output: 100 }));
+    }
+
+    fn causes(&self) -> Vec<Cause> {
+        self.limit.view(self.now).decisions.iter().map(|decision| decision.cause).collect()
+    }
+}
+
+#[test]
+fn it_doubles_while_calls_press_and_are_in_time() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    run.round(STREAM, 100, 100);
+    assert_eq!(run.limit.slots(), 16);
+    run.round(STREAM, 3, 100);
+    assert_eq!(run.limit.slots(), 16, "nobody pressed");
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    assert_eq!((run.limit.slots(), run.causes()), (64, vec![Cause::SlowStart]));
+}
+
+#[test]
+fn a_call_that_waits_too_long_counts_before_it_is_answered() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    let calls = run.fill(STREAM, 100);
+    run.pass(999);
+    assert_eq!(run.limit.view(run.now).cuts, 0);
+    run.pass(2);
+    let view = run.limit.view(run.now);
+    assert_eq!(view.cuts, 1, "three that are late are enough, and all are of one epoch");
+    assert_eq!(view.decisions.last().map(|last| last.awaiting), Some(run.limit.awaiting()));
+    assert!(run.limit.awaiting() < 64 && view.limit >= 32, "a cut halves at the most: {}", view.limit);
+    run.pass(60_000);
+    assert_eq!(run.limit.view(run.now).cuts, 1, "what was sent before a cut is judged no more");
+    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+}
+
+#[test]
+fn between_room_and_late_nothing_moves() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..2).for_each(|_| run.round(STREAM, 100, 100));
+    let before = run.limit.slots();
+    (0..50).for_each(|_| run.round(STREAM, 100, 800));
+    assert_eq!(run.limit.slots(), before);
+}
+
+#[test]
+fn callers_that_go_away_say_nothing() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    for _ in 0..100 {
+        let calls = run.fill(STREAM, 100);
+        run.pass(500);
+        calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+    }
+    let view = run.limit.view(run.now);
+    assert_eq!((view.limit, view.cuts, view.raises, view.awaiting), (8, 0, 0, 0));
+}
+
+#[test]
+fn refusals_for_too_many_cut_to_what_was_taken_in() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    // An upstream that takes forty.
+    let mut calls = run.fill(STREAM, 100);
+    assert_eq!(calls.len(), 64);
+    run.pass(20);
+    for call in calls.drain(40..) {
+        run.limit.ended(run.now, call, Ended::Limited { by_rate: false });
+    }
+    assert_eq!((run.limit.slots(), run.causes().last().copied()), (40, Some(Cause::Refused)));
+    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+}
+
+#[test]
+fn refusals_for_a_rate_and_those_when_few_are_in_flight_cut_nothing() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    for call in run.fill(STREAM, 100) {
+        run.limit.ended(run.now, call, Ended::Limited { by_rate: true });
+    }
+    for call in run.fill(STREAM, 3) {
+        run.limit.ended(run.now, call, Ended::Limited { by_rate: false });
+    }
+    assert_eq!(run.limit.slots(), 64);
+}
+
+#[test]
+fn an_upstream_that_says_it_is_full_is_believed_the_second_time() {
+    for (how, cause) in [(Ended::Overloaded, Cause::Overloaded), (Ended::TimedOut, Cause::TimedOut)] {
+        let mut run = Run::new(&settings(Some(1_000)));
+        (0..5).for_each(|_| run.round(STREAM, 100, 100));
+        let mut calls = run.fill(STREAM, 100);
+        for _ in 0..2 {
+            assert_eq!(run.limit.slots(), 64);
+            run.limit.ended(run.now, calls.pop().unwrap(), how);
+        }
+        assert_eq!((run.limit.slots(), run.causes().last().copied()), (56, Some(cause)));
+        calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Failed));
+    }
+}
+
+#[test]
+fn an_upstream_that_became_slow_is_not_taken_for_a_busy_one_for_ever() {
+    for objective in [None, Some(1_000)] {
+        let mut run = Run::new(&settings(objective));
+        (0..10).for_each(|_| run.round(STREAM, 100, 300));
+        assert_eq!(run.limit.slots(), 64);
+        let mut least = 64;
+        for _ in 0..100 {
+            run.round(STREAM, 100, 3_000);
+            least = least.min(run.limit.slots());
+        }
+        assert!(least >= 8, "{objective:?}: it fell to {least}");
+        (0..100).for_each(|_| run.round(STREAM, 100, 3_000));
+        assert!(run.limit.slots() >= 32, "{objective:?}: it came back to {} only", run.limit.slots());
+    }
+}
+
+#[test]
+fn calls_that_do_not_stream_are_judged_at_their_end_by_their_length() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..10).for_each(|_| run.round(WHOLE, 100, 5_000));
+    assert_eq!(run.limit.slots(), 64, "five seconds are what such an answer takes");
+    assert_eq!(run.limit.view(run.now).awaiting, 0);
+    run.round(WHOLE, 100, 30_000);
+    assert_eq!(run.causes().last().copied(), Some(Cause::Late));
+}
+
+#[test]
+fn tokens_that_come_too_slowly_cut_where_that_has_an_objective() {
+    let tpot = Some(Duration::from_millis(50));
+    let mut run = Run::new(&Settings { tpot, ..settings(Some(1_000)) });
+    let mut calls = run.fill(STREAM, 100);
+    run.pass(100);
+    calls.iter_mut().for_each(|call| run.limit.first_token(run.now, call));
+    run.pass(99 * 80);
+    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Completed { output: 100 }));
+    assert!(run.causes().contains(&Cause::Slow));
+}
+
+#[test]
+fn the_controllers_of_the_posts_are_there() {
+    let percentile = Detector::Percentile(Percentile::default());
+    for (decrease, after) in [(Decrease::Factor(0.5), 4), (Decrease::Step(2), 6)] {
+        let adaptive = AdaptiveConfig { detector: percentile.clone(), decrease, ..AdaptiveConfig::default() };
+        let mut run = Run::new(&Settings { adaptive, ..settings(Some(1_000)) });
+        assert_eq!(run.limit.awaiting(), 64, "they bound what is in flight alone");
+        (0..3).for_each(|_| run.round(STREAM, 100, 2_000));
+        assert_eq!(run.limit.slots(), after);
+        run.pass(60_000);
+        let calls = run.fill(STREAM, 1);
+        (0..20).for_each(|_| run.round(STREAM, 1, 500));
+        assert!(run.limit.slots() > after, "in flight is demand");
+        calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Sent(Kind),
+    First(usize),
+    Unseen(usize),
+    Ended(usize, Ended),
+    Pass(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let kind = (0u64..100_000, 0u64..10_000, any::<bool>())
+        .prop_map(|(input, output, streams)| Event::Sent(Kind { input, output, streams }));
+    let how = prop_oneof![
+        4 => (0u64..1_000).prop_map(|output| Ended::Completed { output }),
+        1 => Just(Ended::Cancelled),
+        1 => any::<bool>().prop_map(|by_rate| Ended::Limited { by_rate }),
+        1 => Just(Ended::Overloaded),
+        1 => Just(Ended::TimedOut),
+        1 => Just(Ended::Failed),
+    ];
+    prop_oneof![
+        8 => kind,
+        5 => any::<usize>().prop_map(Event::First),
+        1 => any::<usize>().prop_map(Event::Unseen),
+        5 => (any::<usize>(), how).prop_map(|(which, how)| Event::Ended(which, how)),
+        4 => (0u64..5_000).prop_map(Event::Pass),
+    ]
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let some = prop::option::of::<std::ops::Range<u64>>;
+    let detector = prop_oneof![
+        3 => Just(Detector::Exceedance),
+        1 => Just(Detector::Percentile(Percentile::default())),
+    ];
+    let decrease = prop_oneof![
+        3 => Just(Decrease::Served),
+        1 => (0.1f64..0.99).prop_map(Decrease::Factor),
+        1 => (1usize..100).prop_map(Decrease::Step),
+    ];
+    let adaptive = (1usize..40, 1usize..10, detector, decrease, some(1u64..20)).prop_map(
+        |(start, min, detector, decrease, awaiting)| AdaptiveConfig {
+            start,
+            min,
+            detector,
+            decrease,
+            awaiting: awaiting.map(|most| most as usize),
+        },
+    );
+    (1usize..100, some(1u64..3_000), some(1u64..3_000), some(1u64..100), adaptive).prop_map(
+        |(max, objective, latency, tpot, adaptive)| Settings {
+            max,
+            objective: objective.map(Duration::from_millis),
+            latency: latency.map(Duration::from_millis),
+            tpot: tpot.map(Duration::from_millis),
+            adaptive,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens(events in prop::collection::vec(event(), 1..400), settings in any_settings()) {
+        let mut run = Run::new(&settings);
+        let least = settings.adaptive.min.min(settings.max);
+        let mut calls: Vec<(Sample, bool)> = Vec::new();
+        for event in events {
+            match event {
+                // Also beyond the limit, as an observer does.
+                Event::Sent(kind) => calls.push((run.limit.sent(run.now, kind), kind.streams)),
+                Event::First(which) if !calls.is_empty() => {
+                    let which = which % calls.len();
+                    run.limit.first_token(run.now, &mut calls[which].0);
+                    calls[which].1 = false;
+                }
+                Event::Unseen(which) if !calls.is_empty() => {
+                    let which = which % calls.len();
+                    run.limit.unseen(run.now, &mut calls[which].0, 7);
+                    calls[which].1 = false;
+                }
+                Event::Ended(which, how) if !calls.is_empty() => {
+                    let (call, _) = calls.swap_remove(which % calls.len());
+                    run.limit.ended(run.now, call, how);
+                }
+                Event::Pass(ms) => run.pass(ms),
+                _ => {}
+            }
+            let view = run.limit.view(run.now);
+            prop_assert!((least..=settings.max).contains(&view.limit), "{view:?}");
+            prop_assert!(run.limit.awaiting() >= 1);
+            prop_assert_eq!(view.awaiting, calls.iter().filter(|(_, awaits)| *awaits).count());
+            prop_assert!(view.evidence.is_finite() && view.late.is_none_or(|late| (0.0..=1.0).contains(&late)));
+            let free = calls.len() < view.limit && view.awaiting < run.limit.awaiting();
+            prop_assert_eq!(run.limit.has_room(), free);
+            run.limit.tick(run.now);
+            prop_assert!(run.limit.next_wake().is_none_or(|wake| wake > run.now), "all that is due was done");
+        }
+        for pair in run.limit.view(run.now).decisions.windows(2) {
+            prop_assert_eq!(pair[0].to, pair[1].from);
+            prop_assert!(pair[1].cause.raises() == (pair[1].to > pair[1].from), "{pair:?}");
+        }
+        for (call, _) in calls {
+            run.limit.ended(run.now, call, Ended::Cancelled);
+        }
+        prop_assert_eq!(run.limit.view(run.now).awaiting, 0);
+        run.pass(1_000_000);
+        prop_assert!(run.limit.next_wake().is_none(), "an idle limit wakes nobody");
+    }
+}
