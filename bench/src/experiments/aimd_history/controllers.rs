@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::adaptive::{Ended, Kind, Limit, Sample, Settings};
 use tidegate::config::AdaptiveConfig;
-use tidegate_sim::scenario::{OUTPUT_TOKENS, PROMPT_TOKENS, quantile};
+use tidegate_sim::scenario::quantile;
 
 use super::{TARGET, WORKERS};
 
@@ -17,7 +17,7 @@ pub(super) trait Controller {
     fn awaiting(&self) -> usize {
         usize::MAX
     }
-    fn sent(&mut self, _now: Duration, _id: u64) {}
+    fn sent(&mut self, _now: Duration, _id: u64, _prompt: u64) {}
     /// `user`: since the call came to the gateway, so with its wait there.
     fn first_token(&mut self, _now: Duration, _id: u64, _user: Duration) {}
     fn ended(&mut self, _now: Duration, _id: u64) {}
@@ -135,7 +135,8 @@ impl Controller for Aimd {
     fn tick(&mut self, now: Duration, queued: usize, in_flight: usize) {
         self.next = now + Post::TICK;
         let Post { min, max, band, cooldown_ticks, descent, demand, .. } = self.settings;
-        let held = std::mem::replace(&mut self.hold, self.hold.saturating_sub(1)) > 0;
+        let held = self.hold > 0;
+        self.hold = self.hold.saturating_sub(1);
         let Some(p99) = self.p99(now) else { return };
         let target = TARGET.as_secs_f64();
         let wanted = queued > 0 || (demand == Demand::QueuedOrInFlight && in_flight > 0);
@@ -191,9 +192,8 @@ impl Controller for Ours {
         self.limit.awaiting()
     }
 
-    fn sent(&mut self, now: Duration, id: u64) {
-        let kind =
-            Kind { input: u64::from(PROMPT_TOKENS), output: u64::from(OUTPUT_TOKENS), streams: true };
+    fn sent(&mut self, now: Duration, id: u64, prompt: u64) {
+        let kind = Kind { input: prompt, output: 0, streams: true };
         self.calls.insert(id, self.limit.sent(self.origin + now, kind));
     }
 
@@ -205,8 +205,7 @@ impl Controller for Ours {
 
     fn ended(&mut self, now: Duration, id: u64) {
         if let Some(sample) = self.calls.remove(&id) {
-            let how = Ended::Completed { output: u64::from(OUTPUT_TOKENS) };
-            self.limit.ended(self.origin + now, sample, how);
+            self.limit.ended(self.origin + now, sample, Ended::Completed { output: 0 });
         }
     }
 

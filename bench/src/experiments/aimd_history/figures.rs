@@ -52,9 +52,12 @@ impl Played {
         });
         let budget = self.between(from, until);
         let per_worker = |slots: usize| slots as f64 / WORKERS as f64;
-        let steps: Vec<i64> =
-            budget.windows(2).filter_map(|pair| Some(pair.get(1)?.1 as i64 - pair.first()?.1 as i64)).collect();
-        let flip = |pair: &&[i64]| pair.first().zip(pair.get(1)).is_some_and(|(a, b)| a.signum() != b.signum());
+        let steps: Vec<i64> = budget
+            .windows(2)
+            .filter_map(|pair| Some(pair.get(1)?.1 as i64 - pair.first()?.1 as i64))
+            .collect();
+        let flip =
+            |pair: &&[i64]| pair.first().zip(pair.get(1)).is_some_and(|(a, b)| a.signum() != b.signum());
         let ends = budget.iter().skip(1).map(|&(at, _)| at).chain([until]);
         let area = budget.iter().zip(ends).map(|(&(at, slots), end)| (end - at).as_secs_f64() * slots as f64);
         Seen {

@@ -6,10 +6,9 @@ use std::time::Duration;
 use tidegate_sim::SimConfig;
 use tidegate_sim::engine::{Event, EventKind, SequenceId};
 use tidegate_sim::pool::Pool;
-use tidegate_sim::scenario::{OUTPUT_TOKENS, PROMPT_TOKENS};
 
 use super::controllers::Controller;
-use super::load::{Load, TENANTS};
+use super::load::{Arrival, Load, TENANTS};
 
 /// What bounds the wait at the gateway.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +35,9 @@ const WEIGHTS: [u32; TENANTS] = [2, 1];
 /// One call. Neither finished nor refused: still there when the run ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
-    pub(super) tenant: usize,
     pub(super) came: Duration,
+    pub(super) prompt: u32,
+    pub(super) output: u32,
     pub(super) sent: Option<Duration>,
     pub(super) first_token: Option<Duration>,
     pub(super) finished: Option<Duration>,
@@ -74,11 +74,8 @@ pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, se
     let mut events = Vec::new();
     let mut last = Duration::ZERO;
     loop {
-        let next = [
-            arrivals.peek().map(|&(at, _)| at),
-            stalls.peek().map(|&(at, _)| at),
-            gateway.next(),
-        ];
+        let next =
+            [arrivals.peek().map(|arrival| arrival.at), stalls.peek().map(|&(at, _)| at), gateway.next()];
         let Some(now) = next.into_iter().flatten().min().filter(|&now| now < load.length) else { break };
         // A wake that is overdue is now.
         let now = now.max(last);
@@ -88,8 +85,8 @@ pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, se
             gateway.pool.set_slowdown(factor);
         }
         gateway.expire(now);
-        while let Some((came, tenant)) = arrivals.next_if(|&(at, _)| at <= now) {
-            gateway.arrive(tenant, came);
+        while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now) {
+            gateway.arrive(arrival);
         }
         gateway.tick(now);
         gateway.dispatch(now);
@@ -154,7 +151,7 @@ impl Gateway<'_> {
         }
     }
 
-    fn arrive(&mut self, tenant: usize, came: Duration) {
+    fn arrive(&mut self, Arrival { at: came, tenant, prompt, output }: Arrival) {
         let (Some(queue), Some(&most)) = (self.queues.get_mut(tenant), self.door.queue_max.get(tenant))
         else {
             return;
@@ -163,7 +160,7 @@ impl Gateway<'_> {
         if !refused {
             queue.push_back(self.calls.len());
         }
-        self.calls.push(Call { tenant, came, refused, ..Call::default() });
+        self.calls.push(Call { came, prompt, output, refused, ..Call::default() });
         // One that needs not wait makes room in its queue for the next of the same instant.
         self.dispatch(came);
     }
@@ -188,9 +185,10 @@ impl Gateway<'_> {
             self.in_flight += 1;
             self.awaiting += 1;
             self.routes.insert(id, index);
-            self.controller.sent(now, id.0);
+            self.controller.sent(now, id.0, u64::from(call.prompt));
             // The post's prompts and answers fit any cache.
-            let _ = self.pool.submit(now, id, PROMPT_TOKENS, OUTPUT_TOKENS);
+            let Call { prompt, output, .. } = *call;
+            let _ = self.pool.submit(now, id, prompt, output);
         }
     }
 

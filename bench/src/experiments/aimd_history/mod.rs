@@ -1,60 +1,112 @@
-//! explore
+//! The background post's controller ("Adaptive Concurrency on a Multi-Tenant vLLM Gateway"), fault by fault: each is reproduced with that
+//! controller as it then was, then with the post's mend, then with ours at its defaults.
+//!
+//! Its gateway stands before the calibrated workers in pure virtual time ([`gateway`]); a run of five minutes takes tens of milliseconds.
+
 mod controllers;
+mod faults;
 mod figures;
 mod gateway;
 mod load;
+mod spiral;
+mod sweeps;
 
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use controllers::{Controller, Demand, Descent, Ours, Post, Static};
+use controllers::{Controller, Ours, Post, Static};
 use figures::Seen;
 use gateway::{Door, play};
 use load::Load;
 
-use crate::Fallible;
-use crate::report::Report;
+use crate::report::{Report, Spread};
+use crate::{Fallible, virtual_time};
 
+/// Loads were chosen on seeds 1 to 5.
+const SEEDS: RangeInclusive<u64> = 11..=20;
+/// "Pick 2 seconds, walk away."
 const TARGET: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
 
-fn s(n: u64) -> Duration { Duration::from_secs(n) }
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("aimd-history", SEEDS);
+    spiral::measure(&mut report)?;
+    faults::demand(&mut report)?;
+    faults::thrash(&mut report)?;
+    faults::compound(&mut report)?;
+    sweeps::measure(&mut report)?;
+    Ok(report)
+}
 
-fn show(name: &str, load: &Load, door: Door, make: &dyn Fn() -> Box<dyn Controller>, from: u64) {
-    for seed in [1, 2] {
-        let mut c = make();
-        let played = play(load, &door, c.as_mut(), seed);
-        let x = played.seen(s(from), load.length);
-        eprintln!("{name:40} served {:5.2} intime {:5.2} p50 {:5.2} p99 {:5.2} refused {:.3} batch {:5.1} cap {:5.1} least {:5.1} last {:5.1} cuts {:3} flips {:3}", x.served, x.in_time, x.p50, x.p99, x.refused, x.batch, x.cap, x.least_cap, x.last_cap, x.cuts, x.flips);
+/// Makes a controller for a run.
+type Make = dyn Fn() -> Box<dyn Controller> + Sync;
+
+fn post(settings: Post) -> Box<Make> {
+    Box::new(move || Box::new(settings.build()))
+}
+
+fn ours() -> Box<Make> {
+    Box::new(|| Box::new(Ours::new()))
+}
+
+/// So many for each worker, for ever.
+fn fixed(cap_per_worker: usize) -> Box<Make> {
+    Box::new(move || Box::new(Static(cap_per_worker * WORKERS)))
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What was seen of a part of a run, for each seed.
+struct Runs(Vec<Seen>);
+
+impl Runs {
+    fn of(load: &Load, door: Door, make: &Make, part: Range<Duration>) -> Fallible<Self> {
+        let run = |seed| Ok(play(load, &door, make().as_mut(), seed).seen(part.start, part.end));
+        virtual_time::each(SEEDS, run).map(Self)
+    }
+
+    fn spread(&self, of: fn(&Seen) -> f64) -> Spread {
+        Spread::of(self.0.iter().map(of))
+    }
+
+    /// The worst seed of a ratio to another's on the same seed.
+    fn least_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
+        let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
+        ratios.fold(f64::INFINITY, f64::min)
+    }
+
+    /// As [`Runs::least_ratio`], the largest.
+    fn most_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
+        let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
+        ratios.fold(0.0, f64::max)
     }
 }
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let post = |p: Post| move || Box::new(p.build()) as Box<dyn Controller>;
-    let fixed = |n: usize| move || Box::new(Static(n)) as Box<dyn Controller>;
-    let ours = || Box::new(Ours::new()) as Box<dyn Controller>;
-    let load = Load::steady(s(300), [4.0, 8.0]);
-    for n in [4, 8, 16, 32, 64, 96, 128, 256, 512] { show(&format!("static {n}"), &load, Door::TIGHT, &fixed(n), 60); }
-    show("spiral first", &load, Door::FIRST, &post(Post::FIRST), 120);
-    show("floor 16", &load, Door::FIRST, &post(Post { min: 16, ..Post::FIRST }), 120);
-    show("tight", &load, Door::TIGHT, &post(Post { min: 16, ..Post::FIRST }), 120);
-    show("tight nofloor", &load, Door::TIGHT, &post(Post { ..Post::FIRST }), 120);
-    show("timeout", &load, Door::IMPATIENT, &post(Post { min: 16, ..Post::FIRST }), 120);
-    show("timeout band", &load, Door::IMPATIENT, &post(Post { descent: Descent::Halving, ..Post::FINAL }), 120);
-    show("final tight", &load, Door::TIGHT, &post(Post::FINAL), 120);
-    show("ours first", &load, Door::FIRST, &ours, 120);
-    show("ours impatient", &load, Door::IMPATIENT, &ours, 120);
-    for (a, b) in [(3.0, 3.0), (4.0, 6.0), (5.0, 15.0), (7.0, 13.0)] {
-        let load = Load::steady(s(600), [a, b]);
-        for (n, p) in [("final", Post::FINAL), ("noband", Post { band: 0.0, ..Post::FINAL }), ("nocool", Post { cooldown_ticks: 0, ..Post::FINAL }), ("noband nocool", Post { cooldown_ticks: 0, band: 0.0, ..Post::FINAL }), ("halving", Post { descent: Descent::Halving, ..Post::FINAL }), ("halving nocool", Post { cooldown_ticks: 0, descent: Descent::Halving, ..Post::FINAL })] {
-            show(&format!("{a}/{b} {n}"), &load, Door::TIGHT, &post(p), 120);
+type Figure = (&'static str, fn(&Seen) -> f64);
+
+const P99: Figure = ("p99 user TTFT, s", |seen| seen.p99);
+const SERVED: Figure = ("calls served a second", |seen| seen.served);
+const IN_TIME: Figure = ("of them within 2 s", |seen| seen.in_time);
+const REFUSED: Figure = ("share refused", |seen| seen.refused);
+const CAP: Figure = ("cap of a worker", |seen| seen.cap);
+const LEAST_CAP: Figure = ("least cap of a worker", |seen| seen.least_cap);
+const BATCH: Figure = ("calls with a worker", |seen| seen.batch);
+const CUTS: Figure = ("cuts", |seen| seen.cuts);
+const FLIPS: Figure = ("turns between climb and descent", |seen| seen.flips);
+
+/// Writes down the figures of ours (`who` empty) or of somebody else.
+fn note(report: &mut Report, fault: &str, who: &str, runs: &Runs, figures: &[Figure]) {
+    let mut line = format!("{fault}, {}:", if who.is_empty() { "ours" } else { who });
+    for (what, of) in figures {
+        let (key, spread) = (format!("{fault}, {what}"), runs.spread(*of));
+        line += &format!(" {what} {:.2}", spread.median);
+        if who.is_empty() {
+            report.figure(key, spread);
+        } else {
+            report.peer(who, key, spread);
         }
     }
-    let load = Load::steady(s(120), [5.0, 15.0]);
-    for n in [4, 8, 16, 32, 64, 128, 256] {
-        show(&format!("init {n} static"), &load, Door::TIGHT, &fixed(n * 2), 0);
-        show(&format!("init {n} final"), &load, Door::TIGHT, &post(Post { cap_per_worker: n, min: 4, max: 256, ..Post::FINAL }), 0);
-    }
-    let _ = Demand::Queued;
-    let _: Option<Seen> = None;
-    Err("exploring".into())
+    eprintln!("{line}");
 }
