@@ -134,8 +134,13 @@ pub(crate) struct Ours {
 
 impl Ours {
     pub(crate) fn new(terms: &Terms, adaptive: AdaptiveConfig, now: Instant) -> Self {
-        let settings =
-            Settings { max: terms.ceiling, objective: Some(terms.upstream()), latency: None, tpot: None, adaptive };
+        let settings = Settings {
+            max: terms.ceiling,
+            objective: Some(terms.upstream()),
+            latency: None,
+            tpot: None,
+            adaptive,
+        };
         Self { limit: Limit::new(&settings, now), samples: HashMap::new() }
     }
 }
@@ -178,6 +183,9 @@ impl Contender for Ours {
         let view = self.limit.view(now);
         let last = view.decisions.last().map_or("-", |last| last.cause.as_str());
         let late = view.late.map_or("-".to_owned(), |late| format!("{:.0} %", late * 100.0));
-        format!("last {last}, late {late}, evidence {:.2}, cuts {}, raises {}", view.evidence, view.cuts, view.raises)
+        format!(
+            "last {last}, late {late}, evidence {:.2}, cuts {}, raises {}",
+            view.evidence, view.cuts, view.raises
+        )
     }
 }

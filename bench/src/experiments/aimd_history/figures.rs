@@ -21,10 +21,9 @@ pub(super) struct Seen {
     pub(super) refused: f64,
     /// Calls with a worker, on average.
     pub(super) batch: f64,
-    /// The budget for each worker: on average, the least, and at the end.
+    /// The budget for each worker: on average, and the least.
     pub(super) cap: f64,
     pub(super) least_cap: f64,
-    pub(super) last_cap: f64,
     /// Times the budget went down.
     pub(super) cuts: f64,
     /// Times it turned round.
@@ -70,7 +69,6 @@ impl Played {
             batch: with_workers.sum::<f64>() / seconds / WORKERS as f64,
             cap: area.sum::<f64>() / seconds / WORKERS as f64,
             least_cap: budget.iter().map(|&(_, slots)| slots).min().map_or(0.0, per_worker),
-            last_cap: budget.last().map_or(0.0, |&(_, slots)| per_worker(slots)),
             cuts: steps.iter().filter(|&&step| step < 0).count() as f64,
             flips: steps.windows(2).filter(flip).count() as f64,
         }

@@ -86,6 +86,7 @@ impl Runs {
 
 type Figure = (&'static str, fn(&Seen) -> f64);
 
+const MEDIAN: Figure = ("median user TTFT, s", |seen| seen.p50);
 const P99: Figure = ("p99 user TTFT, s", |seen| seen.p99);
 const SERVED: Figure = ("calls served a second", |seen| seen.served);
 const IN_TIME: Figure = ("of them within 2 s", |seen| seen.in_time);

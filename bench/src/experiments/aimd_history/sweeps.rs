@@ -6,12 +6,12 @@
 use super::controllers::{Ours, Post};
 use super::gateway::Door;
 use super::load::Load;
-use super::{Figure, IN_TIME, Make, P99, Runs, SERVED, WORKERS, fixed, note, post, s};
+use super::{Figure, IN_TIME, MEDIAN, Make, P99, Runs, SERVED, WORKERS, fixed, note, post, s};
 use crate::Fallible;
 use crate::report::{Op, Report};
 
 const CAPS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
-const FIGURES: [Figure; 3] = [P99, SERVED, IN_TIME];
+const FIGURES: [Figure; 4] = [MEDIAN, P99, SERVED, IN_TIME];
 
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let load = Load { tokens: (1_024, 256), ..Load::steady(s(120), [2.0, 4.0]) };
