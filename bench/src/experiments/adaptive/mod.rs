@@ -4,7 +4,7 @@ mod contender;
 mod figures;
 mod look;
 mod oracle;
-mod peers;
+pub(crate) mod peers;
 mod play;
 mod roster;
 mod scenarios;

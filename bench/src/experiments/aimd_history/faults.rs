@@ -1,12 +1,42 @@
 //! Three faults around the operating point: a demand gate that is blind to what is in flight, no dead band, no cool-down.
 
-use super::controllers::{Demand, Descent, Post};
 use super::figures::Seen;
 use super::gateway::Door;
 use super::load::{Load, Phase};
-use super::{CAP, CUTS, FLIPS, Figure, IN_TIME, LEAST_CAP, P99, REFUSED, Runs, SERVED, note, ours, post, s};
+use super::{
+    CAP, CUTS, FLIPS, Figure, IN_TIME, LEAST_CAP, P99, REFUSED, REFUSED_PAYING, Runs, SERVED, fixed, note,
+    ours, post, s,
+};
 use crate::Fallible;
+use crate::experiments::adaptive::peers::post::{Demand, Descent, Post};
 use crate::report::{Op, Report};
+
+/// "The catch with tight queues: bursty arrivals": who pays is refused although the workers keep up with its weight's share.
+pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
+    const FAULT: &str = "queues of two";
+    const FIGURES: [Figure; 3] = [REFUSED_PAYING, P99, IN_TIME];
+    let load = Load::steady(s(300), [4.0, 8.0]);
+    let see = |door, make: &_| Runs::of(&load, door, make, s(60)..s(300));
+    let two = see(Door { queue_max: [2, 2], ..Door::FIRST }, &fixed(64))?;
+    note(report, FAULT, "fixed at 64, 2 for each", &two, &FIGURES);
+    let split = see(Door::TIGHT, &fixed(64))?;
+    note(report, FAULT, "fixed at 64, 8 for who pays", &split, &FIGURES);
+    let own = see(Door::IMPATIENT, &ours())?;
+    note(report, FAULT, "", &own, &FIGURES);
+    report.bar(
+        "queues of two show: share of who pays refused",
+        two.spread(REFUSED_PAYING.1).least,
+        Op::AtLeast,
+        0.05,
+    );
+    report.bar(
+        "ours, with a wait of 1 s instead: share of who pays refused",
+        own.spread(REFUSED_PAYING.1).most,
+        Op::AtMost,
+        0.01,
+    );
+    Ok(())
+}
 
 /// "It read this as no demand, refused to grow, and got stuck below the operating point even while actively serving."
 ///

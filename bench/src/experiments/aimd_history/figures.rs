@@ -19,6 +19,8 @@ pub(super) struct Seen {
     pub(super) p99: f64,
     /// Share of the calls that came which were refused.
     pub(super) refused: f64,
+    /// The same of A's, who pays.
+    pub(super) refused_paying: f64,
     /// Calls with a worker, on average.
     pub(super) batch: f64,
     /// The budget for each worker: on average, and the least.
@@ -45,6 +47,8 @@ impl Played {
             .collect();
         let came = count(&|call| within(Some(call.came)));
         let refused = count(&|call| within(Some(call.came)) && call.refused);
+        let paying = count(&|call| within(Some(call.came)) && call.tenant == 0);
+        let refused_paying = count(&|call| within(Some(call.came)) && call.tenant == 0 && call.refused);
         let with_workers = self.calls.iter().filter_map(|call| {
             let sent = call.sent?.max(from);
             Some(call.finished.unwrap_or(until).min(until).saturating_sub(sent).as_secs_f64())
@@ -66,6 +70,7 @@ impl Played {
             p50: quantile(&mut ttft, 0.5),
             p99: quantile(&mut ttft, 0.99),
             refused: refused / came.max(1.0),
+            refused_paying: refused_paying / paying.max(1.0),
             batch: with_workers.sum::<f64>() / seconds / WORKERS as f64,
             cap: area.sum::<f64>() / seconds / WORKERS as f64,
             least_cap: budget.iter().map(|&(_, slots)| slots).min().map_or(0.0, per_worker),

@@ -35,6 +35,7 @@ const WEIGHTS: [u32; TENANTS] = [2, 1];
 /// One call. Neither finished nor refused: still there when the run ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
+    pub(super) tenant: usize,
     pub(super) came: Duration,
     pub(super) prompt: u32,
     pub(super) output: u32,
@@ -160,7 +161,7 @@ impl Gateway<'_> {
         if !refused {
             queue.push_back(self.calls.len());
         }
-        self.calls.push(Call { came, prompt, output, refused, ..Call::default() });
+        self.calls.push(Call { tenant, came, prompt, output, refused, ..Call::default() });
         // One that needs not wait makes room in its queue for the next of the same instant.
         self.dispatch(came);
     }
@@ -205,5 +206,47 @@ impl Gateway<'_> {
             self.credit = WEIGHTS.get(self.turn).copied().unwrap_or(1);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::controllers::Static;
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn who_pays_gets_two_turns_in_three() {
+        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &Door::FIRST, &mut Static(64), 1);
+        let sent = |tenant| {
+            let warm = Duration::from_secs(20);
+            let calls = played.calls.iter().filter(|call| call.tenant == tenant);
+            calls.filter(|call| call.sent.is_some_and(|at| at > warm)).count() as f64
+        };
+        let ratio = sent(0) / sent(1);
+        assert!((1.98..2.02).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_the_door_allows_and_the_budget_is_kept() {
+        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &Door::IMPATIENT, &mut Static(32), 1);
+        for call in &played.calls {
+            let waited = call.sent.map_or(Duration::ZERO, |at| at - call.came);
+            assert!(waited <= Door::IMPATIENT.acquire_timeout, "{call:?}");
+            assert!(!(call.refused && call.sent.is_some()), "{call:?}");
+        }
+        let mut edges: Vec<(Duration, i32)> = Vec::new();
+        for call in &played.calls {
+            edges.extend(call.finished.map(|at| (at, -1)));
+            edges.extend(call.sent.map(|at| (at, 1)));
+        }
+        edges.sort_unstable();
+        let (mut in_flight, mut most) = (0, 0);
+        for (_, change) in edges {
+            in_flight += change;
+            most = most.max(in_flight);
+        }
+        assert_eq!(most, 32);
     }
 }

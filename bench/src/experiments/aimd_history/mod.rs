@@ -14,11 +14,12 @@ mod sweeps;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use controllers::{Controller, Ours, Post, Static};
+use controllers::{Controller, Ours, Static};
 use figures::Seen;
 use gateway::{Door, play};
 use load::Load;
 
+use crate::experiments::adaptive::peers::post::Post;
 use crate::report::{Report, Spread};
 use crate::{Fallible, virtual_time};
 
@@ -31,6 +32,7 @@ const WORKERS: usize = 2;
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("aimd-history", SEEDS);
     spiral::measure(&mut report)?;
+    faults::bursts(&mut report)?;
     faults::demand(&mut report)?;
     faults::thrash(&mut report)?;
     faults::compound(&mut report)?;
@@ -91,6 +93,7 @@ const P99: Figure = ("p99 user TTFT, s", |seen| seen.p99);
 const SERVED: Figure = ("calls served a second", |seen| seen.served);
 const IN_TIME: Figure = ("of them within 2 s", |seen| seen.in_time);
 const REFUSED: Figure = ("share refused", |seen| seen.refused);
+const REFUSED_PAYING: Figure = ("share of who pays refused", |seen| seen.refused_paying);
 const CAP: Figure = ("cap of a worker", |seen| seen.cap);
 const LEAST_CAP: Figure = ("least cap of a worker", |seen| seen.least_cap);
 const BATCH: Figure = ("calls with a worker", |seen| seen.batch);

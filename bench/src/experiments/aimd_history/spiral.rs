@@ -2,12 +2,13 @@
 
 use tidegate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
 
-use super::controllers::{Descent, Ours, Post};
+use super::controllers::Ours;
 use super::figures::Seen;
 use super::gateway::Door;
 use super::load::Load;
 use super::{BATCH, CAP, Figure, IN_TIME, LEAST_CAP, P99, REFUSED, Runs, SERVED, fixed, note, ours, post, s};
 use crate::Fallible;
+use crate::experiments::adaptive::peers::post::{Descent, Post};
 use crate::report::{Op, Report};
 
 const FAULT: &str = "death spiral";
@@ -47,7 +48,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let still = see(Door::FIRST, &held(64))?;
     note(report, FAULT, "fixed at 64", &still, &FIGURES);
     let patient = see(Door::FIRST, &ours())?;
-    note(report, "death spiral, its queue", "", &patient, &FIGURES);
+    note(report, "death spiral, its queues kept", "", &patient, &FIGURES);
     let own = see(Door::IMPATIENT, &ours())?;
     note(report, FAULT, "", &own, &FIGURES);
     let mut best: Option<(usize, Runs)> = None;

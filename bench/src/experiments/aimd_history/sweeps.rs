@@ -3,11 +3,12 @@
 //! The post does not tell the lengths of these runs. With the 512 and 128 tokens of the post before it a worker's memory holds 140 calls, and
 //! the knee lies there; with twice as many it holds 70, and the knee lies where the post saw it, between 64 and 128. So twice as many.
 
-use super::controllers::{Ours, Post};
+use super::controllers::Ours;
 use super::gateway::Door;
 use super::load::Load;
 use super::{Figure, IN_TIME, MEDIAN, Make, P99, Runs, SERVED, WORKERS, fixed, note, post, s};
 use crate::Fallible;
+use crate::experiments::adaptive::peers::post::Post;
 use crate::report::{Op, Report};
 
 const CAPS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];

@@ -109,3 +109,37 @@ impl Contender for Median {
         self.calls.remove(&id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate::adaptive::Kind;
+
+    use super::*;
+    use crate::virtual_time::beginning;
+
+    /// Rounds of as many calls as the limit allows, each answered after so long; the limits after each.
+    fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
+        let round = |round| {
+            let sent = beginning() + Duration::from_secs(round);
+            for id in 0..median.limit().max(ANSWERS) as u64 {
+                let in_flight = id as usize + 1;
+                median.sent(sent, Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight });
+            }
+            for id in 0..median.limit().max(ANSWERS) as u64 {
+                median.first_token(sent + Duration::from_millis(millis), id);
+                median.ended(sent + Duration::from_millis(millis), id, Ended::Completed { output: 1 });
+            }
+            median.limit()
+        };
+        (from..from + rounds).map(round).collect()
+    }
+
+    #[test]
+    fn doubles_then_holds_twice_the_baseline() {
+        let terms = Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
+        let mut median = Median::new(&terms);
+        assert_eq!(limits(&mut median, 0, 3, 100), [16, 32, 64]);
+        assert_eq!(limits(&mut median, 3, 2, 201), [57, 51]);
+        assert_eq!(limits(&mut median, 5, 2, 199), [52, 53]);
+    }
+}

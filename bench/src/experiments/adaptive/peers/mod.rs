@@ -11,6 +11,7 @@
 
 mod congestion;
 mod median;
+pub(crate) mod post;
 mod told;
 mod tower_acc;
 mod tower_resilience;
@@ -25,24 +26,19 @@ use super::contender::{Contender, Ours, Terms};
 pub(crate) type Begin = fn(&Terms, Instant) -> Box<dyn Contender>;
 
 /// All of them, under the names that reports use.
-pub(crate) const ALL: [(&str, Begin); 16] = [
-    ("AIMD on p99, floor 16", |terms, now| boxed(post(terms, 16, now))),
-    ("AIMD on p99", |terms, now| boxed(post(terms, 1, now))),
+pub(crate) const ALL: [(&str, Begin); 15] = [
+    ("AIMD on p99, floor 16", |terms, now| boxed(percentile(terms, 16, now))),
+    ("AIMD on p99", |terms, now| boxed(percentile(terms, 1, now))),
+    ("AIMD on p99 of user TTFT, floor 16", |terms, now| boxed(post::AsPosted::new(terms, now))),
     ("AIMD on p50 over twice the baseline", |terms, _| boxed(median::Median::new(terms))),
     ("tower-acc Vegas", |_, _| boxed(tower_acc::vegas())),
     ("tower-acc Gradient2", |_, _| boxed(tower_acc::gradient2())),
     ("tower-resilience AIMD", |_, _| boxed(tower_resilience::aimd())),
-    ("tower-resilience AIMD, told the objective", |terms, _| {
-        boxed(tower_resilience::aimd_with(terms.upstream()))
-    }),
+    ("tower-resilience AIMD (objective)", |terms, _| boxed(tower_resilience::aimd_with(terms.upstream()))),
     ("tower-resilience Vegas", |_, _| boxed(tower_resilience::vegas())),
     ("tower-resilience Gradient2", |_, _| boxed(tower_resilience::gradient2())),
     ("congestion-limiter AIMD", |_, now| boxed(congestion::aimd(now))),
-    ("congestion-limiter AIMD, told the objective", |terms, now| {
-        boxed(congestion::aimd_with(terms.upstream(), now))
-    }),
-    ("congestion-limiter Gradient", |_, now| boxed(congestion::gradient(now))),
-    ("congestion-limiter Gradient, windowed", |_, now| boxed(congestion::gradient_windowed(now))),
+    ("congestion-limiter AIMD (objective)", |terms, now| boxed(congestion::aimd_with(terms.upstream(), now))),
     ("congestion-limiter Vegas", |_, now| boxed(congestion::vegas(now))),
     ("congestion-limiter Vegas, windowed", |_, now| boxed(congestion::vegas_windowed(now))),
     ("congestion-limiter Vegas, windowed p90", |_, now| boxed(congestion::vegas_percentile(now))),
@@ -52,8 +48,8 @@ fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
     Box::new(contender)
 }
 
-/// The background post's controller over upstream TTFT: its tick, window, band and cool-down are the detector's defaults, and 64 its bootstrap.
-fn post(terms: &Terms, floor: usize, now: Instant) -> Ours {
+/// The background post's controller in the core, over upstream TTFT: its tick, window, band and cool-down are the detector's defaults, and 64 its bootstrap.
+fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
     let adaptive = AdaptiveConfig {
         start: 64.min(terms.ceiling),
         min: floor.min(terms.ceiling),
