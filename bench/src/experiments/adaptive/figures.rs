@@ -48,7 +48,7 @@ fn calls<'a>(course: &'a Course, played: &'a Played) -> impl Iterator<Item = (&'
     course.arrivals.iter().zip(&played.fates)
 }
 
-fn in_time(course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
+pub(crate) fn in_time(course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
     fate.how == How::Served
         && fate.first_token.is_some_and(|first| first - arrival.at <= course.terms.objective)
 }
@@ -77,7 +77,7 @@ impl Figures {
                 if !shaken {
                     figures.judged += 1;
                     figures.met += usize::from(answered - arrival.at <= course.terms.objective);
-                    waits.push((answered - arrival.at).as_secs_f64().min(60.0));
+                    waits.push((answered - arrival.at).as_secs_f64().min(30.0));
                 }
             }
             if !waits.is_empty() {

@@ -1,7 +1,8 @@
 //! One run: callers who ask whatever happens, our queue with its wait budget, the contender that says how many may go, and the upstream.
 //!
 //! First come first served; who waits longer than the wait budget is refused. Attempts that were turned away or broke before their first token are
-//! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody.
+//! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody, and so does
+//! a token budget that the provider's headers tell of.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tidegate::adaptive::{Ended, Kind};
 
+use super::budget::Budget;
 use super::contender::{Contender, Sent, Terms};
 use super::upstream::{Change, Event, Rejection, Upstream, What};
 use super::workload::Arrival;
@@ -23,6 +25,8 @@ pub(crate) struct Course {
     pub(crate) arrivals: Vec<Arrival>,
     /// In order of time.
     pub(crate) changes: Vec<(Duration, Change)>,
+    /// Tokens a minute that the provider's headers say it takes.
+    pub(crate) budget: Option<f64>,
     /// What the gate would expect an answer to have.
     pub(crate) expected_output: u64,
     /// When the last phase ends. Calls that are there then go on to their ends.
@@ -134,6 +138,7 @@ struct Run<'a> {
     timers: BinaryHeap<Reverse<(Duration, Timer)>>,
     changes: &'a [(Duration, Change)],
     held_until: Duration,
+    budget: Option<Budget>,
     /// Calls that have not ended.
     open: usize,
     pressed: bool,
@@ -167,6 +172,7 @@ impl<'a> Run<'a> {
             timers: BinaryHeap::new(),
             changes: &course.changes,
             held_until: Duration::ZERO,
+            budget: course.budget.map(Budget::new),
             open: count,
             pressed: false,
             played: Played {
@@ -264,6 +270,7 @@ impl<'a> Run<'a> {
         match event.what {
             What::FirstToken => {
                 flight.has_token = true;
+                self.hear();
                 self.played.fates[call].first_token = Some(event.at);
                 if streams {
                     self.awaiting -= 1;
@@ -291,6 +298,7 @@ impl<'a> Run<'a> {
         match timer {
             Timer::Rejected { id, why } => {
                 self.played.rejected += 1;
+                self.hear();
                 let Some(call) = self.flights.get(&id).map(|flight| flight.call) else { return };
                 let (how, retry_after) = match why {
                     Rejection::Limited { retry_after } => {
@@ -318,6 +326,13 @@ impl<'a> Run<'a> {
                 }
                 None => {}
             },
+        }
+    }
+
+    /// Headers came.
+    fn hear(&mut self) {
+        if let (Some(budget), Some(remaining)) = (&mut self.budget, self.upstream.remaining(self.now)) {
+            budget.told(self.now, remaining);
         }
     }
 
@@ -378,7 +393,19 @@ impl<'a> Run<'a> {
 
     fn admit(&mut self) {
         while self.held_until <= self.now && self.has_room() {
-            let Some(call) = self.again.pop_first().or_else(|| self.fresh.pop_front()) else { return };
+            let Some(call) = self.again.first().or_else(|| self.fresh.front()).copied() else { return };
+            let expected = f64::from(self.arrival(call).work.prompt) + self.course.expected_output as f64;
+            if let Some(budget) = &mut self.budget {
+                let wait = budget.wait(self.now, expected);
+                if wait > Duration::ZERO {
+                    self.held_until = self.now + wait;
+                    return;
+                }
+                budget.take(expected);
+            }
+            if self.again.pop_first().is_none() {
+                self.fresh.pop_front();
+            }
             self.send(call);
         }
         self.pressed |= !(self.again.is_empty() && self.fresh.is_empty()) && self.held_until <= self.now;
