@@ -51,6 +51,8 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// The faults of the background post's controller, each reproduced, and cured, in virtual time.
+    AimdHistory,
     /// Three times normal traffic for ten minutes, in virtual time.
     Burst,
     /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
@@ -104,6 +106,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::WorkConserving => run::work_conserving::measure,
         Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::AimdHistory => run::aimd_history::measure,
         Command::Burst => run::burst::measure,
         Command::Kv => run::kv::measure,
         Command::Tokens => run::tokens::measure,

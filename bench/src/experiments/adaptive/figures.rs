@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tidegate_sim::scenario::quantile;
 
+#[cfg(doc)]
+use super::course::Second;
+use super::course::{Course, Fate, How, Played};
 use super::oracle::Oracle;
-use super::play::{Course, Fate, How, Played};
 use super::stage::Stage;
 use super::workload::Arrival;
 
@@ -21,7 +23,7 @@ pub(crate) struct Figures {
     pub(crate) ttft_p99_s: f64,
     /// Attempts that the upstream turned away, over calls.
     pub(crate) turned_away: f64,
-    /// Seconds from the beginning of each phase until the limit was near the oracle's band; `None`: never.
+    /// Seconds from the beginning of each phase until what is in force ([`Second::in_force`]) was near the oracle's band; `None`: never.
     pub(crate) settled_s: Vec<Option<f64>>,
     /// Seconds at the floor while calls waited.
     pub(crate) collapsed_s: f64,
@@ -30,7 +32,7 @@ pub(crate) struct Figures {
 /// After a step nobody can know yet; so long, calls are not held against a contender.
 const AFTER_A_STEP: Duration = Duration::from_secs(10);
 
-/// A limit has settled when its mean over so many seconds is within a tenth of the band.
+/// A limit has settled when its mean over so many seconds is so near the band.
 const SETTLED: usize = 5;
 const NEAR: f64 = 0.1;
 
@@ -87,7 +89,7 @@ impl Figures {
             let seconds = played.seconds.get(seconds).unwrap_or_default();
             let (least, most) = (band.0 as f64 * (1.0 - NEAR), band.1 as f64 * (1.0 + NEAR));
             let near = seconds.windows(SETTLED).position(|window| {
-                let mean = window.iter().map(|second| second.limit as f64).sum::<f64>() / SETTLED as f64;
+                let mean = window.iter().map(|second| second.in_force() as f64).sum::<f64>() / SETTLED as f64;
                 (least..=most).contains(&mean)
             });
             figures.settled_s.push(near.map(|second| second as f64));

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
+use super::course::{NOTED, Second};
 use super::oracle::Oracle;
-use super::play::{NOTED, Second};
 use super::roster::{Entry, Role, entries};
 use super::scenarios;
 use super::stage::{Stage, TERMS};

@@ -18,7 +18,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 101..=120;
 
 /// Controllers whose limits are drawn beside ours.
 const DRAWN: [(&str, plotters::style::RGBColor); 2] =
-    [("AIMD on p50", plot::ORANGE), ("AIMD on p99 (the post's)", plot::GREEN)];
+    [("AIMD on p50 over twice the baseline", plot::ORANGE), ("AIMD on p99, floor 16", plot::GREEN)];
 
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("adaptive", SEEDS);

@@ -2,10 +2,12 @@
 
 mod budget;
 mod contender;
+mod course;
 mod figures;
 mod look;
 mod measure;
 mod oracle;
+mod peers;
 mod play;
 mod plot;
 mod roster;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::contender::Scheduled;
-use super::play::Course;
+use super::course::Course;
 use super::stage::{GRID, Stage};
 use super::{figures, spread_out};
 use crate::Fallible;

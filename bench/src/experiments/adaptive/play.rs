@@ -12,77 +12,11 @@ use fastrand::Rng;
 use tidegate::adaptive::{Ended, Kind};
 
 use super::budget::Budget;
-use super::contender::{Contender, Sent, Terms};
+use super::contender::{Contender, Sent};
+use super::course::{Course, Fate, How, NOTED, Played, Second};
 use super::upstream::{Change, Event, Rejection, Upstream, What};
 use super::workload::Arrival;
 use crate::virtual_time::beginning;
-
-/// What a run is given besides its contender and its upstream.
-#[derive(Debug)]
-pub(crate) struct Course {
-    pub(crate) seed: u64,
-    pub(crate) terms: Terms,
-    pub(crate) arrivals: Vec<Arrival>,
-    /// In order of time.
-    pub(crate) changes: Vec<(Duration, Change)>,
-    /// Tokens a minute that the provider's headers say it takes.
-    pub(crate) budget: Option<f64>,
-    /// What the gate would expect an answer to have.
-    pub(crate) expected_output: u64,
-    /// When the last phase ends. Calls that are there then go on to their ends.
-    pub(crate) until: Duration,
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Not yet: only while a run goes on.
-    Open,
-    Served,
-    /// By us, for having waited too long.
-    Refused,
-    /// By the upstream, each time.
-    TurnedAway,
-    /// Its caller left.
-    Left,
-    /// No token after [`PATIENCE`].
-    TimedOut,
-    /// Its stream broke.
-    Broken,
-}
-
-/// What became of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fate {
-    pub(crate) how: How,
-    /// When it was last sent.
-    pub(crate) sent: Option<Duration>,
-    pub(crate) first_token: Option<Duration>,
-}
-
-/// What stood at the end of a second.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Second {
-    pub(crate) limit: usize,
-    pub(crate) in_flight: usize,
-    pub(crate) awaiting: usize,
-    pub(crate) waiting: usize,
-    /// Whether calls waited for room at any moment of it.
-    pub(crate) pressed: bool,
-}
-
-/// What became of a run.
-#[derive(Debug)]
-pub(crate) struct Played {
-    /// Of each arrival.
-    pub(crate) fates: Vec<Fate>,
-    pub(crate) seconds: Vec<Second>,
-    pub(crate) attempts: u64,
-    /// Attempts that the upstream turned away.
-    pub(crate) rejected: u64,
-    /// What the contender had to say at the end of each fifth second, if it was asked for.
-    pub(crate) notes: Vec<String>,
-}
 
 /// Time to learn that an attempt was turned away.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
@@ -90,8 +24,6 @@ const ATTEMPTS: u32 = 4;
 const BACKOFF_S: f64 = 0.5;
 /// A call without a token so long after it was asked for is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A note is taken every so many seconds.
-pub(crate) const NOTED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -440,3 +372,6 @@ impl<'a> Run<'a> {
         self.contender.sent(self.instant(), Sent { id, kind, waited, in_flight });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,10 @@ use plotters::prelude::*;
 use plotters::series::LineSeries;
 use tidegate_sim::scenario::quantile;
 
+use super::course::{Course, Fate, Played};
 use super::figures::in_time;
-use super::play::{Course, Played};
 use super::stage::{Stage, TERMS};
+use super::workload::Arrival;
 use crate::Fallible;
 
 /// A contender's run.
@@ -95,10 +96,7 @@ fn oracle_most(lines: &[Line]) -> f64 {
     lines.iter().find(|line| line.name == "oracle").map_or(1.0, most).max(2.0)
 }
 
-fn calls<'a>(
-    course: &'a Course,
-    line: &'a Line,
-) -> impl Iterator<Item = (&'a super::workload::Arrival, &'a super::play::Fate)> {
+fn calls<'a>(course: &'a Course, line: &'a Line) -> impl Iterator<Item = (&'a Arrival, &'a Fate)> {
     course.arrivals.iter().zip(&line.played.fates)
 }
 

@@ -6,6 +6,7 @@ use tidegate::config::AdaptiveConfig;
 
 use super::contender::{Contender, Fixed, Ours, Terms};
 use super::oracle::Oracle;
+use super::peers;
 use super::stage::Stage;
 
 /// Makes a contender for a run.
@@ -36,12 +37,14 @@ pub(crate) enum Role {
 pub(crate) fn entries(stage: &Stage, oracle: &Oracle) -> Vec<Entry> {
     let first = oracle.limits.first().copied().unwrap_or(1);
     let best = oracle.contender(stage);
-    vec![
+    let mut entries = vec![
         entry("ours", Role::Ours, |terms, now| Ours::new(terms, AdaptiveConfig::default(), now)),
         entry("oracle", Role::Oracle, move |_, _| best.clone()),
         entry("fixed, a quarter of the best", Role::TooSmall, move |_, _| Fixed((first / 4).max(1))),
         entry("fixed, four times the best", Role::TooLarge, move |_, _| Fixed(first * 4)),
-    ]
+    ];
+    entries.extend(peers::ALL.map(|(name, begin)| Entry { name, role: Role::Peer, make: Box::new(begin) }));
+    entries
 }
 
 fn entry<C: Contender + 'static>(

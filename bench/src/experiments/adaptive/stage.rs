@@ -6,7 +6,8 @@ use fastrand::Rng;
 use tidegate_sim::engine::EngineConfig;
 
 use super::contender::{Contender, Fixed, Terms};
-use super::play::{Course, Played, play};
+use super::course::{Course, Played};
+use super::play::play;
 use super::scenarios::Scenario;
 use super::upstream::{Change, Engines, Hosted, Others, Rate, Upstream};
 use super::workload::{Habits, Source};

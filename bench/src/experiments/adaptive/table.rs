@@ -14,7 +14,7 @@ met %     of the calls that the upstream had, those in time, but for the ten sec
 p99 s     user TTFT, of the worst phase, but for those seconds: the median of the seeds, and the worst
 429s      attempts turned away for each call
 floor     seconds at an eighth of the oracle's limit or less, or at 1, while calls waited: the worst seed
-settled   seconds from each step until the limit was within a tenth of the oracle's band: the median of the seeds, - if never
+settled   seconds from each step until the limit, or what was in flight while calls waited, was within a tenth of the oracle's band: the median of the seeds, - if never
 ";
 
 /// One scenario's.
