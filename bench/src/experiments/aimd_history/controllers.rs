@@ -70,6 +70,11 @@ impl Ours {
         Self::with(AdaptiveConfig::default(), Self::CEILING)
     }
 
+    /// With room to climb as far as the post's.
+    pub(super) fn up_to(max: usize) -> Self {
+        Self::with(AdaptiveConfig::default(), max)
+    }
+
     /// Begins elsewhere than by default. A ceiling below the start would be an error of the configuration.
     pub(super) fn starting_at(start: usize) -> Self {
         Self::with(AdaptiveConfig { start, ..AdaptiveConfig::default() }, start.max(Self::CEILING))

@@ -6,7 +6,9 @@ use super::controllers::Ours;
 use super::figures::Seen;
 use super::gateway::Door;
 use super::load::Load;
-use super::{BATCH, CAP, Figure, IN_TIME, LEAST_CAP, P99, REFUSED, Runs, SERVED, fixed, note, ours, post, s};
+use super::{
+    BATCH, BREACH, CAP, Figure, IN_TIME, LEAST_CAP, P99, REFUSED, Runs, SERVED, fixed, note, ours, post, s,
+};
 use crate::Fallible;
 use crate::experiments::adaptive::peers::post::{Descent, Post};
 use crate::report::{Op, Report};
@@ -82,7 +84,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         Op::AtLeast,
         3.0,
     );
-    report.bar("a floor moves it: p99 user TTFT, s", floor.spread(P99.1).least, Op::AtLeast, 2.4);
+    report.bar("a floor moves it: p99 user TTFT, s", floor.spread(P99.1).least, Op::AtLeast, BREACH);
     report.bar(
         "tight queues: p99, of what it is with long ones",
         tight.most_ratio(&floor, P99.1),
