@@ -30,8 +30,6 @@ pub(crate) struct Sent {
     /// Its name: unique in a run, also among the attempts of one call.
     pub(crate) id: u64,
     pub(crate) kind: Kind,
-    /// How long its call has waited since it was asked for: user TTFT is this and what the upstream takes.
-    pub(crate) waited: Duration,
     /// Attempts in flight, this one included.
     pub(crate) in_flight: usize,
 }

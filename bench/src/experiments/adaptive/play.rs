@@ -368,8 +368,7 @@ impl<'a> Run<'a> {
             output: self.course.expected_output,
             streams: arrival.streams,
         };
-        let (waited, in_flight) = (self.now - arrival.at, self.flights.len());
-        self.contender.sent(self.instant(), Sent { id, kind, waited, in_flight });
+        self.contender.sent(self.instant(), Sent { id, kind, in_flight: self.flights.len() });
     }
 }
 

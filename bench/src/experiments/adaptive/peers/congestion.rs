@@ -186,7 +186,7 @@ mod tests {
         let mut vegas = vegas(beginning());
         let at = |millis| beginning() + Duration::from_millis(millis);
         let send = |vegas: &mut Congestion<Vegas>, now, id| {
-            vegas.sent(now, Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight: 0 });
+            vegas.sent(now, Sent { id, kind: Kind::default(), in_flight: 0 });
         };
         for id in 0..10 {
             send(&mut vegas, at(0), id);

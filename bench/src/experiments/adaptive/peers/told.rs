@@ -104,10 +104,7 @@ mod tests {
         let mut follows = Follows::new(Heard::default());
         let at = |seconds| beginning() + Duration::from_secs(seconds);
         for id in 0..4 {
-            follows.sent(
-                at(id),
-                Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight: id as usize + 1 },
-            );
+            follows.sent(at(id), Sent { id, kind: Kind::default(), in_flight: id as usize + 1 });
         }
         // A stream: judged by its first token, and still in flight then.
         follows.first_token(at(5), 0);
