@@ -1,11 +1,12 @@
 //! A few seeds of some scenarios, as a table and second by second: for whoever chooses constants.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::course::{NOTED, Second};
-use super::oracle::Oracle;
+use super::known::Known;
 use super::roster::{Entry, Role, entries};
 use super::scenarios;
 use super::stage::{Stage, TERMS};
@@ -32,6 +33,9 @@ pub(crate) struct Look {
     /// Held-out scenarios too.
     #[arg(long)]
     held_out: bool,
+    /// Keeps the oracles in this file, and finds only those anew that it lacks.
+    #[arg(long)]
+    oracles: Option<PathBuf>,
 }
 
 impl Look {
@@ -49,12 +53,12 @@ impl Look {
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let seeds = look.seeds()?;
     let wanted = look.scenario.clone().unwrap_or_default();
+    let mut known = look.oracles.as_deref().map_or_else(|| Ok(Known::default()), Known::read)?;
     for scenario in scenarios::all() {
         if !scenario.name.contains(&wanted) || (scenario.held_out && !look.held_out) {
             continue;
         }
-        let stage = Stage::new(scenario)?;
-        let oracle = Oracle::find(&stage)?;
+        let (stage, oracle) = known.find(scenario)?;
         let mut entries = entries(&stage, &oracle);
         entries.retain(|entry| entry.role == Role::Oracle || entry.name.contains(&look.who));
         print!("{}", table(&stage, &oracle, &standings(&stage, &oracle, &entries, &seeds)?));
@@ -62,6 +66,9 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
             entries.retain(|entry| entry.name.contains(&look.who));
             print!("{}", trace(&stage, &entries, *seed));
         }
+    }
+    if let Some(file) = &look.oracles {
+        known.write(file)?;
     }
     Ok(String::new())
 }

@@ -4,6 +4,7 @@ mod budget;
 mod contender;
 mod course;
 mod figures;
+mod known;
 mod look;
 mod measure;
 mod oracle;

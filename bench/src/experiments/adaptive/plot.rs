@@ -153,7 +153,9 @@ fn panel(
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(RGBColor(230, 230, 230))
+        .y_labels(6)
         .x_label_formatter(&|s| format!("{s:.0} s"))
+        .y_label_formatter(&|y| y.to_string())
         .draw()
         .map_err(failed)?;
     for step in steps {
@@ -168,7 +170,8 @@ fn panel(
             .label(curve.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
     }
-    let labels = chart.configure_series_labels().position(SeriesLabelPosition::LowerRight).draw();
-    labels.map_err(failed)?;
+    let mut labels = chart.configure_series_labels();
+    let labels = labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.8));
+    labels.draw().map_err(failed)?;
     Ok(())
 }

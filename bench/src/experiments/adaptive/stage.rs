@@ -54,10 +54,15 @@ pub(crate) const GRID: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 
 
 impl Stage {
     pub(crate) fn new(scenario: Scenario) -> Fallible<Self> {
-        let source = Source::of(scenario.mix)?;
-        let mut stage = Self { scenario, source, capacity: 1.0 };
+        let mut stage = Self::with_capacity(scenario, 1.0)?;
         stage.capacity = stage.find_capacity()?;
         Ok(stage)
+    }
+
+    /// Where it was found before.
+    pub(crate) fn with_capacity(scenario: Scenario, capacity: f64) -> Fallible<Self> {
+        let source = Source::of(scenario.mix)?;
+        Ok(Self { scenario, source, capacity })
     }
 
     fn find_capacity(&self) -> Fallible<f64> {

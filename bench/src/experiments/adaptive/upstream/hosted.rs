@@ -163,7 +163,7 @@ mod tests {
         let at = Duration::from_secs;
         let rate = Rate { per_minute: 6_000.0, others: 0.0 };
         let mut hosted = Hosted::new(2, Some(rate), 1);
-        let work = |total| Work { prompt: total - 10, output: 10 };
+        let work = |total: u32| Work { prompt: total - 10, output: 10 };
         assert_eq!(hosted.submit(at(0), 1, work(500)), Ok(()));
         let limited = |retry_after| Err(Rejection::Limited { retry_after });
         assert_eq!(hosted.submit(at(0), 2, work(250)), limited(Some(at(2))));
