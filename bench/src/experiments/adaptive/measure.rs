@@ -17,8 +17,10 @@ use crate::virtual_time::beginning;
 const SEEDS: std::ops::RangeInclusive<u64> = 101..=120;
 
 /// Controllers whose limits are drawn beside ours.
-const DRAWN: [(&str, plotters::style::RGBColor); 2] =
-    [("AIMD on p50 over twice the baseline", plot::ORANGE), ("AIMD on p99, floor 16", plot::GREEN)];
+const DRAWN: [(&str, plotters::style::RGBColor); 2] = [
+    ("AIMD on p50 over twice the baseline", plot::ORANGE),
+    ("AIMD on p99 of user TTFT, floor 16", plot::GREEN),
+];
 
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("adaptive", SEEDS);
