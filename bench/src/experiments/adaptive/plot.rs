@@ -76,7 +76,7 @@ fn panels(root: &Panel, stage: &Stage, course: &Course, lines: &[Line]) -> Falli
         let good = calls(course, line).filter(|(arrival, fate)| in_time(course, arrival, fate));
         Curve::of(line, windows(until, good.map(|(arrival, _)| (arrival.at, ())), |calls| rate(calls.len())))
     }));
-    panel(served, "calls/s offered, and served in time", until, 0.0..highest * 1.1, &steps, &curves)?;
+    panel(served, "calls/s offered, and served in time", until, 0.0..highest * 1.4, &steps, &curves)?;
 
     let objective = TERMS.objective.as_secs_f64();
     let line = vec![(0.0, objective), (until as f64, objective)];
