@@ -51,6 +51,8 @@ enum Command {
     Cap,
     /// A window of 429s with Retry-After, in virtual time.
     Cooldown,
+    /// The faults of the background post's controller, each reproduced, and cured, in virtual time.
+    AimdHistory,
     /// Three times normal traffic for ten minutes, in virtual time.
     Burst,
     /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
@@ -93,7 +95,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
         Command::ScaleMemory { held } => return run::scale::hold(held),
-        Command::Adaptive(look) => return run::adaptive::look(&look),
+        Command::Adaptive(look) if look.wanted() => return run::adaptive::look(&look),
+        Command::Adaptive(_) => run::adaptive::measure,
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,
@@ -103,6 +106,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::WorkConserving => run::work_conserving::measure,
         Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,
+        Command::AimdHistory => run::aimd_history::measure,
         Command::Burst => run::burst::measure,
         Command::Kv => run::kv::measure,
         Command::Tokens => run::tokens::measure,

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tidegate_sim::scenario::quantile;
 
+#[cfg(doc)]
+use super::course::Second;
+use super::course::{Course, Fate, How, Played};
 use super::oracle::Oracle;
-use super::play::{Course, Fate, How, Played};
 use super::stage::Stage;
 use super::workload::Arrival;
 
@@ -21,7 +23,7 @@ pub(crate) struct Figures {
     pub(crate) ttft_p99_s: f64,
     /// Attempts that the upstream turned away, over calls.
     pub(crate) turned_away: f64,
-    /// Seconds from the beginning of each phase until the limit was near the oracle's band; `None`: never.
+    /// Seconds from the beginning of each phase until what is in force ([`Second::in_force`]) was near the oracle's band; `None`: never.
     pub(crate) settled_s: Vec<Option<f64>>,
     /// Seconds at the floor while calls waited.
     pub(crate) collapsed_s: f64,
@@ -30,7 +32,7 @@ pub(crate) struct Figures {
 /// After a step nobody can know yet; so long, calls are not held against a contender.
 const AFTER_A_STEP: Duration = Duration::from_secs(10);
 
-/// A limit has settled when its mean over so many seconds is within a tenth of the band.
+/// A limit has settled when its mean over so many seconds is so near the band.
 const SETTLED: usize = 5;
 const NEAR: f64 = 0.1;
 
@@ -48,7 +50,7 @@ fn calls<'a>(course: &'a Course, played: &'a Played) -> impl Iterator<Item = (&'
     course.arrivals.iter().zip(&played.fates)
 }
 
-fn in_time(course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
+pub(crate) fn in_time(course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
     fate.how == How::Served
         && fate.first_token.is_some_and(|first| first - arrival.at <= course.terms.objective)
 }
@@ -77,7 +79,7 @@ impl Figures {
                 if !shaken {
                     figures.judged += 1;
                     figures.met += usize::from(answered - arrival.at <= course.terms.objective);
-                    waits.push((answered - arrival.at).as_secs_f64().min(60.0));
+                    waits.push((answered - arrival.at).as_secs_f64().min(30.0));
                 }
             }
             if !waits.is_empty() {
@@ -87,7 +89,7 @@ impl Figures {
             let seconds = played.seconds.get(seconds).unwrap_or_default();
             let (least, most) = (band.0 as f64 * (1.0 - NEAR), band.1 as f64 * (1.0 + NEAR));
             let near = seconds.windows(SETTLED).position(|window| {
-                let mean = window.iter().map(|second| second.limit as f64).sum::<f64>() / SETTLED as f64;
+                let mean = window.iter().map(|second| second.in_force() as f64).sum::<f64>() / SETTLED as f64;
                 (least..=most).contains(&mean)
             });
             figures.settled_s.push(near.map(|second| second as f64));

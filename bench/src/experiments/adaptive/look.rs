@@ -1,15 +1,17 @@
 //! A few seeds of some scenarios, as a table and second by second: for whoever chooses constants.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 
-use super::oracle::Oracle;
-use super::play::NOTED;
-use super::roster::{ORACLE, entries};
+use super::course::{NOTED, Second};
+use super::known::Known;
+use super::roster::{Entry, Role, entries};
 use super::scenarios;
 use super::stage::{Stage, TERMS};
 use super::standing::standings;
+use super::table::table;
 use crate::Fallible;
 use crate::virtual_time::beginning;
 
@@ -31,6 +33,9 @@ pub(crate) struct Look {
     /// Held-out scenarios too.
     #[arg(long)]
     held_out: bool,
+    /// Keeps the oracles in this file, and finds only those anew that it lacks.
+    #[arg(long)]
+    oracles: Option<PathBuf>,
 }
 
 impl Look {
@@ -48,84 +53,40 @@ impl Look {
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let seeds = look.seeds()?;
     let wanted = look.scenario.clone().unwrap_or_default();
+    let mut known = look.oracles.as_deref().map_or_else(|| Ok(Known::default()), Known::read)?;
     for scenario in scenarios::all() {
         if !scenario.name.contains(&wanted) || (scenario.held_out && !look.held_out) {
             continue;
         }
-        let stage = Stage::new(scenario)?;
-        let oracle = Oracle::find(&stage)?;
-        print!("{}", table(&stage, &oracle, &seeds, &look.who)?);
-        if look.trace {
-            print!("{}", trace(&stage, &oracle, &seeds, &look.who));
+        let (stage, oracle) = known.find(scenario)?;
+        let mut entries = entries(&stage, &oracle);
+        entries.retain(|entry| entry.role == Role::Oracle || entry.name.contains(&look.who));
+        print!("{}", table(&stage, &oracle, &standings(&stage, &oracle, &entries, &seeds)?));
+        if let Some(seed) = seeds.first().filter(|_| look.trace) {
+            entries.retain(|entry| entry.name.contains(&look.who));
+            print!("{}", trace(&stage, &entries, *seed));
         }
+    }
+    if let Some(file) = &look.oracles {
+        known.write(file)?;
     }
     Ok(String::new())
 }
 
-fn table(stage: &Stage, oracle: &Oracle, seeds: &[u64], who: &str) -> Fallible<String> {
-    let mut text = format!(
-        "\n{}: {:.2} calls/s at the best; oracle {:?}, bands {:?}\n  {:<34} {:>7} {:>7}  {:<22} {:>6} {:>7} {:>7} {:>6} {:>5}  settled s\n",
-        stage.scenario.name,
-        stage.capacity,
-        oracle.limits,
-        oracle.bands,
-        "",
-        "goodput",
-        "worst",
-        "by phase",
-        "met %",
-        "p99 s",
-        "worst",
-        "429s",
-        "floor",
-    );
-    let mut entries = entries(stage, oracle);
-    entries.retain(|entry| entry.name == ORACLE || entry.name.contains(who));
-    let standings = standings(stage, oracle, &entries, seeds)?;
-    let Some(best) = standings.iter().find(|standing| standing.name == ORACLE) else { return Ok(text) };
-    for standing in &standings {
-        let phases: Vec<_> = (0..stage.scenario.phases.len())
-            .map(|phase| format!("{:.3}", standing.phase_goodput(best, phase)))
-            .collect();
-        let p99 = standing.ttft_p99_s();
-        writeln!(
-            text,
-            "  {:<34} {:>7.3} {:>7.3}  {:<22} {:>6.2} {:>7.2} {:>7.2} {:>6.2} {:>5.0}  {:?}",
-            standing.name,
-            standing.goodput(best),
-            standing.worst_goodput(best),
-            phases.join(" "),
-            standing.met() * 100.0,
-            p99.median,
-            p99.most,
-            standing.turned_away(),
-            standing.collapsed_s(),
-            standing.settled_s(),
-        )?;
-    }
-    Ok(text)
-}
-
-fn trace(stage: &Stage, oracle: &Oracle, seeds: &[u64], who: &str) -> String {
-    let Some(seed) = seeds.first() else { return String::new() };
-    let course = stage.course(*seed);
+fn trace(stage: &Stage, entries: &[Entry], seed: u64) -> String {
+    let course = stage.course(seed);
     let mut text = String::new();
-    for entry in entries(stage, oracle).iter().filter(|entry| entry.name.contains(who)) {
+    for entry in entries {
         let mut contender = (entry.make)(&TERMS, beginning());
         let played = stage.play(&course, contender.as_mut(), true);
-        let _ = writeln!(text, "\n  {}: limit, in flight, awaiting, waiting", entry.name);
-        for (place, (second, note)) in
-            played.seconds.iter().skip(NOTED - 1).step_by(NOTED).zip(&played.notes).enumerate()
-        {
-            let _ = writeln!(
-                text,
-                "  {:>5} s {:>5} {:>5} {:>5} {:>5}  {note}",
-                (place + 1) * NOTED,
-                second.limit,
-                second.in_flight,
-                second.awaiting,
-                second.waiting,
-            );
+        let seconds = played.seconds.iter().skip(NOTED - 1).step_by(NOTED);
+        // To a string; cannot fail.
+        let _ = writeln!(text, "\n  {}\n  {:>7} limit flying awaiting waiting", entry.name, "");
+        for (place, (second, note)) in seconds.zip(&played.notes).enumerate() {
+            let Second { limit, in_flight, awaiting, waiting, .. } = second;
+            let at = (place + 1) * NOTED;
+            let _ =
+                writeln!(text, "  {at:>5} s {limit:>5} {in_flight:>6} {awaiting:>8} {waiting:>7}  {note}");
         }
     }
     text

@@ -1,18 +1,26 @@
 //! The limit that finds itself, beside an oracle that knows, fixed numbers and other controllers: scenarios of minutes in virtual time.
 
+mod budget;
 mod contender;
+mod course;
 mod figures;
+mod known;
 mod look;
+mod measure;
 mod oracle;
+pub(crate) mod peers;
 mod play;
+mod plot;
 mod roster;
 mod scenarios;
 mod stage;
 mod standing;
+mod table;
 mod upstream;
 mod workload;
 
 pub(crate) use self::look::{Look, look};
+pub(crate) use self::measure::measure;
 
 use crate::Fallible;
 use crate::virtual_time;

@@ -1,9 +1,9 @@
 //! The best fixed limit of each phase, found by search: what a contender would do who knows the world.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::contender::Scheduled;
-use super::play::Course;
+use super::course::Course;
 use super::stage::{GRID, Stage};
 use super::{figures, spread_out};
 use crate::Fallible;
@@ -17,7 +17,7 @@ const AS_GOOD: f64 = 0.01;
 /// Of limits as good as that, the least is taken.
 const TIE: f64 = 0.001;
 
-/// How fine the search is around the best of the grid, and then around the best of those.
+/// How fine the search is around the best.
 const FINE: [f64; 10] = [0.7, 0.76, 0.82, 0.88, 0.94, 1.06, 1.13, 1.2, 1.28, 1.4];
 const FINER: [f64; 6] = [0.91, 0.94, 0.97, 1.03, 1.06, 1.09];
 
@@ -33,25 +33,26 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn find(stage: &Stage) -> Fallible<Self> {
         let mut search = Search::new(stage);
-        search.run(GRID.map(|limit| vec![limit; search.phases()]).into())?;
-        for steps in [FINE.as_slice(), FINER.as_slice()] {
-            let best = search.best();
-            let scaled = |step: f64, limit: usize| ((limit as f64 * step).round() as usize).clamp(1, 256);
-            // All phases at once: their neighbours are nearly right.
-            let together = steps.iter().map(|step| best.iter().map(|limit| scaled(*step, *limit)).collect());
-            search.run(together.chain([best.clone()]).collect())?;
-        }
-        // And at last each by itself, one more and one less.
+        search.run(GRID.map(|limit| (vec![limit; stage.scenario.phases.len()], None)).into())?;
         let best = search.best();
-        let mut single = Vec::new();
-        for phase in 0..best.len() {
-            for step in [-2, -1, 1, 2] {
+        // All phases at once: their neighbours are nearly right.
+        let together = FINE.iter().map(|step| best.iter().map(|limit| scaled(*limit, *step)).collect());
+        search.run(together.chain([best.clone()]).map(|limits| (limits, None)).collect())?;
+        // Then each by itself, its neighbours at their best: what a wrong limit leaves behind in one phase must not count against the next.
+        let best = search.best();
+        search.tried.iter_mut().for_each(BTreeMap::clear);
+        let mut single = vec![(best.clone(), None)];
+        for (phase, limit) in best.iter().enumerate() {
+            let near = [-2, -1, 1, 2].map(|step| limit.saturating_add_signed(step).clamp(1, 256));
+            let around = FINE.iter().chain(&FINER).map(|step| scaled(*limit, *step));
+            let tries: BTreeSet<usize> = GRID.into_iter().chain(near).chain(around).collect();
+            single.extend(tries.into_iter().filter(|other| other != limit).map(|other| {
                 let mut limits = best.clone();
                 if let Some(limit) = limits.get_mut(phase) {
-                    *limit = limit.saturating_add_signed(step).clamp(1, 256);
+                    *limit = other;
                 }
-                single.push(limits);
-            }
+                (limits, Some(phase))
+            }));
         }
         search.run(single)?;
         Ok(Self { limits: search.best(), bands: search.bands() })
@@ -63,6 +64,10 @@ impl Oracle {
     }
 }
 
+fn scaled(limit: usize, step: f64) -> usize {
+    ((limit as f64 * step).round() as usize).clamp(1, 256)
+}
+
 fn scheduled(stage: &Stage, limits: &[usize]) -> Scheduled {
     Scheduled::new(stage.phases().iter().zip(limits).map(|((from, _), limit)| (beginning() + *from, *limit)))
 }
@@ -70,7 +75,7 @@ fn scheduled(stage: &Stage, limits: &[usize]) -> Scheduled {
 struct Search<'a> {
     stage: &'a Stage,
     courses: Vec<Course>,
-    /// Of each phase, each limit that was tried with the calls that were served in time, over all seeds; the last try counts.
+    /// Of each phase, each limit that was tried with the calls that were served in time, over all seeds.
     tried: Vec<BTreeMap<usize, usize>>,
 }
 
@@ -80,14 +85,10 @@ impl<'a> Search<'a> {
         Self { stage, courses, tried: vec![BTreeMap::new(); stage.scenario.phases.len()] }
     }
 
-    fn phases(&self) -> usize {
-        self.tried.len()
-    }
-
-    /// Tries each of these, a limit for each phase.
-    fn run(&mut self, tries: Vec<Vec<usize>>) -> Fallible<()> {
+    /// Tries each of these, a limit for each phase, of which one is the point of it, or all.
+    fn run(&mut self, tries: Vec<(Vec<usize>, Option<usize>)>) -> Fallible<()> {
         let phases = self.stage.phases();
-        let served = spread_out(&tries, |limits| {
+        let served = spread_out(&tries, |(limits, _)| {
             let mut served = vec![0; phases.len()];
             for course in &self.courses {
                 let played = self.stage.play(course, &mut scheduled(self.stage, limits), false);
@@ -97,9 +98,12 @@ impl<'a> Search<'a> {
             }
             served
         })?;
-        for (limits, served) in tries.iter().zip(served) {
-            for ((tried, limit), served) in self.tried.iter_mut().zip(limits).zip(served) {
-                tried.insert(*limit, served);
+        for ((limits, point), served) in tries.iter().zip(served) {
+            let phases = self.tried.iter_mut().zip(limits).zip(served).enumerate();
+            for (phase, ((tried, limit), served)) in phases {
+                if point.is_none_or(|point| point == phase) {
+                    tried.insert(*limit, served);
+                }
             }
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! One run: callers who ask whatever happens, our queue with its wait budget, the contender that says how many may go, and the upstream.
 //!
 //! First come first served; who waits longer than the wait budget is refused. Attempts that were turned away or broke before their first token are
-//! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody.
+//! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody, and so does
+//! a token budget that the provider's headers tell of.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -10,75 +11,12 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tidegate::adaptive::{Ended, Kind};
 
-use super::contender::{Contender, Sent, Terms};
+use super::budget::Budget;
+use super::contender::{Contender, Sent};
+use super::course::{Course, Fate, How, NOTED, Played, Second};
 use super::upstream::{Change, Event, Rejection, Upstream, What};
 use super::workload::Arrival;
 use crate::virtual_time::beginning;
-
-/// What a run is given besides its contender and its upstream.
-#[derive(Debug)]
-pub(crate) struct Course {
-    pub(crate) seed: u64,
-    pub(crate) terms: Terms,
-    pub(crate) arrivals: Vec<Arrival>,
-    /// In order of time.
-    pub(crate) changes: Vec<(Duration, Change)>,
-    /// What the gate would expect an answer to have.
-    pub(crate) expected_output: u64,
-    /// When the last phase ends. Calls that are there then go on to their ends.
-    pub(crate) until: Duration,
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Not yet: only while a run goes on.
-    Open,
-    Served,
-    /// By us, for having waited too long.
-    Refused,
-    /// By the upstream, each time.
-    TurnedAway,
-    /// Its caller left.
-    Left,
-    /// No token after [`PATIENCE`].
-    TimedOut,
-    /// Its stream broke.
-    Broken,
-}
-
-/// What became of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fate {
-    pub(crate) how: How,
-    /// When it was last sent.
-    pub(crate) sent: Option<Duration>,
-    pub(crate) first_token: Option<Duration>,
-}
-
-/// What stood at the end of a second.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Second {
-    pub(crate) limit: usize,
-    pub(crate) in_flight: usize,
-    pub(crate) awaiting: usize,
-    pub(crate) waiting: usize,
-    /// Whether calls waited for room at any moment of it.
-    pub(crate) pressed: bool,
-}
-
-/// What became of a run.
-#[derive(Debug)]
-pub(crate) struct Played {
-    /// Of each arrival.
-    pub(crate) fates: Vec<Fate>,
-    pub(crate) seconds: Vec<Second>,
-    pub(crate) attempts: u64,
-    /// Attempts that the upstream turned away.
-    pub(crate) rejected: u64,
-    /// What the contender had to say at the end of each fifth second, if it was asked for.
-    pub(crate) notes: Vec<String>,
-}
 
 /// Time to learn that an attempt was turned away.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
@@ -86,8 +24,6 @@ const ATTEMPTS: u32 = 4;
 const BACKOFF_S: f64 = 0.5;
 /// A call without a token so long after it was asked for is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A note is taken every so many seconds.
-pub(crate) const NOTED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -134,6 +70,7 @@ struct Run<'a> {
     timers: BinaryHeap<Reverse<(Duration, Timer)>>,
     changes: &'a [(Duration, Change)],
     held_until: Duration,
+    budget: Option<Budget>,
     /// Calls that have not ended.
     open: usize,
     pressed: bool,
@@ -167,6 +104,7 @@ impl<'a> Run<'a> {
             timers: BinaryHeap::new(),
             changes: &course.changes,
             held_until: Duration::ZERO,
+            budget: course.budget.map(Budget::new),
             open: count,
             pressed: false,
             played: Played {
@@ -264,6 +202,7 @@ impl<'a> Run<'a> {
         match event.what {
             What::FirstToken => {
                 flight.has_token = true;
+                self.hear();
                 self.played.fates[call].first_token = Some(event.at);
                 if streams {
                     self.awaiting -= 1;
@@ -291,6 +230,7 @@ impl<'a> Run<'a> {
         match timer {
             Timer::Rejected { id, why } => {
                 self.played.rejected += 1;
+                self.hear();
                 let Some(call) = self.flights.get(&id).map(|flight| flight.call) else { return };
                 let (how, retry_after) = match why {
                     Rejection::Limited { retry_after } => {
@@ -318,6 +258,13 @@ impl<'a> Run<'a> {
                 }
                 None => {}
             },
+        }
+    }
+
+    /// Headers came.
+    fn hear(&mut self) {
+        if let (Some(budget), Some(remaining)) = (&mut self.budget, self.upstream.remaining(self.now)) {
+            budget.told(self.now, remaining);
         }
     }
 
@@ -378,7 +325,19 @@ impl<'a> Run<'a> {
 
     fn admit(&mut self) {
         while self.held_until <= self.now && self.has_room() {
-            let Some(call) = self.again.pop_first().or_else(|| self.fresh.pop_front()) else { return };
+            let Some(call) = self.again.first().or_else(|| self.fresh.front()).copied() else { return };
+            let expected = f64::from(self.arrival(call).work.prompt) + self.course.expected_output as f64;
+            if let Some(budget) = &mut self.budget {
+                let wait = budget.wait(self.now, expected);
+                if wait > Duration::ZERO {
+                    self.held_until = self.now + wait;
+                    return;
+                }
+                budget.take(expected);
+            }
+            if self.again.pop_first().is_none() {
+                self.fresh.pop_front();
+            }
             self.send(call);
         }
         self.pressed |= !(self.again.is_empty() && self.fresh.is_empty()) && self.held_until <= self.now;
@@ -413,3 +372,6 @@ impl<'a> Run<'a> {
         self.contender.sent(self.instant(), Sent { id, kind, waited, in_flight });
     }
 }
+
+#[cfg(test)]
+mod tests;

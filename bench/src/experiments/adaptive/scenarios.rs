@@ -99,7 +99,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "provider takes 240,000 tokens a minute",
-            Server::Hosted { at_once: 1_000, rate: Some(Rate { per_minute: 240_000.0 }) },
+            Server::Hosted { at_once: 1_000, rate: Some(Rate { per_minute: 240_000.0, others: 0.2 }) },
             CHAT,
             &[plain(240, 0.8), plain(240, 1.3)],
         ),

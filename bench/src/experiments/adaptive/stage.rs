@@ -6,7 +6,8 @@ use fastrand::Rng;
 use tidegate_sim::engine::EngineConfig;
 
 use super::contender::{Contender, Fixed, Terms};
-use super::play::{Course, Played, play};
+use super::course::{Course, Played};
+use super::play::play;
 use super::scenarios::Scenario;
 use super::upstream::{Change, Engines, Hosted, Others, Rate, Upstream};
 use super::workload::{Habits, Source};
@@ -53,10 +54,15 @@ pub(crate) const GRID: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 
 
 impl Stage {
     pub(crate) fn new(scenario: Scenario) -> Fallible<Self> {
-        let source = Source::of(scenario.mix)?;
-        let mut stage = Self { scenario, source, capacity: 1.0 };
+        let mut stage = Self::with_capacity(scenario, 1.0)?;
         stage.capacity = stage.find_capacity()?;
         Ok(stage)
+    }
+
+    /// Where it was found before.
+    pub(crate) fn with_capacity(scenario: Scenario, capacity: f64) -> Fallible<Self> {
+        let source = Source::of(scenario.mix)?;
+        Ok(Self { scenario, source, capacity })
     }
 
     fn find_capacity(&self) -> Fallible<f64> {
@@ -67,6 +73,7 @@ impl Stage {
             terms: TERMS,
             arrivals: self.source.draw(&mut rng, (Duration::ZERO, until), FLOOD, Habits::PLAIN),
             changes: Vec::new(),
+            budget: self.budget(),
             expected_output: self.source.mean_output(),
             until,
         };
@@ -108,7 +115,16 @@ impl Stage {
             }
         }
         let until = phases.last().map_or(Duration::ZERO, |(_, to)| *to);
-        Course { seed, terms: TERMS, arrivals, changes, expected_output: self.source.mean_output(), until }
+        let (budget, expected_output) = (self.budget(), self.source.mean_output());
+        Course { seed, terms: TERMS, arrivals, changes, budget, expected_output, until }
+    }
+
+    /// What the headers say that the provider takes.
+    fn budget(&self) -> Option<f64> {
+        match &self.scenario.server {
+            Server::Hosted { rate, .. } => rate.map(|rate| rate.per_minute),
+            Server::Engines { .. } => None,
+        }
     }
 
     fn upstream(&self, seed: u64) -> Box<dyn Upstream> {

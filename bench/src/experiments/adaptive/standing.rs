@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::oracle::Oracle;
-use super::roster::Entry;
+use super::roster::{Entry, Role};
 use super::spread_out;
 use super::stage::{Stage, TERMS};
 use crate::Fallible;
@@ -13,6 +13,7 @@ use crate::virtual_time::beginning;
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) name: &'static str,
+    pub(crate) role: Role,
     pub(crate) runs: Vec<Figures>,
 }
 
@@ -31,8 +32,10 @@ pub(crate) fn standings(
         };
         entries.iter().map(figures).collect::<Vec<_>>()
     })?;
-    let mut standings: Vec<_> =
-        entries.iter().map(|entry| Standing { name: entry.name, runs: Vec::new() }).collect();
+    let mut standings: Vec<_> = entries
+        .iter()
+        .map(|entry| Standing { name: entry.name, role: entry.role, runs: Vec::new() })
+        .collect();
     for run in runs {
         for (standing, figures) in standings.iter_mut().zip(run) {
             standing.runs.push(figures);
@@ -48,11 +51,9 @@ impl Standing {
         sum(self) / sum(oracle)
     }
 
-    /// The same of the worst seed.
-    pub(crate) fn worst_goodput(&self, oracle: &Self) -> f64 {
-        let shares =
-            self.runs.iter().zip(&oracle.runs).map(|(a, b)| a.all_good() as f64 / b.all_good() as f64);
-        shares.fold(f64::INFINITY, f64::min)
+    /// The same of each seed.
+    pub(crate) fn goodputs(&self, oracle: &Self) -> Spread {
+        Spread::of(self.runs.iter().zip(&oracle.runs).map(|(a, b)| a.all_good() as f64 / b.all_good() as f64))
     }
 
     /// The same of one phase.
@@ -78,12 +79,18 @@ impl Standing {
         self.runs.iter().map(|run| run.turned_away).sum::<f64>() / self.runs.len() as f64
     }
 
-    /// Of the seeds, the median for each phase; infinite where half of them never settled.
-    pub(crate) fn settled_s(&self) -> Vec<f64> {
+    /// Of the seeds, the median for each phase; `None` where half of them never settled.
+    pub(crate) fn settled_s(&self) -> Vec<Option<f64>> {
         let phases = self.runs.first().map_or(0, |run| run.settled_s.len());
         let of = |phase: usize| {
-            let seconds = self.runs.iter().filter_map(|run| run.settled_s.get(phase));
-            Spread::of(seconds.map(|seconds| seconds.unwrap_or(f64::INFINITY))).median
+            let mut seconds: Vec<_> = self
+                .runs
+                .iter()
+                .filter_map(|run| run.settled_s.get(phase))
+                .map(|s| s.unwrap_or(f64::INFINITY))
+                .collect();
+            seconds.sort_by(f64::total_cmp);
+            seconds.get(seconds.len() / 2).copied().filter(|seconds| seconds.is_finite())
         };
         (0..phases).map(of).collect()
     }

@@ -9,14 +9,18 @@ use fastrand::Rng;
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::{Work, log_normal};
 
-/// Tokens that it takes, prompt and answer: a bucket that holds [`BURST`] of them.
+/// Tokens that it takes, prompt and answer, counted as a call comes: a bucket that holds [`BURST`] of them. Its headers say what is left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_minute: f64,
+    /// The share that others use, in calls of [`THEIRS`] tokens.
+    pub(crate) others: f64,
 }
 
 /// What its bucket holds, in seconds of the rate.
 const BURST: f64 = 6.0;
+/// Batches of others.
+const THEIRS: f64 = 8_000.0;
 /// To the first token: median in milliseconds, and sigma.
 const FIRST_MS: (f64, f64) = (300.0, 0.35);
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
@@ -37,16 +41,51 @@ struct Bucket {
     per_second: f64,
     level: f64,
     at: Duration,
+    /// When others take their next batch, and how often they do.
+    theirs: Duration,
+    theirs_per_second: f64,
+    rng: Rng,
 }
 
 impl Bucket {
-    /// Takes that many, or says how long until it could.
-    fn take(&mut self, now: Duration, tokens: f64) -> Result<(), Duration> {
+    fn new(rate: Rate, seed: u64) -> Self {
+        let per_second = rate.per_minute / 60.0;
+        let theirs_per_second = per_second * rate.others / THEIRS;
+        let rng = Rng::with_seed(seed);
+        let level = per_second * BURST;
+        let mut bucket =
+            Self { per_second, level, at: Duration::ZERO, theirs: Duration::ZERO, theirs_per_second, rng };
+        bucket.next_of_theirs();
+        bucket
+    }
+
+    fn next_of_theirs(&mut self) {
+        let wait = -(1.0 - self.rng.f64()).ln() / self.theirs_per_second;
+        self.theirs =
+            Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.theirs.saturating_add(wait));
+    }
+
+    /// What is left, others having taken theirs as far as there was any.
+    fn level(&mut self, now: Duration) -> f64 {
+        while self.theirs <= now {
+            self.refill(self.theirs);
+            self.level = (self.level - THEIRS).max(self.level.min(0.0));
+            self.next_of_theirs();
+        }
+        self.refill(now);
+        self.level
+    }
+
+    fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.level = (self.level + passed * self.per_second).min(self.per_second * BURST);
         self.at = now;
+    }
+
+    /// Takes that many, or says how long until it could.
+    fn take(&mut self, now: Duration, tokens: f64) -> Result<(), Duration> {
         // A call larger than the bucket passes when it is full.
-        let need = tokens.min(self.per_second * BURST) - self.level;
+        let need = tokens.min(self.per_second * BURST) - self.level(now);
         if need > 1e-6 {
             return Err(Duration::from_secs_f64(need / self.per_second));
         }
@@ -58,10 +97,7 @@ impl Bucket {
 impl Hosted {
     /// Takes so many at once, at such a rate if one is given.
     pub(crate) fn new(at_once: usize, rate: Option<Rate>, seed: u64) -> Self {
-        let bucket = rate.map(|Rate { per_minute }| {
-            let per_second = per_minute / 60.0;
-            Bucket { per_second, level: per_second * BURST, at: Duration::ZERO }
-        });
+        let bucket = rate.map(|rate| Bucket::new(rate, seed));
         Self { at_once, bucket, seed, there: HashSet::new(), to_come: BinaryHeap::new() }
     }
 }
@@ -107,9 +143,36 @@ impl Upstream for Hosted {
         }
     }
 
+    fn remaining(&mut self, now: Duration) -> Option<f64> {
+        self.bucket.as_mut().map(|bucket| bucket.level(now))
+    }
+
     fn change(&mut self, _now: Duration, change: Change) {
         if let Change::AtOnce(calls) = change {
             self.at_once = calls as usize;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_told_how_long_to_wait() {
+        let at = Duration::from_secs;
+        let rate = Rate { per_minute: 6_000.0, others: 0.0 };
+        let mut hosted = Hosted::new(2, Some(rate), 1);
+        let work = |total: u32| Work { prompt: total - 10, output: 10 };
+        assert_eq!(hosted.submit(at(0), 1, work(500)), Ok(()));
+        let limited = |retry_after| Err(Rejection::Limited { retry_after });
+        assert_eq!(hosted.submit(at(0), 2, work(250)), limited(Some(at(2))));
+        assert_eq!(hosted.submit(at(2), 3, work(250)), Ok(()));
+        // Two are there: more at once is another matter than the rate.
+        assert_eq!(hosted.submit(at(3), 4, work(20)), limited(None));
+        let mut events = Vec::new();
+        hosted.advance(at(10), &mut events);
+        assert_eq!(events.len(), 4);
+        assert_eq!(hosted.submit(at(10), 5, work(20)), Ok(()));
     }
 }

@@ -22,6 +22,11 @@ pub(crate) trait Upstream {
     /// Appends what happens until `now`.
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>);
 
+    /// Tokens that its headers say are left of its rate, where it has one.
+    fn remaining(&mut self, _now: Duration) -> Option<f64> {
+        None
+    }
+
     /// The world changes.
     fn change(&mut self, now: Duration, change: Change);
 }

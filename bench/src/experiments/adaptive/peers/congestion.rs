@@ -1,0 +1,218 @@
+//! congestion-limiter 0.1.0.
+//!
+//! Only its own limiter can make a sample, of a token that it gave out, by tokio's clock. So a limiter of theirs is kept that has room for
+//! everybody and hands each sample on to the algorithm, on a runtime whose paused clock is set to `now` before every word. The driver
+//! admits by the algorithm's limit.
+//!
+//! Its third algorithm, Gradient, cannot take part, windowed or not: after the tenth it panics at the first sample below its average, which
+//! it subtracts as an unsigned duration (a test below shows it).
+//!
+//! The crate has no default for where to start: 10, as in its README. Bounds are its defaults, 1 to 1,000.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use congestion_limiter::aggregation::{Average, Percentile};
+use congestion_limiter::limiter::{DefaultLimiter, Limiter, Outcome, Token};
+use congestion_limiter::limits::{Aimd, LimitAlgorithm, Sample, Vegas, Windowed};
+use tidegate::adaptive::Ended;
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::contender::{Contender, Sent};
+use super::told::Told;
+
+const START: usize = 10;
+/// More than are ever in flight.
+const ROOM: usize = 1 << 20;
+
+/// By losses alone: its latencies say nothing to it.
+pub(super) fn aimd(now: Instant) -> Congestion<Aimd> {
+    Congestion::new(now, None, || Aimd::new_with_initial_limit(START))
+}
+
+/// The same, where a first token after the objective counts as a timeout does: the only way in which it can be told of one.
+pub(super) fn aimd_with(objective: Duration, now: Instant) -> Congestion<Aimd> {
+    Congestion::new(now, Some(objective), || Aimd::new_with_initial_limit(START))
+}
+
+pub(super) fn vegas(now: Instant) -> Congestion<Vegas> {
+    Congestion::new(now, None, || Vegas::new_with_initial_limit(START))
+}
+
+/// In the window that its documentation recommends, with the defaults of the window.
+pub(super) fn vegas_windowed(now: Instant) -> Congestion<Windowed<Vegas, Average>> {
+    Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Average::default()))
+}
+
+/// "For greater stability consider wrapping with a percentile window sampler": P90, its example.
+pub(super) fn vegas_percentile(now: Instant) -> Congestion<Windowed<Vegas, Percentile>> {
+    Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Percentile::new(0.9)))
+}
+
+/// Hands samples on, and has room for everybody.
+#[derive(Debug)]
+struct Roomy<A>(Arc<A>);
+
+impl<A: LimitAlgorithm + Send + Sync> LimitAlgorithm for Roomy<A> {
+    fn limit(&self) -> usize {
+        ROOM
+    }
+
+    // As `async_trait` writes it.
+    fn update<'s, 'f>(&'s self, sample: Sample) -> Pin<Box<dyn Future<Output = usize> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move {
+            self.0.update(sample).await;
+            ROOM
+        })
+    }
+}
+
+/// One of its algorithms, taking part.
+pub(super) struct Congestion<A> {
+    algorithm: Arc<A>,
+    limiter: DefaultLimiter<Roomy<A>>,
+    clock: Runtime,
+    now: Instant,
+    /// A first token later than this counts as overload.
+    objective: Option<Duration>,
+    /// What holds each place in flight, and since when while its latency has not been told.
+    calls: HashMap<u64, (Token, Option<Instant>)>,
+}
+
+impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
+    fn new(now: Instant, objective: Option<Duration>, make: impl FnOnce() -> A) -> Self {
+        let clock = match Builder::new_current_thread().enable_time().start_paused(true).build() {
+            Ok(clock) => clock,
+            Err(error) => unreachable!("a runtime of one thread, without I/O: {error}"),
+        };
+        // A window of theirs asks for the time when it is made.
+        let algorithm = clock.block_on(async { Arc::new(make()) });
+        let limiter = DefaultLimiter::new(Roomy(Arc::clone(&algorithm)));
+        Self { algorithm, limiter, clock, now, objective, calls: HashMap::new() }
+    }
+
+    /// Sets the clock that it reads.
+    async fn set(passed: Duration) {
+        if !passed.is_zero() {
+            tokio::time::advance(passed).await;
+        }
+    }
+
+    fn passed(&mut self, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.now);
+        self.now = self.now.max(now);
+        passed
+    }
+
+    /// Gives the token back, with what is to be said of it.
+    fn tell(&mut self, now: Instant, token: Token, outcome: Option<Outcome>) {
+        let passed = self.passed(now);
+        let Self { clock, limiter, .. } = self;
+        clock.block_on(async {
+            Self::set(passed).await;
+            limiter.release(token, outcome).await;
+        });
+    }
+
+    fn hold(&mut self, now: Instant, id: u64, since: Option<Instant>) {
+        let passed = self.passed(now);
+        let Self { clock, limiter, .. } = self;
+        let token = clock.block_on(async {
+            Self::set(passed).await;
+            limiter.try_acquire().await
+        });
+        // There is room for everybody.
+        self.calls.extend(token.map(|token| (id, (token, since))));
+    }
+
+    fn outcome(&self, told: Told, latency: Duration) -> Option<Outcome> {
+        let late = self.objective.is_some_and(|objective| latency > objective);
+        match told {
+            Told::Answered if !late => Some(Outcome::Success),
+            Told::Answered | Told::Overloaded => Some(Outcome::Overload),
+            // "Errors not considered to be caused by overload should be ignored."
+            Told::Failed | Told::Cancelled => None,
+        }
+    }
+}
+
+impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Contender for Congestion<A> {
+    fn limit(&self) -> usize {
+        self.algorithm.limit()
+    }
+
+    fn sent(&mut self, now: Instant, sent: Sent) {
+        self.hold(now, sent.id, Some(now));
+    }
+
+    fn first_token(&mut self, now: Instant, id: u64) {
+        let Some((token, Some(since))) = self.calls.remove(&id) else { return };
+        let outcome = self.outcome(Told::Answered, now.saturating_duration_since(since));
+        self.tell(now, token, outcome);
+        // Another token holds the place until the stream ends; nothing is said of it.
+        self.hold(now, id, None);
+    }
+
+    fn ended(&mut self, now: Instant, id: u64, how: Ended) {
+        let Some((token, since)) = self.calls.remove(&id) else { return };
+        let outcome =
+            since.and_then(|since| self.outcome(Told::of(how), now.saturating_duration_since(since)));
+        self.tell(now, token, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use congestion_limiter::limits::Gradient;
+    use tidegate::adaptive::Kind;
+
+    use super::*;
+    use crate::virtual_time::beginning;
+
+    fn at(millis: u64) -> Instant {
+        beginning() + Duration::from_millis(millis)
+    }
+
+    fn send<A>(congestion: &mut Congestion<A>, now: Instant, id: u64)
+    where
+        A: LimitAlgorithm + std::fmt::Debug + Send + Sync,
+    {
+        congestion.sent(now, Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight: 0 });
+    }
+
+    #[test]
+    #[should_panic(expected = "overflow when subtracting durations")]
+    fn its_gradient_panics_at_a_sample_below_the_average() {
+        let mut gradient = Congestion::new(beginning(), None, || Gradient::new_with_initial_limit(START));
+        for id in 0..11 {
+            send(&mut gradient, at(1_000 * id), id);
+            gradient.ended(at(1_000 * id + 101 - id), id, Ended::Completed { output: 1 });
+        }
+    }
+
+    /// The samples that it makes are of upstream TTFT, with all in flight, streams included.
+    #[test]
+    fn its_samples_are_of_virtual_time() {
+        let mut vegas = vegas(beginning());
+        for id in 0..10 {
+            send(&mut vegas, at(0), id);
+        }
+        assert_eq!(vegas.limiter.state().in_flight(), 10);
+        vegas.first_token(at(100), 0);
+        // The first sample is its baseline: nothing queues, the limit is used, so it grows by one. In flight has not changed.
+        assert_eq!((vegas.limit(), vegas.limiter.state().in_flight()), (11, 10));
+        // Nine in flight, each four times its baseline: more than six queue, and it shrinks.
+        vegas.ended(at(200), 0, Ended::Completed { output: 1 });
+        vegas.first_token(at(400), 1);
+        assert_eq!((vegas.limit(), vegas.limiter.state().in_flight()), (10, 9));
+        vegas.ended(at(400), 2, Ended::Cancelled);
+        assert_eq!((vegas.limit(), vegas.limiter.state().in_flight()), (10, 8));
+    }
+}

@@ -1,0 +1,145 @@
+//! AIMD on the median: cut when it is over twice what it was at its best.
+//!
+//! The best of what was tried before ours was built, and so the bar. A small version of the kind that serves well: answers of calls sent since the
+//! last move are judged, twenty at a time; the baseline is the lowest median of the last five minutes; the limit doubles until the first cut,
+//! grows by one where calls pressed on it, and is cut by a tenth, as by vector and dialogue, also for 429, 503 and timeouts. The objective
+//! is a bound as well, where twice the baseline is more.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use tidegate::adaptive::Ended;
+use tidegate_sim::scenario::quantile;
+
+use super::super::contender::{Contender, Sent, Terms};
+use super::told::Told;
+
+/// As ours.
+const START: usize = 8;
+const ANSWERS: usize = 20;
+const REMEMBERED: Duration = Duration::from_secs(300);
+const CUT: f64 = 0.9;
+
+pub(super) struct Median {
+    terms: Terms,
+    limit: usize,
+    slow_start: bool,
+    /// In flight: when sent, until its latency is known.
+    calls: HashMap<u64, Option<Instant>>,
+    /// Since when calls are judged: the last move.
+    since: Option<Instant>,
+    /// Seconds of those judged so far, and whether any was sent with the limit all in use.
+    answers: Vec<f64>,
+    pressed: bool,
+    /// When each median was found.
+    medians: VecDeque<(Instant, f64)>,
+}
+
+impl Median {
+    pub(super) fn new(terms: &Terms) -> Self {
+        Self {
+            terms: *terms,
+            limit: START.min(terms.ceiling),
+            slow_start: true,
+            calls: HashMap::new(),
+            since: None,
+            answers: Vec::new(),
+            pressed: false,
+            medians: VecDeque::new(),
+        }
+    }
+
+    fn tell(&mut self, now: Instant, id: u64, told: Told) {
+        let Some(sent) = self.calls.get_mut(&id).and_then(Option::take) else { return };
+        // Who was sent before the last move says nothing of what it did.
+        if self.since.is_some_and(|since| sent < since) {
+            return;
+        }
+        match told {
+            Told::Answered => self.answers.push(now.saturating_duration_since(sent).as_secs_f64()),
+            Told::Overloaded => return self.cut(now),
+            Told::Failed | Told::Cancelled => return,
+        }
+        if self.answers.len() >= ANSWERS {
+            self.judge(now);
+        }
+    }
+
+    fn judge(&mut self, now: Instant) {
+        let median = quantile(&mut std::mem::take(&mut self.answers), 0.5);
+        while self.medians.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > REMEMBERED) {
+            self.medians.pop_front();
+        }
+        self.medians.push_back((now, median));
+        let baseline = self.medians.iter().map(|(_, median)| *median).fold(f64::INFINITY, f64::min);
+        if median > (2.0 * baseline).min(self.terms.upstream().as_secs_f64()) {
+            self.cut(now);
+        } else if std::mem::take(&mut self.pressed) {
+            let more = if self.slow_start { self.limit * 2 } else { self.limit + 1 };
+            self.limit = more.min(self.terms.ceiling);
+            self.since = Some(now);
+        }
+    }
+
+    fn cut(&mut self, now: Instant) {
+        self.slow_start = false;
+        self.limit = ((self.limit as f64 * CUT) as usize).max(1);
+        self.since = Some(now);
+        self.answers.clear();
+        self.pressed = false;
+    }
+}
+
+impl Contender for Median {
+    fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn sent(&mut self, now: Instant, sent: Sent) {
+        self.pressed |= sent.in_flight >= self.limit;
+        self.calls.insert(sent.id, Some(now));
+    }
+
+    fn first_token(&mut self, now: Instant, id: u64) {
+        self.tell(now, id, Told::Answered);
+    }
+
+    fn ended(&mut self, now: Instant, id: u64, how: Ended) {
+        self.tell(now, id, Told::of(how));
+        self.calls.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::adaptive::Kind;
+
+    use super::*;
+    use crate::virtual_time::beginning;
+
+    /// Rounds of as many calls as the limit allows, each answered after so long; the limits after each.
+    fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
+        let round = |round| {
+            let sent = beginning() + Duration::from_secs(round);
+            for id in 0..median.limit().max(ANSWERS) as u64 {
+                let in_flight = id as usize + 1;
+                median.sent(sent, Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight });
+            }
+            for id in 0..median.limit().max(ANSWERS) as u64 {
+                median.first_token(sent + Duration::from_millis(millis), id);
+                median.ended(sent + Duration::from_millis(millis), id, Ended::Completed { output: 1 });
+            }
+            median.limit()
+        };
+        (from..from + rounds).map(round).collect()
+    }
+
+    #[test]
+    fn doubles_then_holds_twice_the_baseline() {
+        let terms = Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
+        let mut median = Median::new(&terms);
+        assert_eq!(limits(&mut median, 0, 3, 100), [16, 32, 64]);
+        assert_eq!(limits(&mut median, 3, 2, 201), [57, 51]);
+        assert_eq!(limits(&mut median, 5, 2, 199), [52, 53]);
+    }
+}

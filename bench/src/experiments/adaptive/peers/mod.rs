@@ -1,0 +1,62 @@
+//! Other controllers, as they come: published crates with their defaults, and the two that anchors and posts speak of.
+//!
+//! The crates were made for requests and responses: their layers take the time to the response's head, or of the whole stream, for the latency,
+//! and one of them gives the slot back with the head. They are treated more kindly here: they are told the upstream TTFT (the whole time
+//! of a call that does not stream), once, when it is known, with the number in flight at that moment, and a slot is held to the end of the
+//! stream. A 429, a 503 or a timeout before the first token is an error to them; what happens after it is not told; a caller who leaves is told as
+//! their interface has it.
+//!
+//! Two of the crates have algorithms that can be called without their layers, and those are. The third hides the
+//! constructor of its samples and reads tokio's clock ([`congestion`]).
+
+mod congestion;
+mod median;
+pub(crate) mod post;
+mod told;
+mod tower_acc;
+mod tower_resilience;
+
+use std::time::Instant;
+
+use tidegate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
+
+use super::contender::{Contender, Ours, Terms};
+
+/// Begins one, for a run.
+pub(crate) type Begin = fn(&Terms, Instant) -> Box<dyn Contender>;
+
+/// All of them, under the names that reports use.
+pub(crate) const ALL: [(&str, Begin); 15] = [
+    ("AIMD on p99, floor 16", |terms, now| boxed(percentile(terms, 16, now))),
+    ("AIMD on p99", |terms, now| boxed(percentile(terms, 1, now))),
+    ("AIMD on p99 of user TTFT, floor 16", |terms, now| boxed(post::AsPosted::new(terms, now))),
+    ("AIMD on p50 over twice the baseline", |terms, _| boxed(median::Median::new(terms))),
+    ("tower-acc Vegas", |_, _| boxed(tower_acc::vegas())),
+    ("tower-acc Gradient2", |_, _| boxed(tower_acc::gradient2())),
+    ("tower-resilience AIMD", |_, _| boxed(tower_resilience::aimd())),
+    ("tower-resilience AIMD (objective)", |terms, _| boxed(tower_resilience::aimd_with(terms.upstream()))),
+    ("tower-resilience Vegas", |_, _| boxed(tower_resilience::vegas())),
+    ("tower-resilience Gradient2", |_, _| boxed(tower_resilience::gradient2())),
+    ("congestion-limiter AIMD", |_, now| boxed(congestion::aimd(now))),
+    ("congestion-limiter AIMD (objective)", |terms, now| boxed(congestion::aimd_with(terms.upstream(), now))),
+    ("congestion-limiter Vegas", |_, now| boxed(congestion::vegas(now))),
+    ("congestion-limiter Vegas, windowed", |_, now| boxed(congestion::vegas_windowed(now))),
+    ("congestion-limiter Vegas, windowed p90", |_, now| boxed(congestion::vegas_percentile(now))),
+];
+
+fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
+    Box::new(contender)
+}
+
+/// The background post's controller in the core, over upstream TTFT: its tick, window, band and cool-down are the detector's defaults, and 64 its bootstrap.
+fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
+    let adaptive = AdaptiveConfig {
+        start: 64.min(terms.ceiling),
+        min: floor.min(terms.ceiling),
+        detector: Detector::Percentile(Percentile::default()),
+        decrease: Decrease::Factor(0.5),
+        // The post has no such bound.
+        awaiting: Some(usize::from(u16::MAX)),
+    };
+    Ours::new(terms, adaptive, now)
+}

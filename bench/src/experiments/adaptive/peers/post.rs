@@ -1,0 +1,237 @@
+//! The background post's controller as it was: AIMD on the p99 of *user* TTFT, with the wait at the gateway in it. The core, which repeats it over
+//! upstream TTFT, cannot and should not do this.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use tidegate::adaptive::Ended;
+use tidegate_sim::scenario::quantile;
+
+use super::super::contender::{Contender, Sent, Terms};
+
+/// How the post's controller descends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Descent {
+    /// `cap //= 2`
+    Halving,
+    /// `cap -= step` (AISD)
+    Step(usize),
+}
+
+/// What the post's controller takes for demand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Demand {
+    /// Some queue is not empty.
+    Queued,
+    /// Some queue is not empty, or something is in flight.
+    QueuedOrInFlight,
+}
+
+/// The post's settings, under the post's names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Post {
+    pub(crate) workers: usize,
+    pub(crate) target: Duration,
+    pub(crate) cap_per_worker: usize,
+    pub(crate) min: usize,
+    pub(crate) max: usize,
+    pub(crate) band: f64,
+    pub(crate) cooldown_ticks: u32,
+    pub(crate) descent: Descent,
+    pub(crate) demand: Demand,
+}
+
+impl Post {
+    const TICK: Duration = Duration::from_secs(5);
+    const WINDOW: Duration = Duration::from_secs(30);
+
+    /// As it was deployed first. Its floor was not told; it speaks of a climb from 2.
+    pub(crate) const FIRST: Self = Self {
+        workers: 2,
+        target: Duration::from_secs(2),
+        cap_per_worker: 64,
+        min: 2,
+        max: 128,
+        band: 0.0,
+        cooldown_ticks: 0,
+        descent: Descent::Halving,
+        demand: Demand::QueuedOrInFlight,
+    };
+    /// "The final config".
+    pub(crate) const FINAL: Self =
+        Self { min: 16, band: 0.2, cooldown_ticks: 3, descent: Descent::Step(4), ..Self::FIRST };
+
+    pub(crate) fn build(self) -> Aimd {
+        Aimd {
+            cap: self.cap_per_worker.clamp(self.min, self.max),
+            settings: self,
+            seen: VecDeque::new(),
+            hold: 0,
+            next: Self::TICK,
+        }
+    }
+}
+
+/// The law.
+pub(crate) struct Aimd {
+    settings: Post,
+    cap: usize,
+    /// When each first token came, and how long its user had waited for it.
+    seen: VecDeque<(Duration, Duration)>,
+    hold: u32,
+    next: Duration,
+}
+
+impl Aimd {
+    /// Exact, where the post reads a histogram. Without a first token in the window it has nothing to go by.
+    fn p99(&mut self, now: Duration) -> Option<f64> {
+        let since = now.saturating_sub(Post::WINDOW);
+        while self.seen.front().is_some_and(|&(at, _)| at < since) {
+            self.seen.pop_front();
+        }
+        let mut ttft: Vec<f64> = self.seen.iter().map(|(_, ttft)| ttft.as_secs_f64()).collect();
+        (!ttft.is_empty()).then(|| quantile(&mut ttft, 0.99))
+    }
+
+    /// Calls that may be with the workers, all of them together.
+    pub(crate) fn budget(&self) -> usize {
+        self.cap * self.settings.workers
+    }
+
+    /// `user`: since the call came to the gateway, so with its wait there.
+    pub(crate) fn first_token(&mut self, now: Duration, user: Duration) {
+        self.seen.push_back((now, user));
+    }
+
+    pub(crate) fn next_tick(&self) -> Duration {
+        self.next
+    }
+
+    pub(crate) fn tick(&mut self, now: Duration, queued: usize, in_flight: usize) {
+        self.next = now + Post::TICK;
+        let Post { min, max, band, cooldown_ticks, descent, demand, .. } = self.settings;
+        let held = self.hold > 0;
+        self.hold = self.hold.saturating_sub(1);
+        let Some(p99) = self.p99(now) else { return };
+        let target = self.settings.target.as_secs_f64();
+        let wanted = queued > 0 || (demand == Demand::QueuedOrInFlight && in_flight > 0);
+        if p99 > target * (1.0 + band) {
+            // The descent alone waits for the window to be flushed; the climb does not.
+            if !held {
+                let lower = match descent {
+                    Descent::Halving => self.cap / 2,
+                    Descent::Step(step) => self.cap.saturating_sub(step),
+                };
+                self.cap = lower.max(min);
+                self.hold = cooldown_ticks;
+            }
+        } else if p99 < target * (1.0 - band) && wanted {
+            self.cap = (self.cap + 1).min(max);
+        }
+    }
+}
+
+/// The law, taking part.
+pub(super) struct AsPosted {
+    law: Aimd,
+    origin: Instant,
+    waiting: usize,
+    /// In flight: when each was asked for, until its first token.
+    calls: HashMap<u64, Option<Instant>>,
+}
+
+impl AsPosted {
+    /// The final configuration, halving again as by the post after it: that one's wait of 1 s is on everywhere here. One worker, of which nothing
+    /// is known.
+    pub(super) fn new(terms: &Terms, now: Instant) -> Self {
+        let settings = Post {
+            workers: 1,
+            target: terms.objective,
+            max: terms.ceiling,
+            descent: Descent::Halving,
+            ..Post::FINAL
+        };
+        Self { law: settings.build(), origin: now, waiting: 0, calls: HashMap::new() }
+    }
+
+    fn answered(&mut self, now: Instant, id: u64) {
+        if let Some(asked) = self.calls.get_mut(&id).and_then(Option::take) {
+            self.law.first_token(now - self.origin, now.saturating_duration_since(asked));
+        }
+    }
+}
+
+impl Contender for AsPosted {
+    fn limit(&self) -> usize {
+        self.law.budget()
+    }
+
+    fn sent(&mut self, now: Instant, sent: Sent) {
+        self.calls.insert(sent.id, now.checked_sub(sent.waited));
+    }
+
+    fn first_token(&mut self, now: Instant, id: u64) {
+        self.answered(now, id);
+    }
+
+    fn ended(&mut self, now: Instant, id: u64, how: Ended) {
+        // It has a histogram of TTFT and nothing else: errors are not in it.
+        if matches!(how, Ended::Completed { .. }) {
+            self.answered(now, id);
+        }
+        self.calls.remove(&id);
+    }
+
+    fn queued(&mut self, _now: Instant, waiting: usize) {
+        self.waiting = waiting;
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        Some(self.origin + self.law.next_tick())
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if now >= self.origin + self.law.next_tick() {
+            self.law.tick(now - self.origin, self.waiting, self.calls.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The caps after each of ten ticks in which users wait so long.
+    fn caps(settings: Post, ttft: Duration) -> Vec<usize> {
+        let mut aimd = settings.build();
+        let mut now = Duration::ZERO;
+        let mut tick = || {
+            now += Post::TICK;
+            aimd.first_token(now, ttft);
+            aimd.tick(now, 0, 1);
+            aimd.cap
+        };
+        (0..10).map(|_| tick()).collect()
+    }
+
+    #[test]
+    fn the_law_of_the_post() {
+        let seconds = Duration::from_secs_f64;
+        assert_eq!(caps(Post::FIRST, seconds(2.1)), [32, 16, 8, 4, 2, 2, 2, 2, 2, 2]);
+        // Within a fifth of the target nothing moves.
+        assert_eq!(caps(Post::FINAL, seconds(2.1)), [64; 10]);
+        // Three ticks pass between two steps down, none between two up.
+        assert_eq!(caps(Post::FINAL, seconds(2.5)), [60, 60, 60, 60, 56, 56, 56, 56, 52, 52]);
+        assert_eq!(caps(Post::FINAL, seconds(1.5)), [65, 66, 67, 68, 69, 70, 71, 72, 73, 74]);
+        // Nothing is queued.
+        assert_eq!(caps(Post { demand: Demand::Queued, ..Post::FINAL }, seconds(1.5)), [64; 10]);
+    }
+
+    #[test]
+    fn what_is_older_than_the_window_is_forgotten() {
+        let mut aimd = Post::FINAL.build();
+        aimd.first_token(Duration::from_secs(1), Duration::from_secs(9));
+        assert_eq!(aimd.p99(Duration::from_secs(31)), Some(9.0));
+        assert_eq!(aimd.p99(Duration::from_secs(32)), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! From the life of a streaming call to what a limiter for requests and responses wants to hear: one word, once.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tidegate::adaptive::Ended;
+
+use super::super::contender::{Contender, Sent};
+
+/// How a call went, as far as they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// With an answer.
+    Answered,
+    /// A 429, 503 or 529, or a timeout.
+    Overloaded,
+    /// Another error.
+    Failed,
+    /// The caller went away.
+    Cancelled,
+}
+
+impl Told {
+    /// Of a call that ended before its first token, or that does not stream.
+    pub(super) fn of(how: Ended) -> Self {
+        match how {
+            Ended::Completed { .. } => Self::Answered,
+            Ended::Limited { .. } | Ended::Overloaded | Ended::TimedOut => Self::Overloaded,
+            Ended::Failed => Self::Failed,
+            Ended::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// An algorithm that is told latencies.
+pub(super) trait Law {
+    fn limit(&self) -> usize;
+
+    /// `in_flight` counts this one.
+    fn told(&mut self, told: Told, latency: Duration, in_flight: usize);
+}
+
+/// A law that takes part.
+pub(super) struct Follows<L> {
+    law: L,
+    /// When each in flight was sent; `None`: its latency has been told.
+    calls: HashMap<u64, Option<Instant>>,
+}
+
+impl<L: Law> Follows<L> {
+    pub(super) fn new(law: L) -> Self {
+        Self { law, calls: HashMap::new() }
+    }
+
+    fn tell(&mut self, now: Instant, id: u64, told: Told) {
+        let in_flight = self.calls.len();
+        if let Some(sent) = self.calls.get_mut(&id).and_then(Option::take) {
+            self.law.told(told, now.saturating_duration_since(sent), in_flight);
+        }
+    }
+}
+
+impl<L: Law> Contender for Follows<L> {
+    fn limit(&self) -> usize {
+        self.law.limit()
+    }
+
+    fn sent(&mut self, now: Instant, sent: Sent) {
+        self.calls.insert(sent.id, Some(now));
+    }
+
+    fn first_token(&mut self, now: Instant, id: u64) {
+        self.tell(now, id, Told::Answered);
+    }
+
+    fn ended(&mut self, now: Instant, id: u64, how: Ended) {
+        self.tell(now, id, Told::of(how));
+        self.calls.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::adaptive::Kind;
+
+    use super::*;
+    use crate::virtual_time::beginning;
+
+    #[derive(Default)]
+    struct Heard(Vec<(Told, u64, usize)>);
+
+    impl Law for Heard {
+        fn limit(&self) -> usize {
+            1
+        }
+
+        fn told(&mut self, told: Told, latency: Duration, in_flight: usize) {
+            self.0.push((told, latency.as_secs(), in_flight));
+        }
+    }
+
+    #[test]
+    fn each_call_is_told_once() {
+        let mut follows = Follows::new(Heard::default());
+        let at = |seconds| beginning() + Duration::from_secs(seconds);
+        for id in 0..4 {
+            follows.sent(
+                at(id),
+                Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight: id as usize + 1 },
+            );
+        }
+        // A stream: judged by its first token, and still in flight then.
+        follows.first_token(at(5), 0);
+        follows.ended(at(6), 1, Ended::Limited { by_rate: false });
+        follows.ended(at(9), 0, Ended::Completed { output: 9 });
+        follows.ended(at(10), 2, Ended::Cancelled);
+        // One that does not stream: by its end.
+        follows.ended(at(11), 3, Ended::Completed { output: 9 });
+        let heard = [
+            (Told::Answered, 5, 4),
+            (Told::Overloaded, 5, 4),
+            (Told::Cancelled, 8, 2),
+            (Told::Answered, 8, 1),
+        ];
+        assert_eq!(follows.law.0, heard);
+    }
+}

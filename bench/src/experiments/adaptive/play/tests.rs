@@ -1,0 +1,81 @@
+//! The driver keeps its promises, whoever drives.
+
+use super::*;
+use crate::experiments::adaptive::contender::{Fixed, Terms};
+use crate::experiments::adaptive::upstream::{Hosted, Rate};
+use crate::lengths::Work;
+
+const TERMS: Terms = Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
+
+fn course(calls: u64, leaves: Option<Duration>) -> Course {
+    let work = Work { prompt: 100, output: 100 };
+    let at = |k| Duration::from_millis(10 * k);
+    let arrivals = (0..calls).map(|k| Arrival { at: at(k), work, streams: k % 2 == 0, leaves }).collect();
+    let until = Duration::from_secs(20);
+    Course { seed: 1, terms: TERMS, arrivals, changes: Vec::new(), budget: None, expected_output: 100, until }
+}
+
+/// Fails when it is told wrongly, or when more are in flight than it allows.
+#[derive(Default)]
+struct Strict {
+    limit: usize,
+    there: HashMap<u64, (bool, bool)>,
+    ended: usize,
+}
+
+impl Contender for Strict {
+    fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn sent(&mut self, _now: Instant, sent: Sent) {
+        assert_eq!(self.there.insert(sent.id, (sent.kind.streams, false)), None);
+        assert_eq!(self.there.len(), sent.in_flight);
+        assert!(sent.in_flight <= self.limit);
+    }
+
+    fn first_token(&mut self, _now: Instant, id: u64) {
+        let (streams, told) = self.there.get_mut(&id).unwrap();
+        assert!(*streams && !std::mem::replace(told, true));
+    }
+
+    fn ended(&mut self, _now: Instant, id: u64, _how: Ended) {
+        self.there.remove(&id).unwrap();
+        self.ended += 1;
+    }
+}
+
+#[test]
+fn each_call_ends_once_and_the_limit_holds() {
+    for leaves in [None, Some(Duration::from_millis(200))] {
+        let course = course(300, leaves);
+        let mut strict = Strict { limit: 12, ..Strict::default() };
+        let played = play(&course, &mut Hosted::new(8, None, 1), &mut strict, false);
+        assert!(strict.there.is_empty());
+        assert_eq!(strict.ended as u64, played.attempts);
+        assert!(played.fates.iter().all(|fate| fate.how != How::Open));
+        assert!(played.rejected > 0);
+        assert_eq!(played.fates.iter().any(|fate| fate.how == How::Left), leaves.is_some());
+    }
+}
+
+#[test]
+fn who_waits_longer_than_the_budget_is_refused_unless_it_was_sent_before() {
+    let course = course(300, None);
+    let played = play(&course, &mut Hosted::new(256, None, 1), &mut Fixed(4), false);
+    let refused = played.fates.iter().filter(|fate| fate.how == How::Refused).count();
+    let served = played.fates.iter().filter(|fate| fate.how == How::Served).count();
+    assert!(refused > 0 && served > 0 && refused + served == 300);
+    for (arrival, fate) in course.arrivals.iter().zip(&played.fates) {
+        assert!(fate.sent.is_none_or(|sent| sent - arrival.at <= TERMS.wait));
+    }
+}
+
+#[test]
+fn a_budget_told_by_headers_keeps_most_calls_from_being_turned_away() {
+    let rate = Some(Rate { per_minute: 60_000.0, others: 0.2 });
+    let budgeted = Course { budget: Some(60_000.0), ..course(2_000, None) };
+    let with = play(&budgeted, &mut Hosted::new(256, rate, 1), &mut Fixed(64), false);
+    let without = play(&course(2_000, None), &mut Hosted::new(256, rate, 1), &mut Fixed(64), false);
+    assert!(with.rejected * 4 < without.rejected, "{} of {}", with.rejected, without.rejected);
+}

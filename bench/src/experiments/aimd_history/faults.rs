@@ -1,0 +1,146 @@
+//! Three faults around the operating point: a demand gate that is blind to what is in flight, no dead band, no cool-down.
+
+use super::controllers::{Controller, Ours};
+use super::gateway::Door;
+use super::load::{Load, Phase};
+use super::{
+    BREACH, CAP, CUTS, FLIPS, Figure, IN_TIME, LEAST_CAP, Make, P99, REFUSED, REFUSED_PAYING, Runs, SERVED,
+    WORKERS, fixed, note, ours, post, s,
+};
+use crate::Fallible;
+use crate::experiments::adaptive::peers::post::{Demand, Descent, Post};
+use crate::report::{Op, Report};
+
+/// "The catch with tight queues: bursty arrivals": who pays is refused although the workers keep up with its weight's share.
+pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
+    const FAULT: &str = "queues of two";
+    const FIGURES: [Figure; 3] = [REFUSED_PAYING, P99, IN_TIME];
+    let load = Load::steady(s(300), [4.0, 8.0]);
+    let see = |door, make: &_| Runs::of(&load, door, make, s(60)..s(300));
+    let two = see(Door { queue_max: [2, 2], ..Door::FIRST }, &fixed(64))?;
+    note(report, FAULT, "fixed at 64, 2 for each", &two, &FIGURES);
+    let split = see(Door::TIGHT, &fixed(64))?;
+    note(report, FAULT, "fixed at 64, 8 for who pays", &split, &FIGURES);
+    let own = see(Door::IMPATIENT, &ours())?;
+    note(report, FAULT, "", &own, &FIGURES);
+    report.bar(
+        "queues of two show: share of who pays refused",
+        two.spread(REFUSED_PAYING.1).least,
+        Op::AtLeast,
+        0.05,
+    );
+    report.bar(
+        "ours, with a wait of 1 s instead: share of who pays refused, and of the post's with 8",
+        own.spread(REFUSED_PAYING.1).most,
+        Op::AtMost,
+        split.spread(REFUSED_PAYING.1).most,
+    );
+    Ok(())
+}
+
+/// "It read this as no demand, refused to grow, and got stuck below the operating point even while actively serving."
+///
+/// Seven minutes of a rate that 16 a worker can just serve, then a minute of three times as much.
+pub(super) fn demand(report: &mut Report) -> Fallible<()> {
+    const FAULT: &str = "demand gate";
+    const FIGURES: [Figure; 5] = [REFUSED, P99, IN_TIME, CAP, LEAST_CAP];
+    let phase =
+        |tenant, from, until, per_second| Phase { tenant, from: s(from), until: s(until), per_second };
+    let load = Load {
+        phases: vec![
+            phase(0, 0, 420, 1.5),
+            phase(1, 0, 420, 1.5),
+            phase(0, 420, 480, 6.0),
+            phase(1, 420, 480, 3.0),
+        ],
+        ..Load::steady(s(480), [0.0, 0.0])
+    };
+    let see = |make: &_| Runs::of(&load, Door::TIGHT, make, s(60)..s(480));
+    let settings = Post { cap_per_worker: 16, ..Post::FINAL };
+    let blind = see(&post(Post { demand: Demand::Queued, ..settings }))?;
+    note(report, FAULT, "the post's, queued calls alone", &blind, &FIGURES);
+    let seeing = see(&post(settings))?;
+    note(report, FAULT, "the post's, in flight as well", &seeing, &FIGURES);
+    let own = see(&ours())?;
+    note(report, FAULT, "", &own, &FIGURES);
+    report.bar(
+        "the blind gate shows: cap of a worker, of the seeing one's",
+        blind.most_ratio(&seeing, CAP.1),
+        Op::AtMost,
+        0.5,
+    );
+    report.bar("the blind gate shows: share refused", blind.spread(REFUSED.1).least, Op::AtLeast, 0.05);
+    report.bar("in flight counts: share refused", seeing.spread(REFUSED.1).most, Op::AtMost, 0.05);
+    report.bar("ours, demand: share refused", own.spread(REFUSED.1).most, Op::AtMost, 0.05);
+    report.bar("ours, demand: p99 user TTFT, s", own.spread(P99.1).most, Op::AtMost, 2.0);
+    Ok(())
+}
+
+/// "p99 jittering near the SLO flipped the direction every tick."
+///
+/// Overload, 1 s to acquire so that nothing spirals, and room to climb beyond what the workers' memory holds: a quarter of an hour at the
+/// operating point.
+pub(super) fn thrash(report: &mut Report) -> Fallible<()> {
+    const FAULT: &str = "thrash";
+    const FIGURES: [Figure; 6] = [FLIPS, CUTS, IN_TIME, P99, CAP, LEAST_CAP];
+    let load = Load::steady(s(1200), [4.0, 8.0]);
+    let see = |make: &_| Runs::of(&load, Door::IMPATIENT, make, s(300)..s(1200));
+    let settings = Post { cap_per_worker: 128, max: 256, ..Post::FINAL };
+    let bare = see(&post(Post { band: 0.0, ..settings }))?;
+    note(report, FAULT, "the post's, without a dead band", &bare, &FIGURES);
+    let banded = see(&post(settings))?;
+    note(report, FAULT, "the post's, 20 % either way", &banded, &FIGURES);
+    let room = settings.max * WORKERS;
+    let own = see(&(Box::new(move || Box::new(Ours::up_to(room)) as Box<dyn Controller>) as Box<Make>))?;
+    note(report, FAULT, "", &own, &FIGURES);
+    let turns = bare.spread(FLIPS.1).median / banded.spread(FLIPS.1).median.max(1.0);
+    report.bar("no dead band shows: turns, of those with one (medians)", turns, Op::AtLeast, 1.5);
+    report.bar(
+        "ours, at the operating point: within 2 s, of the post's",
+        own.least_ratio(&banded, IN_TIME.1),
+        Op::AtLeast,
+        0.98,
+    );
+    report.bar("ours, at the operating point: p99 user TTFT, s", own.spread(P99.1).most, Op::AtMost, BREACH);
+    Ok(())
+}
+
+/// "The rolling window still contains stale samples from before the cap dropped": one event, cut after cut.
+///
+/// The workers serve 8 a second with room to spare; for three seconds something else slows them down twenty times.
+pub(super) fn compound(report: &mut Report) -> Fallible<()> {
+    const FIGURES: [Figure; 5] = [CUTS, LEAST_CAP, REFUSED, IN_TIME, SERVED];
+    let load = Load { stall: Some((s(120), s(123), 20.0)), ..Load::steady(s(300), [4.0, 4.0]) };
+    let see = |make: &_| Runs::of(&load, Door::IMPATIENT, make, s(115)..s(300));
+    let own = see(&ours())?;
+    for (fault, descent) in
+        [("one stall, steps of 4", Descent::Step(4)), ("one stall, halving", Descent::Halving)]
+    {
+        let settings = Post { descent, ..Post::FINAL };
+        let bare = see(&post(Post { cooldown_ticks: 0, ..settings }))?;
+        note(report, fault, "the post's, without a cool-down", &bare, &FIGURES);
+        let held = see(&post(settings))?;
+        note(report, fault, "the post's, 3 ticks", &held, &FIGURES);
+        note(report, fault, "", &own, &FIGURES);
+        let ratio = held.spread(CUTS.1).median / bare.spread(CUTS.1).median;
+        report.bar(
+            format!("{fault}: cuts with a cool-down, of those without (medians)"),
+            ratio,
+            Op::AtMost,
+            0.7,
+        );
+        report.bar(
+            format!("{fault}: ours, cuts, and those of the post's with a cool-down"),
+            own.spread(CUTS.1).most,
+            Op::AtMost,
+            held.spread(CUTS.1).least,
+        );
+        report.bar(
+            format!("{fault}: ours, served, of the post's with a cool-down"),
+            own.least_ratio(&held, SERVED.1),
+            Op::AtLeast,
+            0.98,
+        );
+    }
+    Ok(())
+}

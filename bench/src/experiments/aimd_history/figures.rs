@@ -1,0 +1,88 @@
+//! From what happened to figures.
+
+use std::time::Duration;
+
+use tidegate_sim::scenario::quantile;
+
+use super::gateway::{Call, Played};
+use super::{TARGET, WORKERS};
+
+/// What a user, an operator and the workers saw of a part of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Calls finished, a second.
+    pub(super) served: f64,
+    /// Calls whose user had a first token within the target, a second.
+    pub(super) in_time: f64,
+    /// Seconds from coming to the first token, of those that were let in.
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    /// Share of the calls that came which were refused.
+    pub(super) refused: f64,
+    /// The same of A's, who pays.
+    pub(super) refused_paying: f64,
+    /// Calls with a worker, on average.
+    pub(super) batch: f64,
+    /// The budget for each worker: on average, and the least.
+    pub(super) cap: f64,
+    pub(super) least_cap: f64,
+    /// Times the budget went down.
+    pub(super) cuts: f64,
+    /// Times it turned round.
+    pub(super) flips: f64,
+}
+
+impl Played {
+    /// What was seen from `from` until `until`.
+    pub(super) fn seen(&self, from: Duration, until: Duration) -> Seen {
+        let seconds = (until - from).as_secs_f64();
+        let within = |at: Option<Duration>| at.is_some_and(|at| (from..until).contains(&at));
+        let count = |test: &dyn Fn(&Call) -> bool| self.calls.iter().filter(|call| test(call)).count() as f64;
+        let user = |call: &Call| call.first_token.map(|at| at - call.came);
+        let mut ttft: Vec<f64> = self
+            .calls
+            .iter()
+            .filter(|call| within(call.first_token))
+            .filter_map(|call| Some(user(call)?.as_secs_f64()))
+            .collect();
+        let came = count(&|call| within(Some(call.came)));
+        let refused = count(&|call| within(Some(call.came)) && call.refused);
+        let paying = count(&|call| within(Some(call.came)) && call.tenant == 0);
+        let refused_paying = count(&|call| within(Some(call.came)) && call.tenant == 0 && call.refused);
+        let with_workers = self.calls.iter().filter_map(|call| {
+            let sent = call.sent?.max(from);
+            Some(call.finished.unwrap_or(until).min(until).saturating_sub(sent).as_secs_f64())
+        });
+        let budget = self.between(from, until);
+        let per_worker = |slots: usize| slots as f64 / WORKERS as f64;
+        let steps: Vec<i64> = budget
+            .windows(2)
+            .filter_map(|pair| Some(pair.get(1)?.1 as i64 - pair.first()?.1 as i64))
+            .collect();
+        let flip =
+            |pair: &&[i64]| pair.first().zip(pair.get(1)).is_some_and(|(a, b)| a.signum() != b.signum());
+        let ends = budget.iter().skip(1).map(|&(at, _)| at).chain([until]);
+        let area = budget.iter().zip(ends).map(|(&(at, slots), end)| (end - at).as_secs_f64() * slots as f64);
+        Seen {
+            served: count(&|call| within(call.finished)) / seconds,
+            in_time: count(&|call| within(call.first_token) && user(call).is_some_and(|ttft| ttft <= TARGET))
+                / seconds,
+            p50: quantile(&mut ttft, 0.5),
+            p99: quantile(&mut ttft, 0.99),
+            refused: refused / came.max(1.0),
+            refused_paying: refused_paying / paying.max(1.0),
+            batch: with_workers.sum::<f64>() / seconds / WORKERS as f64,
+            cap: area.sum::<f64>() / seconds / WORKERS as f64,
+            least_cap: budget.iter().map(|&(_, slots)| slots).min().map_or(0.0, per_worker),
+            cuts: steps.iter().filter(|&&step| step < 0).count() as f64,
+            flips: steps.windows(2).filter(flip).count() as f64,
+        }
+    }
+
+    /// The budget from `from` on, and its changes until `until`.
+    fn between(&self, from: Duration, until: Duration) -> Vec<(Duration, usize)> {
+        let before = self.budget.iter().rfind(|&&(at, _)| at <= from).or(self.budget.first());
+        let changes = self.budget.iter().filter(|&&(at, _)| at > from && at < until);
+        before.map(|&(_, slots)| (from, slots)).into_iter().chain(changes.copied()).collect()
+    }
+}

@@ -1,0 +1,252 @@
+//! The post's gateway in pure virtual time: a bounded queue for each tenant, deficit round robin into one budget, the calibrated workers.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use tidegate_sim::SimConfig;
+use tidegate_sim::engine::{Event, EventKind, SequenceId};
+use tidegate_sim::pool::Pool;
+
+use super::controllers::Controller;
+use super::load::{Arrival, Load, TENANTS};
+
+/// What bounds the wait at the gateway.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Door {
+    /// `queue_max` of each tenant: one more is refused at once.
+    pub(super) queue_max: [usize; TENANTS],
+    /// A call that has waited so long for its turn is refused.
+    pub(super) acquire_timeout: Duration,
+}
+
+impl Door {
+    /// As the post deployed it first.
+    pub(super) const FIRST: Self =
+        Self { queue_max: [16; TENANTS], acquire_timeout: Duration::from_secs(30) };
+    /// "Split by tier": 8 for who pays, 2 for the free tier.
+    pub(super) const TIGHT: Self = Self { queue_max: [8, 2], ..Self::FIRST };
+    /// The next post's cure.
+    pub(super) const IMPATIENT: Self = Self { acquire_timeout: Duration::from_secs(1), ..Self::FIRST };
+}
+
+/// Turns of A, who pays, and of B.
+const WEIGHTS: [u32; TENANTS] = [2, 1];
+
+/// One call. Neither finished nor refused: still there when the run ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Call {
+    pub(super) tenant: usize,
+    pub(super) came: Duration,
+    pub(super) prompt: u32,
+    pub(super) output: u32,
+    pub(super) sent: Option<Duration>,
+    pub(super) first_token: Option<Duration>,
+    pub(super) finished: Option<Duration>,
+    pub(super) refused: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Played {
+    pub(super) calls: Vec<Call>,
+    /// The budget over the workers, from each moment on.
+    pub(super) budget: Vec<(Duration, usize)>,
+}
+
+/// Plays a load to its end.
+pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, seed: u64) -> Played {
+    let config = SimConfig::post();
+    let arrivals = load.draw(seed);
+    let mut gateway = Gateway {
+        door: *door,
+        pool: Pool::new(config.workers, &config.engine, config.routing),
+        controller,
+        calls: Vec::with_capacity(arrivals.len()),
+        queues: Default::default(),
+        turn: 0,
+        credit: 0,
+        in_flight: 0,
+        awaiting: 0,
+        budget: Vec::new(),
+        routes: HashMap::new(),
+    };
+    let mut arrivals = arrivals.into_iter().peekable();
+    let mut stalls = load.stalls().into_iter().peekable();
+    let mut events = Vec::new();
+    let mut last = Duration::ZERO;
+    loop {
+        let next =
+            [arrivals.peek().map(|arrival| arrival.at), stalls.peek().map(|&(at, _)| at), gateway.next()];
+        let Some(now) = next.into_iter().flatten().min().filter(|&now| now < load.length) else { break };
+        // A wake that is overdue is now.
+        let now = now.max(last);
+        last = now;
+        gateway.advance(now, &mut events);
+        while let Some((_, factor)) = stalls.next_if(|&(at, _)| at <= now) {
+            gateway.pool.set_slowdown(factor);
+        }
+        gateway.expire(now);
+        while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now) {
+            gateway.arrive(arrival);
+        }
+        gateway.tick(now);
+        gateway.dispatch(now);
+    }
+    Played { calls: gateway.calls, budget: gateway.budget }
+}
+
+struct Gateway<'a> {
+    door: Door,
+    pool: Pool,
+    controller: &'a mut dyn Controller,
+    calls: Vec<Call>,
+    queues: [VecDeque<usize>; TENANTS],
+    /// Whose turn it is, and how many more of its calls may go in it.
+    turn: usize,
+    credit: u32,
+    in_flight: usize,
+    awaiting: usize,
+    budget: Vec<(Duration, usize)>,
+    /// From the engine's name of a sequence to the call.
+    routes: HashMap<SequenceId, usize>,
+}
+
+impl Gateway<'_> {
+    fn next(&self) -> Option<Duration> {
+        let heads = self.queues.iter().filter_map(|queue| self.calls.get(*queue.front()?));
+        let expiry = heads.map(|call| call.came + self.door.acquire_timeout).min();
+        [self.pool.next_event(), expiry, self.controller.next_tick()].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+        self.pool.advance(now, events);
+        for event in events.drain(..) {
+            let Some(&index) = self.routes.get(&event.id) else { continue };
+            let Some(call) = self.calls.get_mut(index) else { continue };
+            match event.kind {
+                EventKind::Token { index: 0 } => {
+                    call.first_token = Some(event.at);
+                    self.awaiting -= 1;
+                    self.controller.first_token(event.at, event.id.0, event.at - call.came);
+                }
+                EventKind::Finished => {
+                    call.finished = Some(event.at);
+                    self.in_flight -= 1;
+                    self.routes.remove(&event.id);
+                    self.controller.ended(event.at, event.id.0);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Duration) {
+        for queue in &mut self.queues {
+            while let Some(call) = queue.front().and_then(|&head| self.calls.get_mut(head)) {
+                if call.came + self.door.acquire_timeout > now {
+                    break;
+                }
+                call.refused = true;
+                queue.pop_front();
+            }
+        }
+    }
+
+    fn arrive(&mut self, Arrival { at: came, tenant, prompt, output }: Arrival) {
+        let (Some(queue), Some(&most)) = (self.queues.get_mut(tenant), self.door.queue_max.get(tenant))
+        else {
+            return;
+        };
+        let refused = queue.len() >= most;
+        if !refused {
+            queue.push_back(self.calls.len());
+        }
+        self.calls.push(Call { tenant, came, prompt, output, refused, ..Call::default() });
+        // One that needs not wait makes room in its queue for the next of the same instant.
+        self.dispatch(came);
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.controller.next_tick().is_some_and(|at| at <= now) {
+            let queued = self.queues.iter().map(VecDeque::len).sum();
+            self.controller.tick(now, queued, self.in_flight);
+        }
+        let budget = self.controller.budget();
+        if self.budget.last().is_none_or(|&(_, last)| last != budget) {
+            self.budget.push((now, budget));
+        }
+    }
+
+    fn dispatch(&mut self, now: Duration) {
+        while self.in_flight < self.controller.budget() && self.awaiting < self.controller.awaiting() {
+            let Some(index) = self.pick() else { return };
+            let Some(call) = self.calls.get_mut(index) else { return };
+            let id = SequenceId(index as u64);
+            call.sent = Some(now);
+            self.in_flight += 1;
+            self.awaiting += 1;
+            self.routes.insert(id, index);
+            self.controller.sent(now, id.0, u64::from(call.prompt));
+            // The post's prompts and answers fit any cache.
+            let Call { prompt, output, .. } = *call;
+            let _ = self.pool.submit(now, id, prompt, output);
+        }
+    }
+
+    /// Deficit round robin where every call costs one: an empty queue keeps no credit.
+    fn pick(&mut self) -> Option<usize> {
+        for _ in 0..=TENANTS {
+            if self.credit > 0
+                && let Some(index) = self.queues.get_mut(self.turn).and_then(VecDeque::pop_front)
+            {
+                self.credit -= 1;
+                return Some(index);
+            }
+            self.turn = (self.turn + 1) % TENANTS;
+            self.credit = WEIGHTS.get(self.turn).copied().unwrap_or(1);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::controllers::Static;
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn who_pays_gets_two_turns_in_three() {
+        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &Door::FIRST, &mut Static(64), 1);
+        let sent = |tenant| {
+            let warm = Duration::from_secs(20);
+            let calls = played.calls.iter().filter(|call| call.tenant == tenant);
+            calls.filter(|call| call.sent.is_some_and(|at| at > warm)).count() as f64
+        };
+        let ratio = sent(0) / sent(1);
+        assert!((1.98..2.02).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_the_door_allows_and_the_budget_is_kept() {
+        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &Door::IMPATIENT, &mut Static(32), 1);
+        for call in &played.calls {
+            let waited = call.sent.map_or(Duration::ZERO, |at| at - call.came);
+            assert!(waited <= Door::IMPATIENT.acquire_timeout, "{call:?}");
+            assert!(!(call.refused && call.sent.is_some()), "{call:?}");
+        }
+        let mut edges: Vec<(Duration, i32)> = Vec::new();
+        for call in &played.calls {
+            edges.extend(call.finished.map(|at| (at, -1)));
+            edges.extend(call.sent.map(|at| (at, 1)));
+        }
+        edges.sort_unstable();
+        let (mut in_flight, mut most) = (0, 0);
+        for (_, change) in edges {
+            in_flight += change;
+            most = most.max(in_flight);
+        }
+        assert_eq!(most, 32);
+    }
+}

@@ -1,0 +1,118 @@
+//! The background post's controller ("Adaptive Concurrency on a Multi-Tenant vLLM Gateway"), fault by fault: each is reproduced with that
+//! controller as it then was, then with the post's mend, then with ours at its defaults.
+//!
+//! Its gateway stands before the calibrated workers in pure virtual time ([`gateway`]); a run of five minutes takes tens of milliseconds.
+
+mod controllers;
+mod faults;
+mod figures;
+mod gateway;
+mod load;
+mod spiral;
+mod sweeps;
+
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use controllers::{Controller, Ours, Static};
+use figures::Seen;
+use gateway::{Door, play};
+use load::Load;
+
+use crate::experiments::adaptive::peers::post::Post;
+use crate::report::{Report, Spread};
+use crate::{Fallible, virtual_time};
+
+/// Loads were chosen on seeds 1 to 5.
+const SEEDS: RangeInclusive<u64> = 11..=20;
+/// "Pick 2 seconds, walk away."
+const TARGET: Duration = Duration::from_secs(2);
+const WORKERS: usize = 2;
+/// From where on the post takes a p99 for a breach: "p99 > target × 1.2", in seconds.
+const BREACH: f64 = 2.4;
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("aimd-history", SEEDS);
+    spiral::measure(&mut report)?;
+    faults::bursts(&mut report)?;
+    faults::demand(&mut report)?;
+    faults::thrash(&mut report)?;
+    faults::compound(&mut report)?;
+    sweeps::measure(&mut report)?;
+    Ok(report)
+}
+
+/// Makes a controller for a run.
+type Make = dyn Fn() -> Box<dyn Controller> + Sync;
+
+fn post(settings: Post) -> Box<Make> {
+    Box::new(move || Box::new(settings.build()))
+}
+
+fn ours() -> Box<Make> {
+    Box::new(|| Box::new(Ours::new()))
+}
+
+/// So many for each worker, for ever.
+fn fixed(cap_per_worker: usize) -> Box<Make> {
+    Box::new(move || Box::new(Static(cap_per_worker * WORKERS)))
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What was seen of a part of a run, for each seed.
+struct Runs(Vec<Seen>);
+
+impl Runs {
+    fn of(load: &Load, door: Door, make: &Make, part: Range<Duration>) -> Fallible<Self> {
+        let run = |seed| Ok(play(load, &door, make().as_mut(), seed).seen(part.start, part.end));
+        virtual_time::each(SEEDS, run).map(Self)
+    }
+
+    fn spread(&self, of: fn(&Seen) -> f64) -> Spread {
+        Spread::of(self.0.iter().map(of))
+    }
+
+    /// The worst seed of a ratio to another's on the same seed.
+    fn least_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
+        let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
+        ratios.fold(f64::INFINITY, f64::min)
+    }
+
+    /// As [`Runs::least_ratio`], the largest.
+    fn most_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
+        let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
+        ratios.fold(0.0, f64::max)
+    }
+}
+
+type Figure = (&'static str, fn(&Seen) -> f64);
+
+const MEDIAN: Figure = ("median user TTFT, s", |seen| seen.p50);
+const P99: Figure = ("p99 user TTFT, s", |seen| seen.p99);
+const SERVED: Figure = ("calls served a second", |seen| seen.served);
+const IN_TIME: Figure = ("of them within 2 s", |seen| seen.in_time);
+const REFUSED: Figure = ("share refused", |seen| seen.refused);
+const REFUSED_PAYING: Figure = ("share of who pays refused", |seen| seen.refused_paying);
+const CAP: Figure = ("cap of a worker", |seen| seen.cap);
+const LEAST_CAP: Figure = ("least cap of a worker", |seen| seen.least_cap);
+const BATCH: Figure = ("calls with a worker", |seen| seen.batch);
+const CUTS: Figure = ("cuts", |seen| seen.cuts);
+const FLIPS: Figure = ("turns between climb and descent", |seen| seen.flips);
+
+/// Writes down the figures of ours (`who` empty) or of somebody else.
+fn note(report: &mut Report, fault: &str, who: &str, runs: &Runs, figures: &[Figure]) {
+    let mut line = format!("{fault}, {}:", if who.is_empty() { "ours" } else { who });
+    for (what, of) in figures {
+        let (key, spread) = (format!("{fault}, {what}"), runs.spread(*of));
+        line += &format!(" {what} {:.2}", spread.median);
+        if who.is_empty() {
+            report.figure(key, spread);
+        } else {
+            report.peer(who, key, spread);
+        }
+    }
+    eprintln!("{line}");
+}

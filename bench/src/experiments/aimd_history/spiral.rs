@@ -1,0 +1,144 @@
+//! The death spiral: the wait at the gateway is in the p99 that the controller reads, so that each cut makes it worse.
+
+use tidegate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
+
+use super::controllers::Ours;
+use super::figures::Seen;
+use super::gateway::Door;
+use super::load::Load;
+use super::{
+    BATCH, BREACH, CAP, Figure, IN_TIME, LEAST_CAP, P99, REFUSED, Runs, SERVED, fixed, note, ours, post, s,
+};
+use crate::Fallible;
+use crate::experiments::adaptive::peers::post::{Descent, Post};
+use crate::report::{Op, Report};
+
+const FAULT: &str = "death spiral";
+const FIGURES: [Figure; 7] = [P99, SERVED, IN_TIME, REFUSED, CAP, LEAST_CAP, BATCH];
+
+/// More than the workers can serve at any cap (9.5 a second), as "a steady offered rate above the dispatch rate".
+fn load() -> Load {
+    Load::steady(s(300), [4.0, 8.0])
+}
+
+fn in_time(seen: &Seen) -> f64 {
+    seen.in_time
+}
+
+fn served(seen: &Seen) -> f64 {
+    seen.served
+}
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    // "Two minutes in, cap was at the floor."
+    let see = |door, make: &_| Runs::of(&load(), door, make, s(120)..s(300));
+    let held = |cap| fixed(cap);
+
+    let first = see(Door::FIRST, &post(Post::FIRST))?;
+    note(report, FAULT, "the post's, as deployed first", &first, &FIGURES);
+    let floor = see(Door::FIRST, &post(Post { min: 16, ..Post::FIRST }))?;
+    note(report, FAULT, "and a floor of 16", &floor, &FIGURES);
+    let tight = see(Door::TIGHT, &post(Post { min: 16, ..Post::FIRST }))?;
+    note(report, FAULT, "and queues of 8 and 2", &tight, &FIGURES);
+    let last = see(Door::TIGHT, &post(Post::FINAL))?;
+    note(report, FAULT, "the post's final configuration", &last, &FIGURES);
+    let halving = Post { descent: Descent::Halving, ..Post::FINAL };
+    let impatient = see(Door::IMPATIENT, &post(halving))?;
+    note(report, FAULT, "halving again, with 1 s to acquire", &impatient, &FIGURES);
+    let core = see(Door::IMPATIENT, &percentile(halving))?;
+    note(report, FAULT, "the same law in the core, over upstream TTFT", &core, &FIGURES);
+    let still = see(Door::FIRST, &held(64))?;
+    note(report, FAULT, "fixed at 64", &still, &FIGURES);
+    let patient = see(Door::FIRST, &ours())?;
+    note(report, "death spiral, its queues kept", "", &patient, &FIGURES);
+    let own = see(Door::IMPATIENT, &ours())?;
+    note(report, FAULT, "", &own, &FIGURES);
+    let off = see(Door::IMPATIENT, &held(AdaptiveConfig::default().start / super::WORKERS))?;
+    note(report, FAULT, "ours, held at its start", &off, &FIGURES);
+    let mut best: Option<(usize, Runs)> = None;
+    for cap in [16, 32, 48, 64, 96, 112, 128, 144, 160] {
+        let runs = see(Door::IMPATIENT, &held(cap))?;
+        if best.as_ref().is_none_or(|(_, b)| runs.spread(in_time).median > b.spread(in_time).median) {
+            best = Some((cap, runs));
+        }
+    }
+    let (cap, best) = best.ok_or("no cap was tried")?;
+    eprintln!("the best fixed cap is {cap} a worker");
+    note(report, FAULT, "the best fixed cap", &best, &FIGURES);
+
+    report.bar(
+        "the spiral shows: highest cap of a worker (its floor is 2)",
+        first.spread(CAP.1).most,
+        Op::AtMost,
+        2.0,
+    );
+    report.bar("the spiral shows: p99 user TTFT, s", first.spread(P99.1).least, Op::AtLeast, 15.0);
+    report.bar(
+        "the spiral shows: served, of what a fixed 64 serves",
+        first.most_ratio(&still, served),
+        Op::AtMost,
+        0.15,
+    );
+    report.bar("a floor moves it: cap of a worker", floor.spread(CAP.1).most, Op::AtMost, 17.0);
+    report.bar(
+        "a floor moves it: served, of what the floor of 2 serves",
+        floor.least_ratio(&first, served),
+        Op::AtLeast,
+        3.0,
+    );
+    report.bar("a floor moves it: p99 user TTFT, s", floor.spread(P99.1).least, Op::AtLeast, BREACH);
+    report.bar(
+        "tight queues: p99, of what it is with long ones",
+        tight.most_ratio(&floor, P99.1),
+        Op::AtMost,
+        0.5,
+    );
+    report.bar("1 s to acquire ends it: p99 user TTFT, s", impatient.spread(P99.1).most, Op::AtMost, 2.0);
+    report.bar(
+        "ours, before its queue of 16 and 30 s: least cap of a worker",
+        patient.spread(LEAST_CAP.1).least,
+        Op::AtLeast,
+        32.0,
+    );
+    report.bar(
+        "ours, before its queue: served, of the best fixed cap",
+        patient.least_ratio(&best, served),
+        Op::AtLeast,
+        0.97,
+    );
+    report.bar("ours, with a wait of 1 s: p99 user TTFT, s", own.spread(P99.1).most, Op::AtMost, 2.0);
+    report.bar(
+        "ours, with a wait of 1 s: within 2 s, of the best fixed cap",
+        own.least_ratio(&best, in_time),
+        Op::AtLeast,
+        0.97,
+    );
+    report.bar(
+        "ours, held at its start: within 2 s, of the best fixed cap",
+        off.most_ratio(&best, in_time),
+        Op::AtMost,
+        0.5,
+    );
+    Ok(())
+}
+
+/// The post's law as the core has it: of all slots together instead of by worker, and of upstream TTFT.
+fn percentile(post: Post) -> Box<super::Make> {
+    let adaptive = AdaptiveConfig {
+        start: post.cap_per_worker * super::WORKERS,
+        min: post.min * super::WORKERS,
+        detector: Detector::Percentile(Percentile {
+            band: post.band,
+            hold: post.cooldown_ticks,
+            ..Percentile::default()
+        }),
+        decrease: match post.descent {
+            Descent::Halving => Decrease::Factor(0.5),
+            Descent::Step(step) => Decrease::Step(step * super::WORKERS),
+        },
+        // The post has no such bound.
+        awaiting: Some(usize::from(u16::MAX)),
+    };
+    let max = post.max * super::WORKERS;
+    Box::new(move || Box::new(Ours::with(adaptive.clone(), max)))
+}

@@ -1,0 +1,83 @@
+//! Short runs from different first caps: the U of TTFT over them, and 64 against 128.
+//!
+//! The post does not tell the lengths of these runs. With the 512 and 128 tokens of the post before it a worker's memory holds 140 calls, and
+//! the knee lies there; with twice as many it holds 70, and the knee lies where the post saw it, between 64 and 128. So twice as many.
+
+use super::controllers::{Controller, Ours};
+use super::gateway::Door;
+use super::load::Load;
+use super::{BREACH, Figure, IN_TIME, MEDIAN, Make, P99, Runs, SERVED, WORKERS, fixed, note, post, s};
+use crate::Fallible;
+use crate::experiments::adaptive::peers::post::{Descent, Post};
+use crate::report::{Op, Report};
+
+const CAPS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
+const FIGURES: [Figure; 4] = [MEDIAN, P99, SERVED, IN_TIME];
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    let load = Load { tokens: (1_024, 256), ..Load::steady(s(120), [2.0, 4.0]) };
+    let sweep = |door, make: &dyn Fn(usize) -> Box<Make>| {
+        let see = |cap| Runs::of(&load, door, &make(cap), s(0)..load.length);
+        CAPS.into_iter().map(see).collect::<Fallible<Vec<Runs>>>()
+    };
+    // "A wider sweep": the bounds have to make room for it.
+    let last = Post { min: 4, max: 256, ..Post::FINAL };
+    let halving = Post { descent: Descent::Halving, ..last };
+    let held = sweep(Door::TIGHT, &|cap| fixed(cap))?;
+    let posts = sweep(Door::TIGHT, &|cap| post(Post { cap_per_worker: cap, ..last }))?;
+    let impatient = sweep(Door::IMPATIENT, &|cap| post(Post { cap_per_worker: cap, ..halving }))?;
+    let begun = |cap| Box::new(move || Box::new(Ours::starting_at(cap * WORKERS)) as Box<dyn Controller>);
+    let patient = sweep(Door::TIGHT, &|cap| begun(cap))?;
+    let own = sweep(Door::IMPATIENT, &|cap| begun(cap))?;
+    for (place, cap) in CAPS.into_iter().enumerate() {
+        let fault = format!("first cap {cap}");
+        for (fault, who, runs) in [
+            (fault.clone(), "fixed there", &held),
+            (fault.clone(), "the post's final law", &posts),
+            (fault.clone(), "halving, with 1 s to acquire", &impatient),
+            (format!("{fault}, the post's queues"), "", &patient),
+            (fault, "", &own),
+        ] {
+            if let Some(runs) = runs.get(place) {
+                note(report, &fault, who, runs, &FIGURES);
+            }
+        }
+    }
+
+    let p99s = |sweep: &[Runs]| sweep.iter().map(|runs| runs.spread(P99.1).median).collect::<Vec<f64>>();
+    let theirs = p99s(&posts);
+    let least = theirs.iter().copied().fold(f64::INFINITY, f64::min);
+    let side = |end: Option<&f64>| end.copied().unwrap_or_default() / least;
+    report.bar("the U shows: p99 from 4, of that from the best", side(theirs.first()), Op::AtLeast, 2.0);
+    report.bar("the U shows: p99 from 256, of that from the best", side(theirs.last()), Op::AtLeast, 2.0);
+    let worst = own.iter().map(|runs| runs.spread(P99.1).most).fold(0.0, f64::max);
+    report.bar("ours, wherever it begins: p99 user TTFT, s", worst, Op::AtMost, BREACH);
+    let ours = p99s(&own);
+    let most = ours.iter().copied().fold(0.0, f64::max) / ours.iter().copied().fold(f64::INFINITY, f64::min);
+    report.bar("ours, no U: worst p99, of the best (medians)", most, Op::AtMost, 1.5);
+    let in_time =
+        |sweep: &[Runs]| sweep.iter().map(|runs| runs.spread(IN_TIME.1).median).collect::<Vec<f64>>();
+    let best = [&held, &posts, &impatient].into_iter().flat_map(|sweep| in_time(sweep)).fold(0.0, f64::max);
+    let least = in_time(&own).into_iter().fold(f64::INFINITY, f64::min);
+    report.bar(
+        "ours, wherever it begins: within 2 s, of the best beginning of the others (medians)",
+        least / best,
+        Op::AtLeast,
+        0.98,
+    );
+
+    // The fifth and the sixth.
+    if let [.., at_64, at_128, _] = posts.as_slice() {
+        let ratio = at_128.least_ratio(at_64, P99.1);
+        report.bar("64 against 128: p99 of the second, of the first", ratio, Op::AtLeast, 2.0);
+        let ratio = at_128.least_ratio(at_64, SERVED.1);
+        report.bar("64 against 128: served by the second, of the first", ratio, Op::AtLeast, 0.8);
+        let ratio = at_128.most_ratio(at_64, SERVED.1);
+        report.bar("64 against 128: served by the second, of the first, at most", ratio, Op::AtMost, 1.1);
+    }
+    if let [.., at_64, at_128, _] = own.as_slice() {
+        let ratio = at_128.most_ratio(at_64, P99.1);
+        report.bar("ours, begun at 64 and at 128: p99 of the second, of the first", ratio, Op::AtMost, 1.5);
+    }
+    Ok(())
+}
