@@ -132,11 +132,10 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         self.calls.extend(token.map(|token| (id, (token, since))));
     }
 
-    fn outcome(&self, told: Told, latency: Duration) -> Option<Outcome> {
-        let late = self.objective.is_some_and(|objective| latency > objective);
+    fn outcome(told: Told) -> Option<Outcome> {
         match told {
-            Told::Answered if !late => Some(Outcome::Success),
-            Told::Answered | Told::Overloaded => Some(Outcome::Overload),
+            Told::Answered => Some(Outcome::Success),
+            Told::Overloaded => Some(Outcome::Overload),
             // "Errors not considered to be caused by overload should be ignored."
             Told::Failed | Told::Cancelled => None,
         }
@@ -154,16 +153,16 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Contender for Congestion
 
     fn first_token(&mut self, now: Instant, id: u64) {
         let Some((token, Some(since))) = self.calls.remove(&id) else { return };
-        let outcome = self.outcome(Told::Answered, now.saturating_duration_since(since));
-        self.tell(now, token, outcome);
+        let late = self.objective.is_some_and(|most| now.saturating_duration_since(since) > most);
+        self.tell(now, token, Self::outcome(if late { Told::Overloaded } else { Told::Answered }));
         // Another token holds the place until the stream ends; nothing is said of it.
         self.hold(now, id, None);
     }
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended) {
         let Some((token, since)) = self.calls.remove(&id) else { return };
-        let outcome =
-            since.and_then(|since| self.outcome(Told::of(how), now.saturating_duration_since(since)));
+        // The objective is of first tokens: an answer that does not stream is not held to it.
+        let outcome = since.and_then(|_| Self::outcome(Told::of(how)));
         self.tell(now, token, outcome);
     }
 }

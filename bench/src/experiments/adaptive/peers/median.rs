@@ -3,7 +3,8 @@
 //! The best of what was tried before ours was built, and so the bar. A small version of the kind that serves well: answers of calls sent since the
 //! last move are judged, twenty at a time; the baseline is the lowest median of the last five minutes; the limit doubles until the first cut,
 //! grows by one where calls pressed on it, and is cut by a tenth, as by vector and dialogue, also for 429, 503 and timeouts. The objective
-//! is a bound as well, where twice the baseline is more.
+//! is a bound as well, where twice the baseline is more. Calls that do not stream are judged among themselves, and not by the objective, which is of
+//! first tokens.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,15 +25,39 @@ pub(super) struct Median {
     terms: Terms,
     limit: usize,
     slow_start: bool,
-    /// In flight: when sent, until its latency is known.
-    calls: HashMap<u64, Option<Instant>>,
+    /// In flight: when sent and whether it streams, until its latency is known.
+    calls: HashMap<u64, Option<(Instant, bool)>>,
     /// Since when calls are judged: the last move.
     since: Option<Instant>,
-    /// Seconds of those judged so far, and whether any was sent with the limit all in use.
-    answers: Vec<f64>,
+    /// Whether any was sent since then with the limit all in use.
     pressed: bool,
+    whole: Group,
+    streams: Group,
+}
+
+/// Calls that are held against each other.
+#[derive(Default)]
+struct Group {
+    /// Seconds of those judged so far.
+    answers: Vec<f64>,
     /// When each median was found.
     medians: VecDeque<(Instant, f64)>,
+}
+
+impl Group {
+    /// The median of twenty answers, and the lowest that is remembered.
+    fn answered(&mut self, now: Instant, seconds: f64) -> Option<(f64, f64)> {
+        self.answers.push(seconds);
+        if self.answers.len() < ANSWERS {
+            return None;
+        }
+        let median = quantile(&mut std::mem::take(&mut self.answers), 0.5);
+        while self.medians.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > REMEMBERED) {
+            self.medians.pop_front();
+        }
+        self.medians.push_back((now, median));
+        Some((median, self.medians.iter().map(|(_, median)| *median).fold(f64::INFINITY, f64::min)))
+    }
 }
 
 impl Median {
@@ -43,36 +68,30 @@ impl Median {
             slow_start: true,
             calls: HashMap::new(),
             since: None,
-            answers: Vec::new(),
             pressed: false,
-            medians: VecDeque::new(),
+            whole: Group::default(),
+            streams: Group::default(),
         }
     }
 
     fn tell(&mut self, now: Instant, id: u64, told: Told) {
-        let Some(sent) = self.calls.get_mut(&id).and_then(Option::take) else { return };
+        let Some((sent, streams)) = self.calls.get_mut(&id).and_then(Option::take) else { return };
         // Who was sent before the last move says nothing of what it did.
         if self.since.is_some_and(|since| sent < since) {
             return;
         }
         match told {
-            Told::Answered => self.answers.push(now.saturating_duration_since(sent).as_secs_f64()),
-            Told::Overloaded => return self.cut(now),
-            Told::Failed | Told::Cancelled => return,
-        }
-        if self.answers.len() >= ANSWERS {
-            self.judge(now);
+            Told::Answered => self.answered(now, now.saturating_duration_since(sent).as_secs_f64(), streams),
+            Told::Overloaded => self.cut(now),
+            Told::Failed | Told::Cancelled => {}
         }
     }
 
-    fn judge(&mut self, now: Instant) {
-        let median = quantile(&mut std::mem::take(&mut self.answers), 0.5);
-        while self.medians.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > REMEMBERED) {
-            self.medians.pop_front();
-        }
-        self.medians.push_back((now, median));
-        let baseline = self.medians.iter().map(|(_, median)| *median).fold(f64::INFINITY, f64::min);
-        if median > (2.0 * baseline).min(self.terms.upstream().as_secs_f64()) {
+    fn answered(&mut self, now: Instant, seconds: f64, streams: bool) {
+        let group = if streams { &mut self.streams } else { &mut self.whole };
+        let Some((median, baseline)) = group.answered(now, seconds) else { return };
+        let objective = if streams { self.terms.upstream().as_secs_f64() } else { f64::INFINITY };
+        if median > (2.0 * baseline).min(objective) {
             self.cut(now);
         } else if std::mem::take(&mut self.pressed) {
             let more = if self.slow_start { self.limit * 2 } else { self.limit + 1 };
@@ -85,7 +104,8 @@ impl Median {
         self.slow_start = false;
         self.limit = ((self.limit as f64 * CUT) as usize).max(1);
         self.since = Some(now);
-        self.answers.clear();
+        self.whole.answers.clear();
+        self.streams.answers.clear();
         self.pressed = false;
     }
 }
@@ -97,7 +117,7 @@ impl Contender for Median {
 
     fn sent(&mut self, now: Instant, sent: Sent) {
         self.pressed |= sent.in_flight >= self.limit;
-        self.calls.insert(sent.id, Some(now));
+        self.calls.insert(sent.id, Some((now, sent.kind.streams)));
     }
 
     fn first_token(&mut self, now: Instant, id: u64) {
@@ -119,11 +139,12 @@ mod tests {
 
     /// Rounds of as many calls as the limit allows, each answered after so long; the limits after each.
     fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
+        let kind = Kind { streams: true, ..Kind::default() };
         let round = |round| {
             let sent = beginning() + Duration::from_secs(round);
             for id in 0..median.limit().max(ANSWERS) as u64 {
                 let in_flight = id as usize + 1;
-                median.sent(sent, Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight });
+                median.sent(sent, Sent { id, kind, waited: Duration::ZERO, in_flight });
             }
             for id in 0..median.limit().max(ANSWERS) as u64 {
                 median.first_token(sent + Duration::from_millis(millis), id);

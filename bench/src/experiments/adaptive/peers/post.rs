@@ -153,12 +153,6 @@ impl AsPosted {
         };
         Self { law: settings.build(), origin: now, waiting: 0, calls: HashMap::new() }
     }
-
-    fn answered(&mut self, now: Instant, id: u64) {
-        if let Some(asked) = self.calls.get_mut(&id).and_then(Option::take) {
-            self.law.first_token(now - self.origin, now.saturating_duration_since(asked));
-        }
-    }
 }
 
 impl Contender for AsPosted {
@@ -171,14 +165,13 @@ impl Contender for AsPosted {
     }
 
     fn first_token(&mut self, now: Instant, id: u64) {
-        self.answered(now, id);
+        if let Some(asked) = self.calls.get_mut(&id).and_then(Option::take) {
+            self.law.first_token(now - self.origin, now.saturating_duration_since(asked));
+        }
     }
 
-    fn ended(&mut self, now: Instant, id: u64, how: Ended) {
-        // It has a histogram of TTFT and nothing else: errors are not in it.
-        if matches!(how, Ended::Completed { .. }) {
-            self.answered(now, id);
-        }
+    fn ended(&mut self, _now: Instant, id: u64, _how: Ended) {
+        // It has a histogram of TTFT and nothing else: neither errors nor what does not stream is in it.
         self.calls.remove(&id);
     }
 

@@ -43,19 +43,28 @@ pub(super) trait Law {
 /// A law that takes part.
 pub(super) struct Follows<L> {
     law: L,
-    /// When each in flight was sent; `None`: its latency has been told.
-    calls: HashMap<u64, Option<Instant>>,
+    /// Whether what does not stream is told as answered at once: a law that was given the objective would hold whole answers to it.
+    streams_only: bool,
+    /// When each in flight was sent, and whether it streams; `None`: its latency has been told.
+    calls: HashMap<u64, Option<(Instant, bool)>>,
 }
 
 impl<L: Law> Follows<L> {
     pub(super) fn new(law: L) -> Self {
-        Self { law, calls: HashMap::new() }
+        Self { law, streams_only: false, calls: HashMap::new() }
+    }
+
+    /// Of a law that was given the objective, which is of first tokens.
+    pub(super) fn first_tokens(law: L) -> Self {
+        Self { streams_only: true, ..Self::new(law) }
     }
 
     fn tell(&mut self, now: Instant, id: u64, told: Told) {
         let in_flight = self.calls.len();
-        if let Some(sent) = self.calls.get_mut(&id).and_then(Option::take) {
-            self.law.told(told, now.saturating_duration_since(sent), in_flight);
+        if let Some((sent, streams)) = self.calls.get_mut(&id).and_then(Option::take) {
+            let judged = streams || !self.streams_only;
+            let latency = if judged { now.saturating_duration_since(sent) } else { Duration::ZERO };
+            self.law.told(told, latency, in_flight);
         }
     }
 }
@@ -66,7 +75,7 @@ impl<L: Law> Contender for Follows<L> {
     }
 
     fn sent(&mut self, now: Instant, sent: Sent) {
-        self.calls.insert(sent.id, Some(now));
+        self.calls.insert(sent.id, Some((now, sent.kind.streams)));
     }
 
     fn first_token(&mut self, now: Instant, id: u64) {
@@ -123,5 +132,13 @@ mod tests {
             (Told::Answered, 8, 1),
         ];
         assert_eq!(follows.law.0, heard);
+        // A law that has the objective is not told how long an answer takes that does not stream.
+        let mut follows = Follows::first_tokens(Heard::default());
+        for (id, streams) in [(0, true), (1, false)] {
+            let kind = Kind { streams, ..Kind::default() };
+            follows.sent(at(0), Sent { id, kind, waited: Duration::ZERO, in_flight: 1 });
+            follows.ended(at(5), id, Ended::Completed { output: 9 });
+        }
+        assert_eq!(follows.law.0, [(Told::Answered, 5, 1), (Told::Answered, 0, 1)]);
     }
 }

@@ -10,27 +10,28 @@ pub(super) struct Resilience(Algorithm);
 
 /// Starts at 10, 1 to 100; whatever takes over 100 ms is congestion, and halves it.
 pub(super) fn aimd() -> Follows<Resilience> {
-    built(Aimd::builder().build().map(Algorithm::Aimd))
+    Follows::new(Resilience(Algorithm::Aimd(valid(Aimd::builder().build()))))
 }
 
 /// The same with the one number changed that its user is asked for.
 pub(super) fn aimd_with(threshold: Duration) -> Follows<Resilience> {
-    built(Aimd::builder().latency_threshold(threshold).build().map(Algorithm::Aimd))
+    let aimd = valid(Aimd::builder().latency_threshold(threshold).build());
+    Follows::first_tokens(Resilience(Algorithm::Aimd(aimd)))
 }
 
 /// Starts at 10, 1 to 100.
 pub(super) fn vegas() -> Follows<Resilience> {
-    built(Vegas::builder().build().map(Algorithm::Vegas))
+    Follows::new(Resilience(Algorithm::Vegas(valid(Vegas::builder().build()))))
 }
 
 /// Starts at 20, 1 to 200.
 pub(super) fn gradient2() -> Follows<Resilience> {
-    built(Gradient2::builder().build().map(Algorithm::Gradient2))
+    Follows::new(Resilience(Algorithm::Gradient2(valid(Gradient2::builder().build()))))
 }
 
-fn built<E: std::fmt::Display>(algorithm: Result<Algorithm, E>) -> Follows<Resilience> {
-    match algorithm {
-        Ok(algorithm) => Follows::new(Resilience(algorithm)),
+fn valid<A, E: std::fmt::Display>(built: Result<A, E>) -> A {
+    match built {
+        Ok(algorithm) => algorithm,
         Err(error) => unreachable!("its defaults are valid: {error}"),
     }
 }
