@@ -23,4 +23,5 @@ for (const { ago, from, to, cause } of adaptive.decisions) {
 }
 const { limit, raises, cuts, late, objective } = adaptive;
 console.log(`${limit} slots now, after ${raises} raises, ${cuts} cuts; the share of late calls is ${late}`);
-console.log(`first tokens came after ${upstream_ttft.p50} s, at p99 ${upstream_ttft.p99} s, of ${objective} s`);
+const [median, p99] = [upstream_ttft.p50, upstream_ttft.p99].map((seconds) => seconds.toFixed(3));
+console.log(`from sending to the first token: median ${median} s, p99 ${p99} s, of ${objective} s`);

@@ -34,7 +34,8 @@ async def main() -> None:
         print(f"{move['ago']:.2f} s ago from {move['from']} to {move['to']} slots: {move['cause']}")
     moves = f"{limit['raises']} raises, {limit['cuts']} cuts"
     print(f"{limit['limit']} slots now, after {moves}; the share of late calls is {limit['late']}")
-    print(f"first tokens came after {ttft['p50']} s, at p99 {ttft['p99']} s, of {limit['objective']} s")
+    median, p99 = ttft["p50"] or 0, ttft["p99"] or 0
+    print(f"from sending to the first token: median {median:.3f} s, p99 {p99:.3f} s, of {limit['objective']} s")
 
 
 asyncio.run(main())
