@@ -57,6 +57,8 @@ enum Command {
     Kv,
     /// How much of a token quota is used, and how many 429s it costs, in virtual time.
     Tokens,
+    /// The limit that finds itself, beside an oracle and other controllers, in virtual time.
+    Adaptive(run::adaptive::Look),
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -91,6 +93,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
         Command::ScaleMemory { held } => return run::scale::hold(held),
+        Command::Adaptive(look) => return run::adaptive::look(&look),
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,

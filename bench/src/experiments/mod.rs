@@ -1,5 +1,6 @@
 //! One experiment a file.
 
+pub(crate) mod adaptive;
 pub(crate) mod burst;
 pub(crate) mod cancel;
 pub(crate) mod cap;

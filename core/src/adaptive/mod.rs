@@ -1,5 +1,9 @@
 //! The limit that finds itself: how many calls an upstream can take now, learned from how long it takes to their first tokens.
 
+mod class;
+mod evidence;
+mod flow;
+mod growth;
 mod limit;
 mod sample;
 mod settings;

@@ -17,17 +17,16 @@ pub struct Kind {
 #[derive(Debug)]
 #[must_use = "a call that never ends holds its place for ever"]
 pub struct Sample {
-    pub(super) kind: Kind,
+    pub(super) class: usize,
+    /// Its number in its class.
+    pub(super) number: u64,
+    pub(super) streams: bool,
     pub(super) sent_at: Instant,
-    /// Whether its first token has come.
+    /// Calls in flight when it was sent, with it.
+    pub(super) at: usize,
+    /// Whether its first token has come, and when.
     pub(super) has_token: bool,
-}
-
-impl Sample {
-    /// What kind of call it is.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
+    pub(super) first: Option<Instant>,
 }
 
 /// How a call ended.

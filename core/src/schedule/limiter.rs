@@ -29,6 +29,10 @@ pub(super) struct Limiter {
 struct Found {
     limit: Limit,
     ceiling: usize,
+    /// Of its calls: to the first token, or, where none streams, to the end.
+    objective: Option<Duration>,
+    /// When time alone may move it.
+    due: Option<Instant>,
     last_cut: Option<Instant>,
     by_cause: [u64; Cause::ALL.len()],
     /// Moves that nobody has been told of.
@@ -39,6 +43,8 @@ struct Found {
 #[derive(Debug)]
 pub(super) struct Tracked {
     sample: Sample,
+    /// Tokens that its answer is expected to have.
+    output: u64,
     awaits: bool,
 }
 
@@ -71,6 +77,8 @@ impl Limiter {
             found: Some(Box::new(Found {
                 limit,
                 ceiling: settings.max,
+                objective: settings.objective.or(settings.latency),
+                due: None,
                 last_cut: None,
                 by_cause: [0; Cause::ALL.len()],
                 moves: Vec::new(),
@@ -100,7 +108,7 @@ impl Limiter {
         let sample = found.limit.sent(now, kind);
         self.awaiting += usize::from(kind.streams);
         self.follow(now);
-        Some(Tracked { sample, awaits: kind.streams })
+        Some(Tracked { sample, output: kind.output, awaits: kind.streams })
     }
 
     fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
@@ -111,10 +119,10 @@ impl Limiter {
         }
     }
 
-    fn turned_out(&mut self, now: Instant, tracked: &mut Tracked, kind: Kind) {
+    fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
-            found.limit.turned_out(now, &mut tracked.sample, kind);
+            found.limit.unseen(now, &mut tracked.sample, output);
             self.follow(now);
         }
     }
@@ -137,7 +145,7 @@ impl Limiter {
     /// Lets the limit see the time.
     fn tick(&mut self, now: Instant) {
         if let Some(found) = &mut self.found
-            && found.limit.next_wake().is_some_and(|at| at <= now)
+            && found.due.is_some_and(|at| at <= now)
         {
             found.limit.tick(now);
             self.follow(now);
@@ -146,24 +154,25 @@ impl Limiter {
 
     /// When time alone may move it.
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.found.as_ref()?.limit.next_wake()
+        self.found.as_ref()?.due
     }
 
     /// Takes over what the limit has come to, and notes why.
     fn follow(&mut self, now: Instant) {
         let Some(found) = &mut self.found else { return };
-        self.most_awaiting = found.limit.awaiting();
-        let slots = found.limit.slots();
+        found.due = found.limit.next_wake();
+        let (slots, awaiting) = (found.limit.slots(), found.limit.awaiting());
+        if slots < self.slots || awaiting < self.most_awaiting {
+            found.last_cut = Some(now);
+        }
+        self.most_awaiting = awaiting;
         let before = std::mem::replace(&mut self.slots, slots);
         if before == slots {
             return;
         }
-        if slots < before {
-            found.last_cut = Some(now);
-        }
-        if let Some(decision) = found.limit.view(now).decisions.last() {
+        if let Some(decision) = found.limit.last_move() {
             found.by_cause[decision.cause as usize] += 1;
-            found.moves.push(*decision);
+            found.moves.push(decision);
         }
     }
 
@@ -176,7 +185,7 @@ impl Limiter {
         let found = self.found.as_ref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= LATELY;
         Some(AdaptiveView {
-            limit: LimitView { awaiting: self.awaiting, ..found.limit.view(now) },
+            limit: LimitView { awaiting: self.awaiting, objective: found.objective, ..found.limit.view(now) },
             ceiling: found.ceiling,
             saturated: self.lack(in_flight).is_some() && found.last_cut.is_some_and(lately),
             moves: Cause::ALL.map(|cause| (cause, found.by_cause[cause as usize])),
@@ -200,20 +209,20 @@ impl<W> Scheduler<W> {
     /// ask [`Scheduler::next`].
     pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
         if let Some(tracked) = grant.tracked.as_ref().filter(|tracked| tracked.awaits) {
-            let kind = Kind { streams: false, ..tracked.sample.kind() };
-            self.turned_out(now, grant, kind);
+            let output = tracked.output;
+            self.tell_unseen(now, grant, output);
         }
     }
 
     /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
     pub fn untold(&mut self, now: Instant, grant: &mut Grant) {
-        self.turned_out(now, grant, Kind::default());
+        self.tell_unseen(now, grant, 0);
     }
 
-    fn turned_out(&mut self, now: Instant, grant: &mut Grant, kind: Kind) {
+    fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
         let Some(mut tracked) = grant.tracked.take() else { return };
         self.tick(now);
-        self.limiter.turned_out(now, &mut tracked, kind);
+        self.limiter.unseen(now, &mut tracked, output);
         grant.tracked = Some(tracked);
         self.note_slots(now);
         self.watch(now);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tidegate::config::Retry;
+use tidegate::config::{LimitSettings, Retry};
 use tidegate::transport::foreign::{Exchange, Foreign, GRACE, Host, Room};
 use tidegate::{Context, Error, ErrorKind, Gate, Reason, RequestBody, Transport};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -461,4 +461,35 @@ async fn a_storm_of_cancels_leaves_nothing() {
     assert_idle(&gate);
     assert!(gate.snapshot().targets["llm"].peak_in_flight <= 8);
     host.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_token_lets_the_next_in_and_a_cancelled_call_awaits_its_own_until_its_host_is_done() {
+    let (gate, mut letters) = over(|t| t.limit(LimitSettings::new().start(8).awaiting(1)));
+    let calls: Vec<_> = (0..3).map(|_| start(&gate, chat(true))).collect();
+    let (_, first) = letters.begun().await;
+    assert!(first.answer(ok("text/event-stream")));
+    first.chunk(Bytes::from(ROLE));
+    tokio::time::sleep(SECOND).await;
+    assert!(letters.is_empty(), "a role is no token");
+    first.chunk(Bytes::from(TOKEN));
+    let (_, second) = letters.begun().await;
+    calls[1].abort();
+    assert_eq!(letters.cancelled().await, second.id());
+    assert!(letters.is_empty(), "the second is still at it");
+    drop(second);
+    let (_, third) = letters.begun().await;
+    for exchange in [first, third] {
+        exchange.answer(ok("text/event-stream"));
+        exchange.chunk(Bytes::from(TOKEN));
+        exchange.chunk(Bytes::from(STOP));
+        tokio::time::sleep(SECOND).await;
+        exchange.chunk(Bytes::from(DONE));
+        exchange.end();
+    }
+    for (n, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.is_ok_and(|read| read.is_ok()), n != 1);
+    }
+    assert_eq!(gate.snapshot().targets["llm"].adaptive.as_ref().map(|limit| limit.awaiting), Some(0));
+    assert_idle(&gate);
 }

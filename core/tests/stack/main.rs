@@ -10,6 +10,7 @@ mod deadlines;
 mod explains;
 mod fallback;
 mod foreign;
+mod limit;
 mod modes;
 mod retries;
 mod roof;

@@ -184,7 +184,7 @@ async fn http2_opens_another_connection_before_the_peers_limit() {
     let transport =
         tidegate::config::Transport::new().proxy_from_env(false).http2_prior_knowledge(true).http2_streams(4);
     let gate = Gate::builder()
-        .target(Target::new("llm").url(format!("http://{address}")))
+        .target(Target::new("llm").url(format!("http://{address}")).cap(AT_ONCE))
         .transport(transport)
         .build()
         .expect("a gate");

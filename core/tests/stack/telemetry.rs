@@ -47,7 +47,11 @@ async fn every_configured_series_exists_before_the_first_call() {
         r#"tidegate_refused_total{reason="wait_budget",target="llm",tenant="acme"} 0"#,
         r#"tidegate_calls_total{outcome="truncated",target="llm",tenant="other"} 0"#,
         r#"tidegate_retries_total{cause="rate_limited",target="llm"} 0"#,
-        r#"tidegate_limit{target="llm"} 64"#,
+        r#"tidegate_limit{target="llm"} 8"#,
+        r#"tidegate_limit_moves_total{cause="late",target="llm"} 0"#,
+        r#"tidegate_limit_saturated{target="llm"} 0"#,
+        r#"tidegate_awaiting_first_token{target="llm"} 0"#,
+        r#"tidegate_awaiting_first_token_limit{target="llm"} 8"#,
         r#"tidegate_ttft_seconds_count{lane="batch",target="llm",tenant="acme"} 0"#,
     ] {
         assert!(before.contains(series), "{series} is missing from\n{before}");

@@ -160,6 +160,16 @@ impl Engine {
         self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };
     }
 
+    /// Changes [`EngineConfig::max_num_seqs`], as if by a restart that loses nothing: sequences above it that run already go on to their end.
+    pub fn set_max_num_seqs(&mut self, sequences: u32) {
+        self.config.max_num_seqs = sequences.max(1);
+    }
+
+    /// Loses everything it had, as a process that is killed and started again.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.config.clone());
+    }
+
     /// The constants this engine runs on.
     pub fn config(&self) -> &EngineConfig {
         &self.config

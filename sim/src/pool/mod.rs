@@ -27,15 +27,17 @@ pub struct Pool {
     engines: Vec<Engine>,
     routing: Routing,
     next: usize,
-    /// Only asked, never iterated, so that its order cannot matter.
+    /// Engines that the router leaves out.
+    out: Vec<bool>,
+    /// Only asked, or iterated and sorted, so that its order cannot matter.
     owner: HashMap<SequenceId, usize>,
 }
 
 impl Pool {
     /// `workers` idle engines of one kind (at least one).
     pub fn new(workers: usize, config: &EngineConfig, routing: Routing) -> Self {
-        let engines = (0..workers.max(1)).map(|_| Engine::new(config.clone())).collect();
-        Self { engines, routing, next: 0, owner: HashMap::new() }
+        let engines: Vec<_> = (0..workers.max(1)).map(|_| Engine::new(config.clone())).collect();
+        Self { out: vec![false; engines.len()], engines, routing, next: 0, owner: HashMap::new() }
     }
 
     /// Routes and queues a sequence; returns the engine's number.
@@ -58,17 +60,49 @@ impl Pool {
         Ok(worker)
     }
 
+    /// Among those that are not left out; among all where all are.
     fn route(&mut self) -> usize {
+        let all_out = self.out.iter().all(|out| *out);
+        let takes = |worker: usize| all_out || self.out.get(worker) == Some(&false);
+        let count = self.engines.len();
         match self.routing {
             Routing::RoundRobin => {
-                let worker = self.next;
-                self.next = (self.next + 1) % self.engines.len();
+                let turn = (0..count).map(|k| (self.next + k) % count);
+                let worker = turn.into_iter().find(|worker| takes(*worker)).unwrap_or(0);
+                self.next = (worker + 1) % count;
                 worker
             }
             Routing::LeastLoaded => {
                 let loads = self.engines.iter().enumerate().map(|(i, e)| (e.waiting() + e.running(), i));
-                loads.min().map_or(0, |(_, worker)| worker)
+                loads.filter(|(_, worker)| takes(*worker)).min().map_or(0, |(_, worker)| worker)
             }
+        }
+    }
+
+    /// Whether the router sends sequences to that engine, as a router does that checks its engines' health. At first, to all.
+    pub fn set_routable(&mut self, worker: usize, routable: bool) {
+        if let Some(out) = self.out.get_mut(worker) {
+            *out = !routable;
+        }
+    }
+
+    /// That engine loses all it had ([`Engine::reset`]): those sequences, in order of their ids. They end without an event.
+    pub fn reset(&mut self, worker: usize) -> Vec<SequenceId> {
+        let Some(engine) = self.engines.get_mut(worker) else { return Vec::new() };
+        engine.reset();
+        let mut lost: Vec<_> =
+            self.owner.iter().filter(|(_, at)| **at == worker).map(|(id, _)| *id).collect();
+        lost.sort_unstable();
+        for id in &lost {
+            self.owner.remove(id);
+        }
+        lost
+    }
+
+    /// As [`Engine::set_max_num_seqs`], of every engine.
+    pub fn set_max_num_seqs(&mut self, sequences: u32) {
+        for engine in &mut self.engines {
+            engine.set_max_num_seqs(sequences);
         }
     }
 

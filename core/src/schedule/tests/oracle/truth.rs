@@ -18,7 +18,8 @@ pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
     [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
 pub(super) const QUEUE: usize = 4;
 const BURST: Duration = Duration::from_secs(6);
-const LATE: Duration = Duration::from_micros(2);
+/// By how much later than it could somebody may be woken: moments are rounded up.
+pub(super) const LATE: Duration = Duration::from_micros(2);
 
 /// What a target has and how it is set up.
 #[derive(Clone, Debug)]

@@ -1,0 +1,415 @@
+//! One run: callers who ask whatever happens, our queue with its wait budget, the contender that says how many may go, and the upstream.
+//!
+//! First come first served; who waits longer than the wait budget is refused. Attempts that were turned away or broke before their first token are
+//! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use tidegate::adaptive::{Ended, Kind};
+
+use super::contender::{Contender, Sent, Terms};
+use super::upstream::{Change, Event, Rejection, Upstream, What};
+use super::workload::Arrival;
+use crate::virtual_time::beginning;
+
+/// What a run is given besides its contender and its upstream.
+#[derive(Debug)]
+pub(crate) struct Course {
+    pub(crate) seed: u64,
+    pub(crate) terms: Terms,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// In order of time.
+    pub(crate) changes: Vec<(Duration, Change)>,
+    /// What the gate would expect an answer to have.
+    pub(crate) expected_output: u64,
+    /// When the last phase ends. Calls that are there then go on to their ends.
+    pub(crate) until: Duration,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Not yet: only while a run goes on.
+    Open,
+    Served,
+    /// By us, for having waited too long.
+    Refused,
+    /// By the upstream, each time.
+    TurnedAway,
+    /// Its caller left.
+    Left,
+    /// No token after [`PATIENCE`].
+    TimedOut,
+    /// Its stream broke.
+    Broken,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fate {
+    pub(crate) how: How,
+    /// When it was last sent.
+    pub(crate) sent: Option<Duration>,
+    pub(crate) first_token: Option<Duration>,
+}
+
+/// What stood at the end of a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Second {
+    pub(crate) limit: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) awaiting: usize,
+    pub(crate) waiting: usize,
+    /// Whether calls waited for room at any moment of it.
+    pub(crate) pressed: bool,
+}
+
+/// What became of a run.
+#[derive(Debug)]
+pub(crate) struct Played {
+    /// Of each arrival.
+    pub(crate) fates: Vec<Fate>,
+    pub(crate) seconds: Vec<Second>,
+    pub(crate) attempts: u64,
+    /// Attempts that the upstream turned away.
+    pub(crate) rejected: u64,
+    /// What the contender had to say at the end of each fifth second, if it was asked for.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Time to learn that an attempt was turned away.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+const ATTEMPTS: u32 = 4;
+const BACKOFF_S: f64 = 0.5;
+/// A call without a token so long after it was asked for is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A note is taken every so many seconds.
+pub(crate) const NOTED: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Rejected { id: u64, why: Rejection },
+    Leaves { id: u64 },
+    Again { call: usize },
+    GivesUp { call: usize },
+}
+
+struct Flight {
+    call: usize,
+    has_token: bool,
+    turned_away: bool,
+}
+
+/// Plays one.
+pub(crate) fn play(
+    course: &Course,
+    upstream: &mut dyn Upstream,
+    contender: &mut dyn Contender,
+    notes: bool,
+) -> Played {
+    Run::new(course, upstream, contender, notes).go()
+}
+
+struct Run<'a> {
+    course: &'a Course,
+    upstream: &'a mut dyn Upstream,
+    contender: &'a mut dyn Contender,
+    notes: bool,
+    zero: Instant,
+    now: Duration,
+    rng: Rng,
+    /// Calls that have not been sent, in order of arrival; next to arrive.
+    fresh: VecDeque<usize>,
+    next: usize,
+    /// Calls to be sent again.
+    again: BTreeSet<usize>,
+    flights: HashMap<u64, Flight>,
+    awaiting: usize,
+    attempts_of: Vec<u32>,
+    /// The attempt that a call has in flight.
+    flying: Vec<Option<u64>>,
+    timers: BinaryHeap<Reverse<(Duration, Timer)>>,
+    changes: &'a [(Duration, Change)],
+    held_until: Duration,
+    /// Calls that have not ended.
+    open: usize,
+    pressed: bool,
+    played: Played,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        course: &'a Course,
+        upstream: &'a mut dyn Upstream,
+        contender: &'a mut dyn Contender,
+        notes: bool,
+    ) -> Self {
+        let count = course.arrivals.len();
+        let open = Fate { how: How::Open, sent: None, first_token: None };
+        Self {
+            course,
+            upstream,
+            contender,
+            notes,
+            zero: beginning(),
+            now: Duration::ZERO,
+            rng: Rng::with_seed(course.seed.wrapping_add(77)),
+            fresh: VecDeque::new(),
+            next: 0,
+            again: BTreeSet::new(),
+            flights: HashMap::new(),
+            awaiting: 0,
+            attempts_of: vec![0; count],
+            flying: vec![None; count],
+            timers: BinaryHeap::new(),
+            changes: &course.changes,
+            held_until: Duration::ZERO,
+            open: count,
+            pressed: false,
+            played: Played {
+                fates: vec![open; count],
+                seconds: Vec::new(),
+                attempts: 0,
+                rejected: 0,
+                notes: Vec::new(),
+            },
+        }
+    }
+
+    fn go(mut self) -> Played {
+        let mut events = Vec::new();
+        while self.open > 0 {
+            let Some(at) = self.next_moment() else { break };
+            self.pass(at);
+            while let Some(((_, change), rest)) =
+                self.changes.split_first().filter(|((at, _), _)| *at <= self.now)
+            {
+                self.upstream.change(self.now, *change);
+                self.changes = rest;
+            }
+            self.upstream.advance(self.now, &mut events);
+            for event in events.drain(..) {
+                self.happened(event);
+            }
+            while let Some(Reverse((_, timer))) =
+                self.timers.peek().copied().filter(|Reverse((at, _))| *at <= self.now)
+            {
+                self.timers.pop();
+                self.rang(timer);
+            }
+            self.arrive();
+            if self.contender.next_wake().is_some_and(|wake| wake <= self.instant()) {
+                self.contender.tick(self.instant());
+            }
+            self.refuse();
+            self.contender.queued(self.instant(), self.fresh.len() + self.again.len());
+            self.admit();
+        }
+        self.played
+    }
+
+    fn instant(&self) -> Instant {
+        self.zero + self.now
+    }
+
+    fn arrival(&self, call: usize) -> Arrival {
+        self.course.arrivals[call]
+    }
+
+    fn next_moment(&self) -> Option<Duration> {
+        // A contender that wants to be woken in the past is woken a little later.
+        let wake = self
+            .contender
+            .next_wake()
+            .map(|wake| wake.saturating_duration_since(self.zero).max(self.now + Duration::from_millis(1)));
+        let held = Some(self.held_until).filter(|until| *until > self.now);
+        [
+            self.course.arrivals.get(self.next).map(|arrival| arrival.at),
+            self.timers.peek().map(|Reverse((at, _))| *at),
+            self.upstream.next_event(),
+            self.fresh.front().map(|call| self.arrival(*call).at + self.course.terms.wait),
+            self.changes.first().map(|(at, _)| *at),
+            wake,
+            held,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|at| at.max(self.now))
+    }
+
+    /// Time goes on, and the seconds that end until then are written down as things stand.
+    fn pass(&mut self, at: Duration) {
+        while self.played.seconds.len() < at.min(self.course.until).as_secs() as usize {
+            let waiting = self.fresh.len() + self.again.len();
+            let pressed = std::mem::take(&mut self.pressed) || waiting > 0;
+            let (limit, in_flight) = (self.contender.limit(), self.flights.len());
+            let awaiting = self.awaiting;
+            self.played.seconds.push(Second { limit, in_flight, awaiting, waiting, pressed });
+            let seconds = self.played.seconds.len();
+            if self.notes && seconds.is_multiple_of(NOTED) {
+                self.played.notes.push(self.contender.note(self.zero + Duration::from_secs(seconds as u64)));
+            }
+        }
+        self.now = at;
+    }
+
+    fn happened(&mut self, event: Event) {
+        let Some(flight) = self.flights.get_mut(&event.id) else { return };
+        let call = flight.call;
+        let streams = self.course.arrivals[call].streams;
+        match event.what {
+            What::FirstToken => {
+                flight.has_token = true;
+                self.played.fates[call].first_token = Some(event.at);
+                if streams {
+                    self.awaiting -= 1;
+                    self.contender.first_token(self.zero + self.now, event.id);
+                }
+            }
+            What::Finished => {
+                let output = u64::from(self.arrival(call).work.output);
+                self.land(event.id, Ended::Completed { output });
+                self.end(call, How::Served);
+            }
+            What::Broken => {
+                let has_token = flight.has_token;
+                self.land(event.id, Ended::Failed);
+                if has_token {
+                    self.end(call, How::Broken);
+                } else {
+                    self.try_again(call, How::Broken, None);
+                }
+            }
+        }
+    }
+
+    fn rang(&mut self, timer: Timer) {
+        match timer {
+            Timer::Rejected { id, why } => {
+                self.played.rejected += 1;
+                let Some(call) = self.flights.get(&id).map(|flight| flight.call) else { return };
+                let (how, retry_after) = match why {
+                    Rejection::Limited { retry_after } => {
+                        (Ended::Limited { by_rate: retry_after.is_some() }, retry_after)
+                    }
+                    Rejection::Overloaded => (Ended::Overloaded, None),
+                };
+                self.land(id, how);
+                if let Some(wait) = retry_after {
+                    self.held_until = self.held_until.max(self.now + wait);
+                }
+                self.try_again(call, How::TurnedAway, retry_after);
+            }
+            Timer::Leaves { id } => self.give_up(id, Ended::Cancelled, How::Left),
+            Timer::Again { call } => {
+                if self.played.fates[call].how == How::Open {
+                    self.again.insert(call);
+                }
+            }
+            Timer::GivesUp { call } => match self.flying[call] {
+                Some(id) => self.give_up(id, Ended::TimedOut, How::TimedOut),
+                None if self.played.fates[call].how == How::Open => {
+                    self.again.remove(&call);
+                    self.end(call, How::TurnedAway);
+                }
+                None => {}
+            },
+        }
+    }
+
+    /// Unless it has its first token.
+    fn give_up(&mut self, id: u64, ended: Ended, how: How) {
+        let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
+        let (call, turned_away) = (flight.call, flight.turned_away);
+        if !turned_away {
+            self.upstream.abort(self.now, id);
+        }
+        self.land(id, ended);
+        self.end(call, how);
+    }
+
+    /// An attempt is over.
+    fn land(&mut self, id: u64, how: Ended) {
+        let Some(flight) = self.flights.remove(&id) else { return };
+        let told = flight.has_token && self.arrival(flight.call).streams;
+        self.awaiting -= usize::from(!told);
+        self.flying[flight.call] = None;
+        self.contender.ended(self.zero + self.now, id, how);
+    }
+
+    fn end(&mut self, call: usize, how: How) {
+        self.played.fates[call].how = how;
+        self.open -= 1;
+    }
+
+    fn try_again(&mut self, call: usize, or: How, retry_after: Option<Duration>) {
+        let made = self.attempts_of[call];
+        if made >= ATTEMPTS {
+            return self.end(call, or);
+        }
+        let most = BACKOFF_S * f64::from(1 << (made - 1));
+        let backoff = Duration::from_secs_f64(most * (0.5 + 0.5 * self.rng.f64()));
+        let at = self.now + retry_after.unwrap_or_default().max(backoff);
+        self.timers.push(Reverse((at, Timer::Again { call })));
+    }
+
+    fn arrive(&mut self) {
+        while let Some(arrival) = self.course.arrivals.get(self.next).filter(|arrival| arrival.at <= self.now)
+        {
+            self.timers.push(Reverse((arrival.at + PATIENCE, Timer::GivesUp { call: self.next })));
+            self.fresh.push_back(self.next);
+            self.next += 1;
+        }
+    }
+
+    fn refuse(&mut self) {
+        let wait = self.course.terms.wait;
+        while let Some(call) =
+            self.fresh.front().copied().filter(|call| self.arrival(*call).at + wait <= self.now)
+        {
+            self.fresh.pop_front();
+            self.end(call, How::Refused);
+        }
+    }
+
+    fn admit(&mut self) {
+        while self.held_until <= self.now && self.has_room() {
+            let Some(call) = self.again.pop_first().or_else(|| self.fresh.pop_front()) else { return };
+            self.send(call);
+        }
+        self.pressed |= !(self.again.is_empty() && self.fresh.is_empty()) && self.held_until <= self.now;
+    }
+
+    fn has_room(&self) -> bool {
+        self.flights.len() < self.contender.limit() && self.awaiting < self.contender.awaiting()
+    }
+
+    fn send(&mut self, call: usize) {
+        let arrival = self.arrival(call);
+        let id = self.played.attempts;
+        self.played.attempts += 1;
+        self.attempts_of[call] += 1;
+        self.played.fates[call].sent = Some(self.now);
+        self.flying[call] = Some(id);
+        self.awaiting += 1;
+        let answer = self.upstream.submit(self.now, id, arrival.work);
+        self.flights.insert(id, Flight { call, has_token: false, turned_away: answer.is_err() });
+        if let Err(why) = answer {
+            self.timers.push(Reverse((self.now + ROUND_TRIP, Timer::Rejected { id, why })));
+        }
+        if let Some(after) = arrival.leaves {
+            self.timers.push(Reverse((self.now + after, Timer::Leaves { id })));
+        }
+        let kind = Kind {
+            input: u64::from(arrival.work.prompt),
+            output: self.course.expected_output,
+            streams: arrival.streams,
+        };
+        let (waited, in_flight) = (self.now - arrival.at, self.flights.len());
+        self.contender.sent(self.instant(), Sent { id, kind, waited, in_flight });
+    }
+}

@@ -1,0 +1,154 @@
+//! The scenarios.
+
+use tidegate_sim::engine::{EngineConfig, StepCost};
+
+use super::stage::{Phase, Server};
+use super::upstream::{Change, Rate};
+use super::workload::{Habits, Mix};
+
+/// Minutes of load on an upstream.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// Not looked at while constants were chosen.
+    pub(crate) held_out: bool,
+    pub(crate) server: Server,
+    pub(crate) mix: Mix,
+    pub(crate) phases: Vec<Phase>,
+}
+
+/// Prompts of 550 tokens and answers of 190 in the mean.
+const CHAT: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (150.0, 0.7) };
+/// Answers of a minute.
+const MINUTE: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (1_100.0, 0.25) };
+
+/// A replica of a small model on a recent GPU: 25 ms a step, 20,000 prompt tokens a second.
+fn replica(max_num_seqs: u32, num_blocks: u32) -> EngineConfig {
+    let step = StepCost { base_ms: 25.0, per_prompt_token_ms: 0.05, per_sequence_ms: 0.25 };
+    EngineConfig { max_num_seqs, num_blocks, step, ..EngineConfig::default() }
+}
+
+fn engine(max_num_seqs: u32) -> Server {
+    Server::Engines { engines: 1, config: replica(max_num_seqs, 5_625) }
+}
+
+fn plain(seconds: u64, load: f64) -> Phase {
+    Phase { seconds, load, habits: Habits::PLAIN, change: Change::No }
+}
+
+fn changed(seconds: u64, load: f64, change: Change) -> Phase {
+    Phase { change, ..plain(seconds, load) }
+}
+
+fn with(seconds: u64, load: f64, habits: Habits) -> Phase {
+    Phase { habits, ..plain(seconds, load) }
+}
+
+/// All of them, in the order of the report.
+pub(crate) fn all() -> Vec<Scenario> {
+    let long = |long| Habits { long, ..Habits::PLAIN };
+    let scenario = |name, server, mix, phases: &[Phase]| Scenario {
+        name,
+        held_out: false,
+        server,
+        mix,
+        phases: phases.to_vec(),
+    };
+    let held_out = |name, server, mix, phases: &[Phase]| Scenario {
+        held_out: true,
+        ..scenario(name, server, mix, phases)
+    };
+    vec![
+        scenario("below capacity", engine(48), CHAT, &[plain(360, 0.6)]),
+        scenario("saturated", engine(48), CHAT, &[plain(420, 1.3)]),
+        scenario(
+            "memory binds",
+            Server::Engines { engines: 1, config: replica(256, 1_800) },
+            CHAT,
+            &[plain(240, 0.8), plain(240, 1.4)],
+        ),
+        scenario(
+            "capacity halves and returns",
+            engine(48),
+            CHAT,
+            &[plain(180, 1.3), changed(180, 1.3, Change::AtOnce(24)), changed(180, 1.3, Change::AtOnce(48))],
+        ),
+        scenario(
+            "long prompts: .5, 5, 15 %",
+            engine(48),
+            CHAT,
+            &[with(200, 0.9, long(0.005)), with(200, 0.9, long(0.05)), with(200, 0.9, long(0.15))],
+        ),
+        scenario(
+            "1 call/s",
+            Server::Engines { engines: 1, config: replica(6, 5_625) },
+            CHAT,
+            &[plain(300, 0.8), plain(300, 1.3), changed(240, 1.0, Change::AtOnce(3))],
+        ),
+        held_out(
+            "streams of a minute",
+            engine(48),
+            MINUTE,
+            &[plain(300, 1.3), changed(300, 1.3, Change::AtOnce(24)), changed(240, 1.3, Change::AtOnce(48))],
+        ),
+        scenario(
+            "provider takes 40 at once",
+            Server::Hosted { at_once: 40, rate: None },
+            CHAT,
+            &[plain(240, 0.8), plain(240, 1.3)],
+        ),
+        scenario(
+            "provider takes 240,000 tokens a minute",
+            Server::Hosted { at_once: 1_000, rate: Some(Rate { per_minute: 240_000.0 }) },
+            CHAT,
+            &[plain(240, 0.8), plain(240, 1.3)],
+        ),
+        held_out(
+            "others come and go",
+            engine(64),
+            CHAT,
+            &[
+                changed(180, 1.1, Change::Others(0.1)),
+                changed(180, 1.1, Change::Others(0.6)),
+                changed(180, 1.1, Change::Others(0.1)),
+            ],
+        ),
+        held_out(
+            "one of four replicas lost",
+            Server::Engines { engines: 4, config: replica(16, 2_000) },
+            CHAT,
+            &[plain(150, 0.9), changed(180, 0.9, Change::Lost(2)), changed(150, 0.9, Change::Back(2))],
+        ),
+        scenario("cold start", engine(96), CHAT, &[plain(150, 1.3)]),
+        scenario(
+            "30 % leave before their first token",
+            engine(48),
+            CHAT,
+            &[
+                with(200, 0.7, Habits { leaving: 0.3, ..Habits::PLAIN }),
+                with(200, 1.8, Habits { leaving: 0.3, ..Habits::PLAIN }),
+            ],
+        ),
+        scenario("conv trace at .6", engine(64), Mix::Trace("conv"), &[plain(360, 0.6)]),
+        scenario("conv trace at .95", engine(64), Mix::Trace("conv"), &[plain(360, 0.95)]),
+        scenario("conv trace at 1.4", engine(64), Mix::Trace("conv"), &[plain(360, 1.4)]),
+        held_out("code trace at .6", engine(64), Mix::Trace("code"), &[plain(360, 0.6)]),
+        held_out("code trace at .95", engine(64), Mix::Trace("code"), &[plain(360, 0.95)]),
+        held_out("code trace at 1.4", engine(64), Mix::Trace("code"), &[plain(360, 1.4)]),
+        held_out(
+            "ten times the load",
+            engine(48),
+            CHAT,
+            &[plain(180, 0.15), plain(180, 1.5), plain(180, 0.15)],
+        ),
+        scenario(
+            "half do not stream",
+            engine(48),
+            CHAT,
+            &[
+                with(200, 0.7, Habits { whole: 0.5, ..Habits::PLAIN }),
+                with(240, 1.3, Habits { whole: 0.5, ..Habits::PLAIN }),
+            ],
+        ),
+    ]
+}

@@ -1,0 +1,95 @@
+//! How an entry did in a scenario, over the seeds.
+
+use super::figures::Figures;
+use super::oracle::Oracle;
+use super::roster::Entry;
+use super::spread_out;
+use super::stage::{Stage, TERMS};
+use crate::Fallible;
+use crate::report::Spread;
+use crate::virtual_time::beginning;
+
+/// One entry's figures, a run a seed.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) name: &'static str,
+    pub(crate) runs: Vec<Figures>,
+}
+
+/// All of them, on these seeds.
+pub(crate) fn standings(
+    stage: &Stage,
+    oracle: &Oracle,
+    entries: &[Entry],
+    seeds: &[u64],
+) -> Fallible<Vec<Standing>> {
+    let runs = spread_out(seeds, |seed| {
+        let course = stage.course(*seed);
+        let figures = |entry: &Entry| {
+            let mut contender = (entry.make)(&TERMS, beginning());
+            Figures::of(stage, &course, oracle, &stage.play(&course, contender.as_mut(), false))
+        };
+        entries.iter().map(figures).collect::<Vec<_>>()
+    })?;
+    let mut standings: Vec<_> =
+        entries.iter().map(|entry| Standing { name: entry.name, runs: Vec::new() }).collect();
+    for run in runs {
+        for (standing, figures) in standings.iter_mut().zip(run) {
+            standing.runs.push(figures);
+        }
+    }
+    Ok(standings)
+}
+
+impl Standing {
+    /// Calls served in time, as a share of the oracle's, over all seeds.
+    pub(crate) fn goodput(&self, oracle: &Self) -> f64 {
+        let sum = |of: &Self| of.runs.iter().map(Figures::all_good).sum::<usize>() as f64;
+        sum(self) / sum(oracle)
+    }
+
+    /// The same of the worst seed.
+    pub(crate) fn worst_goodput(&self, oracle: &Self) -> f64 {
+        let shares =
+            self.runs.iter().zip(&oracle.runs).map(|(a, b)| a.all_good() as f64 / b.all_good() as f64);
+        shares.fold(f64::INFINITY, f64::min)
+    }
+
+    /// The same of one phase.
+    pub(crate) fn phase_goodput(&self, oracle: &Self, phase: usize) -> f64 {
+        let sum = |of: &Self| of.runs.iter().filter_map(|run| run.good.get(phase)).sum::<usize>() as f64;
+        sum(self) / sum(oracle)
+    }
+
+    /// The share of the calls that an upstream had which met the objective, over all seeds.
+    pub(crate) fn met(&self) -> f64 {
+        let (met, judged) =
+            self.runs.iter().fold((0, 0), |(met, judged), run| (met + run.met, judged + run.judged));
+        met as f64 / judged as f64
+    }
+
+    /// Of the seeds, of the worst phase.
+    pub(crate) fn ttft_p99_s(&self) -> Spread {
+        Spread::of(self.runs.iter().map(|run| run.ttft_p99_s))
+    }
+
+    /// Attempts turned away, over calls.
+    pub(crate) fn turned_away(&self) -> f64 {
+        self.runs.iter().map(|run| run.turned_away).sum::<f64>() / self.runs.len() as f64
+    }
+
+    /// Of the seeds, the median for each phase; infinite where half of them never settled.
+    pub(crate) fn settled_s(&self) -> Vec<f64> {
+        let phases = self.runs.first().map_or(0, |run| run.settled_s.len());
+        let of = |phase: usize| {
+            let seconds = self.runs.iter().filter_map(|run| run.settled_s.get(phase));
+            Spread::of(seconds.map(|seconds| seconds.unwrap_or(f64::INFINITY))).median
+        };
+        (0..phases).map(of).collect()
+    }
+
+    /// The worst seed's seconds at the floor.
+    pub(crate) fn collapsed_s(&self) -> f64 {
+        self.runs.iter().map(|run| run.collapsed_s).fold(0.0, f64::max)
+    }
+}
