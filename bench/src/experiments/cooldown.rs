@@ -109,7 +109,7 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
         let caller = match naive {
             Some(rule) => rule.over(transport),
             None => {
-                let config = Config::builder().target(Target::new("sim").url(URL)).build()?;
+                let config = Config::builder().target(Target::new("sim").url(URL).cap(64)).build()?;
                 Transport::new(Gate::over(config, transport)?.client())
             }
         };

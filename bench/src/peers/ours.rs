@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::Lane;
-use tidegate::config::{Predict, TargetConfig, TenantConfig};
+use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
 use tidegate::estimate::Demand;
 use tidegate::kv::Forecast;
 use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
@@ -40,6 +40,7 @@ impl Ours {
         let names: Vec<Arc<str>> = (0..weights.len()).map(|number| format!("t{number}").into()).collect();
         let mut target = TargetConfig {
             cap: slots,
+            limit: LimitConfig::Fixed,
             backlog: 1_000_000,
             predict: Predict::Off,
             ..TargetConfig::named("bench")

@@ -185,7 +185,7 @@ impl Limiter {
         let found = self.found.as_ref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= LATELY;
         Some(AdaptiveView {
-            limit: LimitView { awaiting: self.awaiting, objective: found.objective, ..found.limit.view(now) },
+            limit: LimitView { objective: found.objective, ..found.limit.view(now) },
             ceiling: found.ceiling,
             saturated: self.lack(in_flight).is_some() && found.last_cut.is_some_and(lately),
             moves: Cause::ALL.map(|cause| (cause, found.by_cause[cause as usize])),

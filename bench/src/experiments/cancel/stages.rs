@@ -11,7 +11,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::json;
 use tidegate::admission::{Admission, Purse};
-use tidegate::config::{Config, RateConfig, Retry, Target, TargetConfig};
+use tidegate::config::{Config, RateConfig, Retry, Target};
 use tidegate::schedule::{Settings, Ticket};
 use tidegate::{Error, Gate, Lane, RequestBody, Transport};
 use tidegate_sim::faults::{RateLimitWindow, Stall};
@@ -160,7 +160,7 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
 
 /// Cancels calls to which a slot was handed and which have not noticed yet.
 async fn at_grant() -> Fallible<(usize, usize)> {
-    let settings = Settings::from(&TargetConfig { cap: 1, ..TargetConfig::named("t") });
+    let settings = Settings::limited(1);
     let admission = Admission::new(
         "t".into(),
         &settings,

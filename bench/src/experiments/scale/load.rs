@@ -8,7 +8,7 @@ use fastrand::Rng;
 use parking_lot::Mutex;
 use tidegate::Lane;
 use tidegate::budget::RateBudgets;
-use tidegate::config::{Predict, RateConfig, TargetConfig};
+use tidegate::config::{LimitConfig, Predict, RateConfig, TargetConfig};
 use tidegate::estimate::Demand;
 use tidegate::kv::Forecast;
 use tidegate::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
@@ -212,6 +212,7 @@ impl Load {
 fn target() -> TargetConfig {
     TargetConfig {
         cap: SLOTS,
+        limit: LimitConfig::Fixed,
         queue: 1_000_000,
         backlog: 1_000_000,
         predict: Predict::Off,

@@ -13,7 +13,7 @@ use flood::{Account, Ahead, Comes, Flood, Stream};
 use parking_lot::Mutex;
 use tidegate::Lane;
 use tidegate::budget::RateBudgets;
-use tidegate::config::{Predict, TargetConfig, TenantConfig};
+use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
 use tidegate::kv::Kv;
 use tidegate::schedule::{Resources, Scheduler, Settings};
 
@@ -32,6 +32,7 @@ const SERVICE: f64 = 3.0;
 fn target() -> TargetConfig {
     TargetConfig {
         cap: SLOTS,
+        limit: LimitConfig::Fixed,
         aging: AGING,
         backlog: 1_000_000,
         predict: Predict::Off,

@@ -271,9 +271,9 @@ impl Truth {
 
     /// It was told the same, at the same times.
     pub(super) fn check_limit(&self, now: Instant, seen: Option<&AdaptiveView>) {
-        let shadow =
-            self.found.as_ref().map(|limit| LimitView { awaiting: self.awaiting(), ..limit.view(now) });
+        let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view(now));
         assert_eq!(seen.map(|seen| &seen.limit), shadow.as_ref());
+        assert!(shadow.is_none_or(|shadow| shadow.awaiting == self.awaiting()));
     }
 
     pub(super) fn release(&mut self, now: Instant, call: &Call, sent: bool, how: Ended) {
