@@ -21,7 +21,11 @@ fn settings(limit: usize) -> Settings {
 }
 
 fn door(limit: usize) -> Arc<Admission> {
-    Admission::new("target".into(), &settings(limit), Purse::new(&RateConfig::default(), now()), None, "")
+    over(&settings(limit))
+}
+
+fn over(settings: &Settings) -> Arc<Admission> {
+    Admission::new("target".into(), settings, Purse::new(&RateConfig::default(), now()), None, "")
 }
 
 fn now() -> Instant {

@@ -59,12 +59,7 @@ impl Grant {
         self.ended = how;
     }
 
-    /// Whether its first token is awaited: only then has [`Scheduler::first_token`] anything to do.
-    pub fn awaits_token(&self) -> bool {
-        self.tracked.as_ref().is_some_and(Tracked::awaits)
-    }
-
-    /// Whether the limit is found, and so learns from it.
+    /// Whether the limit is found, and so learns from it: only then is there anything to tell of how the call goes.
     pub fn is_tracked(&self) -> bool {
         self.tracked.is_some()
     }

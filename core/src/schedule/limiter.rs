@@ -270,10 +270,3 @@ impl<W> Scheduler<W> {
         }
     }
 }
-
-impl Tracked {
-    /// Whether its first token is awaited.
-    pub(super) fn awaits(&self) -> bool {
-        self.awaits
-    }
-}

@@ -3,6 +3,8 @@
 use std::pin::pin;
 
 use super::*;
+use crate::adaptive::{self, Ended};
+use crate::config::AdaptiveConfig;
 use crate::cooldown::Failure;
 
 const LIMIT: usize = 4;
@@ -14,6 +16,7 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     ticket.lane = Lane::ALL[rng.usize(..3)];
     ticket.deadline = now() + ms(rng.u64(1..20_000));
     ticket.wait = rng.bool().then(|| ms(rng.u64(1..5_000)));
+    ticket.streams = rng.u8(..4) > 0;
     tokio::time::sleep(ms(rng.u64(..2_000))).await;
     let acquire = door.acquire(ticket);
     let stage = rng.u8(..10);
@@ -30,6 +33,19 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     drop(acquire);
     let Ok(Ok(mut permit)) = granted else { return };
     tokio::time::sleep(ms(rng.u64(..5))).await;
+    match rng.u8(..8) {
+        0 => permit.unseen(),
+        1 => permit.untold(),
+        2 => {}
+        _ => permit.first_token(),
+    }
+    match rng.u8(..8) {
+        0 => permit.ended(Ended::TimedOut),
+        1 => permit.ended(Ended::Overloaded),
+        2 => permit.ended(Ended::Limited { by_rate: rng.bool() }),
+        3 => {}
+        _ => permit.ended(Ended::Completed { output: rng.u64(..500) }),
+    }
     match rng.u8(..30) {
         0 => drop(permit.failed(number, Failure::Other, Some(ms(rng.u64(1..300))))),
         1..3 => drop(permit.failed(number, Failure::Other, None)),
@@ -41,9 +57,8 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     tokio::time::sleep(ms(rng.u64(..5))).await;
 }
 
-async fn storm(seed: u64, calls: u64) {
+async fn storm(door: &Arc<Admission>, seed: u64, calls: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let door = door(LIMIT);
     let mut tasks: Vec<_> =
         (0..calls).map(|number| tokio::spawn(call(door.clone(), number, rng.fork()))).collect();
     rng.shuffle(&mut tasks);
@@ -59,13 +74,35 @@ async fn storm(seed: u64, calls: u64) {
             assert!(ended.is_cancelled() || ended.is_panic());
         }
     }
-    assert_settled(&door, LIMIT).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_random_cancels_leave_nothing_behind() {
     for seed in 0..4 {
-        storm(seed, 2_500).await;
+        let door = door(LIMIT);
+        storm(&door, seed, 2_500).await;
+        assert_settled(&door, LIMIT).await;
+    }
+}
+
+/// The limit moves all the while, by what the calls say before they go.
+#[tokio::test(start_paused = true)]
+async fn nor_do_they_where_the_limit_is_found() {
+    for seed in 0..4 {
+        let config = AdaptiveConfig { start: 3, awaiting: Some(2), ..AdaptiveConfig::default() };
+        let objective = Some(ms(3));
+        let adaptive = adaptive::Settings { max: 12, objective, latency: None, tpot: None, adaptive: config };
+        let door = over(&Settings { adaptive: Some(adaptive), ..settings(12) });
+        storm(&door, seed, 2_500).await;
+        let view = door.view();
+        let found = view.adaptive.expect("it is found").limit;
+        assert_eq!((view.in_flight, view.waiting, found.awaiting), (0, 0, 0));
+        assert!(found.cuts > 0 && found.raises > 0, "{found:?}");
+        // After a quiet while every slot can be had again, and none beside.
+        tokio::time::sleep(ms(60_000)).await;
+        let all: Vec<_> = (0..found.limit).map(|_| door.try_acquire(&ticket())).collect();
+        assert!(all.iter().all(|got| matches!(got, Ok(Some(_)))), "{found:?} {:?}", door.view());
+        assert!(matches!(door.try_acquire(&ticket()), Ok(None)));
     }
 }
 

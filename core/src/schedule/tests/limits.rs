@@ -56,7 +56,7 @@ fn a_fixed_limit_is_told_nothing() {
     let now = crate::testing::epoch();
     let mut scheduler = Scheduler::<()>::new(&settings(2), now);
     let mut grant = admit(&mut scheduler, now, &streaming("a", now));
-    assert!(!grant.is_tracked() && !grant.awaits_token());
+    assert!(!grant.is_tracked());
     scheduler.first_token(now, &mut grant);
     grant.ended(Ended::Overloaded);
     scheduler.release(now, grant);

@@ -261,6 +261,8 @@ impl Books {
 
     /// What every driver does after every event. How many calls left the queue.
     fn settle(&mut self) -> usize {
+        // What was learned at this moment may make others late at this moment.
+        self.truth.tick(self.now);
         let mut answered = 0;
         let expired = self.scheduler.expired(self.now);
         for (number, refusal) in &expired {
@@ -319,6 +321,7 @@ impl Books {
     fn admitted(&mut self, call: Call, grant: Grant) {
         assert!(self.now >= self.floor, "within a Retry-After");
         self.truth.admit(self.now, &call);
+        self.truth.tick(self.now);
         self.running.push((call, grant));
     }
 

@@ -243,12 +243,14 @@ impl Truth {
         self.running.values_mut().for_each(|running| (running.sample, running.awaits) = (None, false));
     }
 
+    /// As the scheduler does before whatever it is told.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
         self.found.as_mut().filter(due).map(|limit| limit.tick(now)).is_some()
     }
 
     pub(super) fn first_token(&mut self, now: Instant, number: u64) {
+        self.tick(now);
         let running = self.running.get_mut(&number).expect("in flight");
         if std::mem::take(&mut running.awaits)
             && let (Some(limit), Some(sample)) = (&mut self.found, &mut running.sample)
@@ -277,6 +279,7 @@ impl Truth {
     }
 
     pub(super) fn release(&mut self, now: Instant, call: &Call, sent: bool, how: Ended) {
+        self.tick(now);
         let running = self.running.remove(&call.number).expect("in flight");
         if let (Some(limit), Some(sample)) = (&mut self.found, running.sample) {
             limit.ended(now, sample, how);
