@@ -149,9 +149,8 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
       assert.deepEqual(Object.keys(object).sort(), declared(name), name);
     }
     assert.deepEqual(Object.keys(snapshot.tools.search.adaptive).sort(), declared("LimitSnapshot"));
-    for (const decision of adaptive.decisions) {
-      assert.deepEqual(Object.keys(decision).sort(), declared("DecisionSnapshot"));
-    }
+    // One slot was taken, and it was one that there was: the limit rises.
+    assert.deepEqual(Object.keys(adaptive.decisions[0]).sort(), declared("DecisionSnapshot"));
   });
 });
 

@@ -90,7 +90,7 @@ export interface LimitSnapshot {
   awaiting_limit: number;
   /** Whether it still doubles. */
   slow_start: boolean;
-  /** What it keeps to, from sending to the first token; null where none is set. */
+  /** What it keeps to, from sending to the first token, or of a tool to the end; null where none is set. */
   objective: number | null;
   /** The share of calls judged of late that were late, 0 to 1; null where none was. */
   late: number | null;

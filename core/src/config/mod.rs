@@ -141,8 +141,8 @@
 //!
 //! The limit judges upstream TTFT, from sending to the first token. What it keeps to is the strictest `ttft` of the target and its lanes, less the
 //! `wait` there, which is the queue's part: half of the `ttft` at most, half of it where there is no `wait`, and nothing where `on_full` is `"refuse"`.
-//! Calls that do not stream, and those of tools, are judged from beginning to end. Without an objective, three times what calls of their kind take
-//! when there is room is too late.
+//! Calls that do not stream have no first token: they are judged from sending to their end, against three times what calls of their kind take when
+//! there is room; so are all where there is no objective. Calls of a tool are judged from beginning to end, against its `latency`.
 //!
 //! # Rates
 //!
