@@ -69,12 +69,15 @@ export interface TargetSnapshot {
  */
 export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "overloaded" | "timed_out";
 
-/** One move of a limit, in slots. */
+/** One move of a limit, in slots. Raises for one cause, one after the other, are one. */
 export interface DecisionSnapshot {
   /** How long ago. */
   ago: number;
   from: number;
+  /** A cut may leave it as it was, where it was of `awaiting`. */
   to: number;
+  /** The most calls that may await their first token, since. */
+  awaiting: number;
   cause: Cause;
 }
 
@@ -88,7 +91,7 @@ export interface LimitSnapshot {
   awaiting: number;
   /** The most that may. */
   awaiting_limit: number;
-  /** Whether it still doubles. */
+  /** Whether no level is known yet that was too much: each call in time raises it by one. */
   slow_start: boolean;
   /** What it keeps to, from sending to the first token, or of a tool to the end; null where none is set. */
   objective: number | null;

@@ -18,7 +18,7 @@ pub struct LimitSnapshot {
     pub awaiting: usize,
     /// The most that may.
     pub awaiting_limit: usize,
-    /// Whether it still doubles, since it was never cut.
+    /// Whether no level is known yet that was too much: each call in time raises it by one.
     pub slow_start: bool,
     /// The upstream's part of the objective, where one is set.
     pub objective: Option<f64>,
@@ -43,8 +43,10 @@ pub struct DecisionSnapshot {
     pub ago: f64,
     /// The limit before.
     pub from: usize,
-    /// The limit since.
+    /// The limit since. A cut may leave it as it was, where it was of `awaiting`.
     pub to: usize,
+    /// The most calls that may await their first token, since.
+    pub awaiting: usize,
     /// `slow_start`, `headroom`, `late`, `slow`, `refused`, `overloaded` or `timed_out`.
     pub cause: &'static str,
 }
@@ -56,6 +58,7 @@ impl LimitSnapshot {
             ago: now.saturating_duration_since(decision.at).as_secs_f64(),
             from: decision.from,
             to: decision.to,
+            awaiting: decision.awaiting,
             cause: decision.cause.as_str(),
         };
         Self {

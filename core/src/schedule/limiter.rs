@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::ticket::Ticket;
 use super::why::Rule;
 use super::{Grant, Scheduler};
-use crate::adaptive::{Cause, Decision, Ended, Kind, Limit, LimitView, Sample, Settings};
+use crate::adaptive::{Decision, Ended, Kind, Limit, LimitView, Sample, Settings};
 
 /// A limit that was cut this lately, and that calls press on, is saturated.
 const LATELY: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ struct Found {
     /// When time alone may move it.
     due: Option<Instant>,
     last_cut: Option<Instant>,
-    by_cause: [u64; Cause::ALL.len()],
+    last_move: Option<Decision>,
     /// Moves that nobody has been told of.
     moves: Vec<Decision>,
 }
@@ -57,8 +57,6 @@ pub struct AdaptiveView {
     pub ceiling: usize,
     /// Whether calls press on it though it was cut lately: more replicas would help, more patience would not.
     pub saturated: bool,
-    /// Moves so far, by cause.
-    pub moves: [(Cause, u64); Cause::ALL.len()],
 }
 
 impl Limiter {
@@ -80,7 +78,7 @@ impl Limiter {
                 objective: settings.objective.or(settings.latency),
                 due: None,
                 last_cut: None,
-                by_cause: [0; Cause::ALL.len()],
+                last_move: None,
                 moves: Vec::new(),
             })),
         }
@@ -161,17 +159,14 @@ impl Limiter {
     fn follow(&mut self, now: Instant) {
         let Some(found) = &mut self.found else { return };
         found.due = found.limit.next_wake();
-        let (slots, awaiting) = (found.limit.slots(), found.limit.awaiting());
-        if slots < self.slots || awaiting < self.most_awaiting {
-            found.last_cut = Some(now);
-        }
-        self.most_awaiting = awaiting;
-        let before = std::mem::replace(&mut self.slots, slots);
-        if before == slots {
-            return;
-        }
-        if let Some(decision) = found.limit.last_move() {
-            found.by_cause[decision.cause as usize] += 1;
+        self.most_awaiting = found.limit.awaiting();
+        self.slots = found.limit.slots();
+        let last = found.limit.last_move();
+        if let Some(decision) = last.filter(|_| last != found.last_move) {
+            found.last_move = last;
+            if !decision.cause.raises() {
+                found.last_cut = Some(now);
+            }
             found.moves.push(decision);
         }
     }
@@ -188,7 +183,6 @@ impl Limiter {
             limit: LimitView { objective: found.objective, ..found.limit.view(now) },
             ceiling: found.ceiling,
             saturated: self.lack(in_flight).is_some() && found.last_cut.is_some_and(lately),
-            moves: Cause::ALL.map(|cause| (cause, found.by_cause[cause as usize])),
         })
     }
 }

@@ -15,7 +15,8 @@ pub(super) enum Of {
 
 /// Looked up once; each exists from the start.
 pub(super) struct LimitMetrics {
-    moves: [(Cause, IntCounter); Cause::ALL.len()],
+    /// In the order of [`Cause::ALL`].
+    moves: [IntCounter; Cause::ALL.len()],
     saturated: Gauge,
     /// A tool has no first tokens.
     first_tokens: Option<FirstTokens>,
@@ -37,7 +38,7 @@ impl LimitMetrics {
             most: families.awaiting_limit.with_label_values(&[name]),
         };
         Self {
-            moves: Cause::ALL.map(|cause| (cause, moves.with_label_values(&[name, cause.as_str()]))),
+            moves: Cause::ALL.map(|cause| moves.with_label_values(&[name, cause.as_str()])),
             saturated: saturated.with_label_values(&[name]),
             first_tokens: matches!(of, Of::Target).then(first_tokens),
         }
@@ -45,7 +46,7 @@ impl LimitMetrics {
 
     /// Sets them, before they are read.
     pub(super) fn set(&self, view: &AdaptiveView) {
-        for ((_, counter), (_, seen)) in self.moves.iter().zip(&view.moves) {
+        for (counter, seen) in self.moves.iter().zip(view.limit.moves) {
             counter.inc_by(seen.saturating_sub(counter.get()));
         }
         self.saturated.set(f64::from(u8::from(view.saturated)));
