@@ -18,6 +18,8 @@ const AIM: f64 = 0.3;
 /// A cut leaves this share at the least, and this much where nothing says how much the upstream serves.
 const DEEPEST: f64 = 0.5;
 const BLIND: f64 = 0.9;
+/// The longest that a rate is taken over.
+const LONGEST: Duration = Duration::from_secs(60);
 /// A call that waits and is late already counts as this late: how late it will be is not known.
 const OVERDUE: f64 = 1.5;
 /// A 429 speaks of how many are in flight, if so many of those that were taken in at once of late were.
@@ -105,7 +107,7 @@ impl Limit {
     /// A call is sent.
     pub fn sent(&mut self, now: Instant, kind: Kind) -> Sample {
         let class = class_of(kind);
-        self.load.sent(kind.streams);
+        self.load.sent(now, kind.streams);
         self.note(now);
         let number = self.is_due(class).then(|| self.enter(class, now));
         let at = self.load.in_flight;
@@ -322,8 +324,10 @@ impl Limit {
     /// What the upstream is seen to serve, and as many more as can have their first token in time.
     fn served(&mut self, now: Instant, class: usize) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
-        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(Duration::from_secs(60));
-        let share = AIM * late * self.flow.rate(now, window);
+        // Of an upstream that had nothing to do the rate says nothing.
+        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(LONGEST);
+        let busy = self.load.busy(now).max(window / 2).min(window);
+        let share = AIM * late * self.flow.rate(now, busy);
         let served = self.load.served(now) as f64;
         let present = self.present();
         if self.bound.late(share) {
