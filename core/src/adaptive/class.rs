@@ -16,18 +16,26 @@ const ANSWERS: usize = 12;
 /// All of them.
 pub(super) const CLASSES: usize = PROMPTS + ANSWERS;
 
-/// So many calls of a class must have been seen before it is known what they take.
-const KNOWN: u32 = 5;
+/// So many calls of a class must have been seen before it is known what they take: they teach it whatever the load is, and are not judged.
+const KNOWN: u32 = 8;
+/// And until so many were seen, what is seen before the first cut teaches as well: the first to be answered are the quickest, and few.
+const YOUNG: u32 = 48;
 /// Weight of a call in the baseline, where it was quicker, and where it was slower.
 const DOWN: f64 = 0.1;
 const UP: f64 = 0.15;
 /// Weight of a call in what calls take of late.
 const RECENT: f64 = 0.1;
+/// What calls take of late must be below the baseline by this, before it is taken for what they take when there is room.
+const BELOW: f64 = 0.8;
+/// Weight of a call in the share that is usually late.
+const USUAL: f64 = 0.05;
 /// A call moves the baseline no further than one that took so many times as long.
 const MOST: f64 = 6.0;
 /// What counts as late where nobody set an objective: so many times the baseline, and no less than so many seconds.
 const TIMES: f64 = 3.0;
 const LEAST: f64 = 0.25;
+/// What differs by itself is not late: answers may take longer than the baseline by so many times what they differ from it by in the mean.
+const SPREADS: f64 = 3.0;
 /// Calls may be kept waiting for this share of the objective, also where their baseline leaves less of it: what is slow by itself does not become
 /// quicker by a lower limit.
 const SPARE: f64 = 0.5;
@@ -57,43 +65,94 @@ fn step(tokens: u64, first: u64) -> usize {
 pub(super) struct Class {
     /// Seconds that its calls take when there is room.
     base: f64,
+    /// What they differ from it by, in the mean.
+    spread: f64,
     /// What they take of late.
     recent: f64,
     seen: u32,
+    /// The share that is late when there is room.
+    usual: f64,
     /// Those of its calls whose answer is awaited.
     pub(super) line: Line,
 }
 
 impl Class {
+    /// Whether it is known what its calls take.
+    pub(super) fn is_known(&self) -> bool {
+        self.seen >= KNOWN
+    }
+
     /// How many seconds are too many; `None`: not known yet.
     pub(super) fn threshold(&self, objective: Option<Duration>) -> Option<f64> {
-        let known = self.seen >= KNOWN;
+        let by_itself = self.base + SPREADS * self.spread;
         match objective.map(|objective| objective.as_secs_f64()) {
-            Some(objective) if known => Some(objective.max(self.base + SPARE * objective)),
+            Some(objective) if self.is_known() => {
+                // What is quick enough by itself is held to the objective, however it differs.
+                let slow = self.base > SPARE * objective;
+                Some(if slow {
+                    by_itself.max(self.base + SPARE * objective).max(objective)
+                } else {
+                    objective
+                })
+            }
             Some(objective) => Some(objective),
-            None => known.then_some((TIMES * self.base).max(LEAST)),
+            None => self.is_known().then_some((TIMES * self.base).max(by_itself).max(LEAST)),
         }
+    }
+
+    /// The strain that its calls have in the mean when there is room, for what they differ by.
+    pub(super) fn usual_strain(&self, objective: Option<Duration>) -> f64 {
+        let base = self.base();
+        self.threshold(objective).map_or(0.0, |threshold| 0.5 * self.spread / (threshold - base).max(1e-6))
+    }
+
+    /// Whether it is held against what it takes by itself, and has seen so few that this may be off.
+    pub(super) fn is_young(&self, objective: Option<Duration>) -> bool {
+        self.seen < YOUNG && objective.is_none_or(|objective| self.base > SPARE * objective.as_secs_f64())
     }
 
     /// How much of the time between what is usual and what is late an answer took: above 1, it was late. `None`: nothing is known of such calls.
     pub(super) fn strain(&self, took: f64, objective: Option<Duration>) -> Option<f64> {
-        let base = if self.seen >= KNOWN { self.base } else { 0.0 };
+        let base = self.base();
         self.threshold(objective).map(|threshold| (took - base) / (threshold - base).max(1e-6))
     }
 
     /// An answer took so long. `calm`: there was room, so that this is what such calls take.
     pub(super) fn learn(&mut self, took: f64, calm: bool) {
-        if self.seen == 0 {
-            (self.base, self.recent) = (took, took);
-        }
         self.seen = self.seen.saturating_add(1);
+        if self.seen <= KNOWN {
+            let weight = 1.0 / f64::from(self.seen);
+            self.base += weight * (took - self.base);
+            self.spread += weight * ((took - self.base).abs() - self.spread);
+            self.recent = self.base;
+            return;
+        }
         self.recent += RECENT * (took - self.recent);
-        if calm || self.seen < KNOWN {
+        if calm {
+            let took = took.min(MOST * self.base);
             let weight = if took < self.base { DOWN } else { UP };
-            self.base += weight * (took.min(MOST * self.base) - self.base);
+            self.spread += DOWN * ((took - self.base).abs() - self.spread);
+            self.base += weight * (took - self.base);
         }
         // What is quick though there is no room is quicker yet when there is.
-        self.base = self.base.min(self.recent);
+        if self.recent < BELOW * self.base {
+            self.base = self.recent;
+        }
+    }
+
+    /// A call was late, or not, though there was room.
+    pub(super) fn learn_usual(&mut self, late: bool) {
+        self.usual += USUAL * (f64::from(u8::from(late)) - self.usual);
+    }
+
+    /// The share that is late when there is room.
+    pub(super) fn usual(&self) -> f64 {
+        self.usual
+    }
+
+    /// Seconds that its calls take when there is room; 0: not known.
+    pub(super) fn base(&self) -> f64 {
+        if self.is_known() { self.base } else { 0.0 }
     }
 
     /// When its oldest call that waits is late.

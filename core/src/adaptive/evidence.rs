@@ -2,23 +2,34 @@
 //!
 //! The test is Page's CUSUM (Biometrika, 1954) over the log-likelihood ratio of two shares of late calls: one that is borne, and one that is a breach.
 //! A share is a better witness than a quantile: where calls take either long or short, and a few more of them take long, a quantile jumps from one to
-//! the other while the share moves by those few. Three late calls in short order are enough; one in a hundred never is.
+//! the other while the share moves by those few. Three late calls in short order are enough; one in a hundred never is, nor is a share that such calls have
+//! also when there is room (some prompts are in a cache and some are not; some answers begin with thought).
 //!
-//! Room is the dead band: the limit is raised only while nearly all calls take less than [`ROOM`] of what would be late.
+//! Room is the dead band: the limit is raised only while calls take less than [`ROOM`] of what would be late, in the mean. What they differ by is not asked:
+//! answers differ by themselves.
 
 use std::time::Instant;
 
-/// The share of late calls that is borne, and the one that is a breach.
+/// The share of late calls that is borne, or what is usual if that is more; and how many more are a breach.
 const BORNE: f64 = 0.01;
-const BREACH: f64 = 0.15;
+const MORE: f64 = 0.14;
+/// No share is taken for usual beyond this.
+const MOST_USUAL: f64 = 0.5;
 /// The evidence at which the limit is cut.
 const ENOUGH: f64 = 6.0;
-/// Below this strain nearly all calls have room.
-pub(super) const ROOM: f64 = 0.4;
+/// Below this mean strain, beyond what is usual, there is room.
+const ROOM: f64 = 0.1;
 /// Weight of a call in the averages of strain.
 const WEIGHT: f64 = 0.2;
 /// A call counts as no later than this.
 const MOST: f64 = 2.0;
+
+/// What calls of a class have when there is room: the share that is late, and the strain in the mean.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usual {
+    pub(super) late: f64,
+    pub(super) strain: f64,
+}
 
 /// What was seen of the calls that were sent since the last change.
 #[derive(Clone, Copy, Debug)]
@@ -27,14 +38,13 @@ pub(super) struct Evidence {
     since: Instant,
     sum: f64,
     mean: f64,
-    deviation: f64,
     judged: u32,
 }
 
 impl Evidence {
     /// None yet.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, sum: 0.0, mean: 0.0, deviation: 0.0, judged: 0 }
+        Self { since, sum: 0.0, mean: 0.0, judged: 0 }
     }
 
     /// Whether a call that was sent then is judged.
@@ -42,15 +52,17 @@ impl Evidence {
         sent_at >= self.since
     }
 
-    /// A call was judged: see [`super::class::Class::strain`]. Says whether that is enough for a cut.
-    pub(super) fn saw(&mut self, strain: f64) -> bool {
-        let ratio = if strain > 1.0 { BREACH / BORNE } else { (1.0 - BREACH) / (1.0 - BORNE) };
+    /// A call was judged: see [`super::class::Class::strain`]. `usual`: what its class has when there is room. Says whether that is enough
+    /// for a cut.
+    pub(super) fn saw(&mut self, strain: f64, usual: Usual) -> bool {
+        let borne = usual.late.clamp(BORNE, MOST_USUAL);
+        let breach = borne + MORE;
+        let ratio = if strain > 1.0 { breach / borne } else { (1.0 - breach) / (1.0 - borne) };
         self.sum = (self.sum + ratio.ln()).max(0.0);
-        let strain = strain.clamp(0.0, MOST);
+        let strain = strain.clamp(0.0, MOST) - usual.strain;
         if self.judged == 0 {
-            (self.mean, self.deviation) = (strain, strain / 4.0);
+            self.mean = strain;
         }
-        self.deviation += WEIGHT * ((strain - self.mean).abs() - self.deviation);
         self.mean += WEIGHT * (strain - self.mean);
         self.judged = self.judged.saturating_add(1);
         self.sum >= ENOUGH
@@ -62,9 +74,14 @@ impl Evidence {
         self.sum >= ENOUGH
     }
 
-    /// Whether nearly all calls have room: their mean strain, and twice what they differ from it by.
+    /// Whether calls have room, in the mean.
     pub(super) fn has_room(&self) -> bool {
-        self.mean + 2.0 * self.deviation <= ROOM
+        self.mean <= ROOM
+    }
+
+    /// How many calls were judged.
+    pub(super) fn judged(&self) -> u32 {
+        self.judged
     }
 
     /// From 0 to 1: at 1 the limit is cut.
@@ -79,24 +96,27 @@ mod tests {
     use crate::testing::epoch;
 
     /// How many calls it takes until a breach is seen, where every `of`-th is late.
-    fn until(of: u32, most: u32) -> Option<u32> {
+    fn until(of: u32, usual: f64, most: u32) -> Option<u32> {
         let mut evidence = Evidence::new(epoch());
-        (1..=most).find(|n| evidence.saw(if n % of == 0 { 1.5 } else { 0.1 }))
+        (1..=most)
+            .find(|n| evidence.saw(if n % of == 0 { 1.5 } else { 0.1 }, Usual { late: usual, strain: 0.0 }))
     }
 
     #[test]
     fn three_late_calls_are_enough_and_one_in_a_hundred_never_is() {
-        assert_eq!(until(1, 10), Some(3));
-        assert_eq!(until(100, 1_000_000), None);
-        assert!(until(6, 100).is_some());
+        assert_eq!(until(1, 0.0, 10), Some(3));
+        assert_eq!(until(100, 0.0, 1_000_000), None);
+        assert!(until(6, 0.0, 100).is_some());
+        assert_eq!(until(6, 0.17, 1_000_000), None, "what is usual is none");
+        assert!(until(2, 0.17, 100).is_some(), "but more than that is");
     }
 
     #[test]
     fn room_is_lost_before_calls_are_late() {
         let mut evidence = Evidence::new(epoch());
-        (0..50).for_each(|_| _ = evidence.saw(0.2));
+        (0..50).for_each(|_| _ = evidence.saw(0.1, Usual::default()));
         assert!(evidence.has_room());
-        (0..50).for_each(|_| _ = evidence.saw(0.6));
+        (0..50).for_each(|_| _ = evidence.saw(0.6, Usual::default()));
         assert!(!evidence.has_room());
         assert_eq!(evidence.share(), 0.0);
     }

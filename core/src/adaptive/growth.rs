@@ -3,6 +3,8 @@
 /// Calls in time that the first trial waits for, and those that do after one failed: a trial that fails makes one or two calls late.
 const FIRST: u32 = 64;
 const LONGEST: u32 = 100;
+/// But no more than so many rounds of the slots: few slots see few calls.
+const ROUNDS: f64 = 4.0;
 /// Calls in time that a new level must have seen before it is trusted: so many, or a share of the slots.
 const PROOF: u32 = 8;
 const SHARE: f64 = 0.125;
@@ -47,12 +49,14 @@ impl Growth {
     }
 
     /// A call was in time. `full`: all of so many slots were taken while it was on its way. Says by how much to raise them.
-    pub(super) fn in_time(&mut self, slots: f64, full: bool) -> f64 {
+    ///
+    /// `fresh`: it was sent since the last raise.
+    pub(super) fn in_time(&mut self, slots: f64, full: bool, fresh: bool) -> f64 {
         match self {
             Growth::Free if full => 1.0,
             Growth::Additive if full => 1.0 / slots,
             Growth::Free | Growth::Additive => 0.0,
-            Growth::Probing(probing) => probing.in_time(slots, full),
+            Growth::Probing(probing) => probing.in_time(slots, full, fresh),
         }
     }
 
@@ -63,8 +67,14 @@ impl Growth {
 }
 
 impl Probing {
-    fn in_time(&mut self, slots: f64, full: bool) -> f64 {
+    fn in_time(&mut self, slots: f64, full: bool, fresh: bool) -> f64 {
+        if !full {
+            return 0.0;
+        }
         if self.trial > 0.0 {
+            if !fresh {
+                return 0.0;
+            }
             self.proof = self.proof.saturating_sub(1);
             if self.proof == 0 {
                 self.trial = 0.0;
@@ -73,10 +83,10 @@ impl Probing {
                 self.step = (2.0 * self.step).min(slots / 4.0).max(1.0);
             }
         }
-        if !full || self.trial > 0.0 {
+        if self.trial > 0.0 {
             return 0.0;
         }
-        self.left = self.left.saturating_sub(1);
+        self.left = self.left.saturating_sub(1).min((ROUNDS * slots) as u32);
         if self.left > 0 {
             return 0.0;
         }
@@ -92,14 +102,14 @@ mod tests {
 
     /// Calls in time until the next raise, and that raise.
     fn next(growth: &mut Growth, slots: f64) -> (u32, f64) {
-        (1..).map(|n| (n, growth.in_time(slots, true))).find(|(_, by)| *by > 0.0).unwrap()
+        (1..).map(|n| (n, growth.in_time(slots, true, true))).find(|(_, by)| *by > 0.0).unwrap()
     }
 
     #[test]
     fn slow_start_doubles_and_what_comes_after_adds_one_a_round() {
-        assert_eq!(Growth::Free.in_time(8.0, true), 1.0);
-        assert_eq!(Growth::Additive.in_time(8.0, true), 0.125);
-        assert_eq!(Growth::Free.in_time(8.0, false), 0.0, "nobody asks for more");
+        assert_eq!(Growth::Free.in_time(8.0, true, true), 1.0);
+        assert_eq!(Growth::Additive.in_time(8.0, true, true), 0.125);
+        assert_eq!(Growth::Free.in_time(8.0, false, true), 0.0, "nobody asks for more");
     }
 
     #[test]
@@ -118,11 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_succeeded_is_none_any_more() {
+    fn only_calls_sent_since_prove_a_trial() {
         let mut growth = Growth::Free.caught();
         next(&mut growth, 40.0);
+        (0..100).for_each(|_| assert_eq!(growth.in_time(41.0, true, false), 0.0));
         assert_eq!(growth.trial(), 1.0);
-        (0..PROOF).for_each(|_| assert_eq!(growth.in_time(41.0, false), 0.0));
-        assert_eq!(growth.trial(), 0.0);
+        (1..PROOF).for_each(|_| assert_eq!(growth.in_time(41.0, true, true), 0.0));
+        assert_eq!(growth.in_time(41.0, true, true), 2.0);
+    }
+
+    #[test]
+    fn few_slots_do_not_wait_for_many_calls() {
+        let mut growth = Growth::Free.caught();
+        assert!(next(&mut growth, 1.0).0 <= 5);
     }
 }

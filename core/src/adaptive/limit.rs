@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use super::bound::Bound;
 use super::class::{CLASSES, Class, class_of, streams};
-use super::evidence::{Evidence, ROOM};
+use super::evidence::{Evidence, Usual};
 use super::flow::Flow;
 use super::growth::Growth;
-use super::load::Load;
+use super::load::{FEW, Load};
 use super::percentile::{Percentile, Verdict};
 use super::slots::Slots;
 use super::{Cause, Decision, Ended, Kind, LimitView, Sample, Settings};
 use crate::config::{Decrease, Detector};
 
 /// The share of the time that is late which calls may spend in the queue before the upstream itself.
-const AIM: f64 = 0.3;
+const AIM: f64 = 0.25;
 /// A cut leaves this share at the least, and this much where nothing says how much the upstream serves.
 const DEEPEST: f64 = 0.5;
 const BLIND: f64 = 0.9;
@@ -40,6 +40,8 @@ pub struct Limit {
     slots: Slots,
     bound: Bound,
     growth: Growth,
+    /// Of calls sent since the last trial began.
+    trial: Evidence,
     load: Load,
     flow: Flow,
     classes: [Class; CLASSES],
@@ -49,6 +51,8 @@ pub struct Limit {
     first_tokens: Evidence,
     answers: Evidence,
     pace: Evidence,
+    /// What it takes between two tokens.
+    tokens: Class,
     percentile: Option<Percentile>,
     /// The slots when the last run of 429s began: it cuts no deeper than a share of that.
     before_refusals: f64,
@@ -63,7 +67,9 @@ impl Limit {
         let slots = Slots::new(adaptive.start, adaptive.min, settings.max);
         let bound = match adaptive.awaiting {
             Some(most) => Bound::Fixed(most.max(1)),
-            None if adaptive.decrease == Decrease::Served => Bound::found(slots.whole()),
+            None if adaptive.decrease == Decrease::Served && adaptive.detector == Detector::Exceedance => {
+                Bound::found(slots.whole())
+            }
             None => Bound::Off,
         };
         let percentile = match &adaptive.detector {
@@ -75,6 +81,7 @@ impl Limit {
             slots,
             bound,
             growth: Growth::Free,
+            trial: Evidence::new(now),
             load: Load::default(),
             flow: Flow::default(),
             classes: Default::default(),
@@ -82,6 +89,7 @@ impl Limit {
             first_tokens: Evidence::new(now),
             answers: Evidence::new(now),
             pace: Evidence::new(now),
+            tokens: Class::default(),
             percentile,
             judged: 0,
             late: 0.0,
@@ -109,8 +117,8 @@ impl Limit {
         let class = class_of(kind);
         self.load.sent(now, kind.streams);
         self.note(now);
-        let number = self.is_due(class).then(|| self.enter(class, now));
         let at = self.load.in_flight;
+        let number = self.is_due(class).then(|| self.enter(class, now, at));
         Sample {
             class,
             output: kind.output,
@@ -181,11 +189,9 @@ impl Limit {
     pub fn tick(&mut self, now: Instant) {
         for class in self.in_line() {
             while self.overdue_at(class).is_some_and(|at| at <= now) {
-                let line = &mut self.classes[class].line;
-                let Some(sent_at) = line.oldest() else { break };
-                line.take_oldest();
+                let Some((sent_at, at)) = self.classes[class].line.take_oldest() else { break };
                 self.close(class);
-                self.judge(now, sent_at, class, OVERDUE);
+                self.judge(now, sent_at, at, class, OVERDUE);
             }
         }
         if self.percentile.as_ref().is_some_and(|percentile| percentile.tick_at() <= now) {
@@ -239,58 +245,86 @@ impl Limit {
 
     /// An answer took so long.
     fn answered(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
-        let calm = self.load.was_calm(sample.sent_at, sample.at);
         let objective = self.objective(class);
+        let young = self.slots.is_uncut() && self.classes[class].is_young(objective);
+        let calm = young || self.load.was_calm(sample.sent_at, sample.at);
         let strain = self.classes[class].strain(took, objective);
         let multiple = self.classes[class].threshold(objective).map(|threshold| took / threshold);
         self.classes[class].learn(took, calm);
+        if let Some(strain) = strain.filter(|_| calm) {
+            self.classes[class].learn_usual(strain > 1.0);
+        }
         if let (Some(percentile), Some(multiple)) = (&mut self.percentile, multiple) {
             percentile.saw(now, multiple);
         }
         // One that was overdue has been judged.
         let fresh = sample.number.is_none() || self.leave(sample);
         if fresh && !std::mem::replace(&mut sample.judged, true) {
-            self.judge(now, sample.sent_at, class, strain.unwrap_or(0.0));
+            self.judge(now, sample.sent_at, sample.at, class, strain.unwrap_or(0.0));
         }
     }
 
     /// How long it took between two tokens, where that has an objective.
     fn paced(&mut self, now: Instant, sample: &Sample, first: Instant, output: u64) {
-        let Some(objective) = self.settings.tpot.filter(|_| output >= FEW_TOKENS) else { return };
+        let objective = self.settings.tpot;
+        if objective.is_none() || output < FEW_TOKENS {
+            return;
+        }
         let took = now.saturating_duration_since(first).as_secs_f64() / (output - 1) as f64;
-        if self.pace.concerns(sample.sent_at) && self.pace.saw(took / objective.as_secs_f64().max(1e-9)) {
-            self.growth = self.growth.caught();
-            self.cut(now, BLIND * self.present(), Cause::Slow);
+        let strain = self.tokens.strain(took, objective).unwrap_or(0.0);
+        self.tokens.learn(took, self.load.was_calm(sample.sent_at, sample.at));
+        if self.pace.concerns(sample.sent_at) && sample.at > FEW && self.pace.saw(strain, Usual::default()) {
+            self.caught();
+            let present = self.present(now);
+            self.cut(now, BLIND * present, Cause::Slow);
         }
     }
 
-    fn judge(&mut self, now: Instant, sent_at: Instant, class: usize, strain: f64) {
+    fn judge(&mut self, now: Instant, sent_at: Instant, at: usize, class: usize, strain: f64) {
         let late = strain > 1.0;
         self.judged += 1;
         self.late += SHOWN * (f64::from(u8::from(late)) - self.late);
         let streams = streams(class);
+        let objective = self.objective(class);
+        let of = &self.classes[class];
+        let usual = Usual { late: of.usual(), strain: of.usual_strain(objective) };
         let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
-        if self.percentile.is_some() || !evidence.concerns(sent_at) {
+        // Of one that was nearly alone, nobody is late because of us; and of its like nobody knows yet what they take.
+        let unsaid = late && (at <= FEW || !self.classes[class].is_known());
+        if self.percentile.is_some() || !evidence.concerns(sent_at) || unsaid {
             return;
         }
-        let enough = evidence.saw(strain);
+        let enough = evidence.saw(strain, usual);
         let has_room = evidence.has_room();
+        let on_trial = self.growth.trial() > 0.0;
+        let fresh = self.trial.concerns(sent_at);
+        if on_trial && fresh {
+            self.trial.saw(strain, usual);
+        }
         // A trial need not make calls late to fail: it is enough that they lose their room.
-        if enough || (strain > ROOM && self.growth.trial() > 0.0) {
+        let failed = on_trial && fresh && (late || self.trial.judged() > 1 && !self.trial.has_room());
+        if enough || failed {
             self.came_late(now, class);
-        } else if !late && has_room && self.pace.share() < 0.5 {
-            self.came_in_time(now, sent_at, streams);
+        } else if !late && self.pace.share() < 0.5 {
+            let free = streams && matches!(self.growth, Growth::Free);
+            if has_room {
+                self.came_in_time(now, sent_at, streams, fresh);
+            } else if free && self.load.was_full(sent_at) {
+                // The bound holds back who would wait; the slot is for the one that waits no more.
+                self.slots.raise(now, 1.0, Cause::SlowStart, self.awaiting());
+            }
         }
     }
 
-    fn came_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool) {
+    fn came_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool, fresh: bool) {
         if streams && self.load.was_bound_full(sent_at) {
             self.bound.in_time(self.settings.max);
         }
         let cause = if let Growth::Free = self.growth { Cause::SlowStart } else { Cause::Headroom };
         let full = self.load.was_full(sent_at);
-        let by = self.growth.in_time(self.slots.value(), full);
+        let by = self.growth.in_time(self.slots.value(), full, fresh);
         if by > 0.0 {
+            self.trial = Evidence::new(now);
             self.slots.raise(now, by, cause, self.awaiting());
         }
     }
@@ -298,7 +332,7 @@ impl Limit {
     fn came_late(&mut self, now: Instant, class: usize) {
         let trial = self.growth.trial();
         if trial > 0.0 {
-            self.growth = self.growth.caught();
+            self.caught();
             // Of a bold one, what is served already was not too much.
             let served = (self.load.in_flight - self.load.awaiting) as f64;
             let to = (self.slots.value() - trial).max(served.min(self.slots.value() - 1.0));
@@ -307,13 +341,19 @@ impl Limit {
         let to = match self.settings.adaptive.decrease {
             Decrease::Served if streams(class) => self.served(now, class),
             Decrease::Served => {
-                self.growth = self.growth.caught();
-                BLIND * self.present()
+                self.caught();
+                BLIND * self.present(now)
             }
             Decrease::Factor(factor) => self.less(factor * self.slots.value()),
             Decrease::Step(step) => self.less(self.slots.value() - step as f64),
         };
         self.cut(now, to, Cause::Late);
+    }
+
+    /// A level was found that is too much.
+    fn caught(&mut self) {
+        let probes = self.settings.adaptive.decrease == Decrease::Served;
+        self.growth = if probes { self.growth.caught() } else { Growth::Additive };
     }
 
     fn less(&mut self, to: f64) -> f64 {
@@ -324,15 +364,17 @@ impl Limit {
     /// What the upstream is seen to serve, and as many more as can have their first token in time.
     fn served(&mut self, now: Instant, class: usize) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
+        let base = self.classes[class].base();
         // Of an upstream that had nothing to do the rate says nothing.
         let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(LONGEST);
         let busy = self.load.busy(now).max(window / 2).min(window);
-        let share = AIM * late * self.flow.rate(now, busy);
+        // By Little's law: those that are on their way, and those that may wait before it.
+        let share = (base + AIM * (late - base)) * self.flow.rate(now, busy);
         let served = self.load.served(now) as f64;
-        let present = self.present();
+        let present = self.present(now);
         if self.bound.late(share) {
             // Then it is the slots that are too many.
-            self.growth = self.growth.caught();
+            self.caught();
             return (served + share).clamp(DEEPEST * present, present);
         }
         (served + share + 1.0).max(DEEPEST * present).min(self.slots.value())
@@ -340,25 +382,28 @@ impl Limit {
 
     /// A 429, and not for a rate. It speaks of how many are in flight if it came while many were: what is in flight still was taken in.
     fn refused(&mut self, now: Instant, sample: &Sample) {
-        if (sample.at as f64) < NEAR_THE_MOST * self.load.taken_of_late(now) as f64 {
+        let taken = self.load.taken_of_late(now);
+        if taken == 0 || (sample.at as f64) < NEAR_THE_MOST * taken as f64 {
             return;
         }
-        let in_flight = self.load.in_flight as f64;
         if self.first_tokens.concerns(sample.sent_at) {
-            self.before_refusals = self.present();
-            self.growth = self.growth.caught();
+            self.before_refusals = self.present(now);
+            self.caught();
         }
-        let to = in_flight.max(DEEPEST * self.before_refusals);
+        let to = (self.load.in_flight as f64).max(DEEPEST * self.before_refusals);
         if to < self.slots.value() {
             self.cut(now, to, Cause::Refused);
         }
     }
 
     fn warned(&mut self, now: Instant, sample: &Sample, cause: Cause) {
-        if self.first_tokens.concerns(sample.sent_at) && self.first_tokens.warned() {
-            self.growth = self.growth.caught();
-            // The one that said so is in flight no more.
-            self.cut(now, BLIND * (self.present() + 1.0), cause);
+        let evidence = if streams(sample.class) { &mut self.first_tokens } else { &mut self.answers };
+        // One that was overdue has been judged; and one that was nearly alone was not too much.
+        let counts = evidence.concerns(sample.sent_at) && !sample.judged && sample.at > FEW;
+        if counts && evidence.warned() {
+            self.caught();
+            let present = self.present(now);
+            self.cut(now, BLIND * present, cause);
         }
     }
 
@@ -374,9 +419,10 @@ impl Limit {
         }
     }
 
-    /// The slots that are used: what is cut is what was there.
-    fn present(&self) -> f64 {
-        self.slots.value().min(self.load.in_flight as f64).max(1.0)
+    /// The slots that were used of late: what is cut is what was there. Where few were, nobody knows what more would do: a cut goes no deeper than the start.
+    fn present(&mut self, now: Instant) -> f64 {
+        let start = self.settings.adaptive.start as f64 / BLIND;
+        self.slots.value().min(start.max(self.load.highest(now) as f64)).max(1.0)
     }
 
     /// One cut for each epoch: what was sent before it is judged no more.
@@ -407,9 +453,9 @@ impl Limit {
         self.load.note(now, self.slots.whole(), self.bound.most());
     }
 
-    fn enter(&mut self, class: usize, now: Instant) -> u64 {
+    fn enter(&mut self, class: usize, now: Instant, at: usize) -> u64 {
         self.lines |= 1 << class;
-        self.classes[class].line.push(now)
+        self.classes[class].line.push(now, at)
     }
 
     /// Takes a call out of its line. `false`: it was overdue before.

@@ -16,13 +16,14 @@ pub(super) struct Line {
 #[derive(Clone, Copy, Debug)]
 struct Awaiting {
     sent_at: Instant,
+    at: usize,
     answered: bool,
 }
 
 impl Line {
-    /// A call is sent: its number.
-    pub(super) fn push(&mut self, sent_at: Instant) -> u64 {
-        self.calls.push_back(Awaiting { sent_at, answered: false });
+    /// A call is sent, as the `at`-th in flight: its number.
+    pub(super) fn push(&mut self, sent_at: Instant, at: usize) -> u64 {
+        self.calls.push_back(Awaiting { sent_at, at, answered: false });
         self.first + self.calls.len() as u64 - 1
     }
 
@@ -40,12 +41,13 @@ impl Line {
         self.calls.front().map(|call| call.sent_at)
     }
 
-    /// Takes out the oldest, which has waited for too long.
-    pub(super) fn take_oldest(&mut self) {
-        if let Some(oldest) = self.calls.front_mut() {
-            oldest.answered = true;
-        }
+    /// Takes out the oldest, which has waited for too long: when it was sent, and as the how manieth.
+    pub(super) fn take_oldest(&mut self) -> Option<(Instant, usize)> {
+        let oldest = self.calls.front_mut()?;
+        oldest.answered = true;
+        let taken = (oldest.sent_at, oldest.at);
         self.clear();
+        Some(taken)
     }
 
     fn clear(&mut self) {
@@ -66,15 +68,15 @@ mod tests {
         let zero = epoch();
         let at = |ms| zero + std::time::Duration::from_millis(ms);
         let mut line = Line::default();
-        let numbers = [0, 1, 2].map(|ms| line.push(at(ms)));
+        let numbers = [0, 1, 2].map(|ms| line.push(at(ms), 1));
         assert!(line.answered(numbers[1]));
         assert_eq!(line.oldest(), Some(at(0)));
-        line.take_oldest();
+        assert_eq!(line.take_oldest(), Some((at(0), 1)));
         assert_eq!(line.oldest(), Some(at(2)));
         assert!(!line.answered(numbers[0]), "it was overdue");
         assert!(line.answered(numbers[2]));
         assert_eq!(line.oldest(), None);
-        let next = line.push(at(9));
+        let next = line.push(at(9), 1);
         assert!(line.answered(next), "numbers go on");
     }
 }

@@ -10,7 +10,7 @@ const FADE: f64 = 0.9995;
 const GIVE: f64 = 0.75;
 /// A call that was sent while so few were in flight, as a share of the peak, or so few at all, met no congestion of ours.
 const LOW: f64 = 0.25;
-const FEW: f64 = 2.0;
+pub(super) const FEW: usize = 2;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -22,7 +22,8 @@ pub(super) struct Load {
     busy: Option<Instant>,
     /// The most that were in flight, fading.
     peak: f64,
-    /// The most that had their first token.
+    /// The most of late; and the most that had their first token.
+    highest: Highest,
     served: Highest,
     /// The most that were in flight when one was sent that the upstream took.
     taken: Highest,
@@ -34,6 +35,7 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn sent(&mut self, now: Instant, streams: bool) {
         self.in_flight += 1;
+        self.highest.saw(now, self.in_flight);
         if streams {
             self.awaiting += 1;
             self.busy.get_or_insert(now);
@@ -75,7 +77,7 @@ impl Load {
     /// Whether a call that was sent then, as the `at`-th in flight, and is answered now, tells what such calls take when there is room.
     pub(super) fn was_calm(&self, since: Instant, at: usize) -> bool {
         let at = at.max(self.in_flight) as f64;
-        at <= FEW.max(LOW * self.peak) || !(self.was_full(since) || self.was_bound_full(since))
+        at <= (FEW as f64).max(LOW * self.peak) || !(self.was_full(since) || self.was_bound_full(since))
     }
 
     /// How far a cut may go: to a share of the peak, so that a few calls are sent at so low a level, and teach what they take there, before the next one goes
@@ -86,6 +88,11 @@ impl Load {
             self.peak *= GIVE;
         }
         to.max(least)
+    }
+
+    /// The most that were in flight of late.
+    pub(super) fn highest(&mut self, now: Instant) -> usize {
+        self.highest.most(now).max(self.in_flight)
     }
 
     /// How long somebody has been awaiting a first token without a break.

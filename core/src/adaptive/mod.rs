@@ -18,17 +18,19 @@
 //!   once, not when it is answered. What calls wait in our own queue is not judged: a limit that answered it by a cut would make it longer, and cut again
 //!   (the death spiral).
 //! - **One cut an epoch**: only calls sent after the last cut are judged.
-//! - **Growth** (`growth`) needs calls in time *while all was taken*: in flight counts as demand, and a limit that nobody presses on proves nothing. It is slow
-//!   start as long as no level is known that was too much; then trials, one slot at first, that become rare as they fail and bold as they succeed.
-//! - **The floor** cannot be where it ends: below what was served of late no cut goes, a cut halves at the most, and calls sent while few are in flight teach
-//!   what they take anyway, so that a slow upstream is not taken for a busy one for ever.
+//! - **Growth** (`growth`) needs calls in time, and sent or answered *while all was taken*: in flight counts as demand, and a limit that nobody presses on
+//!   proves nothing. It is slow start as long as no level is known that was too much; then trials, one slot at first, that become bold as they succeed.
+//! - **What differs by itself** is not congestion: a class knows what its calls differ by, and what share of them is late, when there is room.
+//! - **The floor** is not where it ends: a cut by lateness halves what was in flight of late at the most, goes to a quarter of the peak first, where calls teach
+//!   what they take anyway, and calls that are nearly alone are never held against the upstream. A slow upstream is not taken for a busy one for ever.
 //!
 //! Why not plain AIMD on the slots: with streams of a minute a cut takes a minute to act, each probe above a cliff makes calls late until a stream ends, and
-//! a percentile over a window knows neither when to stop cutting nor when to begin. `bench/RESULTS.md`, *adaptive*, has them side by side. It is there: a
-//! detector of `percentile`, or a `decrease` by factor or step, is additive increase and multiplicative (or subtractive) decrease as in the posts.
+//! a percentile over a window knows neither when to stop cutting nor when to begin. `bench/RESULTS.md`, *adaptive*, has them side by side. It is there: with
+//! a `decrease` by factor or step it is slow start, then additive increase and multiplicative (or subtractive) decrease; with a detector of `percentile` also
+//! the posts' law, which looks at its window again at each tick that is not held, whatever was sent when.
 //!
 //! Invariants: `floor <= slots <= ceiling`; one [`Limit::ended`] for each [`Limit::sent`]; the counts of calls in flight and awaiting are exact; no step
-//! allocates but for the longest line ever seen, and each takes constant time, amortised.
+//! allocates but for the longest line ever seen, and each takes constant time, amortised; but for a percentile's tick, which looks at its window.
 //!
 //! Sources: D. Chiu, R. Jain, *Analysis of the increase and decrease algorithms for congestion avoidance* (1989); E. Page, *Continuous inspection schemes*
 //! (1954); J. Little, *A proof for the queuing formula L = λW* (1961); RFC 7661 for not growing what is not used.

