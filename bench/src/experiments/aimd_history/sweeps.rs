@@ -26,6 +26,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let held = sweep(Door::TIGHT, &|cap| fixed(cap))?;
     let posts = sweep(Door::TIGHT, &|cap| post(Post { cap_per_worker: cap, ..last }))?;
     let impatient = sweep(Door::IMPATIENT, &|cap| post(Post { cap_per_worker: cap, ..halving }))?;
+    let waiting = sweep(Door::IMPATIENT, &|cap| fixed(cap))?;
     let begun = |cap| Box::new(move || Box::new(Ours::starting_at(cap * WORKERS)) as Box<dyn Controller>);
     let patient = sweep(Door::TIGHT, &|cap| begun(cap))?;
     let own = sweep(Door::IMPATIENT, &|cap| begun(cap))?;
@@ -33,6 +34,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         let fault = format!("first cap {cap}");
         for (fault, who, runs) in [
             (fault.clone(), "fixed there", &held),
+            (fault.clone(), "fixed there, with 1 s to acquire", &waiting),
             (fault.clone(), "the post's final law", &posts),
             (fault.clone(), "halving, with 1 s to acquire", &impatient),
             (format!("{fault}, the post's queues"), "", &patient),
