@@ -37,6 +37,12 @@ pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
         0.05,
     );
     report.bar(
+        "the same wait of 1 s, held at the start of ours: share of who pays refused",
+        off.spread(REFUSED_PAYING.1).least,
+        Op::AtLeast,
+        0.05,
+    );
+    report.bar(
         "ours, with a wait of 1 s instead: share of who pays refused, and of the post's with 8",
         own.spread(REFUSED_PAYING.1).most,
         Op::AtMost,
