@@ -209,10 +209,10 @@ impl Limit {
             limit: self.slots(),
             awaiting_limit: self.awaiting(),
             awaiting: self.load.awaiting,
-            slow_start: matches!(self.growth, Growth::Free),
+            slow_start: self.percentile.is_none() && matches!(self.growth, Growth::Free),
             objective: self.settings.objective,
             late: (self.judged > 0).then_some(self.late),
-            evidence: self.percentile.as_ref().and_then(Percentile::quantile).unwrap_or(evidence),
+            evidence: self.percentile.as_ref().map_or(evidence, Percentile::evidence),
             cuts: count(false),
             raises: count(true),
             moves,
@@ -384,6 +384,8 @@ impl Limit {
         self.first_tokens = Evidence::new(now);
         self.answers = Evidence::new(now);
         self.pace = Evidence::new(now);
+        // What was turned away says itself how many are too many.
+        let to = if cause == Cause::Refused { to } else { self.load.ground(to) };
         self.slots.cut(now, to, cause, self.awaiting());
     }
 

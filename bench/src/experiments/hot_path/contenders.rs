@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
+use tidegate::adaptive::Ended;
 use tidegate::admission::{Admission, Purse};
 use tidegate::config::{Config, Mode, RateConfig, Target, Tenant};
 use tidegate::schedule::{Settings, Ticket};
@@ -26,6 +27,7 @@ use crate::traffic::{Ask, URL};
 pub(super) const BARE: &str = "bare minimum";
 pub(super) const ADMIT: &str = "admit + release";
 pub(super) const ADMIT_JUDGED: &str = "admit + judge + release";
+pub(super) const ADAPTIVE: &str = "admit + first token + judge + release, the limit found";
 pub(super) const SEMAPHORE: &str = "tokio Semaphore";
 pub(super) const TOWER: &str = "tower ConcurrencyLimit + governor";
 
@@ -51,7 +53,11 @@ fn contender(
 
 /// Everything switched on: named and unnamed tenants with caps, a wait budget, deadlines, cool-downs.
 fn config(mode: Mode) -> Fallible<Config> {
-    let mut target = Target::new("sim").url(URL).cap(64).wait(Duration::from_secs(30));
+    config_of(Target::new("sim").url(URL).cap(64), mode)
+}
+
+fn config_of(target: Target, mode: Mode) -> Fallible<Config> {
+    let mut target = target.wait(Duration::from_secs(30));
     for name in ["a", "b", "c", "d"] {
         target = target.tenant(name, Tenant::new().cap(32).weight(2.0));
     }
@@ -60,7 +66,10 @@ fn config(mode: Mode) -> Fallible<Config> {
 }
 
 pub(super) fn admission() -> Fallible<Arc<Admission>> {
-    let config = config(Mode::Enforce)?;
+    admission_of(config(Mode::Enforce)?)
+}
+
+fn admission_of(config: Config) -> Fallible<Arc<Admission>> {
     let target = config.targets.iter().find(|target| &*target.name == "sim").ok_or("no target")?;
     let settings = Settings { queue: 1_000_000, ..Settings::from(target) };
     Ok(Admission::new(
@@ -90,6 +99,8 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
 
 pub(super) fn contenders() -> Fallible<Vec<Contender>> {
     let (plain, judged) = (admission()?, admission()?);
+    let adaptive = Target::new("sim").url(URL).ttft(Duration::from_secs(2));
+    let found = admission_of(config_of(adaptive, Mode::Enforce)?)?;
     let semaphore = Arc::new(Semaphore::new(64));
     let gate = Gate::over(config(Mode::Enforce)?, instant())?;
     let off = Gate::over(config(Mode::Off)?, instant())?;
@@ -105,6 +116,16 @@ pub(super) fn contenders() -> Fallible<Vec<Contender>> {
             Box::new(move || {
                 if let Ok(Some(mut permit)) = admission.try_acquire(&ticket) {
                     permit.succeeded();
+                }
+            })
+        }),
+        contender(ADAPTIVE, true, 1, move || {
+            let (admission, ticket) = (found.clone(), Ticket { streams: true, ..ticket(&"a".into()) });
+            Box::new(move || {
+                if let Ok(Some(mut permit)) = admission.try_acquire(&ticket) {
+                    permit.first_token();
+                    permit.succeeded();
+                    permit.ended(Ended::Completed { output: 100 });
                 }
             })
         }),

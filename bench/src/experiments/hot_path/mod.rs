@@ -41,7 +41,7 @@ pub(crate) fn measure() -> Fallible<Report> {
             }
         }
     }
-    for name in [contenders::ADMIT, contenders::ADMIT_JUDGED] {
+    for name in [contenders::ADMIT, contenders::ADMIT_JUDGED, contenders::ADAPTIVE] {
         let bare = median(&one, contenders::BARE);
         report.bar(format!("{name} / {}", contenders::BARE), median(&one, name) / bare, Op::AtMost, 3.0);
     }
