@@ -269,7 +269,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends an attempt and its call, unless it has its first token.
+    /// Ends an attempt and its call, unless its first token was made: also that of a call that does not stream, whose caller cannot see it. Such calls are
+    /// as patient as others that way, and no more.
     fn give_up(&mut self, id: u64, ended: Ended, how: How) {
         let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
         let (call, turned_away) = (flight.call, flight.turned_away);
