@@ -17,7 +17,7 @@ pub(crate) struct Figures {
     pub(crate) good: Vec<usize>,
     /// Calls that went upstream and were answered, broken, given up for want of a token, or turned away for good; but those that a step excuses.
     pub(crate) sent: Share,
-    /// These, and those that we refused. Who left is in neither.
+    /// These, and those that we refused, of callers who do not leave. Who left is in neither.
     pub(crate) asked: Share,
     /// The worst phase's p99 of user TTFT, in seconds, but for calls that a step excuses.
     pub(crate) ttft_p99_s: f64,
@@ -136,7 +136,10 @@ impl Figures {
                 How::Refused => {}
                 How::Served | How::Broken | How::TurnedAway | How::TimedOut => self.sent.count(met),
             }
-            self.asked.count(met);
+            // As many for whoever refuses more of those who would have left.
+            if arrival.leaves.is_none() {
+                self.asked.count(met);
+            }
             waits.extend(waited.map(|waited| waited.as_secs_f64()));
         }
         if !waits.is_empty() {

@@ -11,7 +11,7 @@ use super::standing::Standing;
 pub(crate) const LEGEND: &str = "\
 goodput   calls completed with a first token in time, as a share of the oracle's: all seeds together; the worst seed; all seeds, by phase
 met %     of the calls that went upstream (turned away for good: missed), those with a first token in time, but for the ten seconds after a step: all seeds together
-asked %   the same of all calls asked for, so that refused is missed too; who left is not counted
+asked %   the same of all calls asked for, so that refused is missed too; callers who leave are not counted
 p99 s     user TTFT, of the worst phase, but for those seconds: the median of the seeds, and the worst
 429s      attempts turned away for each call
 floor     seconds in which what was in force was an eighth of the oracle's limit or less, or 1, while calls waited: the worst seed
