@@ -165,7 +165,8 @@ impl Engine {
         self.config.max_num_seqs = sequences.max(1);
     }
 
-    /// Loses everything it had, as a process that is killed and started again.
+    /// Loses everything it had, as a process that is killed and started again: its sequences, its cache, its counters and a slowdown. What it was configured
+    /// with stays, a changed [`EngineConfig::max_num_seqs`] too.
     pub fn reset(&mut self) {
         *self = Self::new(self.config.clone());
     }

@@ -1,4 +1,5 @@
-//! The token budget that our side keeps, as the gate does: from what a provider's headers say, whoever the contender is.
+//! The token budget that our side keeps, as the gate does, whoever the contender is. It knows the rate (a header says it), and what is left with each answer; not
+//! how much the provider lets gather, not when others take theirs, and of a call's answer only what answers have in the mean.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ pub(super) struct Budget {
 
 /// Of the rate, what is used.
 const USED: f64 = 0.985;
-/// What gathers while nothing is sent, in seconds of the rate.
+/// What gathers while nothing is sent, in seconds of the rate: the gate's default, more than the provider here allows.
 const BURST: f64 = 6.0;
 
 impl Budget {

@@ -42,7 +42,7 @@ pub(crate) trait Contender {
     /// The most attempts in flight, now.
     fn limit(&self) -> usize;
 
-    /// The most attempts that await their first token, now. Non-streaming ones await theirs to their end.
+    /// The most attempts that await their first token, now, of those that stream.
     fn awaiting(&self) -> usize {
         usize::MAX
     }

@@ -53,17 +53,26 @@ pub(crate) struct Fate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Second {
     pub(crate) limit: usize,
+    /// The most that may have awaited their first token.
+    pub(crate) bound: usize,
     pub(crate) in_flight: usize,
     pub(crate) awaiting: usize,
     pub(crate) waiting: usize,
+    /// By a Retry-After or a token budget: nobody's limit holds anything then.
+    pub(crate) held: bool,
     /// Whether calls waited for room at any moment of it.
     pub(crate) pressed: bool,
 }
 
 impl Second {
+    /// Whether calls waited for room as it ended.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting > 0 && !self.held
+    }
+
     /// What held calls back: the limit, or what was in flight where calls waited although it had room, since too many awaited their first token.
     pub(crate) fn in_force(&self) -> usize {
-        if self.waiting > 0 { self.limit.min(self.in_flight) } else { self.limit }
+        if self.waits() { self.limit.min(self.in_flight) } else { self.limit }
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::oracle::Oracle;
 use super::scenarios::Scenario;
 use super::stage::Stage;
+use super::workload::Part;
 use crate::Fallible;
 
 /// Scenarios with their capacities and oracles.
@@ -28,12 +29,12 @@ impl Known {
     }
 
     /// As it is known, or found and known from now on.
-    pub(crate) fn find(&mut self, scenario: Scenario) -> Fallible<(Stage, Oracle)> {
-        let key = format!("{scenario:?}");
+    pub(crate) fn find(&mut self, scenario: Scenario, part: Part) -> Fallible<(Stage, Oracle)> {
+        let key = format!("{scenario:?} {part:?}");
         if let Some((capacity, oracle)) = self.0.get(&key).and_then(known) {
-            return Ok((Stage::with_capacity(scenario, capacity)?, oracle));
+            return Ok((Stage::with_capacity(scenario, part, capacity)?, oracle));
         }
-        let stage = Stage::new(scenario)?;
+        let stage = Stage::new(scenario, part)?;
         let oracle = Oracle::find(&stage)?;
         let value = json!({"capacity": stage.capacity, "limits": oracle.limits, "bands": oracle.bands});
         self.0.insert(key, value);

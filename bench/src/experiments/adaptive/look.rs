@@ -9,9 +9,10 @@ use super::course::{NOTED, Second};
 use super::known::Known;
 use super::roster::{Entry, Role, entries};
 use super::scenarios;
-use super::stage::{Stage, TERMS};
+use super::stage::Stage;
 use super::standing::standings;
 use super::table::table;
+use super::workload::Part;
 use crate::Fallible;
 use crate::virtual_time::beginning;
 
@@ -52,13 +53,17 @@ impl Look {
 /// Prints it.
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let seeds = look.seeds()?;
+    let part = seeds.first().map_or(Part::First, |seed| Part::of(*seed));
+    if seeds.iter().any(|seed| Part::of(*seed) != part) {
+        return Err("seeds are of those that chose constants (up to 100), or of the others".into());
+    }
     let wanted = look.scenario.clone().unwrap_or_default();
     let mut known = look.oracles.as_deref().map_or_else(|| Ok(Known::default()), Known::read)?;
     for scenario in scenarios::all() {
         if !scenario.name.contains(&wanted) || (scenario.held_out && !look.held_out) {
             continue;
         }
-        let (stage, oracle) = known.find(scenario)?;
+        let (stage, oracle) = known.find(scenario, part)?;
         let mut entries = entries(&stage, &oracle);
         entries.retain(|entry| entry.role == Role::Oracle || entry.name.contains(&look.who));
         print!("{}", table(&stage, &oracle, &standings(&stage, &oracle, &entries, &seeds)?));
@@ -77,7 +82,7 @@ fn trace(stage: &Stage, entries: &[Entry], seed: u64) -> String {
     let course = stage.course(seed);
     let mut text = String::new();
     for entry in entries {
-        let mut contender = (entry.make)(&TERMS, beginning());
+        let mut contender = (entry.make)(&course.terms, beginning());
         let played = stage.play(&course, contender.as_mut(), true);
         let seconds = played.seconds.iter().skip(NOTED - 1).step_by(NOTED);
         // To a string; cannot fail.

@@ -1,7 +1,7 @@
 //! The limit that finds itself, beside an oracle that knows, fixed numbers and other controllers: scenarios of minutes in virtual time.
 
 mod budget;
-mod contender;
+pub(crate) mod contender;
 mod course;
 mod figures;
 mod known;

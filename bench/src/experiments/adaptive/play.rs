@@ -2,7 +2,7 @@
 //!
 //! First come first served; who waits longer than the wait budget is refused. Attempts that were turned away or broke before their first token are
 //! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody, and so does
-//! a token budget that the provider's headers tell of.
+//! a token budget that the provider's headers tell of; the wait budget of fresh calls runs on meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -23,7 +23,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 4;
 const BACKOFF_S: f64 = 0.5;
 /// A call without a token so long after it was asked for is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -183,10 +183,11 @@ impl<'a> Run<'a> {
     fn pass(&mut self, at: Duration) {
         while self.played.seconds.len() < at.min(self.course.until).as_secs() as usize {
             let waiting = self.fresh.len() + self.again.len();
-            let pressed = std::mem::take(&mut self.pressed) || waiting > 0;
-            let (limit, in_flight) = (self.contender.limit(), self.flights.len());
-            let awaiting = self.awaiting;
-            self.played.seconds.push(Second { limit, in_flight, awaiting, waiting, pressed });
+            let held = self.held_until > self.now;
+            let pressed = std::mem::take(&mut self.pressed) || (waiting > 0 && !held);
+            let (limit, bound) = (self.contender.limit(), self.contender.awaiting());
+            let (in_flight, awaiting) = (self.flights.len(), self.awaiting);
+            self.played.seconds.push(Second { limit, bound, in_flight, awaiting, waiting, held, pressed });
             let seconds = self.played.seconds.len();
             if self.notes && seconds.is_multiple_of(NOTED) {
                 self.played.notes.push(self.contender.note(self.zero + Duration::from_secs(seconds as u64)));
@@ -268,7 +269,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Unless it has its first token.
+    /// Ends an attempt and its call, unless its first token was made: also that of a call that does not stream, whose caller cannot see it. Such calls are
+    /// as patient as others that way, and no more.
     fn give_up(&mut self, id: u64, ended: Ended, how: How) {
         let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
         let (call, turned_away) = (flight.call, flight.turned_away);

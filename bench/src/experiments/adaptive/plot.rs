@@ -10,7 +10,7 @@ use tidegate_sim::scenario::quantile;
 
 use super::course::{Course, Fate, Played};
 use super::figures::in_time;
-use super::stage::{Stage, TERMS};
+use super::stage::Stage;
 use super::workload::Arrival;
 use crate::Fallible;
 
@@ -78,7 +78,7 @@ fn panels(root: &Panel, stage: &Stage, course: &Course, lines: &[Line]) -> Falli
     }));
     panel(served, "calls/s offered, and served in time", until, 0.0..highest * 1.4, &steps, &curves)?;
 
-    let objective = TERMS.objective.as_secs_f64();
+    let objective = course.terms.objective.as_secs_f64();
     let line = vec![(0.0, objective), (until as f64, objective)];
     let mut curves = vec![Curve { name: "objective", color: GREY, points: line }];
     curves.extend(whole.iter().map(|line| {

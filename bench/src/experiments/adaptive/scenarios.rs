@@ -1,19 +1,23 @@
 //! The scenarios.
 
+use std::time::Duration;
+
 use tidegate_sim::engine::{EngineConfig, StepCost};
 
-use super::stage::{Phase, Server};
-use super::upstream::{Change, Rate};
+use super::contender::Terms;
+use super::stage::{Phase, Server, TERMS};
+use super::upstream::{Change, FirstToken, Rate};
 use super::workload::{Habits, Mix};
 
 /// Minutes of load on an upstream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Not looked at while constants were chosen.
+    /// Nothing was chosen, and nothing changed, because of what it shows.
     pub(crate) held_out: bool,
     pub(crate) server: Server,
     pub(crate) mix: Mix,
+    pub(crate) terms: Terms,
     pub(crate) phases: Vec<Phase>,
 }
 
@@ -36,6 +40,10 @@ fn engine(max_num_seqs: u32) -> Server {
     Server::Engines { engines: 1, config: replica(max_num_seqs, 5_625) }
 }
 
+fn hosted(at_once: usize, rate: Option<Rate>) -> Server {
+    Server::Hosted { at_once, rate, first_token: FirstToken::QUICK }
+}
+
 fn plain(seconds: u64, load: f64) -> Phase {
     Phase { seconds, load, habits: Habits::PLAIN, change: Change::No }
 }
@@ -48,6 +56,17 @@ fn with(seconds: u64, load: f64, habits: Habits) -> Phase {
     Phase { habits, ..plain(seconds, load) }
 }
 
+/// Contexts of agents: so many tokens before each prompt.
+fn grown(context: u32) -> Habits {
+    Habits { context, ..Habits::PLAIN }
+}
+
+/// A sine of eight minutes, from .2 to 1.4.
+fn swell() -> Vec<Phase> {
+    let load = |minute| 0.8 + 0.6 * (f64::from(minute) * std::f64::consts::FRAC_PI_4).sin();
+    (0..8).map(|minute| plain(60, load(minute))).collect()
+}
+
 /// All of them, in the order of the report.
 pub(crate) fn all() -> Vec<Scenario> {
     let long = |long| Habits { long, ..Habits::PLAIN };
@@ -56,6 +75,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         held_out: false,
         server,
         mix,
+        terms: TERMS,
         phases: phases.to_vec(),
     };
     let held_out = |name, server, mix, phases: &[Phase]| Scenario {
@@ -101,21 +121,16 @@ pub(crate) fn all() -> Vec<Scenario> {
             LONG,
             &[plain(240, 1.4), changed(240, 1.4, Change::AtOnce(20)), changed(240, 1.4, Change::AtOnce(32))],
         ),
-        held_out(
+        scenario(
             "streams of a minute",
             engine(48),
             MINUTE,
             &[plain(300, 1.3), changed(300, 1.3, Change::AtOnce(24)), changed(240, 1.3, Change::AtOnce(48))],
         ),
-        scenario(
-            "provider takes 40 at once",
-            Server::Hosted { at_once: 40, rate: None },
-            CHAT,
-            &[plain(240, 0.8), plain(240, 1.3)],
-        ),
+        scenario("provider takes 40 at once", hosted(40, None), CHAT, &[plain(240, 0.8), plain(240, 1.3)]),
         scenario(
             "provider takes 240,000 tokens a minute",
-            Server::Hosted { at_once: 1_000, rate: Some(Rate { per_minute: 240_000.0, others: 0.2 }) },
+            hosted(1_000, Some(Rate { per_minute: 240_000.0, others: 0.2 })),
             CHAT,
             &[plain(240, 0.8), plain(240, 1.3)],
         ),
@@ -148,15 +163,52 @@ pub(crate) fn all() -> Vec<Scenario> {
         scenario("conv trace at .6", engine(64), Mix::Trace("conv"), &[plain(360, 0.6)]),
         scenario("conv trace at .95", engine(64), Mix::Trace("conv"), &[plain(360, 0.95)]),
         scenario("conv trace at 1.4", engine(64), Mix::Trace("conv"), &[plain(360, 1.4)]),
-        held_out("code trace at .6", engine(64), Mix::Trace("code"), &[plain(360, 0.6)]),
-        held_out("code trace at .95", engine(64), Mix::Trace("code"), &[plain(360, 0.95)]),
-        held_out("code trace at 1.4", engine(64), Mix::Trace("code"), &[plain(360, 1.4)]),
+        scenario("code trace at .6", engine(64), Mix::Trace("code"), &[plain(360, 0.6)]),
+        scenario("code trace at .95", engine(64), Mix::Trace("code"), &[plain(360, 0.95)]),
+        scenario("code trace at 1.4", engine(64), Mix::Trace("code"), &[plain(360, 1.4)]),
         held_out(
             "ten times the load",
             engine(48),
             CHAT,
             &[plain(180, 0.15), plain(180, 1.5), plain(180, 0.15)],
         ),
+        held_out(
+            "twice as slow for a while",
+            engine(48),
+            CHAT,
+            &[plain(180, 0.8), changed(180, 0.8, Change::Pace(2.0)), changed(180, 0.8, Change::Pace(1.0))],
+        ),
+        held_out("load that swells and ebbs", engine(64), CHAT, &swell()),
+        held_out(
+            "others share a limit of 60 at once",
+            hosted(60, None),
+            CHAT,
+            &[
+                changed(180, 0.9, Change::Others(0.1)),
+                changed(180, 0.9, Change::Others(0.5)),
+                changed(180, 0.9, Change::Others(0.1)),
+            ],
+        ),
+        held_out(
+            "prompts that grow",
+            engine(48),
+            CHAT,
+            &[
+                with(150, 0.9, grown(500)),
+                with(150, 0.6, grown(2_000)),
+                with(150, 0.4, grown(4_000)),
+                with(150, 0.3, grown(7_000)),
+            ],
+        ),
+        Scenario {
+            terms: Terms { objective: Duration::from_secs(8), ..TERMS },
+            ..held_out(
+                "first tokens after 5 s whatever the load",
+                Server::Hosted { at_once: 40, rate: None, first_token: FirstToken::REASONING },
+                CHAT,
+                &[plain(240, 0.8), plain(240, 1.3)],
+            )
+        },
         scenario(
             "half do not stream",
             engine(48),

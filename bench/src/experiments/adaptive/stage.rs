@@ -9,12 +9,12 @@ use super::contender::{Contender, Fixed, Terms};
 use super::course::{Course, Played};
 use super::play::play;
 use super::scenarios::Scenario;
-use super::upstream::{Change, Engines, Hosted, Others, Rate, Upstream};
-use super::workload::{Habits, Source};
+use super::upstream::{Change, Engines, FirstToken, Hosted, Others, Rate, Upstream};
+use super::workload::{Habits, Part, Source};
 use super::{figures, spread_out};
 use crate::Fallible;
 
-/// What users were promised, and how long they may wait for it in our queue.
+/// What users were promised, where a scenario says nothing else, and how long they may wait for it in our queue.
 pub(crate) const TERMS: Terms =
     Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
 
@@ -22,7 +22,7 @@ pub(crate) const TERMS: Terms =
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Server {
     Engines { engines: usize, config: EngineConfig },
-    Hosted { at_once: usize, rate: Option<Rate> },
+    Hosted { at_once: usize, rate: Option<Rate>, first_token: FirstToken },
 }
 
 /// A stretch of a scenario.
@@ -41,6 +41,8 @@ pub(crate) struct Phase {
 pub(crate) struct Stage {
     pub(crate) scenario: Scenario,
     source: Source,
+    /// What of a trace is played.
+    part: Part,
     /// Calls a second that the servers of the beginning can serve in time, at the best number in flight.
     pub(crate) capacity: f64,
 }
@@ -53,16 +55,16 @@ const MEASURED: (u64, u64) = (100, 400);
 pub(crate) const GRID: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
 impl Stage {
-    pub(crate) fn new(scenario: Scenario) -> Fallible<Self> {
-        let mut stage = Self::with_capacity(scenario, 1.0)?;
+    pub(crate) fn new(scenario: Scenario, part: Part) -> Fallible<Self> {
+        let mut stage = Self::with_capacity(scenario, part, 1.0)?;
         stage.capacity = stage.find_capacity()?;
         Ok(stage)
     }
 
     /// Where it was found before.
-    pub(crate) fn with_capacity(scenario: Scenario, capacity: f64) -> Fallible<Self> {
+    pub(crate) fn with_capacity(scenario: Scenario, part: Part, capacity: f64) -> Fallible<Self> {
         let source = Source::of(scenario.mix)?;
-        Ok(Self { scenario, source, capacity })
+        Ok(Self { scenario, source, part, capacity })
     }
 
     fn find_capacity(&self) -> Fallible<f64> {
@@ -70,8 +72,8 @@ impl Stage {
         let mut rng = Rng::with_seed(1);
         let course = Course {
             seed: 1,
-            terms: TERMS,
-            arrivals: self.source.draw(&mut rng, (Duration::ZERO, until), FLOOD, Habits::PLAIN),
+            terms: self.scenario.terms,
+            arrivals: self.source.draw(&mut rng, (Duration::ZERO, until), FLOOD, Habits::PLAIN, Part::Whole),
             changes: Vec::new(),
             budget: self.budget(),
             expected_output: self.source.mean_output(),
@@ -107,7 +109,8 @@ impl Stage {
         let mut arrivals = Vec::new();
         let mut changes = Vec::new();
         for (phase, span) in self.scenario.phases.iter().zip(&phases) {
-            arrivals.extend(self.source.draw(&mut rng, *span, phase.load * self.capacity, phase.habits));
+            let rate = phase.load * self.capacity;
+            arrivals.extend(self.source.draw(&mut rng, *span, rate, phase.habits, self.part));
             match phase.change {
                 Change::No => {}
                 Change::Others(share) => changes.push((span.0, Change::Others(share * self.capacity))),
@@ -116,7 +119,7 @@ impl Stage {
         }
         let until = phases.last().map_or(Duration::ZERO, |(_, to)| *to);
         let (budget, expected_output) = (self.budget(), self.source.mean_output());
-        Course { seed, terms: TERMS, arrivals, changes, budget, expected_output, until }
+        Course { seed, terms: self.scenario.terms, arrivals, changes, budget, expected_output, until }
     }
 
     /// What the headers say that the provider takes.
@@ -132,7 +135,9 @@ impl Stage {
             Server::Engines { engines, config } => {
                 Box::new(Engines::new(*engines, config, Others::new(seed)))
             }
-            Server::Hosted { at_once, rate } => Box::new(Hosted::new(*at_once, *rate, seed)),
+            Server::Hosted { at_once, rate, first_token } => {
+                Box::new(Hosted::new(*at_once, *rate, *first_token, seed))
+            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! How an entry did in a scenario, over the seeds.
 
-use super::figures::Figures;
+use super::figures::{Figures, Share};
 use super::oracle::Oracle;
 use super::roster::{Entry, Role};
 use super::spread_out;
-use super::stage::{Stage, TERMS};
+use super::stage::Stage;
 use crate::Fallible;
 use crate::report::Spread;
 use crate::virtual_time::beginning;
@@ -27,7 +27,7 @@ pub(crate) fn standings(
     let runs = spread_out(seeds, |seed| {
         let course = stage.course(*seed);
         let figures = |entry: &Entry| {
-            let mut contender = (entry.make)(&TERMS, beginning());
+            let mut contender = (entry.make)(&course.terms, beginning());
             Figures::of(stage, &course, oracle, &stage.play(&course, contender.as_mut(), false))
         };
         entries.iter().map(figures).collect::<Vec<_>>()
@@ -62,11 +62,9 @@ impl Standing {
         sum(self) / sum(oracle)
     }
 
-    /// The share of the calls that an upstream had which met the objective, over all seeds.
-    pub(crate) fn met(&self) -> f64 {
-        let (met, judged) =
-            self.runs.iter().fold((0, 0), |(met, judged), run| (met + run.met, judged + run.judged));
-        met as f64 / judged as f64
+    /// Percent of such calls that met the objective, over all seeds.
+    pub(crate) fn met(&self, of: fn(&Figures) -> Share) -> f64 {
+        self.runs.iter().map(of).fold(Share::default(), Share::plus).percent()
     }
 
     /// Of the seeds, of the worst phase.
@@ -98,5 +96,10 @@ impl Standing {
     /// The worst seed's seconds at the floor.
     pub(crate) fn collapsed_s(&self) -> f64 {
         self.runs.iter().map(|run| run.collapsed_s).fold(0.0, f64::max)
+    }
+
+    /// The worst seed's seconds of one call without a token at most, while calls waited.
+    pub(crate) fn one_at_a_time_s(&self) -> f64 {
+        self.runs.iter().map(|run| run.one_at_a_time_s).fold(0.0, f64::max)
     }
 }

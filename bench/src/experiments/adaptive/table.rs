@@ -9,26 +9,37 @@ use super::standing::Standing;
 
 /// What stands above all of them.
 pub(crate) const LEGEND: &str = "\
-goodput   calls completed with a first token in time, as a share of the oracle's, over all seeds; then of the worst seed, and by phase
-met %     of the calls that the upstream had, those in time, but for the ten seconds after a step
+goodput   calls completed with a first token in time, as a share of the oracle's: all seeds together; the worst seed; all seeds, by phase
+met %     of the calls that went upstream (turned away for good: missed), those with a first token in time, but for the ten seconds after a step: all seeds together
+asked %   the same of all calls asked for, so that refused is missed too; callers who leave are not counted
 p99 s     user TTFT, of the worst phase, but for those seconds: the median of the seeds, and the worst
 429s      attempts turned away for each call
-floor     seconds at an eighth of the oracle's limit or less, or at 1, while calls waited: the worst seed
-settled   seconds from each step until the limit, or what was in flight while calls waited, was within a tenth of the oracle's band: the median of the seeds, - if never
+floor     seconds in which what was in force was an eighth of the oracle's limit or less, or 1, while calls waited: the worst seed
+one       seconds in which one call at most might await its first token, while calls waited: the worst seed
+settled   seconds from each step until the limit, or what was in flight while calls waited, was within a tenth of the oracle's band and stayed there for 20 s or to the phase's end: the median of the seeds, - if never
 ";
 
 /// One scenario's.
 pub(crate) fn table(stage: &Stage, oracle: &Oracle, standings: &[Standing]) -> String {
-    let mut text = heading(stage, oracle);
+    let names = standings.iter().map(|standing| standing.name.len()).max().unwrap_or(0);
+    let widths = Widths { names, phases: (stage.scenario.phases.len() * 6).max(8) };
+    let mut text = heading(stage, oracle, widths);
     let Some(best) = standings.iter().find(|standing| standing.role == Role::Oracle) else { return text };
     for standing in standings {
         // To a string; cannot fail.
-        let _ = line(&mut text, stage, standing, best);
+        let _ = line(&mut text, stage, standing, best, widths);
     }
     text
 }
 
-fn heading(stage: &Stage, oracle: &Oracle) -> String {
+/// Of the columns that are not the same everywhere.
+#[derive(Clone, Copy)]
+struct Widths {
+    names: usize,
+    phases: usize,
+}
+
+fn heading(stage: &Stage, oracle: &Oracle, Widths { names, phases: width }: Widths) -> String {
     let phases: Vec<_> = stage
         .scenario
         .phases
@@ -40,9 +51,8 @@ fn heading(stage: &Stage, oracle: &Oracle) -> String {
         })
         .collect();
     let held_out = if stage.scenario.held_out { " [held out]" } else { "" };
-    let width = by_phase_width(stage);
     format!(
-        "\n{}{held_out}\n  at the best {:.2} calls/s; the oracle's limits: {}\n  {:<34} {:>7} {:>7}  {:<width$}  {:>6} {:>6} {:>6} {:>5} {:>5}  settled\n",
+        "\n{}{held_out}\n  at the best {:.2} calls/s; the oracle's limits: {}\n  {:<names$} {:>7} {:>7}  {:<width$}  {:>6} {:>7} {:>6} {:>6} {:>5} {:>5} {:>5}  settled\n",
         stage.scenario.name,
         stage.capacity,
         phases.join(", "),
@@ -51,18 +61,22 @@ fn heading(stage: &Stage, oracle: &Oracle) -> String {
         "worst",
         "by phase",
         "met %",
+        "asked %",
         "p99 s",
         "worst",
         "429s",
         "floor",
+        "one",
     )
 }
 
-fn by_phase_width(stage: &Stage) -> usize {
-    (stage.scenario.phases.len() * 6).max(8)
-}
-
-fn line(text: &mut String, stage: &Stage, standing: &Standing, best: &Standing) -> std::fmt::Result {
+fn line(
+    text: &mut String,
+    stage: &Stage,
+    standing: &Standing,
+    best: &Standing,
+    Widths { names, phases: width }: Widths,
+) -> std::fmt::Result {
     let phases =
         (0..stage.scenario.phases.len()).map(|phase| format!("{:.3}", standing.phase_goodput(best, phase)));
     let settled = standing.settled_s().into_iter().map(|seconds| match seconds {
@@ -70,19 +84,20 @@ fn line(text: &mut String, stage: &Stage, standing: &Standing, best: &Standing) 
         None => "-".to_owned(),
     });
     let p99 = standing.ttft_p99_s();
-    let width = by_phase_width(stage);
     writeln!(
         text,
-        "  {:<34} {:>7.3} {:>7.3}  {:<width$}  {:>6.2} {:>6.2} {:>6.2} {:>5.2} {:>5.0}  {}",
+        "  {:<names$} {:>7.3} {:>7.3}  {:<width$}  {:>6.2} {:>7.2} {:>6.2} {:>6.2} {:>5.2} {:>5.0} {:>5.0}  {}",
         standing.name,
         standing.goodput(best),
         standing.goodputs(best).least,
         phases.collect::<Vec<_>>().join(" "),
-        standing.met() * 100.0,
+        standing.met(|run| run.sent),
+        standing.met(|run| run.asked),
         p99.median,
         p99.most,
         standing.turned_away(),
         standing.collapsed_s(),
+        standing.one_at_a_time_s(),
         settled.collect::<Vec<_>>().join(" "),
     )
 }

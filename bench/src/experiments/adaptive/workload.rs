@@ -30,6 +30,8 @@ pub(crate) enum Mix {
 /// What calls of a phase are like, besides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Habits {
+    /// Tokens that every prompt has besides: the context of an agent.
+    pub(crate) context: u32,
     /// The share with a prompt of 6,000 to 7,800 tokens.
     pub(crate) long: f64,
     /// The share whose callers go away before their first token.
@@ -39,7 +41,36 @@ pub(crate) struct Habits {
 }
 
 impl Habits {
-    pub(crate) const PLAIN: Self = Self { long: 0.0, leaving: 0.0, whole: 0.0 };
+    pub(crate) const PLAIN: Self = Self { context: 0, long: 0.0, leaving: 0.0, whole: 0.0 };
+}
+
+/// What of a trace is drawn from. Constants are chosen on one half, and results told of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    /// The first half, in time.
+    First,
+    Second,
+}
+
+/// Seeds up to this one choose.
+const CHOOSING: u64 = 100;
+
+impl Part {
+    /// What that seed may see.
+    pub(crate) fn of(seed: u64) -> Self {
+        if seed <= CHOOSING { Self::First } else { Self::Second }
+    }
+
+    fn cut(self, calls: &[Traced]) -> &[Traced] {
+        let middle = calls.last().map_or(0.0, |last| last.at / 2.0);
+        let (first, second) = calls.split_at(calls.partition_point(|call| call.at < middle));
+        match self {
+            Self::Whole => calls,
+            Self::First => first,
+            Self::Second => second,
+        }
+    }
 }
 
 /// Where calls come from: a mix, with the trace read where it is one.
@@ -76,13 +107,14 @@ impl Source {
         }
     }
 
-    /// The calls from one moment to another at so many a second: Poisson, or a piece of the trace with that mean.
+    /// The calls from one moment to another at so many a second: Poisson, or a piece of that part of the trace with that mean.
     pub(crate) fn draw(
         &self,
         rng: &mut Rng,
         (from, to): (Duration, Duration),
         rate: f64,
         habits: Habits,
+        part: Part,
     ) -> Vec<Arrival> {
         let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
         match self {
@@ -102,7 +134,7 @@ impl Source {
                 }
             }
             Self::Trace(calls) => {
-                // Begins again where the trace ends, but never inside a piece.
+                let calls = part.cut(calls);
                 let wanted = ((rate * (to - from)) as usize).clamp(2, calls.len());
                 let first = rng.usize(..=calls.len() - wanted);
                 let piece = calls.get(first..first + wanted).unwrap_or_default();
@@ -124,11 +156,34 @@ impl Source {
 fn arrival(rng: &mut Rng, at: f64, work: Work, habits: Habits) -> Arrival {
     let [long, length, leaving, patience, whole] = [(); 5].map(|()| rng.f64());
     let prompt = if long < habits.long { 6_000 + (1_800.0 * length) as u32 } else { work.prompt };
+    // An answer always has room, but where a trace says how much.
+    let prompt = (prompt + habits.context).min(prompt.max(LONGEST - 256));
     let output = work.output.min(LONGEST - prompt.min(LONGEST - 1));
     Arrival {
         at: Duration::from_secs_f64(at),
         work: Work { prompt, output },
         streams: whole >= habits.whole,
         leaves: (leaving < habits.leaving).then(|| Duration::from_secs_f64(SOON * patience)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_of_a_trace_is_both_chosen_on_and_told_of() {
+        let calls: Vec<_> =
+            (0..100).map(|k| Traced { at: f64::from(k * k), input: k as u32, output: 1 }).collect();
+        let source = Source::Trace(calls);
+        let drawn = |part| {
+            let span = (Duration::ZERO, Duration::from_secs(10));
+            let draw = |seed| source.draw(&mut Rng::with_seed(seed), span, 1.5, Habits::PLAIN, part);
+            (0..200).flat_map(draw).map(|arrival| arrival.work.prompt).collect::<Vec<_>>()
+        };
+        let (first, second) = (drawn(Part::First), drawn(Part::Second));
+        // 70 squared is the first past half of 99 squared.
+        assert!(first.iter().all(|prompt| *prompt <= 70) && second.iter().all(|prompt| *prompt > 70));
+        assert!(first.len() > 1_000 && second.len() > 1_000);
     }
 }

@@ -1,12 +1,12 @@
 //! What decides how many calls may be with the workers: nobody, the post's controller, or ours.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::{Ended, Kind, Limit, Sample, Settings};
+use tidegate::adaptive::{Ended, Kind};
 use tidegate::config::AdaptiveConfig;
 
 use super::TARGET;
+use crate::experiments::adaptive::contender::{self, Contender, Sent, Terms};
 use crate::experiments::adaptive::peers::post::Aimd;
 
 /// Times are since the start of the run.
@@ -17,7 +17,7 @@ pub(super) trait Controller {
     fn awaiting(&self) -> usize {
         usize::MAX
     }
-    fn sent(&mut self, _now: Duration, _id: u64, _prompt: u64) {}
+    fn sent(&mut self, _now: Duration, _id: u64, _prompt: u64, _in_flight: usize) {}
     /// `user`: since the call came to the gateway, so with its wait there.
     fn first_token(&mut self, _now: Duration, _id: u64, _user: Duration) {}
     fn ended(&mut self, _now: Duration, _id: u64) {}
@@ -57,9 +57,8 @@ impl Controller for Aimd {
 
 /// Ours, as the gate drives it: told of nothing but the upstream.
 pub(super) struct Ours {
-    limit: Limit,
+    policy: contender::Ours,
     origin: Instant,
-    calls: HashMap<u64, Sample>,
 }
 
 impl Ours {
@@ -82,42 +81,39 @@ impl Ours {
 
     pub(super) fn with(adaptive: AdaptiveConfig, max: usize) -> Self {
         let origin = tokio::time::Instant::now().into_std();
-        let settings = Settings { max, objective: Some(TARGET / 2), latency: None, tpot: None, adaptive };
-        Self { limit: Limit::new(&settings, origin), origin, calls: HashMap::new() }
+        let terms = Terms { objective: TARGET, wait: TARGET / 2, ceiling: max };
+        Self { policy: contender::Ours::new(&terms, adaptive, origin), origin }
     }
 }
 
 impl Controller for Ours {
     fn budget(&self) -> usize {
-        self.limit.slots()
+        self.policy.limit()
     }
 
     fn awaiting(&self) -> usize {
-        self.limit.awaiting()
+        self.policy.awaiting()
     }
 
-    fn sent(&mut self, now: Duration, id: u64, prompt: u64) {
+    fn sent(&mut self, now: Duration, id: u64, prompt: u64, in_flight: usize) {
         let kind = Kind { input: prompt, output: 0, streams: true };
-        self.calls.insert(id, self.limit.sent(self.origin + now, kind));
+        // It does not look at what a call has waited here.
+        self.policy.sent(self.origin + now, Sent { id, kind, waited: Duration::ZERO, in_flight });
     }
 
     fn first_token(&mut self, now: Duration, id: u64, _user: Duration) {
-        if let Some(sample) = self.calls.get_mut(&id) {
-            self.limit.first_token(self.origin + now, sample);
-        }
+        self.policy.first_token(self.origin + now, id);
     }
 
     fn ended(&mut self, now: Duration, id: u64) {
-        if let Some(sample) = self.calls.remove(&id) {
-            self.limit.ended(self.origin + now, sample, Ended::Completed { output: 0 });
-        }
+        self.policy.ended(self.origin + now, id, Ended::Completed { output: 0 });
     }
 
     fn next_tick(&self) -> Option<Duration> {
-        self.limit.next_wake().map(|at| at.saturating_duration_since(self.origin))
+        self.policy.next_wake().map(|at| at.saturating_duration_since(self.origin))
     }
 
     fn tick(&mut self, now: Duration, _queued: usize, _in_flight: usize) {
-        self.limit.tick(self.origin + now);
+        self.policy.tick(self.origin + now);
     }
 }

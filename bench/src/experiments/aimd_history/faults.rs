@@ -1,5 +1,7 @@
 //! Three faults around the operating point: a demand gate that is blind to what is in flight, no dead band, no cool-down.
 
+use tidegate::config::AdaptiveConfig;
+
 use super::controllers::{Controller, Ours};
 use super::gateway::Door;
 use super::load::{Load, Phase};
@@ -23,9 +25,20 @@ pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
     note(report, FAULT, "fixed at 64, 8 for who pays", &split, &FIGURES);
     let own = see(Door::IMPATIENT, &ours())?;
     note(report, FAULT, "", &own, &FIGURES);
+    let still = see(Door::IMPATIENT, &fixed(64))?;
+    note(report, FAULT, "fixed at 64, a wait of 1 s instead", &still, &FIGURES);
+    let start = AdaptiveConfig::default().start / WORKERS;
+    let off = see(Door::IMPATIENT, &fixed(start))?;
+    note(report, FAULT, "ours, held at its start", &off, &FIGURES);
     report.bar(
         "queues of two show: share of who pays refused",
         two.spread(REFUSED_PAYING.1).least,
+        Op::AtLeast,
+        0.05,
+    );
+    report.bar(
+        "the same wait of 1 s, held at the start of ours: share of who pays refused",
+        off.spread(REFUSED_PAYING.1).least,
         Op::AtLeast,
         0.05,
     );

@@ -186,7 +186,7 @@ impl Gateway<'_> {
             self.in_flight += 1;
             self.awaiting += 1;
             self.routes.insert(id, index);
-            self.controller.sent(now, id.0, u64::from(call.prompt));
+            self.controller.sent(now, id.0, u64::from(call.prompt), self.in_flight);
             // The post's prompts and answers fit any cache.
             let Call { prompt, output, .. } = *call;
             let _ = self.pool.submit(now, id, prompt, output);

@@ -18,8 +18,6 @@ mod tower_resilience;
 
 use std::time::Instant;
 
-use tidegate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
-
 use super::contender::{Contender, Ours, Terms};
 
 /// Begins one, for a run.
@@ -48,15 +46,14 @@ fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
     Box::new(contender)
 }
 
-/// The background post's controller in the core, over upstream TTFT: its tick, window, band and cool-down are the detector's defaults, and 64 its bootstrap.
+/// The background post's controller in the core, over upstream TTFT, halving, with that floor: one worker, of which nothing is known.
 fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
-    let adaptive = AdaptiveConfig {
-        start: 64.min(terms.ceiling),
+    let settings = post::Post {
+        workers: 1,
+        cap_per_worker: post::Post::FINAL.cap_per_worker.min(terms.ceiling),
         min: floor.min(terms.ceiling),
-        detector: Detector::Percentile(Percentile::default()),
-        decrease: Decrease::Factor(0.5),
-        // The post has no such bound.
-        awaiting: Some(usize::from(u16::MAX)),
+        descent: post::Descent::Halving,
+        ..post::Post::FINAL
     };
-    Ours::new(terms, adaptive, now)
+    Ours::new(terms, settings.in_core(), now)
 }

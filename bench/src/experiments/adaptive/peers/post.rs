@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use tidegate::adaptive::Ended;
+use tidegate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
 use tidegate_sim::scenario::quantile;
 
 use super::super::contender::{Contender, Sent, Terms};
@@ -60,6 +61,27 @@ impl Post {
     /// "The final config".
     pub(crate) const FINAL: Self =
         Self { min: 16, band: 0.2, cooldown_ticks: 3, descent: Descent::Step(4), ..Self::FIRST };
+
+    /// The same law as the core has it: of all slots together instead of by worker, and of upstream TTFT.
+    pub(crate) fn in_core(&self) -> AdaptiveConfig {
+        AdaptiveConfig {
+            start: self.cap_per_worker * self.workers,
+            min: self.min * self.workers,
+            detector: Detector::Percentile(Percentile {
+                tick: Self::TICK,
+                window: Self::WINDOW,
+                band: self.band,
+                hold: self.cooldown_ticks,
+                ..Percentile::default()
+            }),
+            decrease: match self.descent {
+                Descent::Halving => Decrease::Factor(0.5),
+                Descent::Step(step) => Decrease::Step(step * self.workers),
+            },
+            // The post has no such bound.
+            awaiting: Some(usize::from(u16::MAX)),
+        }
+    }
 
     pub(crate) fn build(self) -> Aimd {
         Aimd {

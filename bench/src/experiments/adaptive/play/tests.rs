@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::experiments::adaptive::contender::{Fixed, Terms};
-use crate::experiments::adaptive::upstream::{Hosted, Rate};
+use crate::experiments::adaptive::upstream::{FirstToken, Hosted, Rate};
 use crate::lengths::Work;
 
 const TERMS: Terms = Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
@@ -50,7 +50,7 @@ fn each_call_ends_once_and_the_limit_holds() {
     for leaves in [None, Some(Duration::from_millis(200))] {
         let course = course(300, leaves);
         let mut strict = Strict { limit: 12, ..Strict::default() };
-        let played = play(&course, &mut Hosted::new(8, None, 1), &mut strict, false);
+        let played = play(&course, &mut Hosted::new(8, None, FirstToken::QUICK, 1), &mut strict, false);
         assert!(strict.there.is_empty());
         assert_eq!(strict.ended as u64, played.attempts);
         assert!(played.fates.iter().all(|fate| fate.how != How::Open));
@@ -62,7 +62,7 @@ fn each_call_ends_once_and_the_limit_holds() {
 #[test]
 fn who_waits_longer_than_the_budget_is_refused_unless_it_was_sent_before() {
     let course = course(300, None);
-    let played = play(&course, &mut Hosted::new(256, None, 1), &mut Fixed(4), false);
+    let played = play(&course, &mut Hosted::new(256, None, FirstToken::QUICK, 1), &mut Fixed(4), false);
     let refused = played.fates.iter().filter(|fate| fate.how == How::Refused).count();
     let served = played.fates.iter().filter(|fate| fate.how == How::Served).count();
     assert!(refused > 0 && served > 0 && refused + served == 300);
@@ -75,7 +75,8 @@ fn who_waits_longer_than_the_budget_is_refused_unless_it_was_sent_before() {
 fn a_budget_told_by_headers_keeps_most_calls_from_being_turned_away() {
     let rate = Some(Rate { per_minute: 60_000.0, others: 0.2 });
     let budgeted = Course { budget: Some(60_000.0), ..course(2_000, None) };
-    let with = play(&budgeted, &mut Hosted::new(256, rate, 1), &mut Fixed(64), false);
-    let without = play(&course(2_000, None), &mut Hosted::new(256, rate, 1), &mut Fixed(64), false);
+    let with = play(&budgeted, &mut Hosted::new(256, rate, FirstToken::QUICK, 1), &mut Fixed(64), false);
+    let without =
+        play(&course(2_000, None), &mut Hosted::new(256, rate, FirstToken::QUICK, 1), &mut Fixed(64), false);
     assert!(with.rejected * 4 < without.rejected, "{} of {}", with.rejected, without.rejected);
 }

@@ -1,55 +1,13 @@
-//! Simulated vLLM engines behind a round-robin router, and others who use them too.
+//! Simulated vLLM engines behind a round-robin router.
 
 use std::time::Duration;
 
-use fastrand::Rng;
 use tidegate_sim::engine::{self, EngineConfig, EventKind, SequenceId};
 use tidegate_sim::pool::{Pool, Routing};
 
+use super::others::{Others, THEIRS};
 use super::{Change, Event, Rejection, Upstream, What};
-use crate::lengths::{Work, log_normal};
-
-/// Calls of others, which nobody here counts.
-#[derive(Clone, Debug)]
-pub(crate) struct Others {
-    per_second: f64,
-    rng: Rng,
-    next: Duration,
-    id: u64,
-}
-
-/// Their calls have names from here on.
-const THEIRS: u64 = 1 << 48;
-
-/// What they ask for: median and sigma of prompts and answers.
-const PROMPT: (f64, f64) = (400.0, 0.8);
-const OUTPUT: (f64, f64) = (150.0, 0.7);
-
-impl Others {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { per_second: 0.0, rng: Rng::with_seed(seed), next: Duration::MAX, id: THEIRS }
-    }
-
-    fn rate(&mut self, now: Duration, per_second: f64) {
-        self.per_second = per_second;
-        self.next = now;
-        self.wait();
-    }
-
-    fn wait(&mut self) {
-        let wait = -(1.0 - self.rng.f64()).ln() / self.per_second;
-        self.next =
-            Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.next.saturating_add(wait));
-    }
-
-    fn ask(&mut self) -> (u64, Work) {
-        self.id += 1;
-        self.wait();
-        let prompt = log_normal(&mut self.rng, PROMPT.0, PROMPT.1, (8.0, 5_000.0));
-        let output = log_normal(&mut self.rng, OUTPUT.0, OUTPUT.1, (4.0, 3_000.0));
-        (self.id, Work { prompt, output })
-    }
-}
+use crate::lengths::Work;
 
 /// See the module.
 #[derive(Debug)]
@@ -101,18 +59,18 @@ impl Upstream for Engines {
 
     fn next_event(&self) -> Option<Duration> {
         let broken = self.broken.first().map(|event| event.at);
-        let others = Some(self.others.next).filter(|next| *next < Duration::MAX);
+        let others = Some(self.others.next()).filter(|next| *next < Duration::MAX);
         [self.pool.next_event(), others, broken].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
         events.append(&mut self.broken);
-        while let Some(at) = [self.pool.next_event(), Some(self.others.next)].into_iter().flatten().min() {
+        while let Some(at) = [self.pool.next_event(), Some(self.others.next())].into_iter().flatten().min() {
             if at > now {
                 break;
             }
             self.pool.advance(at, &mut self.told);
-            if self.others.next <= at {
+            if self.others.next() <= at {
                 let (id, work) = self.others.ask();
                 // What is turned away is theirs to mind.
                 let _ = self.submit(at, id, work);
@@ -141,6 +99,7 @@ impl Upstream for Engines {
                 self.lost = None;
                 self.pool.set_routable(engine, true);
             }
+            Change::Pace(factor) => self.pool.set_slowdown(factor),
             Change::Others(per_second) => self.others.rate(now, per_second),
         }
     }

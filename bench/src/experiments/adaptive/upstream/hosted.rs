@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::others::{Others, THEIRS};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::{Work, log_normal};
 
@@ -13,23 +14,38 @@ use crate::lengths::{Work, log_normal};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_minute: f64,
-    /// The share that others use, in calls of [`THEIRS`] tokens.
+    /// The share that others use, in batches of [`BATCH`] tokens.
     pub(crate) others: f64,
 }
 
-/// What its bucket holds, in seconds of the rate.
-const BURST: f64 = 6.0;
+/// What its bucket holds, in seconds of the rate: less than our side takes for granted.
+const BURST: f64 = 4.0;
 /// Batches of others.
-const THEIRS: f64 = 8_000.0;
-/// To the first token: median in milliseconds, and sigma.
-const FIRST_MS: (f64, f64) = (300.0, 0.35);
+const BATCH: f64 = 8_000.0;
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
+
+/// How long it takes to the first token, whatever the load: log-normal, in milliseconds. The prompt's tokens come on top.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FirstToken {
+    median: f64,
+    sigma: f64,
+    bounds: (f64, f64),
+}
+
+impl FirstToken {
+    pub(crate) const QUICK: Self = Self { median: 300.0, sigma: 0.35, bounds: (50.0, 3_000.0) };
+    /// It thinks for four to six seconds before it speaks.
+    pub(crate) const REASONING: Self = Self { median: 5_000.0, sigma: 0.12, bounds: (4_000.0, 6_000.0) };
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     at_once: usize,
+    first_token: FirstToken,
+    /// Their calls take places like ours.
+    others: Others,
     bucket: Option<Bucket>,
     seed: u64,
     there: HashSet<u64>,
@@ -50,7 +66,7 @@ struct Bucket {
 impl Bucket {
     fn new(rate: Rate, seed: u64) -> Self {
         let per_second = rate.per_minute / 60.0;
-        let theirs_per_second = per_second * rate.others / THEIRS;
+        let theirs_per_second = per_second * rate.others / BATCH;
         let rng = Rng::with_seed(seed);
         let level = per_second * BURST;
         let mut bucket =
@@ -69,7 +85,7 @@ impl Bucket {
     fn level(&mut self, now: Duration) -> f64 {
         while self.theirs <= now {
             self.refill(self.theirs);
-            self.level = (self.level - THEIRS).max(self.level.min(0.0));
+            self.level = (self.level - BATCH).max(self.level.min(0.0));
             self.next_of_theirs();
         }
         self.refill(now);
@@ -96,9 +112,9 @@ impl Bucket {
 
 impl Hosted {
     /// Takes so many at once, at such a rate if one is given.
-    pub(crate) fn new(at_once: usize, rate: Option<Rate>, seed: u64) -> Self {
-        let bucket = rate.map(|rate| Bucket::new(rate, seed));
-        Self { at_once, bucket, seed, there: HashSet::new(), to_come: BinaryHeap::new() }
+    pub(crate) fn new(at_once: usize, rate: Option<Rate>, first_token: FirstToken, seed: u64) -> Self {
+        let (bucket, others) = (rate.map(|rate| Bucket::new(rate, seed)), Others::new(seed));
+        Self { at_once, first_token, others, bucket, seed, there: HashSet::new(), to_come: BinaryHeap::new() }
     }
 }
 
@@ -116,7 +132,8 @@ impl Upstream for Hosted {
         }
         self.there.insert(id);
         let mut rng = Rng::with_seed(self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let first = log_normal(&mut rng, FIRST_MS.0, FIRST_MS.1, (50.0, 3_000.0));
+        let FirstToken { median, sigma, bounds } = self.first_token;
+        let first = log_normal(&mut rng, median, sigma, bounds);
         let first = now + Duration::from_millis(u64::from(first)) + PROMPT_TOKEN * work.prompt;
         self.to_come.push(Reverse((first, id, false)));
         self.to_come.push(Reverse((first + TOKEN * work.output, id, true)));
@@ -132,12 +149,22 @@ impl Upstream for Hosted {
     }
 
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
-        while let Some(&Reverse((at, id, ends))) = self.to_come.peek().filter(|Reverse((at, ..))| *at <= now)
-        {
-            self.to_come.pop();
+        loop {
+            let next = self.next_event().unwrap_or(Duration::MAX);
+            let asked = self.others.next();
+            if asked.min(next) > now {
+                return;
+            }
+            if asked < next {
+                let (id, work) = self.others.ask();
+                // What is turned away is theirs to mind.
+                let _ = self.submit(asked, id, work);
+                continue;
+            }
+            let Some(Reverse((at, id, ends))) = self.to_come.pop() else { return };
             // What was aborted has nothing to come.
             let known = if ends { self.there.remove(&id) } else { self.there.contains(&id) };
-            if known {
+            if known && id < THEIRS {
                 events.push(Event { at, id, what: if ends { What::Finished } else { What::FirstToken } });
             }
         }
@@ -147,9 +174,12 @@ impl Upstream for Hosted {
         self.bucket.as_mut().map(|bucket| bucket.level(now))
     }
 
-    fn change(&mut self, _now: Duration, change: Change) {
-        if let Change::AtOnce(calls) = change {
-            self.at_once = calls as usize;
+    fn change(&mut self, now: Duration, change: Change) {
+        match change {
+            Change::AtOnce(calls) => self.at_once = calls as usize,
+            Change::Others(per_second) => self.others.rate(now, per_second),
+            // It has no engines that we could know of.
+            Change::No | Change::Lost(_) | Change::Back(_) | Change::Pace(_) => {}
         }
     }
 }
@@ -162,9 +192,9 @@ mod tests {
     fn what_is_too_much_is_told_how_long_to_wait() {
         let at = Duration::from_secs;
         let rate = Rate { per_minute: 6_000.0, others: 0.0 };
-        let mut hosted = Hosted::new(2, Some(rate), 1);
+        let mut hosted = Hosted::new(2, Some(rate), FirstToken::QUICK, 1);
         let work = |total: u32| Work { prompt: total - 10, output: 10 };
-        assert_eq!(hosted.submit(at(0), 1, work(500)), Ok(()));
+        assert_eq!(hosted.submit(at(0), 1, work(300)), Ok(()));
         let limited = |retry_after| Err(Rejection::Limited { retry_after });
         assert_eq!(hosted.submit(at(0), 2, work(250)), limited(Some(at(2))));
         assert_eq!(hosted.submit(at(2), 3, work(250)), Ok(()));
@@ -174,5 +204,20 @@ mod tests {
         hosted.advance(at(10), &mut events);
         assert_eq!(events.len(), 4);
         assert_eq!(hosted.submit(at(10), 5, work(20)), Ok(()));
+    }
+
+    #[test]
+    fn others_take_places_and_nobody_hears_of_them() {
+        let at = Duration::from_secs;
+        let mut hosted = Hosted::new(2, None, FirstToken::QUICK, 1);
+        hosted.change(at(0), Change::Others(20.0));
+        let mut events = Vec::new();
+        hosted.advance(at(5), &mut events);
+        assert_eq!(events, []);
+        let work = Work { prompt: 100, output: 10 };
+        assert_eq!(hosted.submit(at(5), 1, work), Err(Rejection::Limited { retry_after: None }));
+        hosted.change(at(5), Change::Others(0.0));
+        hosted.advance(at(300), &mut events);
+        assert_eq!(hosted.submit(at(300), 2, work), Ok(()));
     }
 }

@@ -2,11 +2,13 @@
 
 mod engines;
 mod hosted;
+mod others;
 
 use std::time::Duration;
 
-pub(crate) use self::engines::{Engines, Others};
-pub(crate) use self::hosted::{Hosted, Rate};
+pub(crate) use self::engines::Engines;
+pub(crate) use self::hosted::{FirstToken, Hosted, Rate};
+pub(crate) use self::others::Others;
 use crate::lengths::Work;
 
 /// A provider, or servers of our own, behind one address. Knows no clock: time is since the start of the run.
@@ -67,6 +69,8 @@ pub(crate) enum Change {
     Lost(usize),
     /// It is back, empty.
     Back(usize),
+    /// Every step of an engine takes so many times as long as at first.
+    Pace(f64),
     /// Others ask for so many calls a second.
     Others(f64),
 }

@@ -1,0 +1,127 @@
+//! Who is judged, and when a limit has settled.
+
+use super::*;
+use crate::experiments::adaptive::scenarios::Scenario;
+use crate::experiments::adaptive::stage::{Phase, Server, TERMS};
+use crate::experiments::adaptive::upstream::{Change, FirstToken};
+use crate::experiments::adaptive::workload::{Habits, Mix, Part};
+use crate::lengths::Work;
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Two phases of a minute.
+fn stage() -> Stage {
+    let phase = Phase { seconds: 60, load: 1.0, habits: Habits::PLAIN, change: Change::No };
+    let scenario = Scenario {
+        name: "two phases",
+        held_out: false,
+        server: Server::Hosted { at_once: 10, rate: None, first_token: FirstToken::QUICK },
+        mix: Mix::Lengths { prompt: (100.0, 0.5), output: (100.0, 0.5) },
+        terms: TERMS,
+        phases: vec![phase; 2],
+    };
+    Stage::with_capacity(scenario, Part::First, 1.0).unwrap()
+}
+
+/// When each was asked for, what became of it, and how long after asking its first token came.
+fn judged(calls: &[(Duration, How, Option<Duration>)]) -> Figures {
+    let work = Work { prompt: 100, output: 100 };
+    let course = Course {
+        seed: 1,
+        terms: TERMS,
+        arrivals: calls
+            .iter()
+            .map(|(at, ..)| Arrival { at: *at, work, streams: true, leaves: None })
+            .collect(),
+        changes: Vec::new(),
+        budget: None,
+        expected_output: 100,
+        until: s(120),
+    };
+    let fate = |(at, how, took): &(Duration, How, Option<Duration>)| Fate {
+        how: *how,
+        sent: Some(*at),
+        first_token: took.map(|took| *at + took),
+    };
+    let played = Played {
+        fates: calls.iter().map(fate).collect(),
+        seconds: Vec::new(),
+        attempts: calls.len() as u64,
+        rejected: 0,
+        notes: Vec::new(),
+    };
+    let oracle = Oracle { limits: vec![10, 10], bands: vec![(9, 11), (9, 11)] };
+    Figures::of(&stage(), &course, &oracle, &played)
+}
+
+#[test]
+fn a_call_that_timed_out_across_a_step_was_late_before_it() {
+    let figures = judged(&[(s(30), How::Served, Some(s(1))), (s(45), How::TimedOut, None)]);
+    assert_eq!(figures.sent, Share { met: 1, of: 2 });
+    assert!((figures.ttft_p99_s - PATIENCE.as_secs_f64()).abs() < 0.5, "{figures:?}");
+    // Late before the step, answered after it.
+    assert_eq!(judged(&[(s(50), How::Served, Some(s(12)))]).sent, Share { met: 0, of: 1 });
+}
+
+#[test]
+fn a_step_excuses_what_was_open_and_what_came_soon_after() {
+    let open = [(s(59), How::Served, Some(s(5))), (s(59), How::TimedOut, None), (s(59), How::Refused, None)];
+    let soon = [(s(5), How::Served, Some(s(3))), (s(69), How::TimedOut, None)];
+    let none = Share { met: 0, of: 0 };
+    for calls in [&open[..], &soon] {
+        let figures = judged(calls);
+        assert_eq!((figures.sent, figures.asked), (none, none));
+    }
+    assert_eq!(judged(&[(s(70), How::TimedOut, None)]).sent, Share { met: 0, of: 1 });
+}
+
+#[test]
+fn who_was_refused_missed_of_all_asked_for_and_who_left_is_not_judged() {
+    let figures = judged(&[
+        (s(20), How::Served, Some(s(1))),
+        (s(20), How::TurnedAway, None),
+        (s(20), How::Broken, None),
+        (s(20), How::Refused, None),
+        (s(20), How::Left, None),
+    ]);
+    assert_eq!(figures.sent, Share { met: 1, of: 3 });
+    assert_eq!(figures.asked, Share { met: 1, of: 4 });
+}
+
+fn seconds(limits: &[(usize, usize)]) -> Vec<Second> {
+    let second = |limit| Second {
+        limit,
+        bound: 1,
+        in_flight: limit,
+        awaiting: 0,
+        waiting: 1,
+        held: false,
+        pressed: true,
+    };
+    limits.iter().flat_map(|(limit, times)| vec![second(*limit); *times]).collect()
+}
+
+#[test]
+fn a_limit_that_only_passes_through_has_not_settled() {
+    assert_eq!(settled(&seconds(&[(2, 10), (20, 15), (2, 30)]), (20, 20)), None);
+    assert_eq!(settled(&seconds(&[(2, 10), (20, 15), (2, 10), (20, 30), (2, 9)]), (20, 20)), Some(35.0));
+    // To the end.
+    assert_eq!(settled(&seconds(&[(2, 10), (20, 8)]), (20, 20)), Some(10.0));
+}
+
+#[test]
+fn the_floor_is_what_is_in_force_and_not_the_limit_alone() {
+    let held = |held| {
+        seconds(&[(20, 15)]).into_iter().map(move |s| Second { in_flight: 1, held, ..s }).collect::<Vec<_>>()
+    };
+    let watched = |seconds: &[Second], band| {
+        let mut figures = Figures::default();
+        figures.watch(seconds, band);
+        (figures.collapsed_s, figures.one_at_a_time_s)
+    };
+    assert_eq!(watched(&held(false), (20, 20)), (5.0, 5.0));
+    assert_eq!(watched(&held(true), (20, 20)), (0.0, 0.0), "the provider holds");
+    assert_eq!(watched(&held(false), (1, 4)), (0.0, 5.0), "one is as good");
+}

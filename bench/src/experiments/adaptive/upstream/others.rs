@@ -1,0 +1,56 @@
+//! Others who use the same upstream.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::lengths::{Work, log_normal};
+
+/// Calls of others, which nobody here counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Others {
+    per_second: f64,
+    rng: Rng,
+    next: Duration,
+    id: u64,
+}
+
+/// Their calls have names from here on.
+pub(super) const THEIRS: u64 = 1 << 48;
+
+/// What they ask for: median and sigma of prompts and answers.
+const PROMPT: (f64, f64) = (400.0, 0.8);
+const OUTPUT: (f64, f64) = (150.0, 0.7);
+
+impl Others {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { per_second: 0.0, rng: Rng::with_seed(seed), next: Duration::MAX, id: THEIRS }
+    }
+
+    /// From now on they ask for so many calls a second.
+    pub(super) fn rate(&mut self, now: Duration, per_second: f64) {
+        self.per_second = per_second;
+        self.next = now;
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        let wait = -(1.0 - self.rng.f64()).ln() / self.per_second;
+        self.next =
+            Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.next.saturating_add(wait));
+    }
+
+    /// When they ask next; never: [`Duration::MAX`].
+    pub(super) fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// Their next call, at [`Others::next`].
+    pub(super) fn ask(&mut self) -> (u64, Work) {
+        self.id += 1;
+        self.wait();
+        let prompt = log_normal(&mut self.rng, PROMPT.0, PROMPT.1, (8.0, 5_000.0));
+        let output = log_normal(&mut self.rng, OUTPUT.0, OUTPUT.1, (4.0, 3_000.0));
+        (self.id, Work { prompt, output })
+    }
+}
