@@ -171,7 +171,7 @@ def test_a_synchronous_call_in_a_thread_does_not_overtake_the_loop() -> None:
 
 
 def test_synchronous_clients_in_a_pool_of_threads() -> None:
-    """Of the loop's own executor: while threads of any other kind compute, time may pass, up to the others' deadlines."""
+    """Of the loop's own executor: while threads of another kind compute, time may pass, up to the others' deadlines."""
 
     async def all_of_them() -> float:
         loop = asyncio.get_running_loop()
