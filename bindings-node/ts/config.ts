@@ -44,13 +44,22 @@ export interface PercentileConfig {
 
 /** How a limit adapts. Its ceiling is the `cap` beside it. */
 export interface LimitConfig {
-  /** Slots at the start. Default: 8, or the nearest that floor and cap allow. */
+  /**
+   * Slots at the start. Default: 8, or the nearest that floor and cap allow. It doubles from there until the first cut; under a percentile it rises by
+   * one a tick.
+   */
   start?: number;
   /** The floor. Default: 1. */
   min?: number;
-  /** The most calls that may await their first token at once; not of a tool. Default: that is found as well. */
+  /**
+   * The most calls that may await their first token at once; not of a tool. Default: that is found as well with a `decrease` of `served`, else not
+   * bounded.
+   */
   awaiting?: number | Off;
-  /** How far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share (0.1 to 0.99), or by so many slots. */
+  /**
+   * How far a cut for late calls goes: to what the upstream is seen to serve at once (`served`, the default), to a share (0.1 to 0.99), or by so many
+   * slots. Whatever it says, 429s that are not for a rate cut to what was taken in; 503s, 529s, timeouts and a `tpot` that is missed, by a tenth.
+   */
   decrease?: "served" | number | { step: number };
   /** What takes first tokens for too late. Default: `exceedance`, a sequential test of the share of late calls. */
   detector?: "exceedance" | "percentile" | PercentileConfig;
@@ -117,7 +126,10 @@ export interface RateConfig {
 
 /** How a target behaves: its rates, and the rest. */
 export interface TargetSettings extends RateConfig {
-  /** The most calls in flight: the limit itself where neither `ttft` nor `limit` is set, its ceiling elsewhere. Default: 256. */
+  /**
+   * The most calls in flight: the limit itself where that is fixed (also where neither `limit` nor a `ttft` is set, of a lane neither), its ceiling where
+   * it adapts. Default: 256.
+   */
   cap?: number;
   /** How many slots of the cap are in force. Default: adaptive, but fixed where there is a `cap` and no `ttft`. */
   limit?: Limit;

@@ -91,13 +91,13 @@ export interface LimitSnapshot {
   awaiting: number;
   /** The most that may. */
   awaiting_limit: number;
-  /** Whether no level is known yet that was too much: each call in time raises it by one. */
+  /** Whether no level is known yet that was too much: each call in time raises it by one. Always false under a percentile. */
   slow_start: boolean;
   /** What it keeps to, from sending to the first token, or of a tool to the end; null where none is set. */
   objective: number | null;
   /** The share of calls judged of late that were late, 0 to 1; null where none was. */
   late: number | null;
-  /** Of a breach; at 1 the limit is cut. */
+  /** Of a breach; at 1 the limit is cut. Under a percentile: the quantile over the objective with its dead band. */
   evidence: number;
   cuts: number;
   raises: number;

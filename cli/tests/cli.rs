@@ -178,7 +178,7 @@ fn check_tells_every_setting_that_was_made() {
         "rates: those of budget shared",
         "budget shared\n  rates: 179 requests a minute",
         "tool search\n  cap 11; 10000 a tenant may wait; 1.5 calls a second",
-        "limit adaptive: 2 to 3 slots, 3 at the start; keeps to the TTFT objective and a TPOT of 1s 250ms, judged by the 0.93 quantile over \
+        "limit adaptive: 2 to 3 slots, 3 at the start; keeps to the TTFT objective, of which 22s is the upstream's, and to a TPOT of 1s 250ms, judged by the 0.93 quantile over \
          3m 13s, looked at each 5s 500ms, dead band 0.33, 197 ticks of rest after a cut; cut to 0.77 of it; 191 may await their first token",
         "limit adaptive: 1 to 11 slots, 8 at the start; keeps to a latency of 3m 19s, judged by a sequential test of the share of late calls; \
          cut by 6 slots\n",
@@ -186,6 +186,41 @@ fn check_tells_every_setting_that_was_made() {
         "181 calls a minute",
     ] {
         assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn check_tells_what_a_limit_keeps_to_and_bounds() {
+    let usual = "keeps to three times what calls take when there is room";
+    for (target, told) in [
+        ("tpot = 0.05", format!("{usual}, and to a TPOT of 50ms, judged")),
+        ("ttft = 2", "keeps to the TTFT objective, of which 1s is the upstream's, judged".into()),
+        ("ttft = 2\nwait = 0.5", "of which 1s 500ms is the upstream's".into()),
+        ("ttft = 2\nwait = 1.5", "of which 1s is the upstream's".into()),
+        ("ttft = 2\non_full = \"refuse\"", "of which 2s is the upstream's".into()),
+        (
+            "lanes.batch.ttft = 4",
+            "keeps to the TTFT objectives of its lanes, of which 2s is the upstream's".into(),
+        ),
+        (
+            "limit.decrease = \"served\"",
+            "cut to what is served; as many as is found may await their first token".into(),
+        ),
+        ("limit.decrease = 0.9", "cut to 0.9 of it; any number of them may await their first token".into()),
+        ("limit.decrease.step = 4", "cut by 4 slots; any number of them may await their first token".into()),
+        (
+            "limit = { decrease = 0.9, awaiting = 3 }",
+            "cut to 0.9 of it; 3 may await their first token".into(),
+        ),
+        // The README's.
+        (
+            "limit = { start = 16, min = 4, decrease = 0.9, detector = \"percentile\" }",
+            format!("limit adaptive: 4 to 256 slots, 16 at the start; {usual}, judged by the 0.99 quantile"),
+        ),
+    ] {
+        let output = check(&format!("[targets.openai]\n{target}\n"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains(&told), "{target}: {told}: {text}");
     }
 }
 

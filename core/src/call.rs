@@ -287,6 +287,15 @@ impl Call {
         }
     }
 
+    /// Whether its present attempt asks for a slot.
+    pub(crate) fn is_queued(&self) -> bool {
+        let story = self.0.story.lock();
+        story
+            .attempts
+            .last()
+            .is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
+    }
+
     /// Whether it stands in the queue, or backs off: no attempt of it is in flight.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0

@@ -78,10 +78,13 @@ class PercentileConfig(TypedDict, total=False):
 class LimitConfig(TypedDict, total=False):
     """How a limit adapts. Its ceiling is the `cap` beside it.
 
-    `start`: slots at the start, by default 8, or the nearest that floor and cap allow. `min`: the floor, by default 1.
-    `awaiting`: the most calls that may await their first token at once, by default found as well; not of a tool.
-    `decrease`: how far a cut goes: to what the upstream is seen to serve at once (`served`, the default), to a share
-    (0.1 to 0.99), or by a step. `detector`: what takes first tokens for too late, by default `exceedance`.
+    `start`: slots at the start, by default 8, or the nearest that floor and cap allow; it doubles from there until the
+    first cut, and under a percentile rises by one a tick. `min`: the floor, by default 1. `awaiting`: the most calls
+    that may await their first token at once, by default found as well with a `decrease` of `served`, else not bounded;
+    not of a tool. `decrease`: how far a cut for late calls goes: to what the upstream is seen to serve at once
+    (`served`, the default), to a share (0.1 to 0.99), or by a step. Whatever it says, 429s that are not for a rate cut
+    to what was taken in; 503s, 529s, timeouts and a `tpot` that is missed, by a tenth. `detector`: what takes first
+    tokens for too late, by default `exceedance`.
     """
 
     start: int
@@ -151,9 +154,10 @@ class RateConfig(TypedDict, total=False):
 class TargetSettings(RateConfig, total=False):
     """How a target behaves; `defaults` takes all of it.
 
-    `cap`: the most slots, by default 256. `limit`: how many of them are in force; see `Limit`. `ttft`: the objective
-    for the time to the first token, queue wait included, which an adaptive limit keeps to. `tpot`: the same for the
-    time between two tokens, on average over a call; of an adaptive limit only.
+    `cap`: the most slots, by default 256: the limit itself where that is fixed, its ceiling where it adapts. `limit`:
+    how many of them are in force; see `Limit`. `ttft`: the objective for the time to the first token, queue wait
+    included, which an adaptive limit keeps to. `tpot`: the same for the time between two tokens, on average over a
+    call; of an adaptive limit only.
     """
 
     cap: int

@@ -44,7 +44,7 @@ trial, where a level is known that was too much). Downwards: first tokens came t
 DecisionSnapshot = TypedDict(
     "DecisionSnapshot", {"ago": float, "from": int, "to": int, "awaiting": int, "cause": Cause}
 )
-"""One move of a limit, so many seconds ago, in slots. `awaiting`: the most calls that may await their first token, since.
+"""One move of a limit, so many seconds ago, in slots. `awaiting`: the most calls that may await a first token, since.
 
 Raises for one cause, one after the other, are one move. A cut may leave the slots as they were, where it was of
 `awaiting`.
@@ -57,8 +57,9 @@ class LimitSnapshot(TypedDict):
     `limit`: slots in force. `ceiling`: the cap. `awaiting`: calls that await their first token, of at most
     `awaiting_limit`. `slow_start`: whether no level is known yet that was too much. `objective`: what it keeps to, from
     sending to the first token, or of a tool to the end; None where none is set. `late`: the share of calls judged of
-    late that were late, 0 to 1; None where none was judged. `evidence`: of a breach; at 1 the limit is cut. `cuts`,
-    `raises`: so far.
+    late that were late, 0 to 1; None where none was judged. `evidence`: of a breach; at 1 the limit is cut (under a
+    percentile, where there is no `slow_start`: the quantile over the objective with its dead band). `cuts`, `raises`:
+    so far.
     `saturated`: whether calls press on it though it was cut in the last minute; what helps then is another replica.
     `decisions`: the last moves, the youngest last.
     """

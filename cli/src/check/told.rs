@@ -10,10 +10,13 @@ use tidegate::config::{
     Percentile, Predict, RateConfig, RetryConfig, TargetConfig, TenantConfig, Tokenizer, ToolConfig,
     TransportConfig,
 };
-use tidegate::{Config, Lane};
+use tidegate::{Config, Lane, schedule};
 
 /// What a target is called that nobody configured.
 pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";
+
+/// What is kept to without an objective.
+const USUAL: &str = "keeps to three times what calls take when there is room";
 
 pub(super) fn told(config: &Config) -> String {
     let Config { mode, targets, default_target, budgets, tools, transport } = config;
@@ -88,18 +91,21 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
     line(match limit {
         LimitConfig::Fixed => fixed(*cap),
         LimitConfig::Adaptive(settings) => {
-            let lanes = lanes.iter().any(|lane| lane.ttft.is_some());
-            let kept = match (ttft, tpot) {
-                (None, None) if lanes => "keeps to the TTFT objectives of its lanes".to_owned(),
-                (None, None) => "keeps to three times what calls take when there is room".to_owned(),
-                (Some(_), None) => "keeps to the TTFT objective".to_owned(),
-                (ttft, Some(tpot)) => {
-                    let ttft = if ttft.is_some() || lanes { "the TTFT objective and " } else { "" };
-                    format!("keeps to {ttft}a TPOT of {}", time(*tpot))
-                }
+            let whose =
+                if ttft.is_some() { "the TTFT objective" } else { "the TTFT objectives of its lanes" };
+            let upstream = schedule::Settings::from(target).adaptive.and_then(|settings| settings.objective);
+            let mut kept = upstream.map_or_else(
+                || USUAL.to_owned(),
+                |upstream| format!("keeps to {whose}, of which {} is the upstream's", time(upstream)),
+            );
+            if let Some(tpot) = tpot {
+                kept += &format!(", and to a TPOT of {}", time(*tpot));
+            }
+            let awaiting = match (settings.awaiting, settings.decrease) {
+                (Some(most), _) => most.to_string(),
+                (None, Decrease::Served) => "as many as is found".to_owned(),
+                (None, Decrease::Factor(_) | Decrease::Step(_)) => "any number of them".to_owned(),
             };
-            let awaiting =
-                settings.awaiting.map_or_else(|| "as many as is found".to_owned(), |most| most.to_string());
             format!("{}; {awaiting} may await their first token", adaptive(*cap, &kept, settings))
         }
     });
@@ -262,7 +268,7 @@ fn told_tool(name: &str, tool: &ToolConfig) -> String {
         LimitConfig::Fixed => fixed(*cap),
         LimitConfig::Adaptive(settings) => {
             let kept = latency.map_or_else(
-                || "keeps to three times what calls take when there is room".to_owned(),
+                || USUAL.to_owned(),
                 |latency| format!("keeps to a latency of {}", time(latency)),
             );
             adaptive(*cap, &kept, settings)

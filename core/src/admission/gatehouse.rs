@@ -120,7 +120,7 @@ impl Admission {
     /// *Cancellation safety*: dropping the future leaves the queue; a slot granted at the same moment goes to the next call.
     ///
     /// # Errors
-    /// `Refused`, with reason, position and when to come back.
+    /// `Refused`, with reason, position and when to come back; also where a slot is granted in time and its caller comes for it after the deadline.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
         self.acquire_from(ticket, |_| {}).await
     }
@@ -132,6 +132,7 @@ impl Admission {
         stands: impl FnOnce(WaiterId) + Send,
     ) -> Result<Permit, Error> {
         let mut late;
+        let (queued_at, deadline) = (ticket.queued_at, ticket.deadline);
         let mut waiter = {
             let now = now();
             let mut state = self.state.lock();
@@ -147,7 +148,6 @@ impl Admission {
                 }
             }
             let (answer, taker) = handoff();
-            let queued_at = ticket.queued_at;
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             late = state.is_late(now);
             drop(state);
@@ -164,7 +164,15 @@ impl Admission {
             late = true;
             tokio::select! {
                 biased;
-                answer = &mut waiter.taker => return answer.map_err(|refusal| self.refused(refusal)),
+                answer = &mut waiter.taker => {
+                    let now = now();
+                    return match answer {
+                        // What nobody waits for any more is not sent: the slot goes back.
+                        Ok(_) if deadline <= now => Err(Refusal::came_late(now - queued_at)),
+                        answer => answer,
+                    }
+                    .map_err(|refusal| self.refused(refusal));
+                }
                 () = stopped => {}
             }
         }

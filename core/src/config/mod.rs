@@ -70,7 +70,7 @@
 //! |---|---|---|---|
 //! | `url` | a base URL or a list of them; a path takes all below it | http or https; no user, query or `*` | see below |
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
-//! | `cap` | the most slots: the limit itself where neither `ttft` nor `limit` is set, its ceiling elsewhere | 1 to 65536 | 256 |
+//! | `cap` | the most slots: the limit itself where that is fixed, its ceiling where it adapts (see [Limits](#limits)) | 1 to 65536 | 256 |
 //! | `limit` | how many of them are in force: see [Limits](#limits) | | adaptive; fixed where there is a `cap` and no `ttft`, here or of a lane |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
 //! | `backlog` | the most calls that wait, of all tenants together | 0 to 1000000 | 100000 |
@@ -127,11 +127,11 @@
 //!
 //! | key | what | range | default |
 //! |---|---|---|---|
-//! | `limit.start` | slots at the start; it doubles from there until the first cut | `min` to `cap` | 8, or the nearest within those |
+//! | `limit.start` | slots at the start; it doubles from there until the first cut, and under a percentile rises by one a tick | `min` to `cap` | 8, or the nearest within those |
 //! | `limit.min` | the floor | 1 to `cap` | 1 |
-//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect; not of a tool | 1 to 65536 | none: found as well |
-//! | `limit.decrease` | how far a cut goes: `"served"` (to what the upstream is seen to serve at once), or to a share of what it was (`0.9`) | 0.1 to 0.99 | `"served"` |
-//! | `limit.decrease.step` | in place of those: by how many slots a cut lowers it (`decrease = { step = 4 }`) | 1 to 65536 | |
+//! | `limit.awaiting` | the most calls that may await their first token at once; above the cap it has no effect; not of a tool | 1 to 65536 | found as well, with `decrease = "served"`; else not bounded |
+//! | `limit.decrease` | how far a cut for late calls goes: `"served"` (to what the upstream is seen to serve at once), or to a share of what it was (`0.9`) | 0.1 to 0.99 | `"served"` |
+//! | `limit.decrease.step` | in place of those: by how many slots such a cut lowers it (`decrease = { step = 4 }`) | 1 to 65536 | |
 //! | `limit.detector` | what takes first tokens for too late: `"exceedance"` (a sequential test of the share of calls above the objective, by kind of call), `"percentile"` (over a window), or a table with settings of the latter | | `"exceedance"` |
 //! | `limit.detector.quantile` | which percentile | 0.01 to 0.999 | 0.99 |
 //! | `limit.detector.window` | what it is taken over | 1 s to 1 h | 30 s |
@@ -143,6 +143,14 @@
 //! `wait` there, which is the queue's part: half of the `ttft` at most, half of it where there is no `wait`, and nothing where `on_full` is `"refuse"`.
 //! Calls that do not stream have no first token: they are judged from sending to their end, against three times what calls of their kind take when
 //! there is room; so are all where there is no objective. Calls of a tool are judged from beginning to end, against its `latency`.
+//!
+//! `decrease` is of cuts for late calls alone. Whatever it says, 429s that are not for a rate cut to what was taken in, and 503s, 529s, timeouts and
+//! a `tpot` that is missed cut by a tenth.
+//!
+//! Under a percentile there is no slow start, and the evidence of a breach in snapshots is the quantile over the objective with its band: at 1 it cuts.
+//!
+//! What `defaults` say of `start`, `min` and `tpot` gives way to what a target says itself: a `start` or `min` is moved to the nearest that the
+//! target's own words allow, and a `tpot` counts where the limit adapts.
 //!
 //! # Rates
 //!
@@ -204,6 +212,7 @@
 
 mod builder;
 mod known;
+mod limit;
 mod matching;
 mod mode;
 mod model;
@@ -217,11 +226,11 @@ use std::path::Path;
 pub use builder::{
     Budget, ConfigBuilder, LaneSettings, LimitSettings, Retry, Target, Tenant, Tool, Transport,
 };
+pub use limit::{AdaptiveConfig, Decrease, Detector, LimitConfig, Percentile};
 pub use matching::Matcher;
 pub use model::{
-    AdaptiveConfig, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, Headers, LaneConfig,
-    LimitConfig, Mode, OnFull, Percentile, Predict, RateConfig, RetryConfig, TargetConfig, TargetMatch,
-    TenantConfig, Tokenizer, ToolConfig, TransportConfig,
+    Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,
+    RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
 
 use crate::Error;

@@ -15,6 +15,7 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
+use crate::schedule::Why;
 
 /// The body, where both its reader and the watch can reach it.
 pub(super) struct Cell {
@@ -51,7 +52,7 @@ impl Cell {
         let (body, waker) = {
             let mut state = self.state.lock();
             state.error = Some(if self.call.deadline() <= now {
-                overdue(&self.call)
+                overdue(&self.call, self.call.why())
             } else {
                 Error::new(
                     ErrorKind::ReaderStalled,
@@ -133,8 +134,8 @@ impl Body for Guarded {
     }
 }
 
-/// What the deadline says, to a call that waits and to one in flight.
-pub(super) fn overdue(call: &Call) -> Error {
+/// What the deadline says, to a call that waits and to one in flight; `why` it waits, where it stands in the queue.
+pub(super) fn overdue(call: &Call, why: Option<Why>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (
             ErrorKind::Refused(Reason::Deadline),
@@ -146,7 +147,7 @@ pub(super) fn overdue(call: &Call) -> Error {
             "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
         )
     };
-    let error = Error::new(kind, text).at(call.target().name()).explained(call.why());
+    let error = Error::new(kind, text).at(call.target().name()).explained(why);
     match call.last_failure() {
         Some(last) => error.after(last),
         None => error,

@@ -63,15 +63,20 @@ where
         Box::pin(async move {
             let deadline = tokio::time::Instant::from_std(call.deadline());
             let mut response = std::pin::pin!(response);
-            match tokio::time::timeout_at(deadline, &mut response).await {
-                Ok(response) => Ok(response?.map(|body| {
-                    let guarded = Guarded::new(call, body);
-                    watch.over(guarded.cell());
-                    ResponseBody::new(guarded)
-                })),
+            let answer = match tokio::time::timeout_at(deadline, &mut response).await {
+                Ok(answer) => answer,
                 // The attempt is still there, and says whether it waited or was in flight; it goes with this future.
-                Err(_) => Err(overdue(&call)),
-            }
+                Err(_) => match call.why() {
+                    // It has just left the queue, on another thread, and the answer that says why is on its way. A slot at this hour is a refusal too.
+                    None if call.is_queued() => response.await,
+                    why => return Err(overdue(&call, why)),
+                },
+            };
+            Ok(answer?.map(|body| {
+                let guarded = Guarded::new(call, body);
+                watch.over(guarded.cell());
+                ResponseBody::new(guarded)
+            }))
         })
     }
 }

@@ -18,13 +18,13 @@ pub struct LimitSnapshot {
     pub awaiting: usize,
     /// The most that may.
     pub awaiting_limit: usize,
-    /// Whether no level is known yet that was too much: each call in time raises it by one.
+    /// Whether no level is known yet that was too much: each call in time raises it by one. Always false under a percentile.
     pub slow_start: bool,
     /// The upstream's part of the objective, where one is set.
     pub objective: Option<f64>,
     /// The share of calls judged of late that were late (0 to 1); `None`: none was judged.
     pub late: Option<f64>,
-    /// The evidence of a breach: at 1 the limit is cut.
+    /// The evidence of a breach: at 1 the limit is cut. Under a percentile: the quantile over the objective with its dead band.
     pub evidence: f64,
     /// Moves downward so far.
     pub cuts: u64,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Why;
+use super::{Rule, Why};
 use crate::context::Lane;
 use crate::error::Reason;
 use crate::estimate::Demand;
@@ -67,6 +67,14 @@ pub struct Refusal {
     pub why: Option<Why>,
     /// Of a call that is too large: the most tokens that one call may take.
     pub most: Option<u64>,
+}
+
+impl Refusal {
+    /// Of a call that came for its slot after its deadline, having waited so long.
+    pub(crate) fn came_late(waited: Duration) -> Self {
+        let why = Why { rule: Rule::Turn, since: waited, waited, ahead: 0, expected: Some(Duration::ZERO) };
+        Self { reason: Reason::Deadline, position: 0, retry_after: None, why: Some(why), most: None }
+    }
 }
 
 /// What the rules would have said to a call that observe mode let through.

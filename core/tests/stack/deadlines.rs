@@ -1,10 +1,16 @@
 //! The deadline covers the whole call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use tidegate::{Context, ErrorKind, Reason};
+use parking_lot::Mutex;
+use tidegate::admission::{AdmissionLayer, AdmissionService};
+use tidegate::deadline::DeadlineLayer;
+use tidegate::schedule::Rule;
+use tidegate::{Context, ErrorKind, Reason, Transport};
 use tokio::time::Instant;
+use tower::{Service, ServiceExt};
 
 use crate::support::*;
 
@@ -38,6 +44,36 @@ async fn in_the_queue_in_flight_and_in_the_stream() {
     assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
     assert_eq!((start.elapsed(), seen.in_flight()), (30 * SECOND, 0));
     assert_idle(&gate);
+}
+
+/// The door answers the call after it was polled and before its deadline is looked at, as another thread may.
+#[tokio::test(start_paused = true)]
+async fn what_leaves_the_queue_as_the_deadline_passes_says_why() {
+    let (transport, seen) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
+    let gate = gate(transport.clone(), |t| t.cap(1));
+    let limit = Duration::from_millis(20);
+    let mut request = within(limit, false);
+    gate.identify(&mut request).unwrap();
+    let held = gate.acquire_slot("llm", &Context::default()).await.unwrap();
+    let (held, until) = (Arc::new(Mutex::new(Some(held))), Instant::now() + limit);
+    let stack = tower::ServiceBuilder::new()
+        .layer(DeadlineLayer::default())
+        .map_future(move |answer: <AdmissionService<Transport> as Service<_>>::Future| {
+            let (held, mut answer) = (held.clone(), answer);
+            std::future::poll_fn(move |cx| {
+                let answered = answer.as_mut().poll(cx);
+                if answered.is_pending() && until <= Instant::now() {
+                    drop(held.lock().take());
+                }
+                answered
+            })
+        })
+        .layer(AdmissionLayer)
+        .service(transport);
+    let error = stack.oneshot(request).await.unwrap_err();
+    assert_eq!((error.reason(), error.status().as_u16()), (Some(Reason::Deadline), 504));
+    assert_eq!(error.why().map(|why| (why.rule, why.waited)), Some((Rule::Turn, limit)));
+    assert_eq!(seen.attempts(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use super::*;
 use crate::cooldown::Failure;
+use crate::schedule::Rule;
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_budget_ends_by_itself() {
@@ -28,6 +29,21 @@ async fn a_deadline_ends_by_itself_and_an_earlier_one_first() {
     assert!((300..=302).contains(&(now() - begin).as_millis()));
     assert_eq!(reason(late.await), Reason::Deadline);
     assert!((5_000..=5_002).contains(&(now() - begin).as_millis()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_fetched_after_the_deadline_goes_back() {
+    let door = door(1);
+    let held = door.acquire(ticket()).await.expect("free");
+    let mut late = pin!(door.acquire(Ticket { deadline: now() + ms(20), ..ticket() }));
+    assert!(poll_once(late.as_mut()).is_pending());
+    // Granted in time; but who asked for it has no time to look.
+    drop(held);
+    tokio::time::advance(ms(30)).await;
+    let Poll::Ready(Err(error)) = poll_once(late.as_mut()) else { panic!("a slot for nobody") };
+    assert_eq!(error.reason(), Some(Reason::Deadline));
+    assert_eq!(error.why().map(|why| (why.rule, why.waited)), Some((Rule::Turn, ms(30))));
+    assert_settled(&door, 1).await;
 }
 
 #[tokio::test(start_paused = true)]

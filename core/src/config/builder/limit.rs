@@ -37,7 +37,7 @@ impl LimitSettings {
         self
     }
 
-    /// `start`: slots at the start.
+    /// `start`: slots at the start. It doubles from there until the first cut; under a percentile it rises by one a tick.
     pub fn start(self, slots: usize) -> Self {
         self.set("start", whole(slots))
     }
@@ -47,12 +47,13 @@ impl LimitSettings {
         self.set("min", whole(slots))
     }
 
-    /// `awaiting`: the most calls that may await their first token at once; `None`: found as well.
+    /// `awaiting`: the most calls that may await their first token at once; `None`: found as well under
+    /// [`Decrease::Served`], else not bounded.
     pub fn awaiting(self, calls: impl Into<Option<usize>>) -> Self {
         self.set("awaiting", or_none(calls.into().map(whole)))
     }
 
-    /// `decrease`: how far a cut goes.
+    /// `decrease`: how far a cut for late calls goes; see [`Decrease`] for the others.
     pub fn decrease(self, how: Decrease) -> Self {
         let value = match how {
             Decrease::Served => text("served"),

@@ -34,12 +34,20 @@ pub(super) struct Said {
     /// Its `start` counts for nothing: where none was given it follows from the floor and the cap.
     keys: AdaptiveConfig,
     start: Option<usize>,
+    /// Whether the layer that is read has said these itself. Else they give way.
+    own_start: bool,
+    own_min: bool,
 }
 
 impl Said {
     /// What is known of a tool before its own words: there is none without a cap.
     pub(super) fn of_a_tool() -> Self {
         Self { capped: true, ..Self::default() }
+    }
+
+    /// The same for the layer above, which has said nothing itself yet.
+    pub(super) fn inherited(&self) -> Self {
+        Self { own_start: false, own_min: false, ..self.clone() }
     }
 
     /// Reads `cap`, as far as it was named, and `limit`, each key over what a lower layer said.
@@ -56,6 +64,8 @@ impl Said {
 
     fn table(&mut self, spot: Spot<'_>) {
         let Some(section) = spot.section_with(LIMIT, elsewhere) else { return };
+        self.own_start = section.has("start");
+        self.own_min = section.has("min");
         section.set("start", &mut self.start, |value| whole(CAP)(value).map(Some));
         section.set("min", &mut self.keys.min, whole(CAP));
         section.set("awaiting", &mut self.keys.awaiting, or_off(whole(CAP)));
@@ -80,8 +90,12 @@ impl Said {
             return LimitConfig::Fixed;
         }
         let mut keys = self.keys.clone();
-        // Out of order only where a problem was found: nobody shall meet a floor above the ceiling all the same.
+        // What was inherited gives way. The layer's own words are out of order only where a problem was found: nobody shall meet a floor
+        // above the ceiling all the same.
         keys.min = keys.min.min(cap);
+        if let Some(start) = self.start.filter(|_| self.own_start && !self.own_min) {
+            keys.min = keys.min.min(start);
+        }
         keys.start = self.start.unwrap_or(AdaptiveConfig::default().start).clamp(keys.min, cap);
         LimitConfig::Adaptive(keys)
     }
@@ -97,37 +111,26 @@ impl Said {
         }
     }
 
-    /// Numbers that are fine alone and out of order together: the key of each, and what to say.
-    pub(super) fn out_of_order(&self, cap: usize) -> Vec<(&'static str, String)> {
-        let above = |key, number: usize, other: &str, bound: usize| {
-            (key, format!("{key} ({number}) is above {other} ({bound}); lower {key} or raise {other}"))
-        };
-        let mut found = Vec::new();
-        if self.chosen == Some(Chosen::Fixed) {
-            return found;
-        }
-        let min = self.keys.min;
-        found.extend(self.start.filter(|start| *start > cap).map(|start| above("start", start, "cap", cap)));
-        if min > cap {
-            found.push(above("min", min, "cap", cap));
-        } else {
-            found.extend(
-                self.start.filter(|start| min > *start).map(|start| above("min", min, "start", start)),
-            );
-        }
-        found
-    }
-
-    /// The same, said where it was written. What a layer inherits whole was told where that stands.
+    /// Numbers that the layer itself says, fine alone and out of order together. What it inherits gives way.
     pub(super) fn order(&self, section: &Section<'_>, cap: usize) {
-        if !section.has("limit") && !section.has("cap") {
+        if self.chosen == Some(Chosen::Fixed) {
             return;
         }
-        for (key, text) in self.out_of_order(cap) {
-            match section.get("limit").and_then(|spot| spot.child(key)) {
-                Some(spot) => spot.complain(text),
-                None => section.complain(&["limit", "cap"], text),
+        let complain = |key, number: usize, other: &str, bound: usize| {
+            let text = format!("{key} ({number}) is above {other} ({bound}); lower {key} or raise {other}");
+            if let Some(spot) = section.get("limit").and_then(|spot| spot.child(key)) {
+                spot.complain(text);
             }
+        };
+        let start = self.start.filter(|_| self.own_start);
+        if let Some(start) = start.filter(|start| *start > cap) {
+            complain("start", start, "cap", cap);
+        }
+        let Some(min) = self.own_min.then_some(self.keys.min) else { return };
+        if min > cap {
+            complain("min", min, "cap", cap);
+        } else if let Some(start) = start.filter(|start| min > *start) {
+            complain("min", min, "start", start);
         }
     }
 

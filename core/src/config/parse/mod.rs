@@ -148,6 +148,7 @@ fn walk(root: &Node, problems: &Problems) -> Config {
     let below = target::Below { base: &base, limit: &limit, fallback, budgets: &config.budgets };
     config.targets = target::targets(top.get("targets"), &below, problems);
     config.default_target = base;
+    target::default_tpot(top.get("defaults"), &mut config, &limit);
     if problems.count() == 0 {
         rates::unused(&top, &config);
     }

@@ -11,7 +11,7 @@ use super::tree::Value;
 use super::value::{Bad, duration, number, one_of, or_off, whole};
 use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, shares};
 use crate::config::matching::{Prefix, Rule};
-use crate::config::{LimitConfig, RetryConfig, TargetConfig, TargetMatch, known};
+use crate::config::{Config, LimitConfig, RetryConfig, TargetConfig, TargetMatch, known};
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
 pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env"];
@@ -69,7 +69,7 @@ pub(super) fn targets(spot: Option<Spot<'_>>, below: &Below<'_>, problems: &Prob
         let before = problems.count();
         let mut said = Words::of(&spot);
         let mut target = TargetConfig { name: name.into(), ..below.base.clone() };
-        let mut limit = below.limit.clone();
+        let mut limit = below.limit.inherited();
         lines.push(spot.line);
         match spot.value {
             Value::Table(_) => table(spot, &mut target, &mut limit, alone, below.budgets),
@@ -107,10 +107,8 @@ fn bare(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: bool
     };
     target.cap = cap;
     limit.capped = true;
-    for (_, text) in limit.out_of_order(cap) {
-        spot.complain(text);
-    }
     in_force(target, limit);
+    drop_tpot(target);
     match by_name(&target.name, alone) {
         Ok(urls) => target.matches.urls = urls,
         Err(why) => spot.complain(why),
@@ -145,6 +143,7 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: boo
     target.matches = matches;
     as_fallback(&section, target);
     settings(&section, target, limit, budgets);
+    tpot(&section, target, limit);
     conflicts::objective(&section, target);
 }
 
@@ -278,32 +277,53 @@ fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said, bu
 /// `limit`, once the cap and the objectives are known.
 fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
     limit.read(section);
-    let by_hand = into.matches.slots_only;
-    if by_hand {
+    if into.matches.slots_only {
         limit.cannot_adapt(
             section,
             "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
         );
     }
     limit.order(section, into.cap);
-    let tpot = into.tpot;
     in_force(into, limit);
-    if let Some(spot) = section.get("tpot").filter(|_| tpot.is_some() && into.limit == LimitConfig::Fixed) {
-        if by_hand {
+}
+
+/// Settles the limit.
+fn in_force(target: &mut TargetConfig, limit: &Said) {
+    let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
+    target.limit = limit.in_force(target.cap, objective);
+}
+
+/// Says, where a target sets a TPOT objective itself, that nothing keeps to it.
+fn tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &Said) {
+    let idle = target.tpot.is_some() && target.limit == LimitConfig::Fixed;
+    if let Some(spot) = section.get("tpot").filter(|_| idle) {
+        if target.matches.slots_only {
             spot.complain("slots held by hand have no tokens; drop it");
         } else {
             spot.complain(limit.why_fixed("ttft"));
         }
     }
+    drop_tpot(target);
 }
 
-/// Settles the limit. A TPOT objective that was inherited gives way to a limit that nothing moves.
-fn in_force(target: &mut TargetConfig, limit: &Said) {
-    let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
-    target.limit = limit.in_force(target.cap, objective);
+/// A TPOT objective that was inherited gives way to a limit that nothing moves.
+fn drop_tpot(target: &mut TargetConfig) {
     if target.limit == LimitConfig::Fixed {
         target.tpot = None;
     }
+}
+
+/// Settles the objective of targets that nobody configured, once those that were have inherited it; says where it is nobody's.
+pub(super) fn default_tpot(defaults: Option<Spot<'_>>, config: &mut Config, limit: &Said) {
+    let fixed = |target: &TargetConfig| target.limit == LimitConfig::Fixed;
+    let idle = fixed(&config.default_target) && config.targets.iter().all(fixed);
+    if let Some(spot) = defaults.and_then(|spot| spot.child("tpot"))
+        && idle
+        && config.default_target.tpot.is_some()
+    {
+        spot.complain(limit.why_fixed("ttft"));
+    }
+    drop_tpot(&mut config.default_target);
 }
 
 fn retry(spot: Spot<'_>, into: &mut RetryConfig) {

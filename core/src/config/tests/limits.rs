@@ -157,8 +157,16 @@ fn an_inherited_objective_gives_way_to_a_limit_that_nothing_moves() {
         "defaults": {"tpot": "50ms"},
         "targets": {"openai": 8, "groq": {"limit": "fixed"}, "mistral": {"cap": 8, "ttft": 1}},
     }));
-    let tpot: Vec<_> = config.targets.iter().map(|target| target.tpot).collect();
-    assert_eq!(tpot, [None, None, Some(Duration::from_millis(50))]);
+    let tpot = |config: &Config| config.targets.iter().map(|target| target.tpot).collect::<Vec<_>>();
+    let kept = Some(Duration::from_millis(50));
+    assert_eq!(tpot(&config), [None, None, kept]);
+    // Where the limit of `defaults` is fixed, it is that of targets with an adaptive one, and nobody else's.
+    let config = read(json!({
+        "defaults": {"cap": 64, "tpot": "50ms"},
+        "targets": {"openai": {"ttft": "2s"}, "groq": {}, "mistral": 8},
+    }));
+    assert_eq!(tpot(&config), [kept, None, None]);
+    assert_eq!(config.default_target.tpot, None);
 }
 
 /// Settings of a limit, some of them out of order.
@@ -218,25 +226,36 @@ proptest! {
             Some(limit) => limit == &json!("fixed"),
             None => cap.is_some() && !objective,
         };
-        let said = |key: &str| {
-            [&limit, &below].into_iter().flatten().find_map(|limit| limit.get(key)).and_then(Value::as_u64)
+        let said = |layer: &Option<Value>, key: &str| {
+            layer.as_ref().and_then(|limit| limit.get(key)).and_then(Value::as_u64)
         };
-        let (start, min) = (said("start"), said("min").unwrap_or(1));
+        let (start, min) = (said(&limit, "start"), said(&limit, "min"));
+        let (start_below, min_below) = (said(&below, "start"), said(&below, "min"));
+        let sound = |start: Option<u64>, min: Option<u64>, ceiling: u64| {
+            let start = start.unwrap_or(ceiling);
+            start <= ceiling && min.is_none_or(|min| min <= start)
+        };
         let ceiling = cap.unwrap_or(256) as u64;
-        let sound = min <= ceiling && start.is_none_or(|start| (min..=ceiling).contains(&start));
+        let wrong = !sound(start, min, ceiling) || !sound(start_below, min_below, 256);
         match Config::from_json(tree) {
-            Ok(config) => match &config.targets[0].limit {
-                LimitConfig::Fixed => prop_assert!(fixed),
-                LimitConfig::Adaptive(keys) => {
-                    prop_assert!(!fixed && sound);
-                    prop_assert!(1 <= keys.min && keys.min <= keys.start && keys.start as u64 <= ceiling);
-                    prop_assert_eq!(keys.start as u64, start.unwrap_or(8.clamp(min, ceiling)));
+            Ok(config) => {
+                prop_assert!(!wrong);
+                match &config.targets[0].limit {
+                    LimitConfig::Fixed => prop_assert!(fixed),
+                    LimitConfig::Adaptive(keys) => {
+                        prop_assert!(!fixed);
+                        let floor = min.unwrap_or_else(|| {
+                            min_below.unwrap_or(1).min(ceiling).min(start.unwrap_or(ceiling))
+                        });
+                        prop_assert_eq!(keys.min as u64, floor);
+                        prop_assert_eq!(keys.start as u64, start.or(start_below).unwrap_or(8).clamp(floor, ceiling));
+                    }
                 }
-            },
+            }
             Err(error) => {
                 let text = error.message();
                 prop_assert!(text.contains("is above"), "{}", text);
-                prop_assert!(!sound || below.is_some_and(|below| below != json!("fixed")), "{}", text);
+                prop_assert!(wrong, "{}", text);
             }
         }
     }
