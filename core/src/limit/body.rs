@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame, SizeHint};
-use tower::BoxError;
 
 use super::held::Held;
 use super::{HttpJudge, Judge};
@@ -15,7 +14,7 @@ use super::{HttpJudge, Judge};
 /// *Cancellation safety*: dropping it at any moment drops the inner body, and then gives the slot back.
 ///
 /// # Errors
-/// The inner body's own, boxed.
+/// The inner body's own.
 pub struct LimitedBody<B, J = HttpJudge> {
     /// `None`: it is over.
     open: Option<Open<B, J>>,
@@ -37,22 +36,17 @@ impl<B: Body, J: Judge> LimitedBody<B, J> {
     }
 }
 
-impl<B, J> Body for LimitedBody<B, J>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-    J: Judge,
-{
+impl<B: Body, J: Judge> Body for LimitedBody<B, J> {
     type Data = B::Data;
-    type Error = BoxError;
+    type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
         let Some(Open { body, held }) = &mut this.open else { return Poll::Ready(None) };
-        let frame = ready!(body.as_mut().poll_frame(cx)).map(|frame| frame.map_err(Into::into));
+        let frame = ready!(body.as_mut().poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
@@ -64,8 +58,8 @@ where
                     this.open = None;
                 }
             }
-            Some(Err(error)) => {
-                held.failed(error);
+            Some(Err(_)) => {
+                held.broke();
                 this.open = None;
             }
             None => {

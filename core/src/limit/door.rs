@@ -29,7 +29,7 @@ pub(super) struct Door<J> {
 }
 
 impl<J> Door<J> {
-    /// `latency`: of answers that do not stream; `None`: the same as of first tokens.
+    /// `latency`: of calls that are known not to stream; `None`: the same as of first tokens.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = Settings::from(config);
         if let Some(adaptive) = &mut settings.adaptive {

@@ -19,29 +19,24 @@ pub(super) struct Held<J> {
     door: Arc<Door<J>>,
     /// Whether its first token is still to come.
     awaits: bool,
-    /// Whether that has come.
-    has_token: bool,
+    /// Whether its answer does stream.
+    streams: bool,
     /// Whether its head has said how it ended.
     is_told: bool,
 }
 
 impl<J: Judge> Held<J> {
     pub(super) fn new(door: Arc<Door<J>>, permit: Permit, kind: Kind) -> Self {
-        Self { permit, door, awaits: kind.streams, has_token: false, is_told: false }
+        Self { permit, door, awaits: kind.streams, streams: false, is_told: false }
     }
 
     /// The head of an answer came.
     pub(super) fn answered<B>(&mut self, response: &Response<B>) {
         match self.door.judge.head(response) {
-            Head::Streams => {}
-            Head::Whole if self.awaits => {
-                self.awaits = false;
-                self.permit.unseen();
-            }
+            Head::Streams => self.streams = true,
             Head::Whole => {}
             Head::Ended(how) => {
                 self.is_told = true;
-                self.awaits = false;
                 self.permit.ended(how);
             }
         }
@@ -49,24 +44,35 @@ impl<J: Judge> Held<J> {
 
     /// Data of its body came.
     pub(super) fn saw<D: Buf>(&mut self, data: &D) {
-        if self.awaits && self.door.judge.is_first_token(data) {
-            self.awaits = false;
-            self.has_token = true;
-            self.permit.first_token();
+        if self.streams && self.awaits && self.door.judge.is_first_token(data) {
+            self.first_token();
         }
     }
 
     /// Its body has ended, whole.
     pub(super) fn completed(&mut self) {
+        // An answer in one piece has come when all of it has; of a refusal nothing is to come.
+        if self.awaits && !self.is_told {
+            self.first_token();
+        }
         // How many tokens it had, nobody has counted.
         self.tell(Ended::Completed { output: 0 });
     }
 
-    /// An error came in place of an answer, or of the rest of it.
+    /// Its body broke off. What was to be learned of how long it took is known by then: a first token that is overdue counts when it is.
+    pub(super) fn broke(&mut self) {
+        self.tell(Ended::Failed);
+    }
+
+    /// An error came in place of an answer.
     pub(super) fn failed(&mut self, error: &BoxError) {
-        // What has begun to answer is not too busy to, whatever becomes of it.
-        let how = if self.has_token { Ended::Failed } else { self.door.judge.failed(&**error) };
+        let how = self.door.judge.failed(&**error);
         self.tell(how);
+    }
+
+    fn first_token(&mut self) {
+        self.awaits = false;
+        self.permit.first_token();
     }
 
     fn tell(&mut self, how: Ended) {

@@ -55,7 +55,7 @@ pub trait Judge: Send + Sync + 'static {
         data.has_remaining()
     }
 
-    /// What an error says that came in place of an answer, or in its body before the first token. After that it says nothing.
+    /// What an error says that came in place of an answer. (A body that breaks off says nothing.)
     ///
     /// *Default*: [`Ended::TimedOut`] for the timeouts of tower, tokio, reqwest and Tidegate, but for those of connecting; [`Ended::Failed`] for all
     /// others, which says nothing of how busy the upstream is.
@@ -67,12 +67,12 @@ pub trait Judge: Send + Sync + 'static {
     }
 }
 
-/// What the head of an answer says.
+/// What the head of an answer says. Of a call that was of a [`Kind`] that does not stream, [`Head::Streams`] and [`Head::Whole`] are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// The answer streams: its first token is to come. Of a call that was not of a [`Kind`] that streams, the same as [`Head::Whole`].
+    /// The answer streams: its first token is to come in its body.
     Streams,
-    /// The answer is one piece, and judged when it has ended.
+    /// The answer is one piece: its first token is its end.
     Whole,
     /// How the call ended, whatever its body says. The slot is held until that has ended too.
     Ended(Ended),

@@ -31,13 +31,13 @@
 //!
 //! It begins when it gets its slot, and ends when its response's *body* has ended, has failed or is dropped: a stream is at work until then.
 //!
-//! - **Its first token** is the first frame of data in the body, not its head: what is kept to the objective, of answers that stream
-//!   (`content-type: text/event-stream`). The time runs until the body's reader has asked for it.
-//! - **Any other answer is judged whole**, at its end, by its [`latency`](AdaptiveLimitBuilder::latency).
+//! - **Its first token** is kept to the objective: of an answer that streams (`content-type: text/event-stream`) the first frame of data in its body, and not
+//!   its head; of any other its end, for that is judged whole. The time runs until the body's reader has asked for it.
 //! - **A head may say it all**: a 429 is a limit on concurrency unless it comes with a time to come back or with headers that show a rate used up; 503 and
 //!   529 say that there is no room. Other failures say nothing. A timeout below this layer counts against the upstream, one above it is a caller that left.
-//! - Nobody knows before the head whether an answer will stream, so that until then each call is taken for one that will. Where some do not, and take
-//!   longer than the objective, say so: with an [`adaptive::Kind`](crate::adaptive::Kind) in the request's extensions.
+//! - **Answers that do not stream and take longer than the objective** by their nature, as a model's in one piece, are late by it. Nobody can see that before
+//!   they come, so say it: with an [`adaptive::Kind`](crate::adaptive::Kind) in the request's extensions whose `streams` is false. Such calls are judged by a
+//!   [`latency`](AdaptiveLimitBuilder::latency) of their own, and not bounded by how many await their first token.
 //!
 //! All of it is [`HttpJudge`]'s; a [`Judge`] of your own says otherwise.
 //!

@@ -69,7 +69,7 @@ async fn a_429_cuts_unless_it_is_for_a_rate() {
             if busy > 10 { Script::refusal(429, &headers) } else { Script::stream(20 * MS, 80 * MS) }
         });
         let layer = AdaptiveLimitLayer::new(2 * SECOND);
-        load(&layer.layer(upstream), 40, 20 * SECOND).await;
+        load(&layer.layer(upstream), 40, 5 * SECOND).await;
         assert_eq!(causes(&layer).contains(&"refused"), cut, "{:?}", found(&layer));
         assert_eq!(found(&layer).limit <= 13, cut, "{:?}", found(&layer));
         assert_idle(&layer, &seen);
@@ -122,4 +122,13 @@ async fn a_judge_of_ones_own_says_what_a_first_token_is() {
     tokio::time::sleep(SECOND).await;
     assert_eq!(found(&layer).awaiting, 0);
     reader.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_rises_for_answers_in_one_piece_too() {
+    let (upstream, _) = upstream(|_, _| Script::whole(100 * MS));
+    let layer = AdaptiveLimitLayer::new(2 * SECOND);
+    load(&layer.layer(upstream), 60, 20 * SECOND).await;
+    let found = found(&layer);
+    assert!(found.limit > 30 && found.awaiting_limit > 30 && found.cuts == 0, "{found:?}");
 }

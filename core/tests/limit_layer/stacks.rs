@@ -68,7 +68,7 @@ async fn a_timeout_above_ends_the_wait_too() {
     for result in futures_util::future::join_all(calls).await {
         assert!(result.unwrap_err().is::<tower::timeout::error::Elapsed>());
     }
-    assert_eq!(seen.calls(), 1);
+    assert_eq!(seen.peak(), 1);
     assert_idle(&layer, &seen);
 }
 
