@@ -26,14 +26,14 @@ async fn main() -> Result<(), BoxError> {
         async move {
             let _worker = workers.acquire().await;
             sleep(TAKES).await;
-            Ok::<_, Infallible>(Response::new(Full::from("done")))
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("done"))))
         }
     });
 
-    // Of these 300 ms a call may wait 200 for its slot. Nothing says how many the service can take.
+    // Of these 300 ms a call may wait half for its slot. Nothing says how many the service can take.
     let limit = AdaptiveLimitLayer::builder("busy")
         .objective(Duration::from_millis(300))
-        .wait(Duration::from_millis(200))
+        .wait(Duration::from_millis(150))
         .build()?;
     let service = ServiceBuilder::new().layer(limit.clone()).service(busy);
 

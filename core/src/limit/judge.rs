@@ -1,6 +1,7 @@
 //! What a call, and the answer to it, say to the limit.
 
 use std::error::Error as StdError;
+use std::io;
 
 use bytes::Buf;
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -95,11 +96,14 @@ fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
     if error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>() {
         return Some(true);
     }
-    let ours = error.downcast_ref::<Error>().map(Error::kind);
-    let ours = ours.map(|kind| matches!(kind, ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout));
-    let reqwests =
-        || error.downcast_ref::<reqwest::Error>().map(|error| error.is_timeout() && !error.is_connect());
-    ours.or_else(reqwests)
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(matches!(error.kind(), ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout));
+    }
+    if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        return Some(error.is_timeout() && !error.is_connect());
+    }
+    // What it wraps is not among its sources.
+    is_timeout(error.downcast_ref::<io::Error>()?.get_ref()?)
 }
 
 #[cfg(test)]
@@ -153,11 +157,7 @@ mod tests {
     async fn only_waiting_in_vain_counts_as_a_timeout() {
         let late = tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>()).await;
         let late = late.unwrap_err();
-        assert_eq!(
-            HttpJudge.failed(&std::io::Error::other(late)),
-            Ended::TimedOut,
-            "whatever it is wrapped in"
-        );
+        assert_eq!(HttpJudge.failed(&io::Error::other(late)), Ended::TimedOut, "whatever it is wrapped in");
         assert_eq!(HttpJudge.failed(&tower::timeout::error::Elapsed::new()), Ended::TimedOut);
         let of = |kind| HttpJudge.failed(&Error::new(kind, ""));
         assert_eq!(of(ErrorKind::FirstTokenTimeout), Ended::TimedOut);

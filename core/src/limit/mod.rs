@@ -17,7 +17,7 @@
 //! let limit = AdaptiveLimitLayer::new(Duration::from_secs(1));
 //! let client = ServiceBuilder::new()
 //!     .layer(limit.clone())
-//!     .service(service_fn(async |_: Request<Full<Bytes>>| Ok::<_, BoxError>(Response::new(Full::from("done")))));
+//!     .service(service_fn(async |_: Request<Full<Bytes>>| Ok::<_, BoxError>(Response::new(Full::new(Bytes::from("done"))))));
 //!
 //! let response = client.oneshot(Request::post("http://llm/v1/completions").body(Full::default())?).await?;
 //! assert_eq!(limit.snapshot().in_flight, 1, "its body is still to come");
