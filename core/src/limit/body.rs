@@ -9,7 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use super::held::Held;
 use super::{HttpJudge, Judge};
 
-/// A response's body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Frames pass as they come; the slot goes back at the end, on failure, or when it is dropped.
+/// A response's body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Frames pass as they come; the slot goes back at its end, when it fails, or
+/// when it is dropped.
 ///
 /// *Cancellation safety*: dropping it at any moment drops the inner body, and then gives the slot back.
 ///

@@ -29,8 +29,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         Self { target: set(self.target), ..self }
     }
 
-    /// The longest until the first token, wait for a slot included (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]). Default: none, and an answer is late that takes
-    /// three times what its like take when there is room.
+    /// The longest until the first token, wait for a slot included (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]). Default: none, and an answer is
+    /// late that takes three times what its like take when there is room.
     pub fn objective(self, objective: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.ttft(objective))
     }
@@ -57,8 +57,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         self.map(|target| target.queue(calls))
     }
 
-    /// The wait budget: the longest that a call may wait for its slot (1 ms to 10 minutes); one that is predicted to wait longer is refused at once. Default: none,
-    /// but 10 minutes.
+    /// The wait budget: the longest that a call may wait for its slot (1 ms to 10 minutes); one that is predicted to wait longer is refused at once.
+    /// Default: 10 minutes.
     pub fn wait(self, longest: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.wait(longest))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Judge, Snapshot};
+use super::Snapshot;
 use crate::adaptive::Kind;
 use crate::admission::{Admission, Permit, Purse};
 use crate::budget::RateBudgets;
@@ -73,7 +73,7 @@ impl<J> Door<J> {
     }
 }
 
-impl<J: Judge> std::fmt::Debug for Door<J> {
+impl<J> std::fmt::Debug for Door<J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Door").field("at", self.admission.name()).finish_non_exhaustive()
     }

@@ -74,7 +74,7 @@ impl<S, J: Judge> Layer<S> for AdaptiveLimitLayer<J> {
     }
 }
 
-impl<J: Judge> fmt::Debug for AdaptiveLimitLayer<J> {
+impl<J> fmt::Debug for AdaptiveLimitLayer<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdaptiveLimitLayer").field("door", &self.door).finish()
     }

@@ -44,7 +44,7 @@
 //! # Where it stands
 //!
 //! Retries above it, so that each attempt queues for a slot of its own and none is held through a backoff. Timeouts above it bound the wait as well,
-//! those below it the exchange alone.
+//! those below it the exchange alone. It sends nobody away for a `Retry-After`: to heed that is the retries' part.
 //!
 //! Invariants: at most as many exchanges are under way as there were slots when the last was let in; who waits goes first come, first served; each
 //! slot goes back once, after its exchange is gone.

@@ -23,8 +23,8 @@ use super::{HttpJudge, Judge, LimitedBody, Snapshot};
 /// *Cancellation safety*: dropping the future leaves the queue, or ends the exchange and gives the slot back; so does dropping the body.
 ///
 /// # Errors
-/// [`tidegate::Error`](crate::Error) of kind `Refused`, to be had by `downcast`: `QueueFull`; `WaitBudget` or `PredictedWait` where there is a wait budget;
-/// `Deadline` after 10 minutes in the queue. All others are the inner service's own.
+/// [`tidegate::Error`](crate::Error) of kind `Refused`, to be had by `downcast`, with when to come back: `QueueFull`, `WaitBudget` (without one `Deadline`,
+/// after 10 minutes), or `PredictedWait`, where its slot would come after that. All others are the inner service's own.
 pub struct AdaptiveLimit<S, J = HttpJudge> {
     pub(super) inner: S,
     pub(super) door: Arc<Door<J>>,
@@ -82,7 +82,7 @@ impl<S: Clone, J> Clone for AdaptiveLimit<S, J> {
     }
 }
 
-impl<S: fmt::Debug, J: Judge> fmt::Debug for AdaptiveLimit<S, J> {
+impl<S: fmt::Debug, J> fmt::Debug for AdaptiveLimit<S, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdaptiveLimit").field("inner", &self.inner).field("door", &self.door).finish()
     }

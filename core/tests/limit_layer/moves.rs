@@ -132,3 +132,20 @@ async fn it_rises_for_answers_in_one_piece_too() {
     let found = found(&layer);
     assert!(found.limit > 30 && found.awaiting_limit > 30 && found.cuts == 0, "{found:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_leave_in_time_say_nothing() {
+    let (upstream, seen) = upstream(|nth, _| match nth % 3 {
+        0 => Script::stream(60 * SECOND, SECOND),
+        _ => Script::stream(100 * MS, 100 * MS),
+    });
+    let layer = AdaptiveLimitLayer::new(2 * SECOND);
+    let service = layer.layer(upstream);
+    for _ in 0..100 {
+        let calls = (0..12).map(|_| tokio::time::timeout(SECOND / 2, call(&service)));
+        futures_util::future::join_all(calls).await;
+    }
+    let found = found(&layer);
+    assert!(found.cuts == 0 && found.late == Some(0.0), "{found:?}");
+    assert_idle(&layer, &seen);
+}

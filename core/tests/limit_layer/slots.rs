@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt;
+use bytes::Bytes;
 use futures_util::future::join_all;
-use http_body::Body;
-use http_body_util::BodyExt;
+use futures_util::{FutureExt, stream};
+use http::Response;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody};
 use parking_lot::Mutex;
 use tidegate::Reason;
 use tidegate::config::LimitSettings;
 use tidegate::limit::{AdaptiveLimitBuilder, AdaptiveLimitLayer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
-use tower::Layer;
+use tower::{BoxError, Layer, ServiceExt, service_fn};
 
 use crate::support::*;
 
@@ -108,6 +110,9 @@ async fn the_queue_and_the_wait_are_bounded() {
     let began = Instant::now();
     let calls = (0..4).map(|_| async {
         let result = call(&service).await;
+        if let Err(error) = &result {
+            assert!(error.to_string().contains("raise `wait` or `queue`"), "{error}");
+        }
         (result.err().as_ref().and_then(reason), began.elapsed().as_secs())
     });
     let ends = join_all(calls).await;
@@ -162,4 +167,42 @@ async fn failures_and_panics_give_it_back() {
     assert!(panics.await.unwrap_err().is_panic());
     assert_eq!(layer.snapshot().in_flight, 0);
     call(&service).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exchange_is_gone_before_its_slot_is() {
+    /// Counts, when it goes, the slots that are held.
+    struct Looks(AdaptiveLimitLayer, Arc<Mutex<Vec<usize>>>);
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            self.1.lock().push(self.0.snapshot().in_flight);
+        }
+    }
+
+    let layer = AdaptiveLimitLayer::new(SECOND);
+    let seen = Arc::<Mutex<Vec<usize>>>::default();
+    let service = layer.layer(service_fn({
+        let (layer, seen) = (layer.clone(), seen.clone());
+        move |_: Ask| {
+            let looks = Looks(layer.clone(), seen.clone());
+            async move {
+                sleep(SECOND).await;
+                let frames = stream::unfold((3, looks), async |(left, looks)| {
+                    let frame = if left > 1 { Ok(Frame::data(Bytes::from("token"))) } else { Err(broken()) };
+                    (left > 0).then_some((frame, (left - 1, looks)))
+                });
+                Ok::<_, BoxError>(Response::new(StreamBody::new(Box::pin(frames))))
+            }
+        }
+    }));
+    let before_its_head = timeout(SECOND / 2, service.clone().oneshot(ask())).await;
+    assert!(before_its_head.is_err());
+    drop(service.clone().oneshot(ask()).await.unwrap());
+    let mut body = service.clone().oneshot(ask()).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    drop(body);
+    assert!(service.clone().oneshot(ask()).await.unwrap().into_body().collect().await.is_err());
+    assert_eq!(*seen.lock(), [1; 4]);
+    assert_eq!(layer.snapshot().in_flight, 0);
 }
