@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::bound::Bound;
 use super::class::{CLASSES, Class, class_of, streams};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, ROOM};
 use super::flow::Flow;
 use super::growth::Growth;
 use super::load::Load;
@@ -18,6 +18,8 @@ const AIM: f64 = 0.3;
 /// A cut leaves this share at the least, and this much where nothing says how much the upstream serves.
 const DEEPEST: f64 = 0.5;
 const BLIND: f64 = 0.9;
+/// The longest that a rate is taken over.
+const LONGEST: Duration = Duration::from_secs(60);
 /// A call that waits and is late already counts as this late: how late it will be is not known.
 const OVERDUE: f64 = 1.5;
 /// A 429 speaks of how many are in flight, if so many of those that were taken in at once of late were.
@@ -105,7 +107,7 @@ impl Limit {
     /// A call is sent.
     pub fn sent(&mut self, now: Instant, kind: Kind) -> Sample {
         let class = class_of(kind);
-        self.load.sent(kind.streams);
+        self.load.sent(now, kind.streams);
         self.note(now);
         let number = self.is_due(class).then(|| self.enter(class, now));
         let at = self.load.in_flight;
@@ -207,10 +209,10 @@ impl Limit {
             limit: self.slots(),
             awaiting_limit: self.awaiting(),
             awaiting: self.load.awaiting,
-            slow_start: matches!(self.growth, Growth::Free),
+            slow_start: self.percentile.is_none() && matches!(self.growth, Growth::Free),
             objective: self.settings.objective,
             late: (self.judged > 0).then_some(self.late),
-            evidence: self.percentile.as_ref().and_then(Percentile::quantile).unwrap_or(evidence),
+            evidence: self.percentile.as_ref().map_or(evidence, Percentile::evidence),
             cuts: count(false),
             raises: count(true),
             moves,
@@ -273,7 +275,8 @@ impl Limit {
         }
         let enough = evidence.saw(strain);
         let has_room = evidence.has_room();
-        if enough || (late && self.growth.trial() > 0.0) {
+        // A trial need not make calls late to fail: it is enough that they lose their room.
+        if enough || (strain > ROOM && self.growth.trial() > 0.0) {
             self.came_late(now, class);
         } else if !late && has_room && self.pace.share() < 0.5 {
             self.came_in_time(now, sent_at, streams);
@@ -296,7 +299,10 @@ impl Limit {
         let trial = self.growth.trial();
         if trial > 0.0 {
             self.growth = self.growth.caught();
-            return self.cut(now, self.slots.value() - trial, Cause::Late);
+            // Of a bold one, what is served already was not too much.
+            let served = (self.load.in_flight - self.load.awaiting) as f64;
+            let to = (self.slots.value() - trial).max(served.min(self.slots.value() - 1.0));
+            return self.cut(now, to, Cause::Late);
         }
         let to = match self.settings.adaptive.decrease {
             Decrease::Served if streams(class) => self.served(now, class),
@@ -318,8 +324,10 @@ impl Limit {
     /// What the upstream is seen to serve, and as many more as can have their first token in time.
     fn served(&mut self, now: Instant, class: usize) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
-        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(Duration::from_secs(60));
-        let share = AIM * late * self.flow.rate(now, window);
+        // Of an upstream that had nothing to do the rate says nothing.
+        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(LONGEST);
+        let busy = self.load.busy(now).max(window / 2).min(window);
+        let share = AIM * late * self.flow.rate(now, busy);
         let served = self.load.served(now) as f64;
         let present = self.present();
         if self.bound.late(share) {
@@ -376,6 +384,8 @@ impl Limit {
         self.first_tokens = Evidence::new(now);
         self.answers = Evidence::new(now);
         self.pace = Evidence::new(now);
+        // What was turned away says itself how many are too many.
+        let to = if cause == Cause::Refused { to } else { self.load.ground(to) };
         self.slots.cut(now, to, cause, self.awaiting());
     }
 

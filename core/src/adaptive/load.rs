@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 const LATELY: Duration = Duration::from_secs(5);
 /// What is left of the peak with each call.
 const FADE: f64 = 0.9995;
+/// And with each cut that wanted to go deeper than a share of it.
+const GIVE: f64 = 0.75;
 /// A call that was sent while so few were in flight, as a share of the peak, or so few at all, met no congestion of ours.
 const LOW: f64 = 0.25;
 const FEW: f64 = 2.0;
@@ -16,6 +18,8 @@ pub(super) struct Load {
     pub(super) in_flight: usize,
     /// Those that stream, and have no token yet.
     pub(super) awaiting: usize,
+    /// Since when somebody awaits it.
+    busy: Option<Instant>,
     /// The most that were in flight, fading.
     peak: f64,
     /// The most that had their first token.
@@ -28,14 +32,18 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn sent(&mut self, streams: bool) {
+    pub(super) fn sent(&mut self, now: Instant, streams: bool) {
         self.in_flight += 1;
-        self.awaiting += usize::from(streams);
+        if streams {
+            self.awaiting += 1;
+            self.busy.get_or_insert(now);
+        }
         self.peak = (self.peak * FADE).max(self.in_flight as f64);
     }
 
     pub(super) fn awaits_no_more(&mut self, now: Instant) {
         self.awaiting -= 1;
+        self.busy = self.busy.filter(|_| self.awaiting > 0);
         self.served.saw(now, self.in_flight - self.awaiting);
     }
 
@@ -68,6 +76,21 @@ impl Load {
     pub(super) fn was_calm(&self, since: Instant, at: usize) -> bool {
         let at = at.max(self.in_flight) as f64;
         at <= FEW.max(LOW * self.peak) || !(self.was_full(since) || self.was_bound_full(since))
+    }
+
+    /// How far a cut may go: to a share of the peak, so that a few calls are sent at so low a level, and teach what they take there, before the next one goes
+    /// deeper.
+    pub(super) fn ground(&mut self, to: f64) -> f64 {
+        let least = LOW * self.peak;
+        if to < least {
+            self.peak *= GIVE;
+        }
+        to.max(least)
+    }
+
+    /// How long somebody has been awaiting a first token without a break.
+    pub(super) fn busy(&self, now: Instant) -> Duration {
+        self.busy.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// How many the upstream was seen to serve at once of late.

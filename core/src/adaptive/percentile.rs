@@ -68,8 +68,13 @@ impl Percentile {
         }
     }
 
+    /// How near it is to the top of the band: at 1 the limit is cut.
+    pub(super) fn evidence(&self) -> f64 {
+        self.quantile().map_or(0.0, |at| at / (1.0 + self.settings.band))
+    }
+
     /// The percentile, as a multiple of what is late; `None`: nothing was seen.
-    pub(super) fn quantile(&self) -> Option<f64> {
+    fn quantile(&self) -> Option<f64> {
         let mut seen: Vec<f64> = self.window.iter().map(|(_, multiple)| *multiple).collect();
         let last = seen.len().checked_sub(1)?;
         let place = (last as f64 * self.settings.quantile).ceil() as usize;
