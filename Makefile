@@ -88,7 +88,7 @@ test-node: $(NODE_BUILT) cli
 test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
 	$(CARGO) build --quiet --workspace --bins --examples --locked
 	$(PYTHON) examples/run.py --tidegate target/debug/tidegate --environment openai3=$(FRAMEWORKS)/bin/python \
-	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node target/debug/examples/chat
+	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node target/debug/examples/chat target/debug/examples/adaptive_limit
 
 # ---- checks
 

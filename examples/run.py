@@ -72,7 +72,7 @@ RUNS_IN = {
     "tools.py": OPENAI_3,
 }
 #: These call no model: what fails cannot reach them.
-NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs")
+NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs", "adaptive_limit")
 
 
 class Run(NamedTuple):

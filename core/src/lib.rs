@@ -26,6 +26,7 @@ mod fallback;
 pub mod gate;
 mod identify;
 pub mod kv;
+pub mod limit;
 pub mod observe;
 mod refusal;
 pub mod retry;

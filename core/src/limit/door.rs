@@ -1,0 +1,80 @@
+//! What all services of one layer share: the door, and who judges at it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Snapshot;
+use crate::adaptive::Kind;
+use crate::admission::{Admission, Permit, Purse};
+use crate::budget::RateBudgets;
+use crate::clock;
+use crate::config::TargetConfig;
+use crate::context::Lane;
+use crate::error::Error;
+use crate::estimate::Demand;
+use crate::kv::Forecast;
+use crate::schedule::{Settings, Ticket};
+
+const HINT: &str =
+    "the limit is what the upstream takes in time; raise `wait` or `queue`, or `cap` where that binds";
+
+/// See the module.
+pub(super) struct Door<J> {
+    admission: Arc<Admission>,
+    /// The only one there is.
+    tenant: Arc<str>,
+    wait: Option<Duration>,
+    longest: Duration,
+    pub(super) judge: J,
+}
+
+impl<J> Door<J> {
+    /// `latency`: of calls that are known not to stream; `None`: the same as of first tokens.
+    pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
+        let mut settings = Settings::from(config);
+        if let Some(adaptive) = &mut settings.adaptive {
+            adaptive.latency = latency.unwrap_or(adaptive.objective);
+        }
+        // No rates: they are a gate's.
+        let purse = Purse::of(RateBudgets::default());
+        Arc::new(Self {
+            admission: Admission::new(config.name.clone(), &settings, purse, None, HINT),
+            tenant: "".into(),
+            wait: config.wait,
+            longest: config.deadline,
+            judge,
+        })
+    }
+
+    /// A slot, as soon as there is one.
+    ///
+    /// *Cancellation safety*: dropping the future leaves the queue.
+    pub(super) async fn enter(&self, kind: Kind) -> Result<Permit, Error> {
+        let now = clock::now();
+        let ticket = Ticket {
+            tenant: self.tenant.clone(),
+            lane: Lane::default(),
+            queued_at: now,
+            deadline: now + self.longest,
+            wait: self.wait,
+            demand: Demand { input: kind.input, output: kind.output, ..Demand::default() },
+            forecast: Forecast::default(),
+            streams: kind.streams,
+            cost: 1.0,
+            charged: None,
+        };
+        let mut permit = self.admission.acquire(ticket).await?;
+        permit.sent();
+        Ok(permit)
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.admission.view(), clock::now())
+    }
+}
+
+impl<J> std::fmt::Debug for Door<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("at", self.admission.name()).finish_non_exhaustive()
+    }
+}
