@@ -1,23 +1,23 @@
 //! The limit that finds itself, beside an oracle that knows, fixed numbers and other controllers: scenarios of minutes in virtual time.
 
 mod budget;
-mod contender;
-mod course;
-mod figures;
+pub(crate) mod contender;
+pub(crate) mod course;
+pub(crate) mod figures;
 mod known;
 mod look;
 mod measure;
-mod oracle;
+pub(crate) mod oracle;
 pub(crate) mod peers;
 mod play;
 mod plot;
 mod roster;
-mod scenarios;
-mod stage;
+pub(crate) mod scenarios;
+pub(crate) mod stage;
 mod standing;
 mod table;
-mod upstream;
-mod workload;
+pub(crate) mod upstream;
+pub(crate) mod workload;
 
 pub(crate) use self::look::{Look, look};
 pub(crate) use self::measure::measure;
