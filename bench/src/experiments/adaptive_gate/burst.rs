@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::Gate;
 use tidegate::config::{Config, Target};
 use tidegate_sim::scenario::{Arrivals, Run};
-use tidegate_sim::{SimConfig, Simulator};
+use tidegate_sim::{SimConfig, Simulator, Stats};
 
 use super::watch::watch;
 use crate::Fallible;
@@ -75,7 +75,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         for door in &DOORS {
             eprintln!("burst, {arrivals:?}, {}", door.name);
             let config = (door.config)()?;
-            let rows = virtual_time::each(SEEDS, |seed| play(&config, arrivals, seed, false))?;
+            let rows = virtual_time::each(SEEDS, |seed| Ok(play(&config, arrivals, seed, false)?.0))?;
             for name in ["A", "B", "C"] {
                 for (column, pick) in COLUMNS {
                     let of = rows.iter().flatten().filter(|row| row.name == name);
@@ -108,7 +108,7 @@ fn bars(report: &mut Report, door: &str, rows: &[Vec<Row>]) {
     report.bar(format!("{door}, A: failures of 240 (worst seed)"), failed.most, Op::AtMost, 0.0);
 }
 
-fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallible<Vec<Row>> {
+fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallible<(Vec<Row>, Stats)> {
     virtual_time::run(seed, async {
         let simulator = Simulator::new(SimConfig::post())?;
         let gate = Gate::over(config.clone(), SimTransport::over(&simulator, Duration::ZERO))?;
@@ -117,16 +117,28 @@ fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallib
         if let Some(watcher) = watcher {
             watcher.abort();
         }
-        Ok(rows)
+        Ok((rows, simulator.stats()))
     })
 }
 
-/// One run of the first whose name contains this.
-pub(super) fn look(who: &str, seed: u64) -> Fallible<()> {
+/// One run of the first whose name contains this, and where those calls of A waited that waited long.
+pub(super) fn look(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
     let door = DOORS.iter().find(|door| door.name.contains(who)).ok_or("nobody has that name")?;
     println!("{}", door.name);
-    for row in play(&(door.config)()?, Arrivals::Paced, seed, true)? {
+    let config = (door.config)()?;
+    let (rows, stats) = play(&config, arrivals, seed, true)?;
+    for row in rows {
         println!("{}: {:?}", row.name, row.summary);
+    }
+    let asked = Run::CapsOff.calls(arrivals, seed).into_iter().filter(|(place, _)| *place == 0);
+    // A tenant's calls go in their order.
+    let attempts = stats.attempts.iter().filter(|attempt| attempt.tenant == "A");
+    for ((_, at), attempt) in asked.zip(attempts) {
+        let at = at.as_secs_f64();
+        let (queued, first) = (attempt.arrived_s - at, attempt.first_token_s.unwrap_or(f64::NAN) - at);
+        if first > TTFT_OF_A_MS / 1e3 {
+            println!("A at {at:.1} s: {queued:.2} s in the queue, {:.2} s upstream", first - queued);
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod server;
 mod watch;
 
 use clap::Args;
+use tidegate_sim::scenario::Arrivals;
 
 use crate::Fallible;
 use crate::report::Report;
@@ -25,6 +26,9 @@ pub(crate) struct Look {
     /// Of `burst`: a part of the contender's name.
     #[arg(long, default_value = "nothing set")]
     who: String,
+    /// Of `burst`: arrivals that are independent of each other.
+    #[arg(long)]
+    poisson: bool,
 }
 
 impl Look {
@@ -37,9 +41,10 @@ impl Look {
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let wanted = look.scenario.as_deref().unwrap_or_default();
     if wanted == "burst" {
-        burst::look(&look.who, look.seed)?
+        let arrivals = if look.poisson { Arrivals::Poisson } else { Arrivals::Paced };
+        burst::look(&look.who, arrivals, look.seed)?;
     } else {
-        replay::look(wanted, look.seed)?
+        replay::look(wanted, look.seed)?;
     }
     Ok(String::new())
 }

@@ -109,7 +109,11 @@ impl Replay {
             });
             runs.sum()
         };
-        let best = |caps: Vec<usize>| caps.into_iter().max_by_key(|cap| served(*cap)).unwrap_or(1);
+        // Of those as good, the least.
+        let best = |mut caps: Vec<usize>| {
+            caps.sort_unstable_by(|a, b| b.cmp(a));
+            caps.into_iter().max_by_key(|cap| served(*cap)).unwrap_or(1)
+        };
         let rough = best(GRID.into());
         let cap = best(FINE.iter().map(|share| scaled(rough, *share)).chain([rough]).collect());
         Ok(Self { name, stage, cap })
