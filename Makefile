@@ -40,7 +40,7 @@ BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairnes
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory
 
-.PHONY: help demo test lint bench node setup lock fuzz format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
+.PHONY: help demo test lint bench node setup lock fuzz properties format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo 'make bench       every experiment, and bench/RESULTS.md; make bench-NAME runs one:'
 	@echo '                 $(BENCH_RUST)'
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
+	@echo 'make properties  every property on new cases, CASES=10000 of each'
 	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       the environments, without running anything'
 	@echo 'make node        the Node package, built in its folder'
@@ -65,8 +66,14 @@ demo: $(VENV)/.wheel cli
 
 test: $(TEST)
 
+# The same cases each time: whoever changes nothing sees nothing change. `make properties` looks further.
 test-rust: need-cargo
-	$(CARGO) test --workspace --locked
+	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-20261121} $(CARGO) test --workspace --locked
+
+# Every property on new cases, CASES of each.
+properties: CASES ?= 10000
+properties: need-cargo
+	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p tidegate -p tidegate-sim
 
 test-python: $(VENV)/.wheel cli
 	cd bindings-python && ../$(VENV)/bin/python -m pytest -q

@@ -14,7 +14,7 @@ const BREACH: f64 = 0.15;
 /// The evidence at which the limit is cut.
 const ENOUGH: f64 = 6.0;
 /// Below this strain nearly all calls have room.
-const ROOM: f64 = 0.4;
+pub(super) const ROOM: f64 = 0.4;
 /// Weight of a call in the averages of strain.
 const WEIGHT: f64 = 0.2;
 /// A call counts as no later than this.

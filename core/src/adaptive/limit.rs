@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::bound::Bound;
 use super::class::{CLASSES, Class, class_of, streams};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, ROOM};
 use super::flow::Flow;
 use super::growth::Growth;
 use super::load::Load;
@@ -273,7 +273,8 @@ impl Limit {
         }
         let enough = evidence.saw(strain);
         let has_room = evidence.has_room();
-        if enough || (late && self.growth.trial() > 0.0) {
+        // A trial need not make calls late to fail: it is enough that they lose their room.
+        if enough || (strain > ROOM && self.growth.trial() > 0.0) {
             self.came_late(now, class);
         } else if !late && has_room && self.pace.share() < 0.5 {
             self.came_in_time(now, sent_at, streams);
@@ -296,7 +297,10 @@ impl Limit {
         let trial = self.growth.trial();
         if trial > 0.0 {
             self.growth = self.growth.caught();
-            return self.cut(now, self.slots.value() - trial, Cause::Late);
+            // Of a bold one, what is served already was not too much.
+            let served = (self.load.in_flight - self.load.awaiting) as f64;
+            let to = (self.slots.value() - trial).max(served.min(self.slots.value() - 1.0));
+            return self.cut(now, to, Cause::Late);
         }
         let to = match self.settings.adaptive.decrease {
             Decrease::Served if streams(class) => self.served(now, class),

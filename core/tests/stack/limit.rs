@@ -316,6 +316,26 @@ async fn a_retry_awaits_its_own_first_token_and_one_that_sleeps_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deadline_before_the_head_counts_and_one_within_the_queue_does_not() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        sleep(3000 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.deadline(5 * SECOND).limit(adaptive(4)));
+    for _ in 0..4 {
+        let calls: Vec<_> = (0..8).map(|k| start(&gate, k % 2 == 0)).collect();
+        for call in calls {
+            assert!(call.await.unwrap().is_err());
+        }
+    }
+    let found = limit(&gate);
+    assert!(found.decisions.iter().any(|made| made.cause == "timed_out"), "{found:?}");
+    assert!(seen.attempts() <= 16, "those in the queue were never sent");
+    assert_eq!(found.awaiting, 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn observe_mode_learns_and_says_what_it_would_do() {
     let (transport, seen) = one_by_one();
     let gate = Gate::builder()

@@ -19,6 +19,8 @@ pub(crate) struct Scenario {
 
 /// Prompts of 550 tokens and answers of 190 in the mean.
 const CHAT: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (150.0, 0.7) };
+/// Answers of half a minute.
+const LONG: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (650.0, 0.3) };
 /// Answers of a minute.
 const MINUTE: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (1_100.0, 0.25) };
 
@@ -84,6 +86,12 @@ pub(crate) fn all() -> Vec<Scenario> {
             Server::Engines { engines: 1, config: replica(6, 5_625) },
             CHAT,
             &[plain(300, 0.8), plain(300, 1.3), changed(240, 1.0, Change::AtOnce(3))],
+        ),
+        scenario(
+            "streams of half a minute",
+            engine(32),
+            LONG,
+            &[plain(240, 1.4), changed(240, 1.4, Change::AtOnce(20)), changed(240, 1.4, Change::AtOnce(32))],
         ),
         held_out(
             "streams of a minute",
