@@ -25,13 +25,26 @@ impl Work {
     /// A chat completion that streams, and asks for usage: text of that many tokens, as the simulator counts them, and a `max_tokens` that says
     /// nothing of the answer.
     pub(crate) fn request(&self, tenant: &str, lane: Lane, max_tokens: u32) -> Request<RequestBody> {
-        let body = serde_json::json!({
+        self.ask(tenant, lane, max_tokens, true)
+    }
+
+    /// The same, whole where it does not stream.
+    pub(crate) fn ask(
+        &self,
+        tenant: &str,
+        lane: Lane,
+        max_tokens: u32,
+        streams: bool,
+    ) -> Request<RequestBody> {
+        let mut body = serde_json::json!({
             "model": "sim",
             "messages": [{"role": "user", "content": "tide".repeat(self.prompt as usize)}],
             "max_tokens": max_tokens,
-            "stream": true,
-            "stream_options": {"include_usage": true},
+            "stream": streams,
         });
+        if streams {
+            body["stream_options"] = serde_json::json!({"include_usage": true});
+        }
         let mut request = Request::new(RequestBody::from(body.to_string().into_bytes()));
         *request.method_mut() = http::Method::POST;
         // A constant base and a constant path: falls back to `/` never.

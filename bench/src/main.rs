@@ -61,6 +61,8 @@ enum Command {
     Tokens,
     /// The limit that finds itself, beside an oracle and other controllers, in virtual time.
     Adaptive(run::adaptive::Look),
+    /// The same limit as users get it, through the client, in virtual time.
+    AdaptiveGate(run::adaptive_gate::Look),
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -97,6 +99,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::ScaleMemory { held } => return run::scale::hold(held),
         Command::Adaptive(look) if look.wanted() => return run::adaptive::look(&look),
         Command::Adaptive(_) => run::adaptive::measure,
+        Command::AdaptiveGate(look) if look.wanted() => return run::adaptive_gate::look(&look),
+        Command::AdaptiveGate(_) => run::adaptive_gate::measure,
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,

@@ -251,6 +251,18 @@ async fn a_share_of_500s_by_seed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn engines_that_change_their_size() {
+    let sim = simulator(|c| c.workers = 1);
+    sim.set_max_num_seqs(1);
+    let _held = [sim.respond(chat(50)).await.unwrap(), sim.respond(chat(50)).await.unwrap()];
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!((sim.stats().running, sim.stats().waiting), (1, 1));
+    sim.set_max_num_seqs(2);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!((sim.stats().running, sim.stats().waiting), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn control_over_http() {
     let sim = simulator(|_| ());
     let set = |body| post("/sim/faults", &body);

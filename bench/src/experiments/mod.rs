@@ -1,6 +1,7 @@
 //! One experiment a file.
 
 pub(crate) mod adaptive;
+pub(crate) mod adaptive_gate;
 pub(crate) mod aimd_history;
 pub(crate) mod burst;
 pub(crate) mod cancel;

@@ -117,11 +117,11 @@ fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> 
 }
 
 /// One tenant's figures in one run.
-struct Row {
-    name: &'static str,
-    summary: Summary,
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) summary: Summary,
     /// The most that the upstream had of it at once: slots held.
-    peak_upstream: usize,
+    pub(super) peak_upstream: usize,
 }
 
 const TTFT_MEDIAN: &str = "median TTFT, ms";
@@ -211,34 +211,45 @@ fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row
     virtual_time::run(seed, async move {
         let simulator = Simulator::new(SimConfig::post())?;
         let gate = Gate::over(config(caps)?, SimTransport::over(&simulator, Duration::ZERO))?;
-        let tenants = run.tenants();
-        let start = Instant::now();
-        let mut tasks = tokio::task::JoinSet::new();
-        for (place, at) in run.calls(arrivals, seed) {
-            let Some(tenant) = tenants.get(place).map(|tenant| tenant.name) else { continue };
-            let client = Transport::new(gate.client());
-            tasks.spawn(async move {
-                sleep_until(start + at).await;
-                let ask = Ask { tenant, prompt: PROMPT_TOKENS, output: OUTPUT_TOKENS, stream: true };
-                (tenant, at, call(client, ask.request(URL)).await)
-            });
-        }
-        let seen = tasks.join_all().await;
-        let stats = simulator.stats();
-        Ok(NAMES
-            .into_iter()
-            .filter(|name| tenants.iter().any(|tenant| tenant.name == *name))
-            .map(|name| {
-                let calls: Vec<_> = seen.iter().filter(|(tenant, ..)| *tenant == name).collect();
-                let rows: Vec<Call> = calls.iter().map(|(_, at, seen)| row(*at, seen)).collect();
-                // In the summary a call that never ends stays in flight; ours do end, refused.
-                let peak = peak(calls.iter().map(|(_, at, seen)| (*at, *at + seen.took)));
-                let summary = Summary { peak_in_flight: peak, ..summarise(&rows) };
-                let peak_upstream = stats.tenants.get(name).map_or(0, |tenant| tenant.peak_in_flight);
-                Row { name, summary, peak_upstream }
-            })
-            .collect())
+        Ok(through(&gate, &simulator, run, arrivals, seed).await)
     })
+}
+
+/// Plays a run's calls through a gate before this simulator.
+pub(super) async fn through(
+    gate: &Gate,
+    simulator: &Simulator,
+    run: Run,
+    arrivals: Arrivals,
+    seed: u64,
+) -> Vec<Row> {
+    let tenants = run.tenants();
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (place, at) in run.calls(arrivals, seed) {
+        let Some(tenant) = tenants.get(place).map(|tenant| tenant.name) else { continue };
+        let client = Transport::new(gate.client());
+        tasks.spawn(async move {
+            sleep_until(start + at).await;
+            let ask = Ask { tenant, prompt: PROMPT_TOKENS, output: OUTPUT_TOKENS, stream: true };
+            (tenant, at, call(client, ask.request(URL)).await)
+        });
+    }
+    let seen = tasks.join_all().await;
+    let stats = simulator.stats();
+    NAMES
+        .into_iter()
+        .filter(|name| tenants.iter().any(|tenant| tenant.name == *name))
+        .map(|name| {
+            let calls: Vec<_> = seen.iter().filter(|(tenant, ..)| *tenant == name).collect();
+            let rows: Vec<Call> = calls.iter().map(|(_, at, seen)| row(*at, seen)).collect();
+            // In the summary a call that never ends stays in flight; ours do end, refused.
+            let peak = peak(calls.iter().map(|(_, at, seen)| (*at, *at + seen.took)));
+            let summary = Summary { peak_in_flight: peak, ..summarise(&rows) };
+            let peak_upstream = stats.tenants.get(name).map_or(0, |tenant| tenant.peak_in_flight);
+            Row { name, summary, peak_upstream }
+        })
+        .collect()
 }
 
 fn row(at: Duration, seen: &crate::traffic::Seen) -> Call {
@@ -258,7 +269,8 @@ fn peak(spans: impl Iterator<Item = (Duration, Duration)>) -> usize {
     most
 }
 
-fn config(caps: bool) -> Fallible<Config> {
+/// With the post's caps, or off.
+pub(super) fn config(caps: bool) -> Fallible<Config> {
     let tenant = |cap: usize| Tenant::new().cap(cap);
     let target = Target::new("sim")
         .url(URL)

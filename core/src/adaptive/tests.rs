@@ -96,9 +96,11 @@ fn a_call_that_waits_too_long_counts_before_it_is_answered() {
 fn between_room_and_late_nothing_moves() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..2).for_each(|_| run.round(STREAM, 100, 100));
-    let before = run.limit.slots();
+    let before = run.limit.awaiting();
     (0..50).for_each(|_| run.round(STREAM, 100, 800));
-    assert!((before..before + 4).contains(&run.limit.slots()), "{}", run.limit.slots());
+    let after = run.limit.awaiting();
+    assert!((before..before + 4).contains(&after), "{before} may await their first token, then {after}");
+    assert_eq!(run.limit.view(run.now).cuts, 0);
 }
 
 #[test]

@@ -117,6 +117,13 @@ impl Simulator {
         self.shared.core.lock().gate.faults().clone()
     }
 
+    /// As [`Engine::set_max_num_seqs`](crate::engine::Engine::set_max_num_seqs), of every engine, from now on.
+    pub fn set_max_num_seqs(&self, sequences: u32) {
+        let mut core = self.shared.core.lock();
+        core.advance(self.shared.clock.now());
+        core.pool.set_max_num_seqs(sequences);
+    }
+
     /// What was seen since the start or the last reset.
     pub fn stats(&self) -> Stats {
         let now = self.shared.clock.now();

@@ -2,22 +2,22 @@
 
 mod budget;
 pub(crate) mod contender;
-mod course;
-mod figures;
+pub(crate) mod course;
+pub(crate) mod figures;
 mod known;
 mod look;
 mod measure;
-mod oracle;
+pub(crate) mod oracle;
 pub(crate) mod peers;
 mod play;
 mod plot;
 mod roster;
-mod scenarios;
-mod stage;
+pub(crate) mod scenarios;
+pub(crate) mod stage;
 mod standing;
 mod table;
-mod upstream;
-mod workload;
+pub(crate) mod upstream;
+pub(crate) mod workload;
 
 pub(crate) use self::look::{Look, look};
 pub(crate) use self::measure::measure;

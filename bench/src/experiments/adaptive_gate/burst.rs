@@ -1,0 +1,144 @@
+//! The post's burst without its caps: who waits, when nobody has chosen a number.
+//!
+//! The same calls as in `noisy-neighbour`. Nothing is configured but, in some runs, how long calls may wait, and one objective; tenants are known by the
+//! calls' context alone.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tidegate::Gate;
+use tidegate::config::{Config, Target};
+use tidegate_sim::scenario::{Arrivals, Run};
+use tidegate_sim::{SimConfig, Simulator, Stats};
+
+use super::watch::watch;
+use crate::Fallible;
+use crate::experiments::noisy_neighbour::{self, Row, through};
+use crate::report::{Op, Report, Spread};
+use crate::traffic::URL;
+use crate::upstream::SimTransport;
+use crate::virtual_time;
+
+/// Those of `noisy-neighbour`: none chose anything here.
+pub(super) const SEEDS: RangeInclusive<u64> = 11..=30;
+
+/// B's calls, and A's longest p99 TTFT in milliseconds.
+const CALLS_OF_B: f64 = 450.0;
+const SERVED_OF_B: f64 = 150.0;
+const TTFT_OF_A_MS: f64 = 1_000.0;
+
+/// As the post's acquire timeout.
+const WAIT: Duration = Duration::from_secs(30);
+const OBJECTIVE: Duration = Duration::from_secs(2);
+
+/// Who stands before the workers.
+struct Door {
+    name: &'static str,
+    /// Whether it is ours, and the bars are held against it.
+    ours: bool,
+    config: fn() -> Fallible<Config>,
+}
+
+const DOORS: [Door; 8] = [
+    Door { name: "nothing set", ours: true, config: || one(|target| target) },
+    Door { name: "nothing set, wait 30 s", ours: true, config: || one(|target| target.wait(WAIT)) },
+    Door { name: "ttft 2 s", ours: true, config: || one(|target| target.ttft(OBJECTIVE)) },
+    Door {
+        name: "ttft 2 s, wait 30 s",
+        ours: true,
+        config: || one(|target| target.ttft(OBJECTIVE).wait(WAIT)),
+    },
+    Door { name: "off (the post's run 2)", ours: false, config: || noisy_neighbour::config(false) },
+    Door {
+        name: "caps 64/8/64, wait 30 s (the post's run 3)",
+        ours: false,
+        config: || noisy_neighbour::config(true),
+    },
+    Door { name: "cap 64, wait 30 s", ours: false, config: || one(|target| target.cap(64).wait(WAIT)) },
+    Door { name: "cap 256, wait 30 s", ours: false, config: || one(|target| target.cap(256).wait(WAIT)) },
+];
+
+fn one(set: impl FnOnce(Target) -> Target) -> Fallible<Config> {
+    Ok(Config::builder().target(set(Target::new("sim").url(URL))).build()?)
+}
+
+type Pick = fn(&Row) -> f64;
+const COLUMNS: [(&str, Pick); 4] = [
+    ("p99 TTFT, ms", |row| row.summary.ttft_p99_ms),
+    ("median TTFT, ms", |row| row.summary.ttft_median_ms),
+    ("served", |row| (row.summary.calls - row.summary.failures) as f64),
+    ("peak in flight upstream", |row| row.peak_upstream as f64),
+];
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    for (arrivals, prefix) in [(Arrivals::Paced, ""), (Arrivals::Poisson, "Poisson, ")] {
+        for door in &DOORS {
+            eprintln!("burst, {arrivals:?}, {}", door.name);
+            let config = (door.config)()?;
+            let rows = virtual_time::each(SEEDS, |seed| Ok(play(&config, arrivals, seed, false)?.0))?;
+            for name in ["A", "B", "C"] {
+                for (column, pick) in COLUMNS {
+                    let of = rows.iter().flatten().filter(|row| row.name == name);
+                    let spread = Spread::of(of.map(pick));
+                    if door.ours {
+                        report.figure(format!("{prefix}{}, {name}: {column}", door.name), spread);
+                    } else {
+                        report.peer(door.name, format!("{prefix}{name}: {column}"), spread);
+                    }
+                    eprintln!("    {name} {column}: {} ({} to {})", spread.median, spread.least, spread.most);
+                }
+            }
+            if door.ours {
+                bars(report, &format!("{prefix}{}", door.name), &rows);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bars(report: &mut Report, door: &str, rows: &[Vec<Row>]) {
+    let spread =
+        |name: &str, pick: Pick| Spread::of(rows.iter().flatten().filter(|row| row.name == name).map(pick));
+    let late = spread("A", |row| row.summary.ttft_p99_ms);
+    report.bar(format!("{door}, A: p99 TTFT, ms (median of seeds)"), late.median, Op::AtMost, TTFT_OF_A_MS);
+    report.bar(format!("{door}, A: p99 TTFT, ms (worst seed)"), late.most, Op::AtMost, TTFT_OF_A_MS);
+    let served = spread("B", |row| CALLS_OF_B - row.summary.failures as f64);
+    report.bar(format!("{door}, B: served of 450 (worst seed)"), served.least, Op::AtLeast, SERVED_OF_B);
+    let failed = spread("A", |row| row.summary.failures as f64);
+    report.bar(format!("{door}, A: failures of 240 (worst seed)"), failed.most, Op::AtMost, 0.0);
+}
+
+fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallible<(Vec<Row>, Stats)> {
+    virtual_time::run(seed, async {
+        let simulator = Simulator::new(SimConfig::post())?;
+        let gate = Gate::over(config.clone(), SimTransport::over(&simulator, Duration::ZERO))?;
+        let watcher = watched.then(|| watch(&gate, Duration::from_secs(1)));
+        let rows = through(&gate, &simulator, Run::CapsOff, arrivals, seed).await;
+        if let Some(watcher) = watcher {
+            watcher.abort();
+        }
+        Ok((rows, simulator.stats()))
+    })
+}
+
+/// One run of the first whose name contains this, and where those calls of A waited that waited long.
+pub(super) fn look(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
+    let door = DOORS.iter().find(|door| door.name.contains(who)).ok_or("nobody has that name")?;
+    println!("{}", door.name);
+    let config = (door.config)()?;
+    let (rows, stats) = play(&config, arrivals, seed, true)?;
+    for row in rows {
+        println!("{}: {:?}", row.name, row.summary);
+    }
+    let asked = Run::CapsOff.calls(arrivals, seed).into_iter().filter(|(place, _)| *place == 0);
+    // A tenant's calls go in their order.
+    let attempts = stats.attempts.iter().filter(|attempt| attempt.tenant == "A");
+    for ((_, at), attempt) in asked.zip(attempts) {
+        let at = at.as_secs_f64();
+        let (queued, first) = (attempt.arrived_s - at, attempt.first_token_s.unwrap_or(f64::NAN) - at);
+        if first > TTFT_OF_A_MS / 1e3 {
+            println!("A at {at:.1} s: {queued:.2} s in the queue, {:.2} s upstream", first - queued);
+        }
+    }
+    Ok(())
+}

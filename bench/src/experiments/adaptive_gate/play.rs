@@ -1,0 +1,163 @@
+//! One run: the arrivals of a course, each made by a caller of its own through the client that users have.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use tidegate::config::Config;
+use tidegate::{Error, Gate, Lane, RequestBody, ResponseBody, Transport};
+use tidegate_sim::Simulator;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tower::{Service, ServiceExt};
+
+use super::server;
+use super::watch::watch;
+use crate::Fallible;
+use crate::experiments::adaptive::course::{Course, Fate, How, Played};
+use crate::experiments::adaptive::stage::Server;
+use crate::experiments::adaptive::workload::Arrival;
+use crate::upstream::SimTransport;
+use crate::virtual_time;
+
+/// As in the suite: what is turned away is known after so long, and a caller without a token leaves after so long.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What callers set, whatever they need.
+const MAX_TOKENS: u32 = 4_096;
+/// How often a gate that is watched is looked at.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// Plays a course through a gate of this configuration.
+pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: bool) -> Fallible<Played> {
+    virtual_time::run(course.seed, async {
+        let simulator = Simulator::new(server::config(server))?;
+        let bells: Arc<[Notify]> = course.arrivals.iter().map(|_| Notify::new()).collect();
+        let below = SimTransport::over(&simulator, ROUND_TRIP);
+        let gate = Gate::over(config.clone(), Transport::new(Bells { below, bells: bells.clone() }))?;
+        let changes = server::change(simulator.clone(), server.clone(), course.changes.clone());
+        let changes = tokio::spawn(changes);
+        let watcher = watched.then(|| watch(&gate, WATCHED));
+        let start = Instant::now();
+        let mut callers = tokio::task::JoinSet::new();
+        for (number, arrival) in course.arrivals.iter().copied().enumerate() {
+            let (client, bells) = (Transport::new(gate.client()), bells.clone());
+            callers.spawn(async move {
+                sleep_until(start + arrival.at).await;
+                (number, ask(client, number, arrival, bells.get(number), start).await)
+            });
+        }
+        let mut fates = callers.join_all().await;
+        fates.sort_by_key(|(number, _)| *number);
+        let mut fates: Vec<Fate> = fates.into_iter().map(|(_, fate)| fate).collect();
+        if let Some(watcher) = watcher {
+            watcher.abort();
+        }
+        changes.await??;
+        let stats = simulator.stats();
+        // When the first token of a whole answer was made, only the simulator knows.
+        for attempt in &stats.attempts {
+            let Some(number) = attempt.tenant.parse::<usize>().ok() else { continue };
+            let whole = course.arrivals.get(number).is_some_and(|arrival| !arrival.streams);
+            if let Some(fate) = fates.get_mut(number).filter(|fate| whole && fate.how == How::Served) {
+                fate.first_token = attempt.first_token_s.map(Duration::from_secs_f64).or(fate.first_token);
+            }
+        }
+        let statuses = stats.tenants.values().flat_map(|tenant| &tenant.statuses);
+        let rejected = statuses.filter(|(status, _)| matches!(status, 429 | 503)).map(|(_, n)| n).sum();
+        let attempts = stats.total_attempts;
+        Ok(Played { fates, seconds: Vec::new(), attempts, rejected, notes: Vec::new() })
+    })
+}
+
+async fn ask(
+    client: Transport,
+    number: usize,
+    arrival: Arrival,
+    sent: Option<&Notify>,
+    start: Instant,
+) -> Fate {
+    let mut fate = Fate { how: How::Open, sent: None, first_token: None };
+    let mut request = arrival.work.ask("a", Lane::Standard, MAX_TOKENS, arrival.streams);
+    // One tenant to the gate; in the simulator's books each call has a name.
+    request.headers_mut().insert("x-tenant", HeaderValue::from(number));
+    let begun = timeout_at(Instant::now() + PATIENCE, async {
+        let response = client.oneshot(request).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        let first = body.frame().await;
+        Ok::<_, Error>((status, body, first))
+    });
+    let leaves = async {
+        match (arrival.leaves, sent) {
+            (Some(after), Some(sent)) => {
+                sent.notified().await;
+                sleep(after).await;
+            }
+            _ => std::future::pending().await,
+        }
+    };
+    let begun = tokio::select! {
+        begun = begun => begun,
+        () = leaves => {
+            fate.how = How::Left;
+            return fate;
+        }
+    };
+    let (mut body, mut frame) = match begun {
+        Err(_) => {
+            fate.how = How::TimedOut;
+            return fate;
+        }
+        Ok(Err(error)) => {
+            fate.how = if error.kind().reason().is_some() { How::Refused } else { How::Broken };
+            return fate;
+        }
+        Ok(Ok((status, ..))) if !status.is_success() => {
+            fate.how = How::TurnedAway;
+            return fate;
+        }
+        Ok(Ok((_, body, first))) => (body, first),
+    };
+    fate.first_token = Some(start.elapsed());
+    fate.how = How::Broken;
+    let mut whole = !arrival.streams;
+    while let Some(next) = frame {
+        let Ok(next) = next else { return fate };
+        whole |= next.data_ref().is_some_and(|data| data.ends_with(b"data: [DONE]\n\n"));
+        frame = body.frame().await;
+    }
+    if whole {
+        fate.how = How::Served;
+    }
+    fate
+}
+
+/// Rings the bell of each call that is sent: callers of some leave soon after.
+#[derive(Clone)]
+struct Bells {
+    below: Transport,
+    bells: Arc<[Notify]>,
+}
+
+impl Service<Request<RequestBody>> for Bells {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let number = request.headers().get("x-tenant").and_then(|name| name.to_str().ok()?.parse().ok());
+        if let Some(bell) = number.and_then(|number: usize| self.bells.get(number)) {
+            bell.notify_one();
+        }
+        Box::pin(self.below.clone().oneshot(request))
+    }
+}

@@ -1,0 +1,192 @@
+//! Scenarios of the suite through the client: ours as it comes with an objective and a wait budget, fixed caps in the same gate, and the policy by itself.
+
+use std::ops::RangeInclusive;
+
+use tidegate::config::{AdaptiveConfig, Config, Target};
+
+use super::play::play;
+use crate::Fallible;
+use crate::experiments::adaptive::contender::{Fixed, Ours};
+use crate::experiments::adaptive::course::{Course, Played};
+use crate::experiments::adaptive::figures::{self, Figures};
+use crate::experiments::adaptive::oracle::Oracle;
+use crate::experiments::adaptive::scenarios::{self, Scenario};
+use crate::experiments::adaptive::stage::{GRID, Stage, TERMS};
+use crate::report::{Op, Report, Spread};
+use crate::traffic::URL;
+use crate::virtual_time::{self, beginning};
+
+pub(super) const SEEDS: RangeInclusive<u64> = 101..=102;
+
+/// What is replayed.
+const SCENARIOS: [&str; 6] = [
+    "saturated",
+    "capacity halves and returns",
+    "streams of a minute",
+    "provider takes 40 at once",
+    "30 % leave before their first token",
+    "half do not stream",
+];
+
+/// The best fixed cap is sought on these seeds by the suite's driver, and then, around it, in the gate on those of the report.
+const CALIBRATION: RangeInclusive<u64> = 1..=2;
+const FINE: [f64; 8] = [0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5];
+const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
+
+/// Our goodput over the best cap's, and how many points fewer of our calls may meet the objective.
+const GOODPUT: f64 = 0.95;
+const BEHIND: f64 = 1.0;
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    for name in SCENARIOS {
+        let replay = Replay::new(name)?;
+        eprintln!("{name}: the best cap is about {}", replay.cap);
+        replay.measure(report)?;
+    }
+    Ok(())
+}
+
+/// What a gate under one scenario shows.
+pub(super) fn look(part: &str, seed: u64) -> Fallible<()> {
+    for name in SCENARIOS.iter().filter(|name| name.contains(part)) {
+        let stage = stage(name)?;
+        println!("{name}");
+        let course = stage.course(seed);
+        let played = play(&stage.scenario.server, &course, &ours()?, true)?;
+        let good: Vec<_> =
+            stage.phases().into_iter().map(|span| figures::good(&course, &played, span)).collect();
+        println!("served in time, by phase: {good:?} of {}", course.arrivals.len());
+    }
+    Ok(())
+}
+
+fn stage(name: &str) -> Fallible<Stage> {
+    let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == name);
+    Stage::new(shorter(scenario.ok_or("no such scenario")?))
+}
+
+/// Half as long: what happens in it takes a few seconds each time.
+fn shorter(mut scenario: Scenario) -> Scenario {
+    for phase in &mut scenario.phases {
+        phase.seconds /= 2;
+    }
+    scenario
+}
+
+fn target() -> Target {
+    Target::new("sim").url(URL).ttft(TERMS.objective).wait(TERMS.wait)
+}
+
+fn ours() -> Fallible<Config> {
+    Ok(Config::builder().target(target()).build()?)
+}
+
+fn capped(cap: usize) -> Fallible<Config> {
+    Ok(Config::builder().target(target().cap(cap).fixed()).build()?)
+}
+
+struct Replay {
+    name: &'static str,
+    stage: Stage,
+    cap: usize,
+}
+
+/// Of all seeds.
+struct Outcome {
+    good: f64,
+    met: f64,
+    of_each: Vec<Figures>,
+}
+
+impl Replay {
+    fn new(name: &'static str) -> Fallible<Self> {
+        let stage = stage(name)?;
+        let courses: Vec<Course> = CALIBRATION.map(|seed| stage.course(seed)).collect();
+        let served = |cap: usize| -> usize {
+            let runs = courses.iter().map(|course| {
+                let played = stage.play(course, &mut Fixed(cap), false);
+                good(&stage, course, &played)
+            });
+            runs.sum()
+        };
+        // Of those as good, the least.
+        let best = |mut caps: Vec<usize>| {
+            caps.sort_unstable_by(|a, b| b.cmp(a));
+            caps.into_iter().max_by_key(|cap| served(*cap)).unwrap_or(1)
+        };
+        let rough = best(GRID.into());
+        let cap = best(FINE.iter().map(|share| scaled(rough, *share)).chain([rough]).collect());
+        Ok(Self { name, stage, cap })
+    }
+
+    fn measure(&self, report: &mut Report) -> Fallible<()> {
+        let ours = self.outcome(|course| play(&self.stage.scenario.server, course, &ours()?, false))?;
+        let mut caps = Vec::new();
+        for share in AROUND {
+            let cap = scaled(self.cap, share);
+            let config = capped(cap)?;
+            let of = self.outcome(|course| play(&self.stage.scenario.server, course, &config, false))?;
+            eprintln!("    cap {cap}: {:.0} in time, {:.1} % met", of.good, of.met * 100.0);
+            caps.push((cap, of));
+        }
+        let best = caps.into_iter().max_by(|(_, a), (_, b)| a.good.total_cmp(&b.good));
+        let (cap, best) = best.ok_or("no cap was tried")?;
+        let alone = self.outcome(|course| {
+            let mut policy = Ours::new(&TERMS, AdaptiveConfig::default(), beginning());
+            Ok(self.stage.play(course, &mut policy, false))
+        })?;
+        let fixed_alone = self.outcome(|course| Ok(self.stage.play(course, &mut Fixed(cap), false)))?;
+        eprintln!("    ours: {:.0} in time, {:.1} % met", ours.good, ours.met * 100.0);
+        let key = |what: &str| format!("{}: {what}", self.name);
+        let shares = ours.of_each.iter().zip(&best.of_each);
+        let shares = Spread::of(shares.map(|(a, b)| a.all_good() as f64 / b.all_good().max(1) as f64));
+        report.figure(key("goodput / the best cap's"), shares);
+        report.figure(key("objective met, %"), ours.met * 100.0);
+        report.figure(
+            key("p99 TTFT of the worst phase, s"),
+            Spread::of(ours.of_each.iter().map(|figures| figures.ttft_p99_s)),
+        );
+        report.figure(
+            key("turned away, % of calls"),
+            Spread::of(ours.of_each.iter().map(|figures| figures.turned_away * 100.0)),
+        );
+        report.peer("the best cap", key("cap"), cap);
+        report.peer("the best cap", key("objective met, %"), best.met * 100.0);
+        report.peer(
+            "the best cap",
+            key("turned away, % of calls"),
+            Spread::of(best.of_each.iter().map(|figures| figures.turned_away * 100.0)),
+        );
+        report.peer(
+            "the policy by itself",
+            key("goodput / the best cap's"),
+            alone.good / fixed_alone.good.max(1.0),
+        );
+        report.peer("the policy by itself", key("objective met, %"), alone.met * 100.0);
+        report.bar(key("goodput / the best cap's"), ours.good / best.good.max(1.0), Op::AtLeast, GOODPUT);
+        let behind = (best.met - ours.met) * 100.0;
+        report.bar(key("objective met, points behind the best cap"), behind, Op::AtMost, BEHIND);
+        Ok(())
+    }
+
+    fn outcome(&self, play: impl Fn(&Course) -> Fallible<Played> + Sync) -> Fallible<Outcome> {
+        let phases = self.stage.phases().len();
+        // Whatever the band is, nothing that is asked for here depends on it.
+        let oracle = Oracle { limits: vec![self.cap; phases], bands: vec![(self.cap, self.cap); phases] };
+        let of_each = virtual_time::each(SEEDS, |seed| {
+            let course = self.stage.course(seed);
+            Ok(Figures::of(&self.stage, &course, &oracle, &play(&course)?))
+        })?;
+        let sum = |of: fn(&Figures) -> usize| of_each.iter().map(of).sum::<usize>() as f64;
+        let met = sum(|figures| figures.met) / sum(|figures| figures.judged).max(1.0);
+        Ok(Outcome { good: sum(Figures::all_good), met, of_each })
+    }
+}
+
+fn good(stage: &Stage, course: &Course, played: &Played) -> usize {
+    stage.phases().into_iter().map(|span| figures::good(course, played, span)).sum()
+}
+
+fn scaled(cap: usize, share: f64) -> usize {
+    ((cap as f64 * share).round() as usize).clamp(1, TERMS.ceiling)
+}

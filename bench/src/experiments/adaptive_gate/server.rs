@@ -1,0 +1,68 @@
+//! The suite's upstreams as the simulator has them.
+
+use std::time::Duration;
+
+use tidegate_sim::engine::{EngineConfig, StepCost};
+use tidegate_sim::faults::Stall;
+use tidegate_sim::{Faults, SimConfig, Simulator};
+use tokio::time::{Instant, sleep_until};
+
+use crate::Fallible;
+use crate::experiments::adaptive::stage::Server;
+use crate::experiments::adaptive::upstream::Change;
+
+/// As many as an engine takes that nothing binds.
+const PLENTY: u32 = 1_000_000;
+
+pub(super) fn config(server: &Server) -> SimConfig {
+    let (workers, engine, faults) = match server {
+        Server::Engines { engines, config } => (*engines, config.clone(), Faults::default()),
+        Server::Hosted { at_once, .. } => (1, unbound(), turned_away(*at_once)),
+    };
+    SimConfig { workers, engine, faults, ..SimConfig::post() }
+}
+
+/// As quick with many as with one: 50 tokens a second each.
+fn unbound() -> EngineConfig {
+    EngineConfig {
+        num_blocks: PLENTY,
+        max_num_seqs: PLENTY,
+        max_num_batched_tokens: PLENTY,
+        step: StepCost { base_ms: 20.0, per_prompt_token_ms: 0.0, per_sequence_ms: 0.0 },
+        ..EngineConfig::default()
+    }
+}
+
+/// 429 without Retry-After above so many at once; the first token is about .3 s away.
+fn turned_away(at_once: usize) -> Faults {
+    Faults {
+        concurrency_limit: Some(at_once),
+        stall_before_headers: Some(Stall { seconds: Some(0.28), ..Stall::default() }),
+        ..Faults::default()
+    }
+}
+
+/// Makes the changes of a course when their time comes.
+///
+/// # Errors
+///
+/// A change that the simulator has no way to make.
+pub(super) async fn change(
+    simulator: Simulator,
+    server: Server,
+    changes: Vec<(Duration, Change)>,
+) -> Fallible<()> {
+    let start = Instant::now();
+    for (at, change) in changes {
+        sleep_until(start + at).await;
+        match (change, &server) {
+            (Change::No, _) => {}
+            (Change::AtOnce(sequences), Server::Engines { .. }) => simulator.set_max_num_seqs(sequences),
+            (Change::AtOnce(calls), Server::Hosted { .. }) => {
+                simulator.set_faults(turned_away(calls as usize))?;
+            }
+            (other, _) => return Err(format!("the simulator cannot do this: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
