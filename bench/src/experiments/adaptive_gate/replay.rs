@@ -12,6 +12,7 @@ use crate::experiments::adaptive::figures::{self, Figures};
 use crate::experiments::adaptive::oracle::Oracle;
 use crate::experiments::adaptive::scenarios::{self, Scenario};
 use crate::experiments::adaptive::stage::{GRID, Stage, TERMS};
+use crate::experiments::adaptive::workload::Part;
 use crate::report::{Op, Report, Spread};
 use crate::traffic::URL;
 use crate::virtual_time::{self, beginning};
@@ -62,7 +63,7 @@ pub(super) fn look(part: &str, seed: u64) -> Fallible<()> {
 
 fn stage(name: &str) -> Fallible<Stage> {
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == name);
-    Stage::new(shorter(scenario.ok_or("no such scenario")?))
+    Stage::new(shorter(scenario.ok_or("no such scenario")?), Part::Second)
 }
 
 /// Half as long: what happens in it takes a few seconds each time.
@@ -178,7 +179,7 @@ impl Replay {
             Ok(Figures::of(&self.stage, &course, &oracle, &play(&course)?))
         })?;
         let sum = |of: fn(&Figures) -> usize| of_each.iter().map(of).sum::<usize>() as f64;
-        let met = sum(|figures| figures.met) / sum(|figures| figures.judged).max(1.0);
+        let met = sum(|figures| figures.sent.met) / sum(|figures| figures.sent.of).max(1.0);
         Ok(Outcome { good: sum(Figures::all_good), met, of_each })
     }
 }
