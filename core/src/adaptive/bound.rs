@@ -45,6 +45,13 @@ impl Bound {
         }
     }
 
+    /// What it was cut for was no congestion.
+    pub(super) fn doubles_again(&mut self) {
+        if let Bound::Found { doubles, .. } = self {
+            *doubles = true;
+        }
+    }
+
     /// Calls came late; `share`: as many could await their first token and have it in time. Says whether the bound cannot help, or not alone: it is at its
     /// least already, or even one that waits is too many.
     pub(super) fn late(&mut self, share: f64) -> bool {

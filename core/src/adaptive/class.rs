@@ -70,6 +70,8 @@ pub(super) struct Class {
     /// What they take of late.
     recent: f64,
     seen: u32,
+    /// Whether its calls were seen to take most of the objective when there was room.
+    is_slow: bool,
     /// The share that is late when there is room.
     usual: f64,
     /// Those of its calls whose answer is awaited.
@@ -86,14 +88,9 @@ impl Class {
     pub(super) fn threshold(&self, objective: Option<Duration>) -> Option<f64> {
         let by_itself = self.base + SPREADS * self.spread;
         match objective.map(|objective| objective.as_secs_f64()) {
-            Some(objective) if self.is_known() => {
-                // What is quick enough by itself is held to the objective, however it differs.
-                let slow = self.base > SPARE * objective;
-                Some(if slow {
-                    by_itself.max(self.base + SPARE * objective).max(objective)
-                } else {
-                    objective
-                })
+            // What is quick enough by itself is held to the objective, however it differs.
+            Some(objective) if self.is_slow => {
+                Some(by_itself.max(self.base + SPARE * objective).max(objective))
             }
             Some(objective) => Some(objective),
             None => self.is_known().then_some((TIMES * self.base).max(by_itself).max(LEAST)),
@@ -108,7 +105,17 @@ impl Class {
 
     /// Whether it is held against what it takes by itself, and has seen so few that this may be off.
     pub(super) fn is_young(&self, objective: Option<Duration>) -> bool {
-        self.seen < YOUNG && objective.is_none_or(|objective| self.base > SPARE * objective.as_secs_f64())
+        self.seen < YOUNG && objective.is_none()
+    }
+
+    /// Notes, after a call that met room, whether the objective can be kept. `true`: it is new that it cannot, so that calls were held against the upstream which
+    /// were slow by themselves.
+    pub(super) fn finds_slow(&mut self, objective: Option<Duration>) -> bool {
+        let slow =
+            objective.is_some_and(|objective| self.is_known() && self.base > SPARE * objective.as_secs_f64());
+        let new = slow && !self.is_slow;
+        self.is_slow = slow;
+        new
     }
 
     /// How much of the time between what is usual and what is late an answer took: above 1, it was late. `None`: nothing is known of such calls.
@@ -174,6 +181,7 @@ mod tests {
     fn class_of_one(took: f64) -> Class {
         let mut class = Class::default();
         (0..20).for_each(|_| class.learn(took, true));
+        class.finds_slow(Some(Duration::from_secs(1)));
         class
     }
 

@@ -254,6 +254,11 @@ impl Limit {
         if let Some(strain) = strain.filter(|_| calm) {
             self.classes[class].learn_usual(strain > 1.0);
         }
+        if calm && self.classes[class].finds_slow(objective) {
+            // What was learned of levels that are too much was learned from it.
+            self.growth = Growth::Free;
+            self.bound.doubles_again();
+        }
         if let (Some(percentile), Some(multiple)) = (&mut self.percentile, multiple) {
             percentile.saw(now, multiple);
         }

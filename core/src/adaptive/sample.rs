@@ -41,7 +41,7 @@ pub enum Ended {
         /// Tokens of the answer.
         output: u64,
     },
-    /// Its caller went away, or it was called back: says nothing of the upstream, but that it had waited so long.
+    /// Its caller went away, or it was called back: says nothing of the upstream, but that it was late if it was by then.
     Cancelled,
     /// The upstream turned it away with a 429. `by_rate`: for a rate, as its headers, its Retry-After or the budgets say.
     Limited {

@@ -404,7 +404,7 @@ fn what_differs_by_itself_is_not_congestion() {
         ("near the objective", Some(1_000), |rng| spread(rng, 0.8, 0.3), 9.0),
         ("a tenth is slow", Some(1_000), |rng| if rng.f64() < 0.1 { 3.0 } else { 0.2 }, 7.5),
         ("a sixth is slow", Some(1_000), |rng| if rng.f64() < 0.16 { 3.0 } else { 0.2 }, 4.0),
-        ("it thinks", Some(1_000), |rng| spread(rng, 8.0, 0.4), 2.0),
+        ("it thinks", Some(1_000), |rng| spread(rng, 8.0, 0.4), 0.3),
         ("it thinks, and nobody minds", None, |rng| spread(rng, 8.0, 0.4), 9.0),
     ];
     for (name, objective, takes, least) in upstreams {

@@ -21,6 +21,7 @@ pub(super) fn of_head(permit: &Permit, result: &Result<Response<ResponseBody>, E
             Some(match verdict.class {
                 Class::RateLimited => Ended::Limited { by_rate: is_by_rate(permit, response, verdict) },
                 Class::Overloaded => Ended::Overloaded,
+                Class::Timeout => Ended::TimedOut,
                 _ => Ended::Failed,
             })
         }

@@ -10,6 +10,8 @@ use super::why::Rule;
 use super::{Grant, Scheduler};
 use crate::adaptive::{Decision, Ended, Kind, Limit, LimitView, Sample, Settings};
 
+/// So many moves are kept for whoever asks for them.
+const UNTOLD: usize = 64;
 /// A limit that was cut this lately, and that calls press on, is saturated.
 const LATELY: Duration = Duration::from_secs(60);
 
@@ -167,7 +169,10 @@ impl Limiter {
             if !decision.cause.raises() {
                 found.last_cut = Some(now);
             }
-            found.moves.push(decision);
+            // A driver that never asks for them is owed no more than these.
+            if found.moves.len() < UNTOLD {
+                found.moves.push(decision);
+            }
         }
     }
 

@@ -41,7 +41,7 @@ async fn an_answer_in_one_piece_is_judged_by_how_long_all_of_it_takes() {
     let layer = AdaptiveLimitLayer::new(2 * SECOND);
     load(&layer.layer(upstream), 60, 120 * SECOND).await;
     let found = found(&layer);
-    assert!(found.cuts > 0 && found.limit.min(found.awaiting_limit) <= 16, "{found:?}");
+    assert!(found.limit.min(found.awaiting_limit) <= 16, "{found:?}");
     assert_idle(&layer, &seen);
 }
 

@@ -103,6 +103,8 @@ fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
 async fn it_falls_when_first_tokens_are_late_and_kills_nothing() {
     let (transport, _) = one_by_one();
     let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(24)));
+    // What a call takes alone is known.
+    load(&gate, 2, 5 * SECOND).await;
     load(&gate, 24, 60 * SECOND).await;
     let found = limit(&gate);
     assert!(found.limit < 24 && found.cuts > 0, "{found:?}");
@@ -116,9 +118,11 @@ async fn it_falls_when_first_tokens_are_late_and_kills_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn pressed_on_after_a_cut_it_is_saturated() {
-    let (transport, _) =
-        upstream(|_, _, exchange| async move { Ok(answer(exchange, 5 * SECOND, 2 * SECOND)) });
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        Ok(answer(exchange, if n < 20 { 100 * MS } else { 5 * SECOND }, 2 * SECOND))
+    });
     let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(16)));
+    load(&gate, 1, 60 * SECOND).await;
     let calls: Vec<_> = (0..100).map(|_| start(&gate, true)).collect();
     sleep(30 * SECOND).await;
     assert!(limit(&gate).saturated, "{:?}", limit(&gate));
@@ -343,6 +347,7 @@ async fn observe_mode_learns_and_says_what_it_would_do() {
         .target(Target::new("llm").url("http://llm").ttft(2 * SECOND).limit(adaptive(16)))
         .build_over(transport)
         .unwrap();
+    load(&gate, 2, 5 * SECOND).await;
     load(&gate, 40, 30 * SECOND).await;
     assert_eq!(seen.peak(), 40, "nobody waits");
     let found = limit(&gate);
@@ -386,6 +391,7 @@ async fn a_tool_with_a_latency_finds_its_own() {
             }
         }
     };
+    use_it(20).await;
     join_all((0..40).map(|_| use_it(20))).await;
     let db = gate.snapshot().tools["db"].clone();
     let found = db.adaptive.expect("it is found");
