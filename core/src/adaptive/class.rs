@@ -99,7 +99,7 @@ impl Class {
 
     /// The strain that its calls have in the mean when there is room, for what they differ by.
     pub(super) fn usual_strain(&self, objective: Option<Duration>) -> f64 {
-        let base = self.base();
+        let base = self.base(objective);
         self.threshold(objective).map_or(0.0, |threshold| 0.5 * self.spread / (threshold - base).max(1e-6))
     }
 
@@ -120,7 +120,7 @@ impl Class {
 
     /// How much of the time between what is usual and what is late an answer took: above 1, it was late. `None`: nothing is known of such calls.
     pub(super) fn strain(&self, took: f64, objective: Option<Duration>) -> Option<f64> {
-        let base = self.base();
+        let base = self.base(objective);
         self.threshold(objective).map(|threshold| (took - base) / (threshold - base).max(1e-6))
     }
 
@@ -157,9 +157,14 @@ impl Class {
         self.usual
     }
 
-    /// Seconds that its calls take when there is room; 0: not known.
-    pub(super) fn base(&self) -> f64 {
-        if self.is_known() { self.base } else { 0.0 }
+    /// Seconds that its calls take when there is room; 0: not known. Where the objective holds, it was not seen to be more than leaves room before that: what the
+    /// first calls took may have been a queue.
+    pub(super) fn base(&self, objective: Option<Duration>) -> f64 {
+        match objective {
+            _ if !self.is_known() => 0.0,
+            Some(objective) if !self.is_slow => self.base.min(SPARE * objective.as_secs_f64()),
+            _ => self.base,
+        }
     }
 
     /// When its oldest call that waits is late.

@@ -369,7 +369,7 @@ impl Limit {
     /// What the upstream is seen to serve, and as many more as can have their first token in time.
     fn served(&mut self, now: Instant, class: usize) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
-        let base = self.classes[class].base();
+        let base = self.classes[class].base(self.objective(class));
         // Of an upstream that had nothing to do the rate says nothing.
         let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(LONGEST);
         let busy = self.load.busy(now).max(window / 2).min(window);

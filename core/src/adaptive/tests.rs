@@ -414,6 +414,24 @@ fn what_differs_by_itself_is_not_congestion() {
 }
 
 #[test]
+fn a_queue_at_the_beginning_is_not_what_calls_take() {
+    let mut run = Run::new(&Settings { max: 256, ..settings(Some(1_000)) });
+    let mut late = 0;
+    // One after the other, a tenth of a second each: the first hundred come at once.
+    let mut calls: Vec<_> = (0..100).map(|_| run.limit.sent(run.now, STREAM)).collect();
+    for round in 0..400 {
+        run.pass(100);
+        let Some(mut call) = (!calls.is_empty()).then(|| calls.remove(0)) else { break };
+        run.limit.first_token(run.now, &mut call);
+        run.limit.ended(run.now, call, Ended::Completed { output: 100 });
+        calls.extend(run.fill(STREAM, 1));
+        late += usize::from(round > 200 && calls.len() > 10);
+    }
+    assert!(late < 20, "{late} of the last two hundred were behind ten others");
+    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+}
+
+#[test]
 fn a_word_or_two_against_an_idle_upstream_cuts_little() {
     for how in [Ended::Limited { by_rate: false }, Ended::Overloaded, Ended::TimedOut] {
         let mut run = Run::new(&settings(Some(1_000)));
