@@ -31,6 +31,8 @@ const BELOW: f64 = 0.8;
 const USUAL: f64 = 0.05;
 /// A call moves the baseline no further than one that took so many times as long.
 const MOST: f64 = 6.0;
+/// A baseline that was not seen with room counts as no more than this share of the objective.
+const NEARLY: f64 = 0.9;
 /// What counts as late where nobody set an objective: so many times the baseline, and no less than so many seconds.
 const TIMES: f64 = 3.0;
 const LEAST: f64 = 0.25;
@@ -162,7 +164,7 @@ impl Class {
     pub(super) fn base(&self, objective: Option<Duration>) -> f64 {
         match objective {
             _ if !self.is_known() => 0.0,
-            Some(objective) if !self.is_slow => self.base.min(SPARE * objective.as_secs_f64()),
+            Some(objective) if !self.is_slow => self.base.min(NEARLY * objective.as_secs_f64()),
             _ => self.base,
         }
     }
