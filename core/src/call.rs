@@ -14,6 +14,7 @@ use crate::cooldown::Hold;
 use crate::estimate::Demand;
 use crate::kv::Progress;
 use crate::observe::{Attempt, TenantMetrics};
+use crate::placement::{Affinity, Placed, ReplicaId, Wants};
 use crate::schedule::{Charged, Ticket, WaiterId, Why};
 use crate::target::Target;
 use crate::wire::Usage;
@@ -39,6 +40,8 @@ struct Inner {
     refused_by: Option<Arc<str>>,
     label: Option<Arc<str>>,
     holder: Option<(Arc<Holders>, TaskId)>,
+    /// What it shares with others, where its target is a pool.
+    affinity: Option<Affinity>,
     story: Mutex<Story>,
 }
 
@@ -61,6 +64,10 @@ struct Story {
     exact_input: Option<u64>,
     /// What its latest attempt was expected to take, at the door.
     demand: Option<Demand>,
+    /// The replica that has its present attempt.
+    placed: Option<Placed>,
+    /// Replicas that failed it.
+    tried: Vec<ReplicaId>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -76,6 +83,8 @@ pub(crate) struct Identity {
     pub(crate) label: Option<Arc<str>>,
     /// The task that makes it, and the book of who holds slots; none where there are no tools.
     pub(crate) holder: Option<(Arc<Holders>, TaskId)>,
+    /// What it shares with others, where its target is a pool.
+    pub(crate) affinity: Option<Affinity>,
 }
 
 /// Tells calls of this process apart, and waits for tools.
@@ -86,7 +95,8 @@ pub(crate) fn number() -> u64 {
 
 impl Call {
     pub(crate) fn new(identity: Identity, now: Instant) -> Self {
-        let Identity { mode, target, facts, tenant, lane, timeouts, deadline, label, holder } = identity;
+        let Identity { mode, target, facts, tenant, lane, timeouts, deadline, label, holder, affinity } =
+            identity;
         let longest = now + longest(target.config().deadline, timeouts.read);
         Self(Arc::new(Inner {
             id: number(),
@@ -103,6 +113,7 @@ impl Call {
             refused_by: None,
             label,
             holder,
+            affinity,
             story: Mutex::default(),
         }))
     }
@@ -126,6 +137,7 @@ impl Call {
             refused_by: Some(from.target.name().clone()),
             label: from.label.clone(),
             holder: from.holder.clone(),
+            affinity: from.affinity.clone(),
             target,
             story: Mutex::default(),
         }))
@@ -242,6 +254,13 @@ impl Call {
             forecast,
             streams: self.0.facts.stream,
             cost: expected.cost(&demand),
+            wants: self.0.affinity.as_ref().map(|affinity| {
+                Box::new(Wants {
+                    model: self.0.facts.model.clone(),
+                    affinity: affinity.clone(),
+                    avoid: story.tried.clone(),
+                })
+            }),
             charged: story.charged,
         }
     }
@@ -275,6 +294,7 @@ impl Call {
         story.spent += permit.spent();
         story.progress = permit.progress();
         story.usage = None;
+        story.placed = permit.placed().cloned();
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);
         }
@@ -393,6 +413,11 @@ impl Call {
 
     pub(crate) fn take_hold(&self) -> Hold {
         self.0.story.lock().hold.take().unwrap_or(Hold::No)
+    }
+
+    /// The replica that has its present attempt, where its target is a pool.
+    pub(crate) fn placed(&self) -> Option<Placed> {
+        self.0.story.lock().placed.clone()
     }
 
     /// Remembers why the last attempt failed, for an error that comes later.

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::fallback::{FallbackLayer, Ways};
 use crate::identify::Identify;
 use crate::observe::{CallLog, ObserveLayer};
+use crate::pool::PoolLayer;
 use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
@@ -45,6 +46,8 @@ fn compose(
         .layer(RetryLayer)
         // Waits for a slot, and keeps it until the response has ended. Below this line a call is in flight.
         .layer(AdmissionLayer)
+        // To the replica that the permit names, where the target is a pool of them.
+        .layer(PoolLayer)
         // Above the observer, which must see the usage that is asked for here and hidden from who did not ask.
         .layer(AskUsageLayer)
         // Tells a failed attempt from a good one, by status, error body and first event, and watches the stream.

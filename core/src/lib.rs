@@ -28,6 +28,8 @@ mod identify;
 pub mod kv;
 pub mod limit;
 pub mod observe;
+pub mod placement;
+pub mod pool;
 mod refusal;
 pub mod retry;
 pub mod schedule;

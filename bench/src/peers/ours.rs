@@ -79,6 +79,7 @@ impl Policy for Ours {
             forecast: Forecast::default(),
             streams: false,
             cost: if self.charging == Charging::Calls { 1.0 } else { call.estimate },
+            wants: None,
             charged: None,
         };
         match self.scheduler.try_admit(now, &ticket) {

@@ -75,6 +75,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         kv_headroom,
         tokenizer,
         ask_usage,
+        pool: _,
         fallback,
         model,
         key_env,

@@ -16,6 +16,7 @@ use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
+use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight};
 use crate::schedule::{
     Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
@@ -203,6 +204,33 @@ impl Admission {
     /// Why the call at that place of the queue waits now; `None`: it does not.
     pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
         self.state.lock().scheduler.explain(now(), waiter)
+    }
+
+    /// From now on these are the pool's replicas.
+    pub(crate) fn set_members(self: &Arc<Self>, members: &[Member]) {
+        self.state.lock().scheduler.set_members(now(), members);
+        self.answer(Event::Look);
+    }
+
+    /// What was seen of a replica.
+    pub(crate) fn saw(self: &Arc<Self>, id: ReplicaId, sight: Sight) {
+        self.state.lock().scheduler.saw(now(), id, sight);
+        self.answer(Event::Look);
+    }
+
+    /// What to ask of the pool's replicas now.
+    pub(crate) fn errands(&self) -> Errands {
+        self.state.lock().scheduler.errands(now())
+    }
+
+    /// The pool's replicas, as they stand; none where it is no pool.
+    pub fn replicas(&self) -> Vec<ReplicaView> {
+        self.state.lock().scheduler.replicas(now())
+    }
+
+    /// A replica for a request that takes no slot.
+    pub(crate) fn beside(&self) -> Option<Placed> {
+        self.state.lock().scheduler.beside(now())
     }
 
     /// Refuses what waits and what comes; what is in flight goes on.

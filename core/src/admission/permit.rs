@@ -10,6 +10,7 @@ use super::gatehouse::News;
 use crate::adaptive::Ended;
 use crate::cooldown::{Failure, Hold};
 use crate::kv::Progress;
+use crate::placement::Placed;
 use crate::schedule::{Charged, Grant, Settled};
 use crate::wire::RateHeaders;
 
@@ -36,6 +37,11 @@ impl Permit {
     /// What a retry of the same call carries, so that it is charged once.
     pub fn charged(&self) -> Option<Charged> {
         self.grant.as_ref().map(Grant::charged)
+    }
+
+    /// The replica that it is placed at, where its target is a pool.
+    pub fn placed(&self) -> Option<&Placed> {
+        self.grant.as_ref().and_then(Grant::placed)
     }
 
     /// What the wait took of the call's wait budget.

@@ -43,6 +43,7 @@ fn ticket() -> Ticket {
         forecast: Default::default(),
         streams: false,
         cost: 1.0,
+        wants: None,
         charged: None,
     }
 }

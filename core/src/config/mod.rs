@@ -217,6 +217,7 @@ mod matching;
 mod mode;
 mod model;
 mod parse;
+mod pool;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -232,6 +233,7 @@ pub use model::{
     Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,
     RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
+pub use pool::{PoolConfig, Source};
 
 use crate::Error;
 

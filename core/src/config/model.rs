@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::limit::{AdaptiveConfig, LimitConfig};
+use super::pool::PoolConfig;
 
 /// Whether the gate acts, only measures, or stands aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +110,8 @@ pub struct TargetConfig {
     pub tokenizer: Tokenizer,
     /// Whether streams are asked to report their usage where the caller did not ask. Default: no.
     pub ask_usage: bool,
+    /// Its replicas, where it is a pool. Default: none: it is one endpoint.
+    pub pool: Option<PoolConfig>,
     /// The target that takes what this one refuses. Default: none.
     pub fallback: Option<Arc<str>>,
     /// The model that calls ask for which come here by a fallback. Default: the only name in `models`.
@@ -353,6 +356,7 @@ impl TargetConfig {
             kv_headroom: 0.1,
             tokenizer: Tokenizer::Learned,
             ask_usage: false,
+            pool: None,
             fallback: None,
             model: None,
             key_env: None,

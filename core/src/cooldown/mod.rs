@@ -94,6 +94,8 @@ pub enum Hold {
     No,
     /// The target is cooling down at the provider's word: the call waits in the queue, without a backoff of its own.
     CoolDown,
+    /// The replica that failed it is one of several, and nothing ran there: the call goes to another at once, and the attempt does not count against it.
+    Elsewhere,
     /// The target is down: as above, and the attempt does not count against the call.
     Outage,
 }

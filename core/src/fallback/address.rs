@@ -9,10 +9,10 @@ use http::{HeaderMap, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::credential::{Credential, same_server, strip, stripped};
-use super::place::Base;
 use crate::body::RequestBody;
 use crate::transport::Foreign;
 use crate::wire::Dialect;
+use crate::wire::base::Base;
 use crate::wire::request::model_in_path;
 use crate::wire::sealed::{is_compressed, is_signed};
 use crate::wire::splice::{Object, quoted};

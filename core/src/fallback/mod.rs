@@ -14,7 +14,6 @@
 mod address;
 mod credential;
 mod layer;
-mod place;
 mod policy;
 mod ways;
 

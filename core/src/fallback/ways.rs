@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::address::{Address, Original};
 use super::credential::Credential;
-use super::place::Base;
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::config::{Config, Mode, TargetConfig};
 use crate::error::Error;
 use crate::identify::Identify;
 use crate::target::Target;
+use crate::wire::base::Base;
 
 /// By the name of the fallback target.
 #[derive(Default)]

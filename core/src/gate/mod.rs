@@ -175,7 +175,7 @@ impl Gate {
             return Ok(Slot::of_nothing());
         }
         self.0.identify.open()?;
-        let call = self.0.identify.call(target, RequestFacts::unseen(), context, Timeouts::default());
+        let call = self.0.identify.call(target, RequestFacts::unseen(), context, Timeouts::default(), None);
         Slot::take(call, self.0.log.clone(), &self.0.active).await
     }
 

@@ -16,8 +16,9 @@ use crate::config::{Config, Mode};
 use crate::context::{Context, TaskId, Timeouts, cut};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::observe::{DEFAULT_TENANT, Metrics};
+use crate::placement::Affinity;
 use crate::target::Target;
-use crate::wire::request::RequestFacts;
+use crate::wire::request::{RequestFacts, affinity};
 
 /// A gate's targets, and the way to them.
 pub(crate) struct Identify {
@@ -82,7 +83,11 @@ impl Identify {
         let target = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
         let context = request.extensions_mut().remove::<Context>().unwrap_or_default();
         let timeouts = request.extensions_mut().remove::<Timeouts>().unwrap_or_default();
-        request.extensions_mut().insert(self.call(target, facts, &context, timeouts));
+        let affinity = target.config().pool.as_ref().map(|pool| {
+            let body = request.body().bytes().filter(|_| pool.affinity).map(|bytes| &bytes[..]);
+            affinity(&facts, request.headers(), body, pool.session.as_ref())
+        });
+        request.extensions_mut().insert(self.call(target, facts, &context, timeouts, affinity));
         Ok(())
     }
 
@@ -98,6 +103,7 @@ impl Identify {
         facts: RequestFacts,
         context: &Context,
         timeouts: Timeouts,
+        affinity: Option<Affinity>,
     ) -> Call {
         let identity = Identity {
             mode: self.mode,
@@ -109,6 +115,7 @@ impl Identify {
             deadline: context.deadline.map(tokio::time::Instant::into_std),
             label: context.call.as_ref().map(cut),
             holder: self.holders.clone().zip(task_of(context)),
+            affinity,
         };
         Call::new(identity, clock::now())
     }

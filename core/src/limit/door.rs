@@ -61,6 +61,7 @@ impl<J> Door<J> {
             forecast: Forecast::default(),
             streams: kind.streams,
             cost: 1.0,
+            wants: None,
             charged: None,
         };
         let mut permit = self.admission.acquire(ticket).await?;

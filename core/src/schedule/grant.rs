@@ -12,6 +12,7 @@ use crate::context::Lane;
 use crate::cooldown::{Epoch, Failure, Hold};
 use crate::fairness::Tag;
 use crate::kv::Progress;
+use crate::placement::Parcel;
 use crate::wire::rate::RateHeaders;
 
 /// A call that turns out to have cost more than so many times its estimate is not believed beyond that.
@@ -41,6 +42,7 @@ pub struct Grant {
     /// As an adaptive limit knows it.
     pub(super) tracked: Option<Tracked>,
     ended: Ended,
+    pub(super) parcel: Option<Parcel>,
 }
 
 impl Grant {
@@ -185,6 +187,7 @@ impl<W> Scheduler<W> {
                 own.give(now, grant.own);
             }
         }
+        self.left(now, grant.parcel.take());
         if let Some(taken) = grant.taken {
             self.stock.give_back(now, *taken, grant.sent);
         }
@@ -240,6 +243,7 @@ impl<W> Scheduler<W> {
             sent: false,
             tracked,
             ended: Ended::Cancelled,
+            parcel: self.pool.as_mut().and_then(|pool| pool.place(now, ticket)),
         }
     }
 

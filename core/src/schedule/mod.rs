@@ -31,6 +31,7 @@ mod load;
 mod order;
 mod own;
 mod pace;
+mod pool;
 mod predict;
 mod ranked;
 mod reclaim;
@@ -63,6 +64,7 @@ use limiter::Limiter;
 use load::Load;
 use order::Hold;
 use pace::{Gap, Pace};
+use pool::Pool;
 use reclaim::Lent;
 pub use settings::Settings;
 use shed::{Crowds, Space};
@@ -106,6 +108,7 @@ pub struct Scheduler<W> {
     displaced: Vec<(W, Refusal)>,
     hold: Option<Hold>,
     cooldown: Cooldown,
+    pool: Option<Box<Pool>>,
     began: Instant,
     /// Of slots that come free.
     pace: Pace,
@@ -150,6 +153,7 @@ impl<W> Scheduler<W> {
             displaced: Vec::new(),
             hold: None,
             cooldown: Cooldown::default(),
+            pool: settings.pool.as_ref().map(|config| Box::new(Pool::new(config, now))),
             began: now,
             pace: Pace::default(),
             first_tokens: Pace::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::adaptive;
 use crate::config::{
-    LaneConfig, LimitConfig, OnFull, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig,
+    LaneConfig, LimitConfig, OnFull, PoolConfig, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig,
 };
 
 /// What a scheduler is set up with.
@@ -20,6 +20,8 @@ pub struct Settings {
     pub queue: usize,
     /// The most calls that may wait, of all tenants together.
     pub backlog: usize,
+    /// The pool that it is in front of; its replicas are told by [`Scheduler::set_members`](super::Scheduler::set_members).
+    pub pool: Option<PoolConfig>,
     /// Queue or refuse.
     pub on_full: OnFull,
     /// The time of waiting that raises a call by one lane, and after which it is no longer overtaken; zero: lanes are never raised, and nobody is
@@ -59,6 +61,7 @@ impl From<&TargetConfig> for Settings {
             adaptive: of_target(target),
             queue: target.queue,
             backlog: target.backlog,
+            pool: target.pool.clone(),
             on_full: target.on_full,
             aging: target.aging,
             short_bias: target.short_bias.unwrap_or_default(),

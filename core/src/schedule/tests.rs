@@ -44,6 +44,7 @@ fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
         forecast: Default::default(),
         streams: false,
         cost: 1.0,
+        wants: None,
         charged: None,
     }
 }

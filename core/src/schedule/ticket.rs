@@ -9,6 +9,7 @@ use crate::error::Reason;
 use crate::estimate::Demand;
 use crate::fairness::Tag;
 use crate::kv::Forecast;
+use crate::placement::Wants;
 use crate::wire::Usage;
 
 /// What a call says of itself at the door.
@@ -32,6 +33,8 @@ pub struct Ticket {
     pub streams: bool,
     /// What its tenant is charged in fair queueing: tokens, tokens times seconds of memory, or 1 where calls are counted. Above zero, and finite.
     pub cost: f64,
+    /// What it asks of the replica that it is placed at, where its target is a pool.
+    pub wants: Option<Box<Wants>>,
     /// For a retry, the charge of its first dispatch: it is not charged again, and passes the queue bound.
     pub charged: Option<Charged>,
 }

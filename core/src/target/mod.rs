@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::admission::{Admission, Purse};
 use crate::budget::{BudgetView, RetryBudget};
-use crate::config::TargetConfig;
+use crate::config::{Source, TargetConfig};
 use crate::kv::Kv;
 use crate::observe::TargetMetrics;
 use crate::schedule::Settings;
@@ -40,6 +40,9 @@ impl Target {
             kv,
             "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
         );
+        if let Some(Source::Listed(members)) = config.pool.as_ref().map(|pool| &pool.source) {
+            admission.set_members(members);
+        }
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
         Arc::new(Self { config, admission, retries, expected, metrics })

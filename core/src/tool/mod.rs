@@ -108,6 +108,7 @@ impl Tools {
             forecast: Forecast::default(),
             streams: false,
             cost: 1.0,
+            wants: None,
             charged: None,
         };
         let while_held = WhileHeld::look(&self.holders, task_of(context), yield_slot);

@@ -7,6 +7,7 @@
 //! Prompts and answers are looked at and not kept. What leaves this module is facts: a model's name, a class of error, a
 //! number of tokens.
 
+pub(crate) mod base;
 pub mod classify;
 mod json;
 pub mod observe;

@@ -93,6 +93,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         forecast: Default::default(),
         streams: false,
         cost: 1.0,
+        wants: None,
         charged: None,
     }
 }

@@ -115,6 +115,7 @@ impl Load {
             forecast: Forecast::default(),
             streams: false,
             cost: tokens as f64,
+            wants: None,
             charged: None,
         }
     }

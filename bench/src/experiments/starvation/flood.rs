@@ -192,6 +192,7 @@ impl Flood {
             forecast: Forecast::default(),
             streams: false,
             cost: tokens as f64,
+            wants: None,
             charged: None,
         };
         line.push_back(id);

@@ -164,6 +164,7 @@ impl Play {
             forecast: Forecast::default(),
             streams: false,
             cost: (input + output) as f64,
+            wants: None,
             charged: None,
         };
         self.ask(ticket);

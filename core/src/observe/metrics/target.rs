@@ -180,7 +180,7 @@ impl TargetMetrics {
 
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
-            Hold::No => {}
+            Hold::No | Hold::Elsewhere => {}
             Hold::CoolDown => self.cool_down.inc(),
             Hold::Outage => self.outage.inc(),
         }

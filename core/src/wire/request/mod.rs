@@ -5,6 +5,7 @@
 //!
 //! The body is walked once and nothing of it is kept but the model's name, and how much of it there is for the model to read.
 
+mod affinity;
 mod content;
 mod fields;
 mod form;
@@ -18,6 +19,8 @@ use http::header::HeaderMap;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
+pub use self::affinity::CHUNK;
+pub(crate) use self::affinity::affinity;
 pub(crate) use self::content::{LONGEST as LONGEST_DECODED, decoded};
 use self::fields::Peek;
 use self::path::Path;

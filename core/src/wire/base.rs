@@ -1,4 +1,4 @@
-//! Where a request goes at another target: its base URL, and the path from there on. Pure.
+//! Where a request goes at another target, or at a replica: its base URL, and the path from there on. Pure.
 //!
 //! What a request's path has below its own target's base URL goes below the other's. Base URLs are written with the version (`https://host/v1`) or
 //! without it (`https://host`), so a version that only one of the two names is kept, and one that both name stands there once.
@@ -11,7 +11,7 @@ const MOUNTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.
 
 /// A base URL.
 #[derive(Clone, Debug)]
-pub(super) struct Base {
+pub(crate) struct Base {
     scheme: Scheme,
     authority: Authority,
     /// Without a final slash: empty for the root.
@@ -20,7 +20,7 @@ pub(super) struct Base {
 
 impl Base {
     /// `None` for what is no absolute URL.
-    pub(super) fn parse(url: &str) -> Option<Self> {
+    pub(crate) fn parse(url: &str) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let path = uri.path().trim_end_matches('/');
         let path = if path.is_empty() { mount(uri.host()?) } else { path };
@@ -28,14 +28,14 @@ impl Base {
     }
 
     /// Whether a request is under it already.
-    pub(super) fn holds(&self, uri: &Uri) -> bool {
+    pub(crate) fn holds(&self, uri: &Uri) -> bool {
         uri.scheme() == Some(&self.scheme)
             && uri.authority() == Some(&self.authority)
             && below(uri.path(), &self.path).is_some()
     }
 
     /// A request's URL here, which is `there` now.
-    pub(super) fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
+    pub(crate) fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
         let tail = match there {
             Some(there) => tail(uri.path(), &there.path),
             None => tail(uri.path(), mount(uri.host().unwrap_or_default())),

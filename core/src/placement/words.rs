@@ -1,0 +1,158 @@
+//! What passes between the pool's policy and those around it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A replica's name within its pool, for as long as the pool lives: one that left and came back has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId(pub u64);
+
+/// A replica as its pool's configuration, the file or DNS names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Its base URL, without a final slash and without `/v1`: what it is known by, and called at.
+    pub url: Arc<str>,
+    /// Its share of the calls, beside the others' (0.01 to 100).
+    pub weight: f64,
+    /// The models that it serves, where somebody said so; else it is asked.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// Tokens that its memory for keys and values holds, where somebody said so; else it is asked.
+    pub kv_tokens: Option<u64>,
+}
+
+impl Member {
+    /// A replica at this base URL, of weight 1, of which all else is asked.
+    pub fn at(url: &str) -> Self {
+        Self { url: url.trim_end_matches('/').into(), weight: 1.0, models: None, kv_tokens: None }
+    }
+}
+
+/// A replica that a call was placed at: what its permit names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Which.
+    pub id: ReplicaId,
+    /// Where: [`Member::url`].
+    pub url: Arc<str>,
+}
+
+/// A model that a replica serves, an adapter (LoRA) included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// What calls ask for.
+    pub name: Arc<str>,
+    /// Tokens of prompt and answer together, where it says so.
+    pub longest: Option<u64>,
+    /// Of an adapter, the model that it adapts.
+    pub parent: Option<Arc<str>>,
+}
+
+/// How a replica stood when it was asked (`/metrics`), all its engines together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// Calls in its batches (`vllm:num_requests_running`).
+    pub running: f64,
+    /// Calls that wait for a place (`vllm:num_requests_waiting`).
+    pub waiting: f64,
+    /// The share of its memory that is taken, 0 to 1 (`vllm:kv_cache_usage_perc`), where it says so.
+    pub kv_usage: Option<f64>,
+    /// Tokens that its memory holds (`vllm:cache_config_info`), where it says so.
+    pub kv_tokens: Option<u64>,
+    /// Prompt tokens looked up in its prefix cache, and found there, since it began.
+    pub prefix_queries: Option<f64>,
+    /// See above.
+    pub prefix_hits: Option<f64>,
+}
+
+/// What was seen of a replica by somebody who asked it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sight {
+    /// It answers, and says that it is well.
+    Well,
+    /// It answers, and says that it is not (5xx).
+    Unwell,
+    /// Nothing listens there: the connection was refused, or could not be made.
+    Gone,
+    /// It did not answer in time.
+    Silent,
+    /// How it stands.
+    Standing(Standing),
+    /// It was asked how it stands, and did not say.
+    Unknown,
+    /// What it serves.
+    Models(Vec<Model>),
+}
+
+/// Something to ask a replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Errand {
+    /// Which.
+    pub to: ReplicaId,
+    /// Where: [`Member::url`].
+    pub url: Arc<str>,
+    /// What.
+    pub ask: Ask,
+}
+
+/// See [`Errand`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Whether it is well: [`Sight::Well`], `Unwell`, `Gone` or `Silent` is the answer.
+    Health,
+    /// How it stands: `Standing` or `Unknown`.
+    Load,
+    /// What it serves: `Models`, or nothing.
+    Models,
+}
+
+/// What is to be asked now, and when there will be more to ask, if nothing happens before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Errands {
+    /// Now.
+    pub due: Vec<Errand>,
+    /// Then; `None`: there is nothing to ask until a call comes.
+    pub next: Option<Instant>,
+}
+
+/// What a call asks of the replica that it is placed at, and what it would like. Made once a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wants {
+    /// The model that it names.
+    pub model: Option<Arc<str>>,
+    /// What it shares with others, whose memory it could use.
+    pub affinity: Affinity,
+    /// Replicas that failed it, to which it does not go again while there are others.
+    pub avoid: Vec<ReplicaId>,
+}
+
+/// What calls have in common that does not have to be computed twice. All of it hashed: no prompt is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Affinity {
+    /// The session that it is part of, as its caller says.
+    pub session: Option<u64>,
+    /// Of its prompt, the hash of each beginning: of its first [`CHUNK`](crate::wire::request::CHUNK) bytes, of twice as many, and so on, each of all that stands before its end,
+    /// with model and cache salt in the first. Empty where the prompt is shorter, or cannot be read.
+    pub beginnings: Arc<[u64]>,
+}
+
+/// What a call will cost the replica that it goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Prompt tokens.
+    pub input: u64,
+    /// Tokens of the answer, as expected.
+    pub output: u64,
+}
+
+/// How an attempt at a replica failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It has no room (503), and maybe said for how long. It is busy, not ill.
+    Full(Option<Duration>),
+    /// It limits the rate (429), and maybe said for how long.
+    Limited(Option<Duration>),
+    /// No connection could be made.
+    Gone,
+    /// The exchange broke, or it answered with another 5xx.
+    Broke,
+}
