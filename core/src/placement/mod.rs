@@ -14,6 +14,8 @@ pub use words::{
 };
 
 use crate::config::PoolConfig;
+use crate::kv;
+use crate::schedule::AdaptiveView;
 
 /// One replica, as the pool's policy knows it.
 #[derive(Clone, Debug)]
@@ -64,6 +66,23 @@ pub struct ReplicaView {
     pub kv_usage: Option<f64>,
     /// What it is known to serve; `None`: not known.
     pub models: Option<Vec<Arc<str>>>,
+    /// Its slots and memory; `None` where nobody keeps books of them.
+    pub slots: Option<SlotsView>,
+}
+
+/// What there is at a replica, and what is taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotsView {
+    /// Slots in force: of one that comes back slowly, its share of them.
+    pub limit: usize,
+    /// Calls that hold one.
+    pub in_flight: usize,
+    /// How its limit is found; `None`: it is fixed.
+    pub adaptive: Option<AdaptiveView>,
+    /// Cuts of its limit so far.
+    pub cuts: u64,
+    /// Its memory, where the size is known.
+    pub kv: Option<kv::View>,
 }
 
 impl Placement {
@@ -200,6 +219,7 @@ impl Placement {
             others: None,
             kv_usage: None,
             models: None,
+            slots: None,
         };
         self.replicas.iter().flatten().map(view).collect()
     }
