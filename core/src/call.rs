@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::admission::{Holders, Permit};
+use crate::admission::{Cause, Holders, Permit};
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Lane, TaskId, Timeouts};
@@ -58,7 +58,7 @@ struct Story {
     last_failure: Option<&'static str>,
     /// Whether its request can be sent once more.
     spare: bool,
-    called_back: bool,
+    called_back: Option<Cause>,
     usage: Option<Usage>,
     progress: Progress,
     exact_input: Option<u64>,
@@ -68,6 +68,8 @@ struct Story {
     placed: Option<Placed>,
     /// Replicas that failed it.
     tried: Vec<ReplicaId>,
+    /// Those among them to which its next attempt does not go.
+    avoid: Vec<ReplicaId>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -258,7 +260,7 @@ impl Call {
                 Box::new(Wants {
                     model: self.0.facts.model.clone(),
                     affinity: affinity.clone(),
-                    avoid: story.tried.clone(),
+                    avoid: story.avoid.clone(),
                 })
             }),
             charged: story.charged,
@@ -397,13 +399,13 @@ impl Call {
         self.0.story.lock().spare
     }
 
-    /// The present attempt gave its slot up, to whom it belongs.
-    pub(crate) fn set_called_back(&self) {
-        self.0.story.lock().called_back = true;
+    /// The present attempt gave its slot up, to whom it belongs, or left a replica that is down.
+    pub(crate) fn set_called_back(&self, cause: Cause) {
+        self.0.story.lock().called_back = Some(cause);
     }
 
-    pub(crate) fn take_called_back(&self) -> bool {
-        std::mem::take(&mut self.0.story.lock().called_back)
+    pub(crate) fn take_called_back(&self) -> Option<Cause> {
+        self.0.story.lock().called_back.take()
     }
 
     /// What the target's cool-down means for the attempt that just failed.
@@ -418,6 +420,24 @@ impl Call {
     /// The replica that has its present attempt, where its target is a pool.
     pub(crate) fn placed(&self) -> Option<Placed> {
         self.0.story.lock().placed.clone()
+    }
+
+    /// Its replica failed it: its next attempt goes to one that has not, where there is one in the choice. Says whether there is, and this one had not
+    /// failed it before.
+    pub(crate) fn leaves_replica(&self) -> bool {
+        let (tried, is_new) = {
+            let mut story = self.0.story.lock();
+            let Some(id) = story.placed.as_ref().map(|placed| placed.id) else { return false };
+            let is_new = !story.tried.contains(&id);
+            if is_new {
+                story.tried.push(id);
+            }
+            (story.tried.clone(), is_new)
+        };
+        let wants = Wants { model: self.0.facts.model.clone(), avoid: tried, ..Wants::default() };
+        let others = self.0.target.admission().has_others(&wants, self.expected().least_input());
+        self.0.story.lock().avoid = if others { wants.avoid } else { Vec::new() };
+        others && is_new
     }
 
     /// Remembers why the last attempt failed, for an error that comes later.

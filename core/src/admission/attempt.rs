@@ -8,6 +8,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, Reason};
+use crate::placement::Fault;
 use crate::schedule::Settled;
 use crate::target::Stay;
 use crate::wire::Usage;
@@ -50,6 +51,17 @@ pub(crate) fn weigh(verdict: &Verdict) -> Option<(Failure, Option<Duration>)> {
     let away = verdict.class == Class::Overloaded;
     let failure = if away { Failure::Unread { worth_waiting: true } } else { Failure::Other };
     verdict.retryable.then_some((failure, verdict.delay))
+}
+
+/// What an upstream's refusal means for the replica that it came from; `None` where it says nothing against it.
+pub(crate) fn fault(verdict: &Verdict) -> Option<Fault> {
+    match verdict.class {
+        _ if !verdict.retryable => None,
+        Class::Overloaded => Some(Fault::Full(verdict.delay)),
+        Class::RateLimited => Some(Fault::Limited(verdict.delay)),
+        Class::ServerError | Class::Timeout => Some(Fault::Broke),
+        _ => None,
+    }
 }
 
 /// Tells the target's cool-down how the attempt went.

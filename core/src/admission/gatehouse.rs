@@ -9,14 +9,14 @@ use super::Purse;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pump::Pump;
-use super::recall::Recalls;
+use super::recall::{Cause, Recalls};
 use super::refused::refused;
 use crate::adaptive::Decision;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight};
+use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight, Wants};
 use crate::schedule::{
     Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
@@ -83,7 +83,7 @@ impl Admission {
         let resources = Resources { budgets: purse.budgets().clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
-        let recalls = Recalls::new(settings.reclaim);
+        let recalls = Recalls::new(settings.reclaim || settings.pool.is_some());
         let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls });
         door.purse.join(&door);
         door
@@ -233,6 +233,16 @@ impl Admission {
         self.state.lock().scheduler.beside(now())
     }
 
+    /// Whether a call that was tried at these replicas ([`Wants::avoid`]) could go to another now.
+    pub(crate) fn has_others(&self, wants: &Wants, least_input: u64) -> bool {
+        self.state.lock().scheduler.has_others(now(), wants, least_input)
+    }
+
+    /// Whether that replica is down.
+    pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
+        self.state.lock().scheduler.is_down(now(), id)
+    }
+
     /// Refuses what waits and what comes; what is in flight goes on.
     pub fn drain(self: &Arc<Self>) {
         self.state.lock().scheduler.drain();
@@ -262,6 +272,13 @@ impl Admission {
             // Calls whose deadline a cool-down has outrun are told at once.
             self.answer(Event::Look);
         }
+        hold
+    }
+
+    pub(super) fn failed_there(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
+        let hold = self.state.lock().scheduler.failed_there(now(), grant, fault);
+        // Those that wait for that replica alone are told; those that it has not begun to answer go elsewhere.
+        self.answer(Event::Look);
         hold
     }
 
@@ -329,7 +346,7 @@ impl Admission {
             // Under the lock: a release forgets the call only when the scheduler has.
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.reclaim(now()) else { return };
-            self.recalls.call_back(id);
+            self.recalls.call_back(id, Cause::Reclaimed);
         }
     }
 

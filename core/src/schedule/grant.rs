@@ -66,6 +66,11 @@ impl Grant {
         self.tracked.is_some()
     }
 
+    /// It was told how the attempt went.
+    pub(super) fn judged(&mut self) {
+        self.judged = true;
+    }
+
     /// Its name: what [`Scheduler::reclaim`] calls it by.
     pub fn id(&self) -> GrantId {
         self.id

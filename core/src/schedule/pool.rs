@@ -1,11 +1,13 @@
 //! A target that is a pool: each call that goes is placed at a replica, under the same lock.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Grant, Scheduler, Ticket};
 use crate::config::PoolConfig;
-use crate::cooldown::Failure;
-use crate::placement::{Errands, Member, Parcel, Placed, Placement, ReplicaId, ReplicaView, Sight, Work};
+use crate::cooldown::Hold;
+use crate::placement::{
+    Errands, Fault, Member, Parcel, Placed, Placement, Places, ReplicaId, ReplicaView, Sight, Wants, Work,
+};
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -68,15 +70,27 @@ impl<W> Scheduler<W> {
         views.get(at).map(|view| Placed { id: view.id, url: view.url.clone() })
     }
 
-    /// Tells the replica's own state how an attempt failed there. `delay`: for how long it asked to be left alone.
-    pub(super) fn failed_there(
-        &mut self,
-        now: Instant,
-        at: usize,
-        failure: Failure,
-        delay: Option<Duration>,
-    ) {
-        let _ = (now, at, failure, delay);
+    /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Says whether it may go to one of them as if it had not been
+    /// tried: nothing of it ran. Ask [`Scheduler::next`] then.
+    pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
+        grant.judged();
+        if let (Some(pool), Some(parcel)) = (&mut self.pool, &grant.parcel) {
+            pool.placement.failed(now, parcel.at, fault);
+        }
+        if fault == Fault::Broke { Hold::No } else { Hold::Elsewhere }
+    }
+
+    /// Whether a call could go now to a replica that it does not avoid.
+    pub fn has_others(&mut self, now: Instant, wants: &Wants, least_input: u64) -> bool {
+        let Some(pool) = &mut self.pool else { return false };
+        let avoided: Places = wants.avoid.iter().filter_map(|id| pool.placement.place_of(*id)).collect();
+        let open = pool.placement.in_choice(now).and(pool.placement.eligible(Some(wants), least_input));
+        !open.less(avoided).is_empty()
+    }
+
+    /// Whether that replica is down.
+    pub fn is_down(&self, now: Instant, id: ReplicaId) -> bool {
+        self.replicas(now).iter().any(|replica| replica.id == id && replica.state == "down")
     }
 
     pub(super) fn left(&mut self, now: Instant, parcel: Option<Parcel>) {

@@ -11,7 +11,7 @@ mod tool;
 use std::sync::Arc;
 
 use families::Families;
-pub(crate) use target::{CALLED_BACK, DEFAULT_TENANT, Family, TargetMetrics};
+pub(crate) use target::{CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Family, REPLICA_DOWN, TargetMetrics};
 pub(crate) use tenant::{TenantMetrics, TenantSeen};
 pub(crate) use tool::{HeldHow, ToolMetrics};
 

@@ -27,6 +27,10 @@ const OTHER: &str = "other";
 
 /// The cause of a retry that follows no failure: a borrowed slot was wanted back.
 pub(crate) const CALLED_BACK: &str = "called_back";
+/// A replica turned the call away unread, and another was asked at once.
+pub(crate) const ELSEWHERE: &str = "elsewhere";
+/// The replica went down before it had begun to answer.
+pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
 /// What the class of a failed attempt may be: the provider's answers, then the transport's errors.
 const CLASSES: &[&str] = &[
@@ -48,6 +52,8 @@ const CLASSES: &[&str] = &[
     "first_token_timeout",
     "idle_timeout",
     CALLED_BACK,
+    ELSEWHERE,
+    REPLICA_DOWN,
 ];
 const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why::Deadline];
 
