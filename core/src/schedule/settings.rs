@@ -97,7 +97,8 @@ fn of_target(target: &TargetConfig) -> Option<adaptive::Settings> {
         Some(upstream(lane.ttft.or(target.ttft)?, wait))
     });
     Some(adaptive::Settings {
-        max: target.cap,
+        // Of a pool each replica has a limit of its own.
+        max: target.pool.as_ref().map_or(target.cap, |pool| pool.cap),
         // One upstream serves all lanes, so the strictest of them sets the pace.
         objective: objectives.min(),
         latency: None,

@@ -12,6 +12,7 @@ mod fallback;
 mod json;
 mod limit;
 mod nearest;
+mod pool;
 mod problems;
 mod rates;
 mod section;
@@ -21,6 +22,7 @@ mod toml;
 pub(super) mod tree;
 mod value;
 
+pub(super) use self::pool::{in_file, told};
 use self::problems::Problems;
 use self::section::Spot;
 pub(super) use self::tree::describe_text;
@@ -50,6 +52,8 @@ const PLACES: &[Place] = &[
     Place { described: "the top level", keys: TOP },
     Place { described: "\"targets.NAME\" or \"defaults\"", keys: target::SETTINGS },
     Place { described: "\"targets.NAME\"", keys: target::OWN },
+    Place { described: "\"pool\" of a target", keys: pool::POOL },
+    Place { described: "a replica of a \"pool\"", keys: pool::REPLICA },
     Place { described: "\"retry\" of a target or of \"defaults\"", keys: target::RETRY },
     Place { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
     Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
@@ -68,6 +72,8 @@ pub(super) const KEYS: &[(&str, &[&str])] = &[
     ("Targets", target::OWN),
     ("Targets", target::SETTINGS),
     ("Targets", target::RETRY),
+    ("Pools", pool::POOL),
+    ("Pools", pool::REPLICA),
     ("Limits", limit::LIMIT),
     ("Limits", limit::DECREASE),
     ("Limits", limit::PERCENTILE),
@@ -181,7 +187,7 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     limit.read(&section);
     limit.cannot_await(&section);
     if section.has("cap") {
-        limit.order(&section, tool.cap);
+        limit.order(&section, tool.cap, "cap");
     }
     tool.limit = limit.in_force(tool.cap, tool.latency.is_some());
     if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {
