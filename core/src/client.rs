@@ -92,6 +92,8 @@ impl Client {
     /// `Refused` at the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         if self.identify.mode() == Mode::Off {
+            // A pool's name is no address.
+            self.identify.point(&mut request)?;
             return self.transport.clone().oneshot(request).await;
         }
         self.identify.identify(&mut request)?;

@@ -12,6 +12,7 @@ use crate::budget::{BudgetView, RetryBudget};
 use crate::config::{Source, TargetConfig};
 use crate::kv::Kv;
 use crate::observe::TargetMetrics;
+use crate::pool::Addresses;
 use crate::schedule::Settings;
 
 pub(crate) use expected::{Expected, Stay};
@@ -22,6 +23,8 @@ pub struct Target {
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
     expected: Arc<Expected>,
+    /// Where its calls go, where it is a pool.
+    addresses: Option<Addresses>,
     metrics: TargetMetrics,
 }
 
@@ -45,7 +48,8 @@ impl Target {
         }
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
-        Arc::new(Self { config, admission, retries, expected, metrics })
+        let addresses = config.pool.as_ref().map(|_| Addresses::new(&config));
+        Arc::new(Self { config, admission, retries, expected, addresses, metrics })
     }
 
     /// The name in metrics and errors.
@@ -71,6 +75,11 @@ impl Target {
     /// The provider's rates, as they stand.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
         self.admission.purse().budgets().lock().view(now)
+    }
+
+    /// Where its calls go; `None`: it is no pool.
+    pub(crate) fn addresses(&self) -> Option<&Addresses> {
+        self.addresses.as_ref()
     }
 
     /// What calls are expected to take.
