@@ -7,9 +7,9 @@ use super::refused::over_maximum;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
-use crate::error::{Error, Reason};
+use crate::error::{Error, ErrorKind, Reason};
 use crate::placement::Fault;
-use crate::schedule::Settled;
+use crate::schedule::{Settled, Ticket};
 use crate::target::Stay;
 use crate::wire::Usage;
 use crate::wire::classify::{Class, Verdict};
@@ -32,6 +32,9 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let admission = target.admission();
     let ticket = call.ticket();
     let most = target.config().max_prompt.filter(|most| ticket.demand.input > *most);
+    if call.is_twin() {
+        return at_another(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| none_free(call));
+    }
     if call.is_enforced() {
         if let Some(most) = most {
             return Err(over_maximum(target.name(), ticket.demand.input, most));
@@ -43,6 +46,17 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         call.target().metrics().would(decision);
     }
     Ok(permit)
+}
+
+/// A slot at a replica that the call does not avoid.
+fn at_another(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
+    let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
+    permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
+}
+
+fn none_free(call: &Call) -> Error {
+    let text = "no other replica has a slot free";
+    Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
 }
 
 /// What an upstream's refusal means for its target, and the delay that it asked for; `None` where it says nothing against the target.

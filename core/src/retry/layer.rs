@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use http::{HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
+use super::charge::Charge;
 use super::policy::{Failure, Next, Why, decide};
 use crate::admission::Cause;
 use crate::body::{RequestBody, ResponseBody};
-use crate::budget::Credit;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
@@ -191,31 +191,5 @@ fn hand_up(
             (Some(_), Some(last)) => Err(error.after(last)),
             _ => Err(error),
         },
-    }
-}
-
-/// A scheduled retry's charge; given back where the retry is not made.
-struct Charge {
-    call: Call,
-    sent: usize,
-    credit: Option<Credit>,
-}
-
-impl Charge {
-    fn withdraw(call: &Call) -> Option<Self> {
-        let credit = call.target().retries().lock().withdraw(clock::now())?;
-        Some(Self { call: call.clone(), sent: call.sent(), credit: Some(credit) })
-    }
-
-    fn spent(mut self) {
-        self.credit = None;
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        if let Some(credit) = self.credit.take().filter(|_| self.call.sent() == self.sent) {
-            self.call.target().retries().lock().give_back(credit);
-        }
     }
 }

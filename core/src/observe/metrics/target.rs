@@ -7,6 +7,7 @@ use std::time::Duration;
 use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::{Families, gone};
+use super::hedged::Hedged;
 use super::limit::{LimitMetrics, Of};
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
@@ -77,6 +78,7 @@ pub(crate) struct TargetMetrics {
     attempts: IntCounter,
     cool_down: IntCounter,
     outage: IntCounter,
+    is_pool: bool,
 }
 
 impl TargetMetrics {
@@ -95,6 +97,11 @@ impl TargetMetrics {
         }
         for reason in fallback::REASONS {
             families.fallbacks.with_label_values(&[name, reason.as_str()]);
+        }
+        if config.pool.is_some() {
+            for how in Hedged::ALL {
+                families.hedges.with_label_values(&[name, how.as_str()]);
+            }
         }
         for tool in families.tools() {
             for how in HeldHow::ALL {
@@ -115,6 +122,7 @@ impl TargetMetrics {
             attempts: families.attempts.with_label_values(&[name]),
             cool_down: families.cool_downs.with_label_values(&[name, HOLDS[0]]),
             outage: families.cool_downs.with_label_values(&[name, HOLDS[1]]),
+            is_pool: config.pool.is_some(),
             name: config.name.clone(),
             families,
         }
@@ -196,6 +204,10 @@ impl TargetMetrics {
         self.families.fallbacks.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
+    pub(crate) fn hedged(&self, how: Hedged) {
+        self.families.hedges.with_label_values(&[&*self.name, how.as_str()]).inc();
+    }
+
     pub(crate) fn would(&self, decision: &str) {
         self.families.would.with_label_values(&[&*self.name, decision]).inc();
     }
@@ -225,6 +237,10 @@ impl TargetMetrics {
             Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
             Family::Fallbacks => {
                 (&self.families.fallbacks, fallback::REASONS.iter().map(|reason| reason.as_str()).collect())
+            }
+            Family::Hedges => {
+                let labels = if self.is_pool { &Hedged::ALL[..] } else { &[] };
+                (&self.families.hedges, labels.iter().map(|how| how.as_str()).collect())
             }
             Family::Would => (&self.families.would, decisions().collect()),
         };
@@ -304,5 +320,6 @@ pub(crate) enum Family {
     GaveUp,
     CoolDowns,
     Fallbacks,
+    Hedges,
     Would,
 }
