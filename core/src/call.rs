@@ -107,6 +107,7 @@ impl Call {
         let Identity { mode, target, facts, tenant, lane, timeouts, deadline, label, holder, affinity } =
             identity;
         let longest = now + longest(target.config().deadline, timeouts.read);
+        target.called();
         Self(Arc::new(Inner {
             id: number(),
             mode,
@@ -132,6 +133,7 @@ impl Call {
     /// The same call at another target, since its own refused it: as old as it is, until when it must end, and no more patient for a slot.
     pub(crate) fn elsewhere(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         let from = &self.0;
+        target.called();
         let waited = now.saturating_duration_since(from.queued_at);
         let pool = from.timeouts.pool.map(|pool| pool.saturating_sub(waited));
         Self(Arc::new(Inner {

@@ -223,6 +223,11 @@ impl Admission {
         self.state.lock().scheduler.errands(now())
     }
 
+    /// Whether calls wait or are in flight.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.lock().scheduler.is_busy()
+    }
+
     /// The pool's replicas, as they stand; none where it is no pool.
     pub fn replicas(&self) -> Vec<ReplicaView> {
         self.state.lock().scheduler.replicas(now())

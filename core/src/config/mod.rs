@@ -268,6 +268,7 @@ pub use model::{
 pub use pool::{PoolConfig, Source};
 
 use crate::Error;
+pub(crate) use parse::{in_file as replicas_in_file, replicas_told};
 
 impl Config {
     /// Reads TOML.

@@ -6,6 +6,7 @@ use http::Request;
 
 use super::layer::{nowhere, send_to};
 use crate::body::RequestBody;
+use crate::config::Source;
 use crate::error::Error;
 use crate::target::Target;
 
@@ -15,6 +16,10 @@ use crate::target::Target;
 /// `Refused` where none is known.
 pub(crate) fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(addresses) = target.addresses() else { return Ok(()) };
+    if target.config().pool.as_ref().is_some_and(|pool| !matches!(pool.source, Source::Listed(_))) {
+        // Somebody has to look where they are.
+        target.called();
+    }
     let replicas = target.admission().replicas();
     let urls: Vec<&Arc<str>> =
         replicas.iter().filter(|replica| replica.state != "draining").map(|replica| &replica.url).collect();

@@ -22,7 +22,8 @@ mod toml;
 pub(super) mod tree;
 mod value;
 
-pub(super) use self::pool::{in_file, told};
+pub(crate) use self::pool::in_file;
+pub(super) use self::pool::told;
 use self::problems::Problems;
 use self::section::Spot;
 pub(super) use self::tree::describe_text;
@@ -30,6 +31,7 @@ use self::tree::{Node, Value};
 use self::value::{count, duration, flag, number, one_of, or_off, whole};
 use super::{Config, LimitConfig, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig};
 use crate::Error;
+use crate::placement::Member;
 
 const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "budgets", "tools", "transport"];
 const TOOL: &[&str] = &["cap", "limit", "latency", "queue", "wait", "on_full", "rps", "rpm"];
@@ -106,6 +108,11 @@ pub(super) fn from_toml(text: &str, file: Option<&str>) -> Result<Config, Error>
 /// Reads JSON.
 pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, Error> {
     from_tree(&json::read(value))
+}
+
+/// Reads a list of replicas from JSON.
+pub(crate) fn replicas_told(list: &serde_json::Value) -> Result<Vec<Member>, Error> {
+    told(&json::read(list))
 }
 
 /// Reads what a builder wrote.
