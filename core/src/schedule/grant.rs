@@ -14,6 +14,7 @@ use crate::context::Lane;
 use crate::cooldown::{Epoch, Failure, Hold};
 use crate::fairness::Tag;
 use crate::kv::Progress;
+use crate::placement::Fault;
 use crate::wire::rate::RateHeaders;
 
 /// A call that turns out to have cost more than so many times its estimate is not believed beyond that.
@@ -67,6 +68,11 @@ impl Grant {
     /// goes.
     pub fn is_tracked(&self) -> bool {
         self.tracked.is_some() || self.lodging.as_ref().is_some_and(|lodging| lodging.awaits)
+    }
+
+    /// It was told how the attempt went.
+    pub(super) fn judged(&mut self) {
+        self.judged = true;
     }
 
     /// Its name: what [`Scheduler::reclaim`] calls it by.
@@ -154,7 +160,7 @@ impl<W> Scheduler<W> {
     }
 
     /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1). Of a call at a replica
-    /// tell [`Scheduler::failed_there`] instead.
+    /// [`Scheduler::failed_there`] is told more.
     pub fn failed(
         &mut self,
         now: Instant,
@@ -164,6 +170,10 @@ impl<W> Scheduler<W> {
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
+        if grant.lodging.is_some() {
+            let unread = failure != Failure::Other;
+            return self.failed_there(now, grant, if unread { Fault::Full(delay) } else { Fault::Broke });
+        }
         grant.judged = true;
         let hold = self.cooldown.failed(now, call, failure, grant.epoch, delay, jitter);
         self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());

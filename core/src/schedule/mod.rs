@@ -253,6 +253,11 @@ impl<W> Scheduler<W> {
         self.draining = true;
     }
 
+    /// Whether calls wait or are in flight.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0 || self.has_waiting()
+    }
+
     /// Whether any call waits.
     pub fn has_waiting(&self) -> bool {
         self.waiters.len() > 0

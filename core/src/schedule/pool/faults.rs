@@ -68,7 +68,8 @@ impl<W> Scheduler<W> {
 
     /// Whether that replica is down.
     pub fn is_down(&self, now: Instant, id: ReplicaId) -> bool {
-        self.replicas(now).iter().any(|replica| replica.id == id && replica.state == "down")
+        let views = self.upstream.pool().map(|pool| pool.placement.view(now)).unwrap_or_default();
+        views.iter().any(|replica| replica.id == id && replica.state == "down")
     }
 
     /// A call that its replica has not begun to answer, and will not: it went down. To be called back, and queued again with what it was charged. Ask until `None`
