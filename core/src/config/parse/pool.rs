@@ -318,7 +318,8 @@ fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
         return listed(&root, problems);
     }
     let spot = Spot { path: String::new(), line: root.line, value: &root.value, problems };
-    let Some(section) = spot.section(&["replicas"]) else { return Vec::new() };
+    let one = |key: &str| REPLICA.contains(&key).then(|| "it belongs in one of \"replicas\"".to_owned());
+    let Some(section) = spot.section_with(&["replicas"], one) else { return Vec::new() };
     match section.get("replicas") {
         Some(spot) => match spot.value {
             Value::List(items) => members(&spot, items),
