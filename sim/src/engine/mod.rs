@@ -187,6 +187,11 @@ impl Engine {
         self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };
     }
 
+    /// What was set by [`Engine::set_slowdown`].
+    pub fn slowdown(&self) -> f64 {
+        self.slowdown
+    }
+
     /// Changes [`EngineConfig::max_num_seqs`], as if by a restart that loses nothing: sequences above it that run already go on to their end.
     pub fn set_max_num_seqs(&mut self, sequences: u32) {
         self.config.max_num_seqs = sequences.max(1);
