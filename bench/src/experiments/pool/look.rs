@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::play::{Clients, Fault};
 use super::roster::entries;
-use super::stage::Scene;
+use super::stage::{Scene, capacity};
 use super::table::table;
 use super::workload::Workload;
 use crate::Fallible;
@@ -57,8 +57,10 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
     };
     let wanted = look.workload.clone().unwrap_or_default();
     for workload in Workload::ALL.into_iter().filter(|workload| workload.name().contains(&wanted)) {
+        let full = capacity(workload)?;
+        eprintln!("{}: full at {full:.2} times its speed", workload.name());
         for load in &look.load {
-            let scene = Scene::new(workload, f64::from(*load) / 100.0)?;
+            let scene = Scene::new(workload, f64::from(*load) / 100.0, full);
             let calls = scene.calls(&look.seeds()?)?;
             for count in &look.clients {
                 let mut entries = entries(*count);

@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use super::play::{Clients, Fault};
 use super::roster::{Entry, OURS, OWN_COUNTS, Role, entries};
-use super::stage::Scene;
+use super::stage::{Scene, capacity};
 use super::table::{median, table};
 use super::workload::Workload;
 use crate::Fallible;
@@ -18,8 +18,10 @@ pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("pool", SEEDS);
     let seeds: Vec<u64> = SEEDS.collect();
     for workload in Workload::ALL {
+        let full = capacity(workload)?;
+        report.figure(format!("{}: full at so many times its speed", workload.name()), full);
         for load in LOADS {
-            let scene = Scene::new(workload, load)?;
+            let scene = Scene::new(workload, load, full);
             let calls = scene.calls(&seeds)?;
             for count in CLIENTS {
                 let entries = entries(count);

@@ -15,35 +15,39 @@ use crate::virtual_time;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) workload: Workload,
-    /// The share of their time in which the engines compute prompts under the oracle.
+    /// The share of [`capacity`] at which it comes.
     pub(crate) load: f64,
     /// How many times as fast as recorded.
     speed: f64,
 }
 
-/// The oracle that says how fast a workload is played.
-const PACE: Oracle = Oracle { others: 1.0 };
+/// The oracle that says how fast a workload can be played.
+const PACE: f64 = 2.0;
 /// A seed that nothing is measured on.
 const PACED_ON: u64 = 1_000;
 
+/// How many times as fast as recorded a workload comes when the pool is full: the oracle has all but a hundredth of the calls in time, and any faster it has not.
+///
+/// Not told by how busy the engines are: past this they compute more for the same calls, since what waits finds less in the caches.
+pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
+    let (mut slow, mut fast) = (0.5_f64, 16.0_f64);
+    for _ in 0..8 {
+        let speed = (slow * fast).sqrt();
+        let calls = workload.draw(PACED_ON, speed)?;
+        let clients = Clients { count: 1, sticky: false };
+        let engine = engine(workload);
+        let stage = Stage { engine: &engine, calls: &calls, clients, fault: Fault::None, seed: PACED_ON };
+        let run = play(&stage, |_| Box::new(Oracle { others: PACE }));
+        let fits = run.figures().goodput >= 0.99;
+        (slow, fast) = if fits { (speed, fast) } else { (slow, speed) };
+    }
+    Ok(slow)
+}
+
 impl Scene {
-    /// Finds the speed.
-    pub(crate) fn new(workload: Workload, load: f64) -> Fallible<Self> {
-        let mut scene = Self { workload, load, speed: 1.0 };
-        for _ in 0..4 {
-            let calls = workload.draw(PACED_ON, scene.speed)?;
-            let clients = Clients { count: 1, sticky: false };
-            let stage = Stage {
-                engine: &engine(workload),
-                calls: &calls,
-                clients,
-                fault: Fault::None,
-                seed: PACED_ON,
-            };
-            let run = play(&stage, |_| Box::new(Oracle { ..PACE }));
-            scene.speed *= load / run.figures().computing.max(1e-3);
-        }
-        Ok(scene)
+    /// At that share of what the pool can take.
+    pub(crate) fn new(workload: Workload, load: f64, capacity: f64) -> Self {
+        Self { workload, load, speed: load * capacity }
     }
 
     pub(crate) fn name(&self) -> String {
