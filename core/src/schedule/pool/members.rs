@@ -101,7 +101,13 @@ impl<W> Scheduler<W> {
 
     /// What to ask of the replicas now. Ask [`Scheduler::next_fallen`] then: one that was silent for long enough is down.
     pub fn errands(&mut self, now: Instant) -> Errands {
-        self.upstream.pool_mut().map(|pool| pool.placement.errands(now)).unwrap_or_default()
+        let is_busy = self.is_busy();
+        let Some(pool) = self.upstream.pool_mut() else { return Errands::default() };
+        if is_busy {
+            // Those that wait send nothing, and want to know all the more.
+            pool.placement.wake(now);
+        }
+        pool.placement.errands(now)
     }
 
     /// Its replicas; none where it is no pool.
