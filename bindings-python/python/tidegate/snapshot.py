@@ -150,7 +150,8 @@ class TargetSnapshot(TypedDict):
     be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
     `output_tokens`, `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of.
     `kv`: None where `kv_tokens` is not set. `attempts`: attempts sent. `fallbacks`: calls refused here that went to
-    the fallback target, by reason. `would`: what mode `observe` would have done.
+    the fallback target, by reason. `hedges`: second tries of calls whose first token was late, where a pool hedges:
+    `sent`, `won`, `no_slot`, `no_budget`. `would`: what mode `observe` would have done.
     """
 
     limit: int
@@ -172,6 +173,7 @@ class TargetSnapshot(TypedDict):
     gave_up: dict[str, int]
     cool_downs: dict[str, int]
     fallbacks: dict[str, int]
+    hedges: dict[str, int]
     would: dict[str, int]
     upstream_ttft: Quantiles
     tpot: Quantiles

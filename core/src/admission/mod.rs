@@ -29,3 +29,4 @@ pub use layer::{AdmissionLayer, AdmissionService};
 pub use linger::Linger;
 pub use permit::Permit;
 pub use purse::Purse;
+pub(crate) use recall::Cause;

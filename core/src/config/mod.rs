@@ -31,11 +31,9 @@
 //! model = "gpt-oss-120b"
 //! key_env = "SPARE_API_KEY"
 //!
-//! [targets.llama]
-//! url = ["http://10.0.0.1:8000/v1", "http://10.0.0.2:8000/v1"]
-//! models = "llama-3*"
-//! cap = 128
-//! kv_tokens = 400_000
+//! [targets.llama]                  # a pool, called at http://llama/v1
+//! ttft = "2s"
+//! pool = { replicas = ["http://10.0.0.1:8000", "http://10.0.0.2:8000"], cap = 128 }
 //!
 //! [tools]
 //! db = 8
@@ -70,7 +68,8 @@
 //! |---|---|---|---|
 //! | `url` | a base URL or a list of them; a path takes all below it | http or https; no user, query or `*` | see below |
 //! | `models` | a model or a list of them; `*` is any run of characters | 1 to 200 bytes each | every model |
-//! | `cap` | the most slots: the limit itself where that is fixed, its ceiling where it adapts (see [Limits](#limits)) | 1 to 65536 | 256 |
+//! | `pool` | its replicas: see [Pools](#pools) | | none: it is one endpoint |
+//! | `cap` | the most slots: the limit itself where that is fixed, its ceiling where it adapts (see [Limits](#limits)) | 1 to 65536 | 256; of a pool, 65536 |
 //! | `limit` | how many of them are in force: see [Limits](#limits) | | adaptive; fixed where there is a `cap` and no `ttft`, here or of a lane |
 //! | `queue` | the most calls that wait, per tenant | 0 to 1000000 | 10000 |
 //! | `backlog` | the most calls that wait, of all tenants together | 0 to 1000000 | 100000 |
@@ -93,7 +92,7 @@
 //! | `cost` | what fair queueing charges: `"tokens"`, `"kv"` (tokens held times seconds), `"calls"`, or `"auto"` (`kv` where `kv_tokens` is known, else `tokens`) | | `"auto"` |
 //! | `short_bias` | by how much later a call of 1000 tokens stands in its own tenant's queue | a duration | none |
 //! | `reclaim` | call back what was lent another's floor and has no answer yet, when the other wants it | | false |
-//! | `kv_tokens` | tokens that the engine's memory for keys and values holds | tokens | not known: not bounded |
+//! | `kv_tokens` | tokens that the engine's memory for keys and values holds; of a pool, each replica's | tokens | not known: not bounded; replicas are asked |
 //! | `kv_headroom` | the share of it that is kept free | 0 to 0.9 | 0.1 |
 //! | `tokenizer` | how prompts are counted: `"learned"` (by their length, and what the provider counted), `"bpe"` (exactly, as OpenAI's models do; builds with the feature `bpe`), `"vllm"` (by asking the server) | | `"learned"` |
 //! | `ask_usage` | ask streams for their usage where the caller did not, and do not show it to the caller | | false |
@@ -105,11 +104,11 @@
 //! | `tenants.ID` | a named tenant's share | | |
 //! | `default_tenant` | the share of each tenant that is not named (named ones do not inherit from it) | | |
 //!
-//! The floors of the tenants and lanes of one target sum to 1 at most. `url`, `models`, `model` and `key_env` have no place in
+//! The floors of the tenants and lanes of one target sum to 1 at most. `url`, `models`, `model`, `key_env` and `pool` have no place in
 //! `defaults`; a `fallback` there does not hold for the target that it names.
 //!
 //! Without a `url`, a target called `openai`, `anthropic`, `gemini`, `groq`, `mistral`, `together`, `fireworks`, `openrouter` or
-//! `deepseek` has that provider's; any other matches by its `models` alone. One with neither matches everything, which is
+//! `deepseek` has that provider's, and a pool those that [Pools](#pools) tells; any other matches by its `models` alone. One with neither matches everything, which is
 //! allowed only where it is the gate's sole target. How URLs and models are compared: [`Matcher`]. A target that could never
 //! be reached, because one above it takes all of its requests and none falls back to it, is an error; one with `url = "none"` takes no request, and its slots are
 //! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
@@ -151,6 +150,39 @@
 //!
 //! What `defaults` say of `start`, `min` and `tpot` gives way to what a target says itself: a `start` or `min` is moved to the nearest that the
 //! target's own words allow, and a `tpot` counts where the limit adapts.
+//!
+//! **Of a pool a limit is each replica's**, up to the pool's own `cap`, and that `cap` takes the place of the target's in the rule above: it is fixed where
+//! `pool.cap` is named and no objective is. The pool has as many slots as its replicas that calls may go to now have together; the target's `cap` bounds that sum,
+//! and fixes nothing.
+//!
+//! # Pools
+//!
+//! `pool` of a target: replicas that serve the same, each called at its own address. A table, or just a list of `replicas`. Clients are pointed at the pool's name:
+//! without a `url`, a target `llama` takes requests to `http://llama`, whatever their path, and to the address of each replica listed, or the name that is looked up;
+//! no such host need exist. Where nothing names replicas, [`Gate::set_replicas`](crate::Gate::set_replicas) does. A pool has 128 at most; of more that a file or DNS
+//! names the first 128 are taken.
+//!
+//! | key | what | range | default |
+//! |---|---|---|---|
+//! | `replicas` | base URLs, with `/v1` or without, or tables with one | 1 to 128 | |
+//! | `replicas.url` | a replica's base URL | http or https | |
+//! | `replicas.weight` | its share of the calls, beside the others' | 0.01 to 100 | 1 |
+//! | `replicas.models` | the model that it serves, or a list of them; whole names | 1 to 200 bytes each | it is asked (`/v1/models`) |
+//! | `replicas.kv_tokens` | tokens that its memory for keys and values holds | tokens | the target's; else it is asked |
+//! | `dns` | in place of `replicas`: `http`, a host, each address of which is a replica, and the port | | |
+//! | `dns_every` | how often it is looked up, while calls come; an answer that fails changes nothing | 1 s to 1 h | 5 s |
+//! | `file` | in place of `replicas`: a file that names them, in TOML or JSON (`replicas`, as here), or one URL a line; one that cannot be read changes nothing | | |
+//! | `file_every` | how often it is looked at, while calls come | 100 ms to 1 h | 1 s |
+//! | `cap` | the most slots of each replica | 1 to 65536 | 256 |
+//! | `health` | the path that is asked whether a replica is well; any answer but a 5xx says so; *none*: what calls meet there is all that is known | | `"/health"` |
+//! | `poll` | how often a replica is asked how it stands (`/metrics`), while calls go to it; *none* | 50 ms to 1 min | 1 s |
+//! | `down_after` | after how long without a good answer a silent replica counts as down, and what it has not begun to answer goes elsewhere | 100 ms to 5 min | 2 s |
+//! | `cut_after` | for how long a stream of a replica that is down may be silent before it is cut | 100 ms to 1 h | 10 s |
+//! | `slow_start` | the time in which a replica that comes, or comes back, is brought to its whole share; *none*: at once | 1 ms to 1 h | 10 s |
+//! | `session` | the request header that names a session, whose calls go to one replica, within bounds; *none* | | `"x-session-id"` |
+//! | `affinity` | whether calls with the same beginning go to one replica, within bounds | | true |
+//! | `hedge` | after how long without a first token a call is tried at another replica as well, inside the retry budget | a duration | none |
+//! | `key_env` | the environment variable with the key that `/v1/models` is asked with; calls bring their own | | none |
 //!
 //! # Rates
 //!
@@ -225,7 +257,7 @@ mod words;
 use std::path::Path;
 
 pub use builder::{
-    Budget, ConfigBuilder, LaneSettings, LimitSettings, Retry, Target, Tenant, Tool, Transport,
+    Budget, ConfigBuilder, LaneSettings, LimitSettings, Pool, Replica, Retry, Target, Tenant, Tool, Transport,
 };
 pub use limit::{AdaptiveConfig, Decrease, Detector, LimitConfig, Percentile};
 pub use matching::Matcher;
@@ -236,6 +268,7 @@ pub use model::{
 pub use pool::{PoolConfig, Source};
 
 use crate::Error;
+pub(crate) use parse::{in_file as replicas_in_file, replicas_told};
 
 impl Config {
     /// Reads TOML.

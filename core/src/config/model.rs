@@ -56,10 +56,11 @@ pub struct TargetConfig {
     pub name: Arc<str>,
     /// Which requests are this target's.
     pub matches: TargetMatch,
-    /// The most slots (1 to 65,536). Default 256.
+    /// The most slots (1 to 65,536). Default 256; of a pool, where it bounds all replicas together, 65,536.
     pub cap: usize,
     /// How many of them are in force. Default: the adaptive limit, but for a target that names a `cap` and no `ttft`, of a lane neither, or
-    /// whose slots are held by hand alone: all of them.
+    /// whose slots are held by hand alone: all of them. Of a pool it is each replica's, up to the pool's `cap`, which takes the place of the target's in this
+    /// rule.
     pub limit: LimitConfig,
     /// The TPOT objective of the adaptive limit: the longest between two tokens, on average over a call. Default: none; always so where the limit is
     /// fixed.

@@ -33,6 +33,9 @@ pub struct PoolConfig {
     /// After how long without a first token a call is tried at another replica as well, inside the retry budget; the one that answers first counts, the other is
     /// cancelled. Default: never.
     pub hedge: Option<Duration>,
+    /// The environment variable with the key that `/v1/models` is asked with, where replicas want one. Calls bring their own. Default: none; what they serve is
+    /// not known then.
+    pub key_env: Option<Arc<str>>,
 }
 
 /// Where a pool's replicas are named.
@@ -78,6 +81,7 @@ impl Default for PoolConfig {
             session: Some(http::HeaderName::from_static("x-session-id")),
             affinity: true,
             hedge: None,
+            key_env: None,
         }
     }
 }

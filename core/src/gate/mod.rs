@@ -17,13 +17,14 @@ use crate::body::RequestBody;
 use crate::call::Call;
 use crate::client::Client;
 use crate::clock;
-use crate::config::{Config, Mode};
+use crate::config::{self, Config, Mode, Replica, Source};
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
 use crate::explain::{CallName, Explanation, Subject};
 use crate::fallback::Ways;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
+use crate::placement::Member;
 use crate::slot::Slot;
 use crate::tool::{Asked, Asking, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
@@ -76,6 +77,9 @@ impl Gate {
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
         let identify = Identify::new(mode, &config, metrics.clone(), tools.holders().cloned())?;
         let identify = Arc::new(identify);
+        for target in identify.targets() {
+            target.keep(&transport)?;
+        }
         let ways = Arc::new(Ways::new(&config, &identify)?);
         let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());
         Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
@@ -183,6 +187,56 @@ impl Gate {
     /// request gets a target of its own, one for each origin, credential and model.
     pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
         self.0.identify.configured(url, model)
+    }
+
+    /// From now on these are the replicas of a pool: base URLs, or [`Replica`]s with more. Who is new joins; who is known already goes on, with a new weight perhaps; who
+    /// is not among them gets no more calls, and leaves with its last one. An empty list is a pool without replicas: its calls wait.
+    ///
+    /// The list takes the place of the configured one. It may be told from any thread.
+    ///
+    /// # Errors
+    /// `Unknown` for a target that is not configured; `Config` for one that is no pool, or whose replicas DNS or a file names, and for a replica that could not be
+    /// configured. Then they stay what they were.
+    ///
+    /// ```
+    /// use tidegate::config::{Pool, Replica, Target};
+    ///
+    /// let gate = tidegate::Gate::builder().target(Target::new("llama").pool(Pool::told())).build()?;
+    /// gate.set_replicas("llama", [Replica::at("http://10.0.0.1:8000"), Replica::at("http://10.0.0.2:8000").weight(2.0)])?;
+    /// assert_eq!(gate.snapshot().targets["llama"].replicas.len(), 2);
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn set_replicas<R: Into<Replica>>(
+        &self,
+        target: &str,
+        replicas: impl IntoIterator<Item = R>,
+    ) -> Result<(), Error> {
+        self.tell(target, || Replica::members(replicas.into_iter().map(Into::into)))
+    }
+
+    /// The same from JSON, which is what the bindings make of a list: base URLs, and objects with the keys of the configuration.
+    ///
+    /// # Errors
+    /// As [`Gate::set_replicas`].
+    pub fn set_replicas_json(&self, target: &str, replicas: &serde_json::Value) -> Result<(), Error> {
+        self.tell(target, || config::replicas_told(replicas))
+    }
+
+    fn tell(&self, target: &str, members: impl FnOnce() -> Result<Vec<Member>, Error>) -> Result<(), Error> {
+        let target = self.0.identify.named(target)?;
+        let whose = |what: &str| Error::config(what).at(target.name());
+        match target.config().pool.as_ref().map(|pool| &pool.source) {
+            Some(Source::Listed(_) | Source::Told) => {}
+            Some(Source::Dns { .. }) => {
+                return Err(whose("its replicas are those that DNS names; drop \"dns\" to tell them"));
+            }
+            Some(Source::File { .. }) => {
+                return Err(whose("its replicas are those that a file names; drop \"file\" to tell them"));
+            }
+            None => return Err(whose("it is no pool: give it a \"pool\" to tell its replicas")),
+        }
+        target.admission().set_members(&members().map_err(|error| error.at(target.name()))?);
+        Ok(())
     }
 
     /// How many calls wait for a slot of a target, now.

@@ -2,7 +2,7 @@
 
 mod expected;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -10,9 +10,12 @@ use parking_lot::Mutex;
 use crate::admission::{Admission, Purse};
 use crate::budget::{BudgetView, RetryBudget};
 use crate::config::{Source, TargetConfig};
+use crate::error::Error;
 use crate::kv::Kv;
 use crate::observe::TargetMetrics;
+use crate::pool::{Addresses, Keeper};
 use crate::schedule::Settings;
+use crate::transport::Transport;
 
 pub(crate) use expected::{Expected, Stay};
 
@@ -22,7 +25,11 @@ pub struct Target {
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
     expected: Arc<Expected>,
+    /// Where its calls go, where it is a pool.
+    addresses: Option<Addresses>,
     metrics: TargetMetrics,
+    /// Where it is a pool, once its gate is open.
+    keeper: OnceLock<Keeper>,
 }
 
 impl Target {
@@ -45,7 +52,32 @@ impl Target {
         }
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
-        Arc::new(Self { config, admission, retries, expected, metrics })
+        let addresses = config.pool.as_ref().map(|_| Addresses::new(&config));
+        Arc::new(Self { config, admission, retries, expected, addresses, metrics, keeper: OnceLock::new() })
+    }
+
+    /// From now on its replicas are looked after, where it is a pool: while calls come, by this transport.
+    ///
+    /// # Errors
+    /// `Config`, where the pool's `key_env` names no usable key.
+    pub(crate) fn keep(&self, transport: &Transport) -> Result<(), Error> {
+        if let Some(pool) = &self.config.pool {
+            // A gate opens once; another keeper would be dropped here.
+            let _ = self.keeper.set(Keeper::new(&self.admission, pool, transport.clone())?);
+        }
+        Ok(())
+    }
+
+    /// A call comes: what is known of a pool's replicas is kept fresh from now on.
+    pub(crate) fn called(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.called();
+        }
+    }
+
+    /// Why it is not known now which replicas there are, where somebody else names them. What was known before holds.
+    pub(crate) fn replicas_problem(&self) -> Option<String> {
+        self.keeper.get()?.problem()
     }
 
     /// The name in metrics and errors.
@@ -71,6 +103,11 @@ impl Target {
     /// The provider's rates, as they stand.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
         self.admission.purse().budgets().lock().view(now)
+    }
+
+    /// Where its calls go; `None`: it is no pool.
+    pub(crate) fn addresses(&self) -> Option<&Addresses> {
+        self.addresses.as_ref()
     }
 
     /// What calls are expected to take.

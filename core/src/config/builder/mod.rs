@@ -5,6 +5,7 @@
 //! before it is read.
 
 mod limit;
+mod pool;
 mod rates;
 mod shares;
 mod target;
@@ -13,6 +14,7 @@ mod tool;
 use std::time::Duration;
 
 pub use self::limit::LimitSettings;
+pub use self::pool::{Pool, Replica};
 pub use self::rates::Budget;
 pub use self::shares::{LaneSettings, Tenant};
 pub use self::target::{Retry, Target};

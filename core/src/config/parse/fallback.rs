@@ -127,7 +127,8 @@ fn obstacles(target: &TargetConfig, spare: &TargetConfig) -> Vec<String> {
     // A provider that is known by its name has one URL that is meant unless another is: its first.
     let urls = &spare.matches.urls;
     let known = known::base_urls(&spare.name).is_some_and(|known| known == urls);
-    if urls.len() != 1 && !known && !theirs.takes_urls_of(&ours) {
+    // Of a pool, whichever of them it is leads to the same replicas.
+    if urls.len() != 1 && spare.pool.is_none() && !known && !theirs.takes_urls_of(&ours) {
         let count = urls.len();
         obstacles.push(format!(
             "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"

@@ -30,6 +30,8 @@ const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table of how it adapts";
 pub(super) struct Said {
     /// Whether a cap was named.
     pub(super) capped: bool,
+    /// Of a pool, whether its own was: a limit is each replica's there, and the target's cap bounds their sum.
+    pub(super) pool_capped: Option<bool>,
     chosen: Option<Chosen>,
     /// Its `start` counts for nothing: where none was given it follows from the floor and the cap.
     keys: AdaptiveConfig,
@@ -84,7 +86,7 @@ impl Said {
     pub(super) fn in_force(&self, cap: usize, objective: bool) -> LimitConfig {
         let adapts = match self.chosen {
             Some(chosen) => chosen == Chosen::Adaptive,
-            None => objective || !self.capped,
+            None => objective || !self.pool_capped.unwrap_or(self.capped),
         };
         if !adapts {
             return LimitConfig::Fixed;
@@ -105,14 +107,15 @@ impl Said {
         if self.chosen == Some(Chosen::Fixed) {
             "nothing keeps to it while the limit is fixed; set limit = \"adaptive\", or drop it".into()
         } else {
+            let cap = if self.pool_capped.is_some() { "pool.cap" } else { "cap" };
             format!(
-                "nothing keeps to it: a cap without a \"{objective}\" is a fixed limit; set limit = \"adaptive\", or drop it"
+                "nothing keeps to it: a {cap} without a \"{objective}\" is a fixed limit; set limit = \"adaptive\", or drop it"
             )
         }
     }
 
     /// Numbers that the layer itself says, fine alone and out of order together. What it inherits gives way.
-    pub(super) fn order(&self, section: &Section<'_>, cap: usize) {
+    pub(super) fn order(&self, section: &Section<'_>, cap: usize, named: &str) {
         if self.chosen == Some(Chosen::Fixed) {
             return;
         }
@@ -124,11 +127,11 @@ impl Said {
         };
         let start = self.start.filter(|_| self.own_start);
         if let Some(start) = start.filter(|start| *start > cap) {
-            complain("start", start, "cap", cap);
+            complain("start", start, named, cap);
         }
         let Some(min) = self.own_min.then_some(self.keys.min) else { return };
         if min > cap {
-            complain("min", min, "cap", cap);
+            complain("min", min, named, cap);
         } else if let Some(start) = start.filter(|start| min > *start) {
             complain("min", min, "start", start);
         }

@@ -12,6 +12,7 @@ mod fallback;
 mod json;
 mod limit;
 mod nearest;
+mod pool;
 mod problems;
 mod rates;
 mod section;
@@ -21,6 +22,8 @@ mod toml;
 pub(super) mod tree;
 mod value;
 
+pub(crate) use self::pool::in_file;
+pub(super) use self::pool::told;
 use self::problems::Problems;
 use self::section::Spot;
 pub(super) use self::tree::describe_text;
@@ -28,6 +31,7 @@ use self::tree::{Node, Value};
 use self::value::{count, duration, flag, number, one_of, or_off, whole};
 use super::{Config, LimitConfig, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig};
 use crate::Error;
+use crate::placement::Member;
 
 const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "budgets", "tools", "transport"];
 const TOOL: &[&str] = &["cap", "limit", "latency", "queue", "wait", "on_full", "rps", "rpm"];
@@ -50,6 +54,8 @@ const PLACES: &[Place] = &[
     Place { described: "the top level", keys: TOP },
     Place { described: "\"targets.NAME\" or \"defaults\"", keys: target::SETTINGS },
     Place { described: "\"targets.NAME\"", keys: target::OWN },
+    Place { described: "\"pool\" of a target", keys: pool::POOL },
+    Place { described: "a replica of a \"pool\"", keys: pool::REPLICA },
     Place { described: "\"retry\" of a target or of \"defaults\"", keys: target::RETRY },
     Place { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
     Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
@@ -68,6 +74,8 @@ pub(super) const KEYS: &[(&str, &[&str])] = &[
     ("Targets", target::OWN),
     ("Targets", target::SETTINGS),
     ("Targets", target::RETRY),
+    ("Pools", pool::POOL),
+    ("Pools", pool::REPLICA),
     ("Limits", limit::LIMIT),
     ("Limits", limit::DECREASE),
     ("Limits", limit::PERCENTILE),
@@ -100,6 +108,11 @@ pub(super) fn from_toml(text: &str, file: Option<&str>) -> Result<Config, Error>
 /// Reads JSON.
 pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, Error> {
     from_tree(&json::read(value))
+}
+
+/// Reads a list of replicas from JSON.
+pub(crate) fn replicas_told(list: &serde_json::Value) -> Result<Vec<Member>, Error> {
+    told(&json::read(list))
 }
 
 /// Reads what a builder wrote.
@@ -181,7 +194,7 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     limit.read(&section);
     limit.cannot_await(&section);
     if section.has("cap") {
-        limit.order(&section, tool.cap);
+        limit.order(&section, tool.cap, "cap");
     }
     tool.limit = limit.in_force(tool.cap, tool.latency.is_some());
     if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {

@@ -3,10 +3,14 @@
 use super::{PLACES, Place};
 
 /// Words of other tools for the same thing.
-const SYNONYMS: [(&str, &str); 31] = [
+const SYNONYMS: [(&str, &str); 35] = [
     ("baseurl", "url"),
     ("apibase", "url"),
     ("host", "url"),
+    ("endpoints", "replicas"),
+    ("backends", "replicas"),
+    ("servers", "replicas"),
+    ("members", "replicas"),
     ("limit", "cap"),
     ("concurrency", "cap"),
     ("maxconcurrency", "cap"),

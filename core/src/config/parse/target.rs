@@ -9,12 +9,12 @@ use super::rates::{self, Budgets, RATES};
 use super::section::{Section, Spot};
 use super::tree::Value;
 use super::value::{Bad, duration, number, one_of, or_off, whole};
-use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, shares};
+use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, pool, shares};
 use crate::config::matching::{Prefix, Rule};
 use crate::config::{Config, LimitConfig, RetryConfig, TargetConfig, TargetMatch, known};
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
-pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env"];
+pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env", "pool"];
 /// The keys that say how a target behaves; `defaults` takes them too, and [`RATES`].
 pub(super) const SETTINGS: &[&str] = &[
     "cap",
@@ -132,11 +132,23 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: boo
             "url is \"none\", so no request is this target's, whatever its model; drop one",
         );
     }
+    if let Some(spot) = section.get("pool") {
+        if slots_only {
+            spot.complain("url is \"none\", so no call is this target's that a replica could take; drop one");
+        }
+        let said = pool::read(spot);
+        limit.pool_capped = Some(said.capped);
+        target.pool = Some(said.pool);
+    }
     if !section.has("url") {
-        match by_name(&target.name, alone) {
+        let urls = match &target.pool {
+            Some(pool) => pool::by_name(&target.name, pool),
+            None => by_name(&target.name, alone),
+        };
+        match urls {
             Ok(urls) => matches.urls = urls,
             // The models alone tell whose a request is.
-            Err(_) if section.has("models") => {}
+            Err(_) if section.has("models") && target.pool.is_none() => {}
             Err(why) => section.complain(&[], why),
         }
     }
@@ -175,7 +187,7 @@ fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
 }
 
 /// Whether this can be a variable's name, and is unlikely to be a credential in its place.
-fn is_variable(name: &str) -> bool {
+pub(super) fn is_variable(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let random = name.len() >= 20
         && name.bytes().any(|byte| byte.is_ascii_lowercase())
@@ -228,7 +240,7 @@ fn strings(
     items.iter().enumerate().filter_map(item).collect()
 }
 
-fn url(text: &str) -> Result<String, String> {
+pub(super) fn url(text: &str) -> Result<String, String> {
     Prefix::parse(text).map(|prefix| prefix.to_string()).map_err(str::to_owned)
 }
 
@@ -283,14 +295,23 @@ fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
             "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
         );
     }
-    limit.order(section, into.cap);
+    if into.pool.is_some() && !limit.capped {
+        into.cap = *CAP.end();
+    }
+    let (ceiling, named) = ceiling(into);
+    limit.order(section, ceiling, named);
     in_force(into, limit);
 }
 
 /// Settles the limit.
 fn in_force(target: &mut TargetConfig, limit: &Said) {
     let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
-    target.limit = limit.in_force(target.cap, objective);
+    target.limit = limit.in_force(ceiling(target).0, objective);
+}
+
+/// The most slots that one limit can have, and the key that says so: of a pool each replica has a limit.
+fn ceiling(target: &TargetConfig) -> (usize, &'static str) {
+    target.pool.as_ref().map_or((target.cap, "cap"), |pool| (pool.cap, "pool.cap"))
 }
 
 /// Says, where a target sets a TPOT objective itself, that nothing keeps to it.

@@ -174,6 +174,14 @@ pub(super) fn tick(value: &Value) -> Result<Duration, Bad> {
     duration_in(Duration::from_millis(100)..=Duration::from_secs(600), "100ms to 10m", value)
 }
 
+/// A duration of a range of its own, which is `described`.
+pub(super) fn within(
+    range: RangeInclusive<Duration>,
+    described: &'static str,
+) -> impl Fn(&Value) -> Result<Duration, Bad> {
+    move |value| duration_in(range.clone(), described, value)
+}
+
 fn duration_in(range: RangeInclusive<Duration>, described: &str, value: &Value) -> Result<Duration, Bad> {
     let duration = match value {
         Value::Time(time) => Some(*time),

@@ -1,0 +1,347 @@
+//! Pools: where their replicas are named, and how they are kept.
+
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::uri::PathAndQuery;
+
+use super::problems::Problems;
+use super::rates::TOKENS;
+use super::section::{Section, Spot};
+use super::target::{is_variable, url};
+use super::tree::{Node, Value};
+use super::value::{Bad, count, duration, flag, number, or_off, whole, within};
+use super::{CAP, json, toml};
+use crate::Error;
+use crate::config::matching::Prefix;
+use crate::config::{PoolConfig, Source};
+use crate::placement::{MOST, Member};
+
+pub(super) const POOL: &[&str] = &[
+    "replicas",
+    "dns",
+    "dns_every",
+    "file",
+    "file_every",
+    "cap",
+    "health",
+    "poll",
+    "down_after",
+    "cut_after",
+    "slow_start",
+    "session",
+    "affinity",
+    "hedge",
+    "key_env",
+];
+pub(super) const REPLICA: &[&str] = &["url", "weight", "models", "kv_tokens"];
+
+/// The keys of which a pool has one: each names its replicas.
+const SOURCES: [&str; 3] = ["replicas", "dns", "file"];
+/// How often each of them is looked at, where it is.
+const PACES: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
+
+const DNS_EVERY: Duration = Duration::from_secs(5);
+const FILE_EVERY: Duration = Duration::from_secs(1);
+const WEIGHT: RangeInclusive<f64> = 0.01..=100.0;
+const EXPECTED: &str = "a table, or just the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
+
+/// A pool, and whether it names a `cap` of its own.
+pub(super) struct Said {
+    pub(super) pool: PoolConfig,
+    pub(super) capped: bool,
+}
+
+/// `pool`: a table, or a list of replicas.
+pub(super) fn read(spot: Spot<'_>) -> Said {
+    let mut said = Said { pool: PoolConfig::default(), capped: false };
+    match spot.value {
+        Value::Table(_) => {}
+        Value::List(_) => {
+            said.pool.source = Source::Listed(replicas(&spot));
+            return said;
+        }
+        other => {
+            spot.complain(Bad::expected(EXPECTED).message(other));
+            return said;
+        }
+    }
+    let Some(section) = spot.section(POOL) else { return said };
+    let pool = &mut said.pool;
+    pool.source = source(&section);
+    section.set("cap", &mut pool.cap, whole(CAP));
+    section.set("health", &mut pool.health, or_off(path));
+    section.set("poll", &mut pool.poll, or_off(within(millis(50)..=secs(60), "50ms to 1m")));
+    section.set("down_after", &mut pool.down_after, within(millis(100)..=secs(300), "100ms to 5m"));
+    section.set("cut_after", &mut pool.cut_after, within(millis(100)..=secs(3600), "100ms to 1h"));
+    let slow = |value: &Value| {
+        or_off(within(millis(1)..=secs(3600), "1ms to 1h"))(value).map(Option::unwrap_or_default)
+    };
+    section.set("slow_start", &mut pool.slow_start, slow);
+    section.set("session", &mut pool.session, or_off(header));
+    section.set("affinity", &mut pool.affinity, flag);
+    section.set("hedge", &mut pool.hedge, or_off(duration));
+    if let Some(spot) = section.get("key_env") {
+        match spot.value {
+            Value::Text(name) if is_variable(name) => pool.key_env = Some(Arc::from(&**name)),
+            // What was given is not shown, however short: it may be the credential.
+            _ => spot.complain(
+                "expected the name of an environment variable, such as \"VLLM_API_KEY\", and not the credential itself",
+            ),
+        }
+    }
+    said.capped = section.has("cap");
+    said
+}
+
+fn source(section: &Section<'_>) -> Source {
+    let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
+    if let [first, second, ..] = *given {
+        section
+            .complain(&[second], format!("a pool's replicas are named in one place; drop this or {first:?}"));
+    }
+    for (pace, of) in PACES {
+        if section.has(pace) && !section.has(of) {
+            section.complain(&[pace], format!("there is no {of:?} to look at; set one, or drop it"));
+        }
+    }
+    if let Some(spot) = section.get("replicas") {
+        return Source::Listed(replicas(&spot));
+    }
+    if let Some(url) = section.get("dns").and_then(|spot| spot.read(dns)) {
+        let mut every = DNS_EVERY;
+        section.set("dns_every", &mut every, within(secs(1)..=secs(3600), "1s to 1h"));
+        return Source::Dns { url, every };
+    }
+    if let Some(path) = section.get("file").and_then(|spot| spot.read(file)) {
+        let mut every = FILE_EVERY;
+        section.set("file_every", &mut every, within(millis(100)..=secs(3600), "100ms to 1h"));
+        return Source::File { path, every };
+    }
+    Source::Told
+}
+
+/// A list of replicas: each a base URL, or a table with one.
+fn replicas(spot: &Spot<'_>) -> Vec<Member> {
+    let Value::List(items) = spot.value else {
+        spot.complain(Bad::expected("a list of base URLs, or of tables with a \"url\"").message(spot.value));
+        return Vec::new();
+    };
+    if items.is_empty() {
+        spot.complain("the list is empty; leave it out where the program tells of them (set_replicas)");
+    }
+    not_too_many(spot, items);
+    members(spot, items)
+}
+
+fn not_too_many(spot: &Spot<'_>, items: &[Node]) {
+    if items.len() > MOST {
+        spot.complain(format!("{} replicas are given; a pool has {MOST} at most", items.len()));
+    }
+}
+
+/// The same where none is as good as any number.
+fn members(spot: &Spot<'_>, items: &[Node]) -> Vec<Member> {
+    let mut seen = HashSet::new();
+    let mut members = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{}[{index}]", spot.path);
+        let spot = Spot { path, line: item.line, value: &item.value, problems: spot.problems };
+        let Some(member) = replica(&spot) else { continue };
+        if !seen.insert(member.url.clone()) {
+            spot.complain("is the same replica as one above (with or without /v1); keep one");
+        }
+        members.push(member);
+    }
+    members
+}
+
+fn replica(spot: &Spot<'_>) -> Option<Member> {
+    if !matches!(spot.value, Value::Table(_)) {
+        return spot.read(base).map(|url| Member::at(&url));
+    }
+    let spot = Spot { path: spot.path.clone(), ..*spot };
+    let section = spot.section(REPLICA)?;
+    let Some(url) = section.get("url") else {
+        section.complain(&[], "needs a \"url\": the replica's base URL");
+        return None;
+    };
+    let mut member = Member::at(&url.read(base)?);
+    section.set("weight", &mut member.weight, number(WEIGHT));
+    section.set("models", &mut member.models, |value| models(value).map(Some));
+    section.set("kv_tokens", &mut member.kv_tokens, or_off(count(TOKENS)));
+    Some(member)
+}
+
+/// A replica's base URL as it is known by: with `/v1` or without means the same.
+fn base(value: &Value) -> Result<String, Bad> {
+    let bad = || Bad::expected("a replica's base URL such as \"http://10.0.0.1:8000\"");
+    let Value::Text(text) = value else { return Err(bad()) };
+    let url = url(text).map_err(|why| bad().hint(why))?;
+    Ok(url.strip_suffix("/v1").map(str::to_owned).unwrap_or(url))
+}
+
+fn models(value: &Value) -> Result<Arc<[Arc<str>]>, Bad> {
+    let bad = || Bad::expected("the name of a model that the replica serves, or a list of them");
+    let one = |value: &Value| match value {
+        Value::Text(name) if name.contains('*') => Err(bad().hint("whole names, without *")),
+        Value::Text(name) if (1..=200).contains(&name.len()) => Ok(Arc::from(&**name)),
+        _ => Err(bad()),
+    };
+    match value {
+        Value::List(items) if !items.is_empty() => items.iter().map(|item| one(&item.value)).collect(),
+        other => one(other).map(|name| [name].into()),
+    }
+}
+
+/// A name whose addresses are the replicas.
+fn dns(value: &Value) -> Result<Arc<str>, Bad> {
+    let bad = || Bad::expected("scheme, host and port, such as \"http://vllm.internal:8000\"");
+    let Value::Text(text) = value else { return Err(bad()) };
+    let url = Prefix::parse(text).map_err(|why| bad().hint(why))?.to_string();
+    let url = url.strip_suffix("/v1").unwrap_or(&url);
+    match url.split_once("://") {
+        Some(("https", _)) => Err(bad().hint(
+            "a certificate is for the name, and each replica is called at its address: list the replicas by names of their own, or use http",
+        )),
+        Some((_, rest)) if rest.contains('/') => Err(bad().hint("without a path")),
+        _ => Ok(url.into()),
+    }
+}
+
+fn file(value: &Value) -> Result<PathBuf, Bad> {
+    match value {
+        Value::Text(path) if !path.is_empty() && !path.contains('\0') => Ok(PathBuf::from(path)),
+        _ => Err(Bad::expected("the path of a file that names the replicas")),
+    }
+}
+
+fn path(value: &Value) -> Result<Arc<str>, Bad> {
+    let bad = || Bad::expected("a path such as \"/health\"");
+    match value {
+        Value::Text(path) if path.starts_with('/') && path.len() <= 200 => {
+            path.parse::<PathAndQuery>().map(|path| path.as_str().into()).map_err(|_| bad())
+        }
+        _ => Err(bad()),
+    }
+}
+
+fn header(value: &Value) -> Result<HeaderName, Bad> {
+    match value {
+        Value::Text(name) => name.parse().ok(),
+        _ => None,
+    }
+    .ok_or_else(|| Bad::expected("the name of a request header such as \"x-session-id\""))
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// The base URLs by which a pool is called that has no `url`: its own name, those of its replicas, and the name that is looked up for them.
+///
+/// # Errors
+/// Why it has no name that a URL could have.
+pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
+    let named = |scheme: &str| url(&format!("{scheme}://{name}")).ok();
+    // Anything else would be read as a port or a path, or not at all.
+    let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !is_host || named("http").is_none() {
+        return Err("needs a \"url\", since its name cannot stand in one: http://NAME is what clients of a pool are pointed at".into());
+    }
+    let mut urls: Vec<String> = ["http", "https"].into_iter().filter_map(named).collect();
+    match &pool.source {
+        Source::Listed(members) => urls.extend(members.iter().map(|member| member.url.to_string())),
+        Source::Dns { url, .. } => urls.push(url.to_string()),
+        Source::File { .. } | Source::Told => {}
+    }
+    Ok(urls)
+}
+
+/// Replicas that the program tells of.
+pub(crate) fn told(list: &Node) -> Result<Vec<Member>, Error> {
+    let problems = Problems::default();
+    let members = listed(list, &problems);
+    if members.len() > MOST {
+        problems.add(None, format!("replicas: {} are given; a pool has {MOST} at most", members.len()));
+    }
+    problems.into_result(None)?;
+    Ok(members)
+}
+
+/// Replicas that a file names: TOML or JSON with `replicas`, a JSON list of them, or one URL a line.
+/// However many they are.
+pub(crate) fn in_file(text: &str, name: &str) -> Result<Vec<Member>, Error> {
+    let problems = Problems::default();
+    let members = file_text(text, &problems);
+    problems.into_result(Some(name))?;
+    Ok(members)
+}
+
+fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
+    let text = text.trim_start_matches('\u{feff}');
+    let lines = || {
+        let numbered = text.lines().map(str::trim).enumerate();
+        numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+    };
+    if lines().next().is_none() {
+        // What is being written may be empty for a moment; whoever means none can say so.
+        problems.add(None, "it is empty; write replicas = [] where there is to be none".into());
+        return Vec::new();
+    }
+    if lines().all(|(_, line)| line.starts_with("http://") || line.starts_with("https://")) {
+        let node = |(at, line): (usize, &str)| Node { value: Value::Text(line.into()), line: Some(at + 1) };
+        let list = Node { value: Value::List(lines().map(node).collect()), line: None };
+        return listed(&list, problems);
+    }
+    let root = match serde_json::from_str(text) {
+        Ok(value) => json::read(&value),
+        Err(error) if text.trim_start().starts_with('{') => {
+            let (line, column) = (error.line(), error.column());
+            problems.add(Some(line), format!("column {column}: not valid JSON"));
+            return Vec::new();
+        }
+        Err(_) => match toml::read(text, problems) {
+            Some(root) => root,
+            None => return Vec::new(),
+        },
+    };
+    if matches!(root.value, Value::List(_)) {
+        return listed(&root, problems);
+    }
+    let spot = Spot { path: String::new(), line: root.line, value: &root.value, problems };
+    let one = |key: &str| REPLICA.contains(&key).then(|| "it belongs in one of \"replicas\"".to_owned());
+    let Some(section) = spot.section_with(&["replicas"], one) else { return Vec::new() };
+    match section.get("replicas") {
+        Some(spot) => match spot.value {
+            Value::List(items) => members(&spot, items),
+            other => {
+                spot.complain(Bad::expected("a list of replicas").message(other));
+                Vec::new()
+            }
+        },
+        None => {
+            problems.add(None, "it has no \"replicas\"".into());
+            Vec::new()
+        }
+    }
+}
+
+fn listed(list: &Node, problems: &Problems) -> Vec<Member> {
+    let spot = Spot { path: "replicas".into(), line: list.line, value: &list.value, problems };
+    match spot.value {
+        Value::List(items) => members(&spot, items),
+        other => {
+            spot.complain(Bad::expected("a list of replicas").message(other));
+            Vec::new()
+        }
+    }
+}

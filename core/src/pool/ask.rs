@@ -1,0 +1,101 @@
+//! One question to one replica.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::error::{Error, ErrorKind};
+use crate::placement::{Ask, Errand, Sight};
+use crate::transport::Transport;
+use crate::wire::vllm;
+
+/// A replica that is well answers at once; one that does not in this time is silent.
+const HEALTH: Duration = Duration::from_millis(500);
+/// Its figures are worth waiting for, but not for longer than they are worth.
+const FIGURES: Duration = Duration::from_secs(1);
+/// The most of an answer that is read. Engines tell some hundred kilobytes of series.
+const LONGEST: usize = 4 << 20;
+/// The same of an answer whose words do not matter.
+const UNREAD: usize = 64 << 10;
+
+/// How replicas are asked.
+pub(super) struct Asker {
+    pub(super) transport: Transport,
+    /// See [`PoolConfig::health`](crate::config::PoolConfig::health).
+    pub(super) health: Option<Arc<str>>,
+    /// See [`PoolConfig::key_env`](crate::config::PoolConfig::key_env).
+    pub(super) key: Option<HeaderValue>,
+}
+
+impl Asker {
+    /// What was seen; `None`: nothing that would change what is known.
+    pub(super) async fn ask(&self, errand: &Errand) -> Option<Sight> {
+        match errand.ask {
+            Ask::Health => Some(self.health(&errand.url).await),
+            Ask::Load => {
+                let text = self.read(&errand.url, "/metrics", None).await;
+                Some(text.and_then(|text| vllm::standing(&text)).map_or(Sight::Unknown, Sight::Standing))
+            }
+            Ask::Models => {
+                let body = self.read(&errand.url, "/v1/models", self.key.as_ref()).await?;
+                vllm::models(&body).map(Sight::Models)
+            }
+        }
+    }
+
+    async fn health(&self, replica: &str) -> Sight {
+        let path = self.health.as_deref().unwrap_or("/health");
+        let exchange = async {
+            let response = self.get(replica, path, None).await?;
+            let status = response.status();
+            Ok::<_, Error>((status, response))
+        };
+        match timeout(HEALTH, exchange).await {
+            Ok(Ok((status, response))) => {
+                // Read to its end, within bounds, so that the connection can be used again. What it says was said already.
+                let _ = timeout(HEALTH, Limited::new(response.into_body(), UNREAD).collect()).await;
+                if status.is_server_error() { Sight::Unwell } else { Sight::Well }
+            }
+            Ok(Err(error)) => match error.kind() {
+                ErrorKind::Connect => Sight::Gone,
+                ErrorKind::ConnectTimeout => Sight::Silent,
+                // Something listens there, and hangs up.
+                _ => Sight::Unwell,
+            },
+            Err(_) => Sight::Silent,
+        }
+    }
+
+    /// The whole of a good answer.
+    async fn read(&self, replica: &str, path: &str, key: Option<&HeaderValue>) -> Option<Bytes> {
+        let exchange = async {
+            let response = self.get(replica, path, key).await.ok()?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), LONGEST).collect().await.ok()?;
+            (status == StatusCode::OK).then(|| body.to_bytes())
+        };
+        timeout(FIGURES, exchange).await.ok().flatten()
+    }
+
+    async fn get(
+        &self,
+        replica: &str,
+        path: &str,
+        key: Option<&HeaderValue>,
+    ) -> Result<Response<ResponseBody>, Error> {
+        let mut request = Request::get(format!("{replica}{path}"))
+            .body(RequestBody::default())
+            .map_err(|error| Error::new(ErrorKind::Request, error.to_string()))?;
+        if let Some(key) = key {
+            request.headers_mut().insert(AUTHORIZATION, key.clone());
+        }
+        self.transport.clone().oneshot(request).await
+    }
+}

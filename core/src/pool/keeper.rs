@@ -1,0 +1,197 @@
+//! The task that keeps a pool.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use http::header::HeaderValue;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep_until;
+
+use super::ask::Asker;
+use super::dns::{Resolve, System};
+use super::source::{Look, Source};
+use crate::admission::Admission;
+use crate::clock::now;
+use crate::config::PoolConfig;
+use crate::error::Error;
+use crate::placement::{ReplicaId, Sight};
+use crate::transport::Transport;
+
+/// For how long it goes on after the last call.
+const LINGER: Duration = Duration::from_secs(10);
+/// So often it asks what there is to ask, at least: what calls meet may be a reason, and does not wake it.
+const PACE: Duration = Duration::from_millis(100);
+
+/// There is no task.
+const STOPPED: u8 = 0;
+/// There is one, and no call has come since it looked last.
+const QUIET: u8 = 1;
+/// There is one, and a call has.
+const CALLED: u8 = 2;
+
+/// Keeps one pool, for as long as calls come. Dropping it ends the task.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+struct Shared {
+    admission: Weak<Admission>,
+    asker: Asker,
+    source: Option<Arc<Source>>,
+    state: AtomicU8,
+}
+
+impl Keeper {
+    /// Of a pool whose door is `admission`. Reads the file that names its replicas, where one does.
+    ///
+    /// # Errors
+    /// `Config`, where `key_env` names no usable key.
+    pub(crate) fn new(
+        admission: &Arc<Admission>,
+        pool: &PoolConfig,
+        transport: Transport,
+    ) -> Result<Self, Error> {
+        Self::resolving(admission, pool, transport, Arc::new(System))
+    }
+
+    pub(super) fn resolving(
+        admission: &Arc<Admission>,
+        pool: &PoolConfig,
+        transport: Transport,
+        resolve: Arc<dyn Resolve>,
+    ) -> Result<Self, Error> {
+        let name = admission.name();
+        let key = match &pool.key_env {
+            Some(variable) => Some(key(variable).map_err(|why| {
+                Error::config(format!(
+                    "targets.{name}.pool.key_env: {variable} {why}; set it, or leave key_env out"
+                ))
+            })?),
+            None => None,
+        };
+        let source = Source::of(name, &pool.source, resolve).map(Arc::new);
+        if let Some(source) = &source {
+            source.open(admission);
+        }
+        let shared = Shared {
+            admission: Arc::downgrade(admission),
+            asker: Asker { transport, health: pool.health.clone(), key },
+            source,
+            state: AtomicU8::new(STOPPED),
+        };
+        Ok(Self { shared: Arc::new(shared), task: Mutex::default() })
+    }
+
+    /// A call comes. Costs one load where others came just before. Without a runtime around it nothing is kept: then no call can be made either.
+    pub(crate) fn called(&self) {
+        let state = &self.shared.state;
+        let turn = |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if state.load(Ordering::Acquire) == CALLED || turn(QUIET) {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current()
+            && turn(STOPPED)
+        {
+            let task = runtime.spawn(run(Running(Some(self.shared.clone()))));
+            *self.task.lock() = Some(task.abort_handle());
+        }
+    }
+
+    /// Why it is not known now which replicas there are. What was known before holds.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.shared.source.as_ref()?.problem()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get_mut() {
+            task.abort();
+        }
+    }
+}
+
+/// The running task. A runtime that shuts down drops it; then the next call starts it where that is made.
+struct Running(Option<Arc<Shared>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.state.store(STOPPED, Ordering::Release);
+        }
+    }
+}
+
+/// What comes of what was asked for.
+enum News {
+    Saw(ReplicaId, Option<Sight>),
+    Looked(Look),
+}
+
+async fn run(mut running: Running) {
+    let Some(shared) = running.0.clone() else { return };
+    let mut under_way: JoinSet<News> = JoinSet::new();
+    let mut next_look = shared.source.is_some().then(now);
+    let mut last_busy = now();
+    loop {
+        let Some(admission) = shared.admission.upgrade() else { return };
+        let now = now();
+        if shared.state.swap(QUIET, Ordering::AcqRel) == CALLED || admission.is_busy() {
+            last_busy = now;
+        } else if now >= last_busy + LINGER
+            && shared.state.compare_exchange(QUIET, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        {
+            // From here on the next call starts another. What was asked for meanwhile is not waited for.
+            running.0 = None;
+            return;
+        }
+        let errands = admission.errands();
+        drop(admission);
+        for errand in errands.due {
+            let shared = shared.clone();
+            under_way.spawn(async move { News::Saw(errand.to, shared.asker.ask(&errand).await) });
+        }
+        if let Some(source) = shared.source.as_ref().filter(|_| next_look.is_some_and(|at| at <= now)) {
+            // Until it has come back there is no other.
+            next_look = None;
+            let source = source.clone();
+            under_way.spawn(async move { News::Looked(source.look().await) });
+        }
+        let wake = [errands.next, next_look].into_iter().flatten().fold(now + PACE, Instant::min);
+        tokio::select! {
+            biased;
+            Some(news) = under_way.join_next() => shared.hear(news.ok(), &mut next_look),
+            () = sleep_until(wake.into()) => {}
+        }
+    }
+}
+
+impl Shared {
+    fn hear(&self, news: Option<News>, next_look: &mut Option<Instant>) {
+        let Some(admission) = self.admission.upgrade() else { return };
+        match news {
+            Some(News::Saw(replica, Some(sight))) => admission.saw(replica, sight),
+            Some(News::Looked(look)) => {
+                if let Some(source) = &self.source {
+                    *next_look = Some(now() + source.every());
+                    source.take(&admission, look);
+                }
+            }
+            Some(News::Saw(_, None)) | None => {}
+        }
+    }
+}
+
+/// What `/v1/models` is asked with.
+fn key(variable: &str) -> Result<HeaderValue, &'static str> {
+    let value = std::env::var_os(variable).ok_or("is not in the environment")?;
+    let key = value.to_str().map(str::trim).filter(|key| !key.is_empty());
+    let key = key.and_then(|key| HeaderValue::try_from(format!("Bearer {key}")).ok());
+    let mut key = key.ok_or("holds nothing that a header could")?;
+    key.set_sensitive(true);
+    Ok(key)
+}

@@ -1,0 +1,150 @@
+//! Prometheus' text format, as far as it is needed: the few series that tell how an engine stands.
+
+use crate::placement::Standing;
+
+/// How the engines behind an address stand, by the text of its `/metrics`. `None` where it does not say how many calls run and wait there.
+pub fn standing(text: &[u8]) -> Option<Standing> {
+    let mut seen = Seen::default();
+    for line in text.split(|byte| *byte == b'\n') {
+        if let Some(sample) = std::str::from_utf8(line).ok().and_then(Sample::read) {
+            seen.take(&sample);
+        }
+    }
+    Some(Standing {
+        running: seen.running.total?,
+        waiting: seen.waiting.total?,
+        kv_usage: seen.usage.mean().or(seen.old_usage.mean()).map(|share| share.min(1.0)),
+        kv_tokens: seen.tokens.total.map(|tokens| tokens as u64).filter(|tokens| *tokens > 0),
+        prefix_queries: seen.queries.total.or(seen.old_queries.total),
+        prefix_hits: seen.hits.total.or(seen.old_hits.total),
+    })
+}
+
+/// The sum of a series over its labels: engines, and models.
+#[derive(Default)]
+struct Sum {
+    total: Option<f64>,
+    of: f64,
+}
+
+impl Sum {
+    fn add(&mut self, value: f64) {
+        // Neither NaN nor infinity is a count of anything.
+        if value.is_finite() && value >= 0.0 {
+            *self.total.get_or_insert(0.0) += value;
+            self.of += 1.0;
+        }
+    }
+
+    fn mean(&self) -> Option<f64> {
+        self.total.map(|total| total / self.of)
+    }
+}
+
+/// Of what has had two names, a server may tell both: they are kept apart, and the newer counts.
+#[derive(Default)]
+struct Seen {
+    running: Sum,
+    waiting: Sum,
+    usage: Sum,
+    old_usage: Sum,
+    tokens: Sum,
+    queries: Sum,
+    old_queries: Sum,
+    hits: Sum,
+    old_hits: Sum,
+}
+
+impl Seen {
+    fn take(&mut self, sample: &Sample<'_>) {
+        let counter = sample.name.strip_suffix("_total").unwrap_or(sample.name);
+        let sum = match counter {
+            "vllm:num_requests_running" | "sglang:num_running_reqs" => &mut self.running,
+            "vllm:num_requests_waiting" | "sglang:num_queue_reqs" => &mut self.waiting,
+            "vllm:kv_cache_usage_perc" | "sglang:token_usage" => &mut self.usage,
+            "vllm:gpu_cache_usage_perc" => &mut self.old_usage,
+            "vllm:prefix_cache_queries" => &mut self.queries,
+            "vllm:gpu_prefix_cache_queries" => &mut self.old_queries,
+            "vllm:prefix_cache_hits" => &mut self.hits,
+            "vllm:gpu_prefix_cache_hits" => &mut self.old_hits,
+            "sglang:max_total_num_tokens" => &mut self.tokens,
+            "vllm:cache_config_info" => {
+                if let Some(tokens) = capacity(sample) {
+                    self.tokens.add(tokens);
+                }
+                return;
+            }
+            _ => return,
+        };
+        sum.add(sample.value);
+    }
+}
+
+/// The tokens of one engine's memory, which its configuration tells in labels. What is not known there says `None`.
+fn capacity(sample: &Sample<'_>) -> Option<f64> {
+    let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
+    let tokens = label("kv_cache_size_tokens");
+    let blocks = || label("num_gpu_blocks")?.checked_mul(label("block_size")?);
+    tokens.or_else(blocks).map(|tokens| tokens as f64)
+}
+
+/// A line: `name{label="value",...} number`, and perhaps a time.
+struct Sample<'a> {
+    name: &'a str,
+    labels: &'a str,
+    value: f64,
+}
+
+impl<'a> Sample<'a> {
+    /// `None` for comments, and for what is no sample.
+    fn read(line: &'a str) -> Option<Self> {
+        let line = line.trim();
+        let end = line.find(['{', ' ', '\t', '#'])?;
+        let (name, rest) = line.split_at(end);
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(rest) => rest.split_at_checked(closing(rest)?)?,
+            None => ("", rest),
+        };
+        let value = rest.trim_start_matches('}').split_ascii_whitespace().next()?.parse().ok()?;
+        Some(Self { name, labels, value })
+    }
+
+    /// A label's value, as it is written: those that are asked for here are numbers, which nothing escapes.
+    fn label(&self, name: &str) -> Option<&'a str> {
+        let mut rest = self.labels;
+        while let Some((label, after)) = rest.split_once("=\"") {
+            let end = quote(after)?;
+            if label.trim_start_matches(',').trim() == name {
+                return after.get(..end);
+            }
+            rest = after.get(end + 1..)?;
+        }
+        None
+    }
+}
+
+/// Where the labels end: a brace in a value does not end them.
+fn closing(text: &str) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let next = at + text.get(at..)?.find(['"', '}'])?;
+        if text.as_bytes().get(next) == Some(&b'}') {
+            return Some(next);
+        }
+        at = next + 1;
+        at += quote(text.get(at..)?)? + 1;
+    }
+}
+
+/// Where a value ends that has begun: at the quote that no backslash escapes.
+fn quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' if !escaped => return Some(at),
+            b'\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    None
+}
