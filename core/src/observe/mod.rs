@@ -6,6 +6,7 @@ mod limit;
 mod log;
 mod metrics;
 mod quantiles;
+mod replica;
 mod snapshot;
 mod tally;
 
@@ -17,6 +18,7 @@ pub(crate) use metrics::{
     CALLED_BACK, DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics,
 };
 pub use quantiles::Quantiles;
+pub use replica::ReplicaSnapshot;
 pub use snapshot::{
     BudgetSnapshot, KvSnapshot, LaneSnapshot, Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot,
 };

@@ -4,6 +4,7 @@
 
 mod families;
 mod limit;
+mod replica;
 mod target;
 mod tenant;
 mod tool;
@@ -18,6 +19,7 @@ pub(crate) use tool::{HeldHow, ToolMetrics};
 use crate::budget::BudgetView;
 use crate::config::{TargetConfig, ToolConfig};
 use crate::error::Error;
+use crate::placement::ReplicaView;
 use crate::schedule::View;
 
 /// The series of a gate.
@@ -41,10 +43,11 @@ impl Metrics {
     /// The text of all series, after the gauges were set from these views.
     pub(crate) fn text<'a>(
         &self,
-        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>)>,
+        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>, Vec<ReplicaView>)>,
     ) -> String {
-        for (target, view, budgets) in views {
+        for (target, view, budgets, replicas) in views {
             target.set(&view, &budgets);
+            target.set_replicas(&replicas);
         }
         self.0.text()
     }
