@@ -32,7 +32,8 @@ pub struct ReplicaSnapshot {
 
 impl From<ReplicaView> for ReplicaSnapshot {
     fn from(view: ReplicaView) -> Self {
-        let ReplicaView { id: _, url, state, weight, share, requests, tokens, others, kv_usage, models } = view;
+        let ReplicaView { id: _, url, state, weight, share, requests, tokens, others, kv_usage, models } =
+            view;
         Self { url, state, weight, share, requests, tokens, others, kv_usage, models }
     }
 }

@@ -67,7 +67,9 @@ impl Keeper {
         let name = admission.name();
         let key = match &pool.key_env {
             Some(variable) => Some(key(variable).map_err(|why| {
-                Error::config(format!("targets.{name}.pool.key_env: {variable} {why}; set it, or leave key_env out"))
+                Error::config(format!(
+                    "targets.{name}.pool.key_env: {variable} {why}; set it, or leave key_env out"
+                ))
             })?),
             None => None,
         };

@@ -101,7 +101,8 @@ pub(super) fn read(spot: Spot<'_>) -> Said {
 fn source(section: &Section<'_>) -> Source {
     let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
     if let [first, second, ..] = *given {
-        section.complain(&[second], format!("a pool's replicas are named in one place; drop this or {first:?}"));
+        section
+            .complain(&[second], format!("a pool's replicas are named in one place; drop this or {first:?}"));
     }
     for (pace, of) in PACES {
         if section.has(pace) && !section.has(of) {

@@ -220,7 +220,12 @@ impl Families {
                 "Attempts that a replica did not begin, and that another got at once.",
                 &OF_REPLICA,
             )?,
-            replica_in_flight: gauge(&registry, "replica_in_flight", "Calls of ours at a replica.", &OF_REPLICA)?,
+            replica_in_flight: gauge(
+                &registry,
+                "replica_in_flight",
+                "Calls of ours at a replica.",
+                &OF_REPLICA,
+            )?,
             replica_in_choice: gauge(
                 &registry,
                 "replica_in_choice",

@@ -69,7 +69,11 @@ pub(super) struct Replicas(Mutex<HashMap<Arc<str>, ReplicaMetrics>>);
 
 impl Replicas {
     /// They exist from the start for those that are known then.
-    pub(super) fn of<'a>(families: &Families, target: &str, known: impl Iterator<Item = &'a Arc<str>>) -> Self {
+    pub(super) fn of<'a>(
+        families: &Families,
+        target: &str,
+        known: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Self {
         let series = |url: &Arc<str>| (url.clone(), ReplicaMetrics::new(families, &[target, url]));
         Self(Mutex::new(known.map(series).collect()))
     }
@@ -103,7 +107,11 @@ impl Replicas {
             Some(series) => count(series),
             // It has joined since anybody last looked, or left with this call; then it is forgotten at the next look.
             None => {
-                count(known.entry(replica.clone()).or_insert_with(|| ReplicaMetrics::new(families, &[target, replica])));
+                count(
+                    known
+                        .entry(replica.clone())
+                        .or_insert_with(|| ReplicaMetrics::new(families, &[target, replica])),
+                );
             }
         }
     }

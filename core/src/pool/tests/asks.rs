@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HeaderValue};
 use futures_util::stream;
+use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::StreamBody;
 
@@ -44,9 +44,13 @@ fn hanging() -> Transport {
 
 #[tokio::test(start_paused = true)]
 async fn health_is_what_the_status_says() {
-    for (status, expected) in
-        [(200, Sight::Well), (401, Sight::Well), (404, Sight::Well), (500, Sight::Unwell), (503, Sight::Unwell)]
-    {
+    for (status, expected) in [
+        (200, Sight::Well),
+        (401, Sight::Well),
+        (404, Sight::Well),
+        (500, Sight::Unwell),
+        (503, Sight::Unwell),
+    ] {
         assert_eq!(ask(Ask::Health, answering(status, "whatever")).await, Some(expected), "{status}");
     }
     for (kind, expected) in [
@@ -65,7 +69,8 @@ async fn silence_is_told_after_half_a_second() {
     assert_eq!(ask(Ask::Health, hanging()).await, Some(Sight::Silent));
     assert_eq!(now() - began, Duration::from_millis(500));
     // A head that is there counts, whatever becomes of its body.
-    let stuck = transport(|_| async { Ok(Response::new(ResponseBody::new(StreamBody::new(stream::pending())))) });
+    let stuck =
+        transport(|_| async { Ok(Response::new(ResponseBody::new(StreamBody::new(stream::pending())))) });
     assert_eq!(ask(Ask::Health, stuck).await, Some(Sight::Well));
 }
 
@@ -73,7 +78,9 @@ async fn silence_is_told_after_half_a_second() {
 async fn figures_that_do_not_come_are_not_known() {
     let Some(Sight::Standing(seen)) = ask(Ask::Load, answering(200, METRICS)).await else { panic!() };
     assert_eq!((seen.running, seen.waiting), (2.0, 1.0));
-    for transport in [answering(404, METRICS), answering(200, "<html>"), failing(ErrorKind::Connect), hanging()] {
+    for transport in
+        [answering(404, METRICS), answering(200, "<html>"), failing(ErrorKind::Connect), hanging()]
+    {
         assert_eq!(ask(Ask::Load, transport).await, Some(Sight::Unknown));
     }
     let endless = transport(|_| async { Ok(Response::new(ResponseBody::full(vec![b'\n'; (4 << 20) + 1]))) });
@@ -86,7 +93,8 @@ async fn figures_that_do_not_come_are_not_known() {
 #[tokio::test(start_paused = true)]
 async fn each_is_asked_below_the_replicas_own_address_and_the_key_goes_where_it_is_wanted() {
     let echo = transport(|request| async move {
-        let key = request.headers().get(AUTHORIZATION).is_some_and(|key| key == "Bearer k" && key.is_sensitive());
+        let key =
+            request.headers().get(AUTHORIZATION).is_some_and(|key| key == "Bearer k" && key.is_sensitive());
         let good = match request.uri().to_string().as_str() {
             "http://10.0.0.1:8000/base/ready?deep=1" => !key,
             "http://10.0.0.1:8000/base/metrics" => !key,
@@ -103,5 +111,7 @@ async fn each_is_asked_below_the_replicas_own_address_and_the_key_goes_where_it_
     let asker = Asker { transport: echo, health: Some("/ready?deep=1".into()), key: Some(key) };
     assert_eq!(asker.ask(&errand(Ask::Health)).await, Some(Sight::Well));
     assert!(matches!(asker.ask(&errand(Ask::Load)).await, Some(Sight::Standing(_))));
-    assert!(matches!(asker.ask(&errand(Ask::Models)).await, Some(Sight::Models(models)) if models.len() == 1));
+    assert!(
+        matches!(asker.ask(&errand(Ask::Models)).await, Some(Sight::Models(models)) if models.len() == 1)
+    );
 }

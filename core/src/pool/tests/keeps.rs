@@ -33,7 +33,11 @@ async fn each_address_of_a_name_is_a_replica() {
     kept.keeper.called();
     pass(5.0).await;
     assert_eq!(kept.keeper.problem(), None);
-    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.3:8000"], "of both families one, not one replica twice");
+    assert_eq!(
+        kept.replicas(),
+        ["10.0.0.1:8000", "10.0.0.3:8000"],
+        "of both families one, not one replica twice"
+    );
     kept.keeper.called();
     pass(5.0).await;
     assert_eq!(kept.replicas(), ["[fd00::3]:8000"]);
@@ -128,7 +132,10 @@ async fn a_file_is_read_at_once_and_again_when_it_changes() {
     pass(2.0).await;
     // In place, by a rename, in three formats.
     for (text, expected) in [
-        ("replicas = [\"http://10.0.0.3:8000\", { url = \"http://10.0.0.1:8000\", weight = 2 }]", "10.0.0.1:8000 10.0.0.3:8000"),
+        (
+            "replicas = [\"http://10.0.0.3:8000\", { url = \"http://10.0.0.1:8000\", weight = 2 }]",
+            "10.0.0.1:8000 10.0.0.3:8000",
+        ),
         (r#"{"replicas": [{"url": "http://10.0.0.4:8000"}]}"#, "10.0.0.4:8000"),
         (r#"["http://10.0.0.5:8000"]"#, "10.0.0.5:8000"),
         ("[[replicas]]\nurl = \"http://10.0.0.6:8000\"\nmodels = \"m\"\n", "10.0.0.6:8000"),
