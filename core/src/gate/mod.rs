@@ -227,8 +227,12 @@ impl Gate {
         let whose = |what: &str| Error::config(what).at(target.name());
         match target.config().pool.as_ref().map(|pool| &pool.source) {
             Some(Source::Listed(_) | Source::Told) => {}
-            Some(Source::Dns { .. }) => return Err(whose("its replicas are those that DNS names; drop \"dns\" to tell them")),
-            Some(Source::File { .. }) => return Err(whose("its replicas are those that a file names; drop \"file\" to tell them")),
+            Some(Source::Dns { .. }) => {
+                return Err(whose("its replicas are those that DNS names; drop \"dns\" to tell them"));
+            }
+            Some(Source::File { .. }) => {
+                return Err(whose("its replicas are those that a file names; drop \"file\" to tell them"));
+            }
             None => return Err(whose("it is no pool: give it a \"pool\" to tell its replicas")),
         }
         target.admission().set_members(&members().map_err(|error| error.at(target.name()))?);
@@ -265,9 +269,10 @@ impl Gate {
         self.0.tools.gauge();
         let targets = self.0.identify.targets();
         let now = clock::now();
-        self.0.metrics.text(
-            targets.iter().map(|target| (target.metrics(), target.admission().view(), target.budgets(now))),
-        )
+        self.0.metrics.text(targets.iter().map(|target| {
+            let door = target.admission();
+            (target.metrics(), door.view(), target.budgets(now), door.replicas())
+        }))
     }
 
     /// The last 1,024 calls that ended, with the stamps of their attempts.

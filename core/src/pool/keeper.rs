@@ -21,7 +21,7 @@ use crate::placement::{ReplicaId, Sight};
 use crate::transport::Transport;
 
 /// For how long it goes on after the last call.
-const LINGER: Duration = Duration::from_secs(5);
+const LINGER: Duration = Duration::from_secs(10);
 /// So often it asks what there is to ask, at least: what calls meet may be a reason, and does not wake it.
 const PACE: Duration = Duration::from_millis(100);
 
@@ -67,7 +67,9 @@ impl Keeper {
         let name = admission.name();
         let key = match &pool.key_env {
             Some(variable) => Some(key(variable).map_err(|why| {
-                Error::config(format!("targets.{name}.pool.key_env: {variable} {why}; set it, or leave key_env out"))
+                Error::config(format!(
+                    "targets.{name}.pool.key_env: {variable} {why}; set it, or leave key_env out"
+                ))
             })?),
             None => None,
         };

@@ -251,11 +251,10 @@ fn secs(secs: u64) -> Duration {
 /// # Errors
 /// Why it has no name that a URL could have.
 pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
-    let lower = name.to_ascii_lowercase();
     let named = |scheme: &str| url(&format!("{scheme}://{name}")).ok();
-    // What is more than a host would be read as a port or a path.
-    let is_host = named("http").is_some_and(|url| url == format!("http://{lower}"));
-    if !is_host {
+    // Anything else would be read as a port or a path, or not at all.
+    let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !is_host || named("http").is_none() {
         return Err("needs a \"url\", since its name cannot stand in one: http://NAME is what clients of a pool are pointed at".into());
     }
     let mut urls: Vec<String> = ["http", "https"].into_iter().filter_map(named).collect();
@@ -319,7 +318,8 @@ fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
         return listed(&root, problems);
     }
     let spot = Spot { path: String::new(), line: root.line, value: &root.value, problems };
-    let Some(section) = spot.section(&["replicas"]) else { return Vec::new() };
+    let one = |key: &str| REPLICA.contains(&key).then(|| "it belongs in one of \"replicas\"".to_owned());
+    let Some(section) = spot.section_with(&["replicas"], one) else { return Vec::new() };
     match section.get("replicas") {
         Some(spot) => match spot.value {
             Value::List(items) => members(&spot, items),

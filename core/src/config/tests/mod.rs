@@ -5,6 +5,7 @@ mod builder;
 mod documented;
 mod layers;
 mod limits;
+mod pool;
 mod properties;
 
 /// One file with every key in it, each other than its default.

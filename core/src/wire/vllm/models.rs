@@ -22,7 +22,8 @@ pub fn models(body: &[u8]) -> Option<Vec<Model>> {
 }
 
 fn model(entry: &Value) -> Option<Model> {
-    let text = |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=LONGEST).contains(&text.len()));
+    let text =
+        |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=LONGEST).contains(&text.len()));
     Some(Model {
         name: text("id")?.into(),
         longest: entry.get("max_model_len").and_then(Value::as_u64).filter(|tokens| *tokens > 0),

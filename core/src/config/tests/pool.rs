@@ -1,0 +1,147 @@
+//! Pools: every key, where replicas are named, whose limit it is, and what they are called by.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::config::{
+    AdaptiveConfig, Config, LimitConfig, Pool, PoolConfig, Replica, Source, Target, TargetConfig,
+};
+use crate::placement::Member;
+
+/// Every key of a pool, each other than its default.
+const FULL: &str = r#"
+[targets.llama.pool]
+replicas = [
+  "http://10.0.0.1:8000/v1/",
+  { url = "https://H2.example", weight = 2, models = ["a", "b"], kv_tokens = "400k" },
+]
+cap = 64
+health = "/ready?deep=1"
+poll = "250ms"
+down_after = "3s"
+cut_after = 5
+slow_start = "none"
+session = "X-Conversation"
+affinity = false
+hedge = "800ms"
+key_env = "VLLM_API_KEY"
+"#;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn target(settings: Value) -> TargetConfig {
+    Config::from_json(json!({"targets": {"llama": settings}})).unwrap().targets.remove(0)
+}
+
+fn pool(settings: Value) -> PoolConfig {
+    target(json!({"pool": settings})).pool.unwrap()
+}
+
+fn adaptive() -> LimitConfig {
+    LimitConfig::Adaptive(AdaptiveConfig::default())
+}
+
+#[test]
+fn every_key_arrives() {
+    let other = Member {
+        weight: 2.0,
+        models: Some(["a".into(), "b".into()].into()),
+        kv_tokens: Some(400_000),
+        ..Member::at("https://h2.example")
+    };
+    let expected = PoolConfig {
+        source: Source::Listed(vec![Member::at("http://10.0.0.1:8000"), other]),
+        cap: 64,
+        health: Some("/ready?deep=1".into()),
+        poll: Some(Duration::from_millis(250)),
+        down_after: secs(3),
+        cut_after: secs(5),
+        slow_start: Duration::ZERO,
+        session: Some(http::HeaderName::from_static("x-conversation")),
+        affinity: false,
+        hedge: Some(Duration::from_millis(800)),
+        key_env: Some("VLLM_API_KEY".into()),
+    };
+    let read = Config::from_toml(FULL).unwrap();
+    assert_eq!(read.targets[0].pool, Some(expected));
+
+    let built = Pool::of(["http://10.0.0.1:8000/v1/"])
+        .replica(Replica::at("https://H2.example").weight(2.0).model("a").model("b").kv_tokens(400_000))
+        .cap(64)
+        .health("/ready?deep=1")
+        .poll(Duration::from_millis(250))
+        .down_after(secs(3))
+        .cut_after(secs(5))
+        .slow_start(None)
+        .session("X-Conversation")
+        .affinity(false)
+        .hedge(Duration::from_millis(800))
+        .key_env("VLLM_API_KEY");
+    assert_eq!(Config::builder().target(Target::new("llama").pool(built)).build().unwrap(), read);
+}
+
+#[test]
+fn what_is_left_out_has_its_default_and_none_switches_off() {
+    let listed = PoolConfig::of(vec![Member::at("http://h:1")]);
+    assert_eq!(pool(json!(["http://h:1"])), listed);
+    assert_eq!(pool(json!({"replicas": ["http://h:1/v1"]})), listed);
+    assert_eq!(pool(json!({})), PoolConfig::default());
+    let off = pool(json!({"health": false, "poll": "none", "session": null, "hedge": "none"}));
+    assert_eq!((off.health, off.poll, off.session, off.hedge), (None, None, None, None));
+}
+
+#[test]
+fn replicas_are_named_in_one_of_four_places() {
+    let dns = Source::Dns { url: "http://vllm.svc:8000".into(), every: secs(5) };
+    assert_eq!(pool(json!({"dns": "http://VLLM.svc:8000/v1"})).source, dns);
+    let dns = Source::Dns { url: "http://vllm".into(), every: secs(30) };
+    assert_eq!(pool(json!({"dns": "http://vllm:80", "dns_every": "30s"})).source, dns);
+    let file = Source::File { path: "replicas.toml".into(), every: Duration::from_millis(200) };
+    assert_eq!(pool(json!({"file": "replicas.toml", "file_every": "200ms"})).source, file);
+    assert_eq!(pool(json!({"cap": 8})).source, Source::Told);
+    let built = |pool| Config::builder().target(Target::new("llama").pool(pool)).build().unwrap();
+    let source = |config: Config| config.targets[0].pool.clone().unwrap().source;
+    assert_eq!(source(built(Pool::dns("http://vllm").dns_every(secs(30)))), dns);
+    assert_eq!(source(built(Pool::file("replicas.toml").file_every(Duration::from_millis(200)))), file);
+    assert_eq!(source(built(Pool::told())), Source::Told);
+}
+
+#[test]
+fn a_limit_is_each_replicas_and_the_targets_cap_bounds_their_sum() {
+    let list = json!(["http://h:1"]);
+    let capped = json!({"replicas": ["http://h:1"], "cap": 32});
+    for (settings, limit, cap) in [
+        (json!({"pool": list}), adaptive(), 65_536),
+        (json!({"pool": list, "cap": 64}), adaptive(), 64),
+        (json!({"pool": capped}), LimitConfig::Fixed, 65_536),
+        (json!({"pool": capped, "cap": 64}), LimitConfig::Fixed, 64),
+        (json!({"pool": capped, "ttft": "2s"}), adaptive(), 65_536),
+        (json!({"pool": capped, "limit": "adaptive"}), adaptive(), 65_536),
+        (json!({"pool": list, "limit": "fixed"}), LimitConfig::Fixed, 65_536),
+        (json!({"pool": capped, "lanes": {"interactive": {"ttft": "1s"}}}), adaptive(), 65_536),
+    ] {
+        let target = target(settings.clone());
+        assert_eq!((target.limit, target.cap), (limit, cap), "{settings}");
+    }
+    // What starts above what a replica can have, without anybody having said so, starts there.
+    let narrow = target(json!({"pool": {"replicas": ["http://h:1"], "cap": 4}, "ttft": "2s"}));
+    assert_eq!(narrow.limit, LimitConfig::Adaptive(AdaptiveConfig { start: 4, ..AdaptiveConfig::default() }));
+    assert_eq!(crate::schedule::Settings::from(&narrow).adaptive.unwrap().max, 4);
+    // What defaults say counts as if the target said it.
+    let config = json!({"defaults": {"cap": 9}, "targets": {"llama": {"pool": list}}});
+    let target = Config::from_json(config).unwrap().targets.remove(0);
+    assert_eq!((target.limit, target.cap), (adaptive(), 9));
+}
+
+#[test]
+fn a_call_can_fall_back_to_a_pool() {
+    let config = Config::from_json(json!({"targets": {
+        "openai": {"cap": 8, "fallback": "llama"},
+        "llama": {"pool": ["http://10.0.0.1:8000", "http://10.0.0.2:8000"], "model": "llama-3"},
+    }}));
+    let urls = config.unwrap().targets.remove(1).matches.urls;
+    assert_eq!(urls, ["http://llama", "https://llama", "http://10.0.0.1:8000", "http://10.0.0.2:8000"]);
+}

@@ -1,0 +1,117 @@
+//! One question, and what is made of the answer.
+
+use std::time::Duration;
+
+use futures_util::stream;
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::StreamBody;
+
+use super::support::transport;
+use crate::body::ResponseBody;
+use crate::clock::now;
+use crate::error::{Error, ErrorKind};
+use crate::placement::{Ask, Errand, ReplicaId, Sight};
+use crate::pool::ask::Asker;
+use crate::transport::Transport;
+
+const METRICS: &str = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n";
+const MODELS: &str = r#"{"data": [{"id": "m", "max_model_len": 4096}]}"#;
+
+fn errand(ask: Ask) -> Errand {
+    Errand { to: ReplicaId(1), url: "http://10.0.0.1:8000/base".into(), ask }
+}
+
+async fn ask(ask: Ask, transport: Transport) -> Option<Sight> {
+    Asker { transport, health: Some("/ready?deep=1".into()), key: None }.ask(&errand(ask)).await
+}
+
+fn answering(status: u16, body: &'static str) -> Transport {
+    transport(move |_| async move {
+        let mut response = Response::new(ResponseBody::full(body));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        Ok(response)
+    })
+}
+
+fn failing(kind: ErrorKind) -> Transport {
+    transport(move |_| async move { Err(Error::new(kind, "as scripted")) })
+}
+
+fn hanging() -> Transport {
+    transport(|_| std::future::pending())
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_what_the_status_says() {
+    for (status, expected) in [
+        (200, Sight::Well),
+        (401, Sight::Well),
+        (404, Sight::Well),
+        (500, Sight::Unwell),
+        (503, Sight::Unwell),
+    ] {
+        assert_eq!(ask(Ask::Health, answering(status, "whatever")).await, Some(expected), "{status}");
+    }
+    for (kind, expected) in [
+        (ErrorKind::Connect, Sight::Gone),
+        (ErrorKind::ConnectTimeout, Sight::Silent),
+        (ErrorKind::Transport, Sight::Unwell),
+        (ErrorKind::Truncated, Sight::Unwell),
+    ] {
+        assert_eq!(ask(Ask::Health, failing(kind)).await, Some(expected), "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_told_after_half_a_second() {
+    let began = now();
+    assert_eq!(ask(Ask::Health, hanging()).await, Some(Sight::Silent));
+    assert_eq!(now() - began, Duration::from_millis(500));
+    // A head that is there counts, whatever becomes of its body.
+    let stuck =
+        transport(|_| async { Ok(Response::new(ResponseBody::new(StreamBody::new(stream::pending())))) });
+    assert_eq!(ask(Ask::Health, stuck).await, Some(Sight::Well));
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_that_do_not_come_are_not_known() {
+    let Some(Sight::Standing(seen)) = ask(Ask::Load, answering(200, METRICS)).await else { panic!() };
+    assert_eq!((seen.running, seen.waiting), (2.0, 1.0));
+    for transport in
+        [answering(404, METRICS), answering(200, "<html>"), failing(ErrorKind::Connect), hanging()]
+    {
+        assert_eq!(ask(Ask::Load, transport).await, Some(Sight::Unknown));
+    }
+    let endless = transport(|_| async { Ok(Response::new(ResponseBody::full(vec![b'\n'; (4 << 20) + 1]))) });
+    assert_eq!(ask(Ask::Load, endless).await, Some(Sight::Unknown), "more than 4 MiB is not read");
+    for transport in [answering(401, MODELS), answering(200, "{}"), hanging()] {
+        assert_eq!(ask(Ask::Models, transport).await, None, "what it serves is what was known");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_is_asked_below_the_replicas_own_address_and_the_key_goes_where_it_is_wanted() {
+    let echo = transport(|request| async move {
+        let key =
+            request.headers().get(AUTHORIZATION).is_some_and(|key| key == "Bearer k" && key.is_sensitive());
+        let good = match request.uri().to_string().as_str() {
+            "http://10.0.0.1:8000/base/ready?deep=1" => !key,
+            "http://10.0.0.1:8000/base/metrics" => !key,
+            "http://10.0.0.1:8000/base/v1/models" => key,
+            _ => false,
+        };
+        let body = if request.uri().path().ends_with("models") { MODELS } else { METRICS };
+        let mut response = Response::new(ResponseBody::full(body));
+        *response.status_mut() = if good { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Ok(response)
+    });
+    let mut key = HeaderValue::from_static("Bearer k");
+    key.set_sensitive(true);
+    let asker = Asker { transport: echo, health: Some("/ready?deep=1".into()), key: Some(key) };
+    assert_eq!(asker.ask(&errand(Ask::Health)).await, Some(Sight::Well));
+    assert!(matches!(asker.ask(&errand(Ask::Load)).await, Some(Sight::Standing(_))));
+    assert!(
+        matches!(asker.ask(&errand(Ask::Models)).await, Some(Sight::Models(models)) if models.len() == 1)
+    );
+}
