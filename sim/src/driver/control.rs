@@ -11,7 +11,7 @@ use super::{Refused, Shared, Simulator};
 use crate::api::ApiError;
 use crate::faults::{Faults, OutageMode};
 
-pub(super) fn control(
+pub(super) async fn control(
     shared: &Arc<Shared>,
     method: &Method,
     path: &str,
@@ -24,8 +24,13 @@ pub(super) fn control(
     }
     let outage = shared.core.lock().gate.outage(shared.clock.now());
     match outage {
-        Some(OutageMode::Refuse) => return Err(Refused),
+        Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Refused),
         Some(OutageMode::Unavailable) => return Ok(error(None, &ApiError::unavailable())),
+        Some(OutageMode::Hang) => return std::future::pending().await,
+        Some(OutageMode::Dead) if matches!(path, "/health" | "/ping") => {
+            return Ok(with_type(503, "text/plain", ""));
+        }
+        Some(OutageMode::Dead) => return Ok(error(None, &ApiError::dead())),
         None => {}
     }
     Ok(match (method, path) {
