@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::kv::Kv;
 use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight, Wants};
 use crate::schedule::{
-    Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
+    Grant, Moved, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
 use crate::wire::RateHeaders;
 
@@ -220,7 +220,11 @@ impl Admission {
 
     /// What to ask of the pool's replicas now.
     pub(crate) fn errands(&self) -> Errands {
-        self.state.lock().scheduler.errands(now())
+        let mut state = self.state.lock();
+        let errands = state.scheduler.errands(now());
+        // One that was silent for long enough counts as down from here on.
+        self.call_back_fallen(&mut state.scheduler);
+        errands
     }
 
     /// Whether calls wait or are in flight.
@@ -259,8 +263,10 @@ impl Admission {
         let mut state = self.state.lock();
         let was_open = state.scheduler.is_open();
         state.scheduler.succeeded(now, grant);
+        // A replica that was on its way back may have room for others now.
+        let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
-        if !was_open {
+        if may_go {
             self.answer(Event::Look);
         }
     }
@@ -316,9 +322,10 @@ impl Admission {
     }
 
     /// Says how the limit has moved, and why.
-    fn log(&self, moves: &[Decision]) {
-        for Decision { from, to, cause, .. } in moves {
-            tracing::debug!(target = %self.name, from, to, cause = cause.as_str(), "limit moved");
+    fn log(&self, moves: &[Moved]) {
+        for (replica, Decision { from, to, cause, .. }) in moves {
+            let (replica, cause) = (replica.as_deref(), cause.as_str());
+            tracing::debug!(target = %self.name, replica, from, to, cause, "limit moved");
         }
     }
 
@@ -352,6 +359,13 @@ impl Admission {
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.reclaim(now()) else { return };
             self.recalls.call_back(id, Cause::Reclaimed);
+        }
+    }
+
+    /// Calls back what a replica that went down had not begun to answer. Under the lock, as above.
+    fn call_back_fallen(&self, scheduler: &mut Scheduler<Waiting>) {
+        while let Some(id) = scheduler.next_fallen() {
+            self.recalls.call_back(id, Cause::Fell);
         }
     }
 
@@ -392,6 +406,7 @@ impl Admission {
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
+                self.call_back_fallen(scheduler);
                 let moves = scheduler.take_moves();
                 (state.is_late(now), moves)
             };

@@ -24,7 +24,7 @@ use super::memory::Cache;
 use super::rendezvous;
 use super::speed::Pooled;
 use super::words::{Wants, Work};
-use super::{Places, Placement};
+use super::{Placement, Places};
 
 /// The part of a prompt that is taken to be where others would have sent it.
 const HINT: f64 = 0.6;
@@ -124,7 +124,13 @@ impl Placement {
     }
 
     /// See the module's documentation.
-    pub(super) fn best(&mut self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Option<usize> {
+    pub(super) fn best(
+        &mut self,
+        now: Instant,
+        wants: Option<&Wants>,
+        work: Work,
+        open: Places,
+    ) -> Option<usize> {
         let mut seats = self.seats(now, wants, work, open);
         within_bound(&mut seats);
         let looked = self.looked_at(now, wants, work, &mut seats);
@@ -133,7 +139,13 @@ impl Placement {
     }
 
     /// Those that are looked at: see the module's documentation.
-    fn looked_at(&mut self, now: Instant, wants: Option<&Wants>, work: Work, seats: &mut [Seat]) -> Vec<Seat> {
+    fn looked_at(
+        &mut self,
+        now: Instant,
+        wants: Option<&Wants>,
+        work: Work,
+        seats: &mut [Seat],
+    ) -> Vec<Seat> {
         let seen = seats.iter().filter(|seat| self.is_seen(now, seat.at)).count();
         let seen = seen == seats.len();
         let owner = wants.and_then(|wants| self.owner(wants, seats, seen));

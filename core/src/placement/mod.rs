@@ -44,6 +44,8 @@ pub use self::words::{
     Affinity, Ask, Errand, Errands, Fault, Member, Model, Placed, ReplicaId, Sight, Standing, Wants, Work,
 };
 use crate::config::PoolConfig;
+use crate::kv;
+use crate::schedule::AdaptiveView;
 
 /// How fast means over calls forget: about so many.
 const SPAN: f64 = 32.0;
@@ -107,6 +109,23 @@ pub struct ReplicaView {
     pub kv_usage: Option<f64>,
     /// What it is known to serve; `None`: not known.
     pub models: Option<Vec<Arc<str>>>,
+    /// Its slots and memory; `None` where nobody keeps books of them.
+    pub slots: Option<SlotsView>,
+}
+
+/// What there is at a replica, and what is taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotsView {
+    /// Slots in force: of one that comes back slowly, its share of them.
+    pub limit: usize,
+    /// Calls that hold one.
+    pub in_flight: usize,
+    /// How its limit is found; `None`: it is fixed.
+    pub adaptive: Option<AdaptiveView>,
+    /// Cuts of its limit so far.
+    pub cuts: u64,
+    /// Its memory, where the size is known.
+    pub kv: Option<kv::View>,
 }
 
 impl Placement {
@@ -208,7 +227,8 @@ impl Placement {
         let doubted = |replica: &Replica| {
             !replica.draining && replica.health.out().is_some_and(|cause| cause != Cause::Refused)
         };
-        let mut doubted: Vec<(usize, &Replica)> = self.known().filter(|(_, replica)| doubted(replica)).collect();
+        let mut doubted: Vec<(usize, &Replica)> =
+            self.known().filter(|(_, replica)| doubted(replica)).collect();
         let more = doubted.len().saturating_sub(self.members() / 2);
         doubted.sort_by_key(|(_, replica)| replica.health.badness());
         doubted.into_iter().take(more).map(|(at, _)| at).collect()
@@ -312,7 +332,10 @@ impl Placement {
     /// The share of its slots that a replica has in force: below 1 while it comes back slowly.
     pub fn share(&mut self, now: Instant, at: usize) -> f64 {
         self.settle(now);
-        self.replicas.get(at).and_then(Option::as_ref).map_or(1.0, |known| known.health.share(now, &self.terms))
+        self.replicas
+            .get(at)
+            .and_then(Option::as_ref)
+            .map_or(1.0, |known| known.health.share(now, &self.terms))
     }
 
     /// When time alone may bring a replica into the choice, or raise its share.
@@ -338,6 +361,7 @@ impl Placement {
             others: replica.load.others(now, self.poll).map(|others| others.calls()),
             kv_usage: replica.load.kv_usage(now, self.poll),
             models: replica.known_models(),
+            slots: None,
         };
         self.replicas.iter().flatten().map(view).collect()
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::{OnFull, Predict, TenantConfig};
+use crate::error::Reason;
 use crate::estimate::Demand;
 
 mod ageing;
