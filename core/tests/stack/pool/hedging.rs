@@ -35,7 +35,11 @@ async fn the_second_wins_where_the_first_is_late_and_the_first_is_cancelled() {
     assert_ne!(calls[0], calls[1]);
     assert_eq!((hedges(&gate, "sent"), hedges(&gate, "won")), (1, 1));
     let target = &gate.snapshot().targets["llm"];
-    assert_eq!((target.attempts, target.tenants["default"].outcomes["completed"]), (2, 1), "one call, two attempts");
+    assert_eq!(
+        (target.attempts, target.tenants["default"].outcomes["completed"]),
+        (2, 1),
+        "one call, two attempts"
+    );
     assert_eq!(target.upstream_ttft.count, 1, "the loser is no sample");
     let record = gate.calls().records().pop().unwrap();
     assert_eq!(record.attempts.len(), 2);

@@ -130,7 +130,9 @@ async fn perform(act: Act, what: Asked, open: Open) -> Result<Response<ResponseB
         Act::Answer if what == Asked::Call => keeping(status(200, &[], ANSWER), open),
         Act::Answer => status(200, &[], "{}"),
         Act::Status(code, headers) => status(code, headers, r#"{"error": {"message": "no"}}"#),
-        Act::SseError(event) => events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open),
+        Act::SseError(event) => {
+            events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open)
+        }
         Act::Refuse => return Err(Error::new(ErrorKind::Connect, "refused")),
         Act::Break => return Err(Error::new(ErrorKind::Transport, "reset")),
         Act::Hang => {

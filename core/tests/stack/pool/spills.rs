@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::support::*;
 
-const OVERLOADED: &str = "data: {\"error\": {\"message\": \"queue full\", \"type\": \"ServiceUnavailable\", \"code\": 503}}\n\n";
+const OVERLOADED: &str =
+    "data: {\"error\": {\"message\": \"queue full\", \"type\": \"ServiceUnavailable\", \"code\": 503}}\n\n";
 
 /// Only `d` takes calls; the others do this.
 fn only_d(act: Act) -> (Transport, Arc<Log>) {
@@ -49,7 +50,10 @@ async fn one_call_asks_no_replica_twice_for_free() {
     let gate = pooled(transport, |p| p);
     let start = Instant::now();
     let response = gate.client().call(chat(false)).await.unwrap();
-    assert_eq!((response.status().as_u16(), &response.headers()["x-should-retry"]), (503, &"false".parse().unwrap()));
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-should-retry"]),
+        (503, &"false".parse().unwrap())
+    );
     drop(response);
     let calls = log.calls();
     let mut first: Vec<_> = calls.iter().take(4).cloned().collect();
@@ -94,8 +98,7 @@ async fn what_may_have_run_is_an_ordinary_retry_at_another_replica() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_breaks_before_its_first_token_goes_elsewhere() {
     let broken = || Act::Stream(vec![(MS, Some(ROLE)), (MS, None)]);
-    let (transport, log) =
-        replicas(move |_, _, nth| if nth == 0 { broken() } else { Act::stream(MS) });
+    let (transport, log) = replicas(move |_, _, nth| if nth == 0 { broken() } else { Act::stream(MS) });
     let gate = targeted(transport, |p| p, |t| t.retry(tidegate::config::Retry::new().attempts(5)));
     let text = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
     assert_eq!(text, STREAM.concat(), "nothing of the first ones was delivered");
@@ -105,7 +108,8 @@ async fn a_stream_that_breaks_before_its_first_token_goes_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_breaks_after_it_is_truncated_and_not_repeated() {
-    let (transport, log) = replicas(|_, _, _| Act::Stream(vec![(MS, Some(ROLE)), (MS, Some(TOKEN)), (MS, None)]));
+    let (transport, log) =
+        replicas(|_, _, _| Act::Stream(vec![(MS, Some(ROLE)), (MS, Some(TOKEN)), (MS, None)]));
     let gate = pooled(transport, |p| p);
     let error = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap_err();
     assert_eq!((error.kind(), log.calls().len()), (ErrorKind::Truncated, 1), "{error}");
@@ -116,17 +120,17 @@ async fn a_stream_that_breaks_after_it_is_truncated_and_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn where_every_connection_is_refused_calls_wait_and_end_at_their_deadline() {
     let back = Instant::now() + 20 * SECOND;
-    let (transport, log) = replicas(move |_, _, _| if Instant::now() < back { Act::Refuse } else { Act::Answer });
+    let (transport, log) =
+        replicas(move |_, _, _| if Instant::now() < back { Act::Refuse } else { Act::Answer });
     let gate = pooled(transport, |p| p.health("/health"));
     // Known to have worked: then it is an outage, and no mistyped address.
     let calls = join_all((0..20).map(|_| async { gate.client().call(chat(false)).await.map(drop) })).await;
     let served = calls.iter().filter(|call| call.is_ok()).count();
     assert!(served >= 15, "{served} of 20 came through the outage: {calls:?}");
     let mut request = chat(false);
-    request.extensions_mut().insert(tidegate::Context {
-        deadline: Some(Instant::now() + SECOND),
-        ..Default::default()
-    });
+    request
+        .extensions_mut()
+        .insert(tidegate::Context { deadline: Some(Instant::now() + SECOND), ..Default::default() });
     read(gate.client().call(request).await.unwrap()).await.unwrap();
     assert_all_idle(&gate, &log);
 }
@@ -156,7 +160,11 @@ async fn no_model_is_asked_of_a_replica_that_does_not_serve_it() {
         read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
     }
     let calls = log.calls();
-    assert!(!calls.contains(&"b".to_owned()) && calls.contains(&"a".to_owned()) && calls.contains(&"c".to_owned()));
+    assert!(
+        !calls.contains(&"b".to_owned())
+            && calls.contains(&"a".to_owned())
+            && calls.contains(&"c".to_owned())
+    );
 }
 
 #[tokio::test(start_paused = true)]
