@@ -47,7 +47,7 @@ impl Slot {
         let permit = attempt::admit(&call).await.map_err(|error| error.of_call(call.id()));
         let mut permit = permit.inspect_err(|error| tally.failed(error))?;
         call.attempt(|attempt| attempt.sent_at = Some(clock::now()));
-        call.target().metrics().attempted();
+        call.target().metrics().attempted(call.placed().as_ref());
         // Whoever holds it could not be told that it is wanted back.
         permit.answered();
         permit.untold();
@@ -83,7 +83,7 @@ impl Slot {
                 attempt.status = status.map(|status| status.as_u16());
                 attempt.failed = true;
             });
-            call.target().metrics().upstream_failed(class);
+            call.target().metrics().upstream_failed(class, call.placed().as_ref());
             let failure = match &verdict {
                 Some(verdict) => attempt::weigh(verdict),
                 None => Some((Failure::Other, retry_after)),

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tidegate::config::{
     AdaptiveConfig, CostRule, Counting, Decrease, Detector, Headers, LaneConfig, LimitConfig, Mode, OnFull,
-    Percentile, Predict, RateConfig, RetryConfig, TargetConfig, TenantConfig, Tokenizer, ToolConfig,
-    TransportConfig,
+    Percentile, PoolConfig, Predict, RateConfig, RetryConfig, Source, TargetConfig, TenantConfig, Tokenizer,
+    ToolConfig, TransportConfig,
 };
+use tidegate::placement::Member;
 use tidegate::{Config, Lane, schedule};
 
 /// What a target is called that nobody configured.
@@ -75,7 +76,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         kv_headroom,
         tokenizer,
         ask_usage,
-        pool: _,
+        pool,
         fallback,
         model,
         key_env,
@@ -88,9 +89,11 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         let _ = writeln!(text, "  {words}");
     };
     let waiting = waiting(*on_full, *queue, *wait);
-    line(format!("cap {cap}; {waiting}; {backlog} in all; a step up each {}", time(*aging)));
-    line(match limit {
-        LimitConfig::Fixed => fixed(*cap),
+    let together = if pool.is_some() { " of all replicas together" } else { "" };
+    line(format!("cap {cap}{together}; {waiting}; {backlog} in all; a step up each {}", time(*aging)));
+    let ceiling = pool.as_ref().map_or(*cap, |pool| pool.cap);
+    let limit = match limit {
+        LimitConfig::Fixed => fixed(ceiling),
         LimitConfig::Adaptive(settings) => {
             let whose =
                 if ttft.is_some() { "the TTFT objective" } else { "the TTFT objectives of its lanes" };
@@ -107,9 +110,16 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
                 (None, Decrease::Served) => "as many as is found".to_owned(),
                 (None, Decrease::Factor(_) | Decrease::Step(_)) => "any number of them".to_owned(),
             };
-            format!("{}; {awaiting} may await their first token", adaptive(*cap, &kept, settings))
+            format!("{}; {awaiting} may await their first token", adaptive(ceiling, &kept, settings))
         }
-    });
+    };
+    match pool {
+        Some(pool) => {
+            line(format!("of each replica: {limit}"));
+            told_pool(pool).into_iter().for_each(&mut line);
+        }
+        None => line(limit),
+    }
     line(format!(
         "deadline {}; first token {}; idle {}; stall {}; TTFT objective {}",
         time(*deadline),
@@ -153,6 +163,57 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         line(format!("tenant {id}: {}", told_tenant(tenant)));
     }
     text
+}
+
+fn told_pool(pool: &PoolConfig) -> [String; 3] {
+    let PoolConfig {
+        source,
+        cap: _,
+        health,
+        poll,
+        down_after,
+        cut_after,
+        slow_start,
+        session,
+        affinity,
+        hedge,
+        key_env,
+    } = pool;
+    let source = match source {
+        Source::Listed(members) => members.iter().map(told_replica).collect::<Vec<_>>().join(", "),
+        Source::Dns { url, every } => format!("the addresses of {url}, looked up each {}", time(*every)),
+        Source::File { path, every } => {
+            format!("what {} names, looked at each {}", path.display(), time(*every))
+        }
+        Source::Told => "what the program tells (set_replicas)".to_owned(),
+    };
+    let health = health.as_ref().map_or("not asked".to_owned(), |path| format!("asked at {path}"));
+    let poll = poll.map_or("not asked".to_owned(), |pace| format!("asked each {}", time(pace)));
+    let key = key_env.as_ref().map_or("without a key".to_owned(), |name| format!("with the key in {name}"));
+    let slow = if slow_start.is_zero() { "at once".to_owned() } else { format!("in {}", time(*slow_start)) };
+    let session = session.as_ref().map(|header| format!("by session ({header})"));
+    let prompt = affinity.then(|| "by the beginning of their prompts".to_owned());
+    let near: Vec<String> = session.into_iter().chain(prompt).chain(["by load".to_owned()]).collect();
+    [
+        format!("a pool of {source}"),
+        format!(
+            "health {health}; figures {poll}; models asked {key}; down after {} of silence, streams cut after {}; back to a whole share {slow}",
+            time(*down_after),
+            time(*cut_after)
+        ),
+        format!("calls are placed {}; hedged {}", near.join(", "), bound(*hedge, "never")),
+    ]
+}
+
+fn told_replica(member: &Member) -> String {
+    let Member { url, weight, models, kv_tokens } = member;
+    let more = [
+        (*weight != 1.0).then(|| format!("weight {weight}")),
+        models.as_ref().map(|models| format!("models {}", models.join(", "))),
+        kv_tokens.map(|tokens| format!("memory for {tokens} tokens")),
+    ];
+    let more: Vec<String> = more.into_iter().flatten().collect();
+    if more.is_empty() { url.to_string() } else { format!("{url} ({})", more.join("; ")) }
 }
 
 fn fixed(cap: usize) -> String {

@@ -86,7 +86,7 @@ pub(crate) fn judge(call: &Call, permit: &mut Permit, failed: Option<(Failure, O
     };
     let hold = permit.failed(call.id(), failure, delay);
     if hold != Hold::No {
-        call.target().metrics().cooled(hold);
+        call.target().metrics().cooled(hold, call.placed().as_ref());
         tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");
     }
     hold

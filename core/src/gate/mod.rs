@@ -269,9 +269,10 @@ impl Gate {
         self.0.tools.gauge();
         let targets = self.0.identify.targets();
         let now = clock::now();
-        self.0.metrics.text(
-            targets.iter().map(|target| (target.metrics(), target.admission().view(), target.budgets(now))),
-        )
+        self.0.metrics.text(targets.iter().map(|target| {
+            let door = target.admission();
+            (target.metrics(), door.view(), target.budgets(now), door.replicas())
+        }))
     }
 
     /// The last 1,024 calls that ended, with the stamps of their attempts.

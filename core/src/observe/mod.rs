@@ -6,6 +6,7 @@ mod limit;
 mod log;
 mod metrics;
 mod quantiles;
+mod replica;
 mod snapshot;
 mod tally;
 
@@ -18,6 +19,7 @@ pub(crate) use metrics::{
     TenantMetrics, ToolMetrics,
 };
 pub use quantiles::Quantiles;
+pub use replica::ReplicaSnapshot;
 pub use snapshot::{
     BudgetSnapshot, KvSnapshot, LaneSnapshot, Snapshot, TargetSnapshot, TenantSnapshot, ToolSnapshot,
 };

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::metrics::{Family, TenantSeen, ToolMetrics};
-use super::{LimitSnapshot, Quantiles};
+use super::{LimitSnapshot, Quantiles, ReplicaSnapshot};
 use crate::budget::BudgetView;
 use crate::context::Lane;
 use crate::kv;
@@ -57,6 +57,10 @@ pub struct TargetSnapshot {
     pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
     /// The engine's memory, where its size is known.
     pub kv: Option<KvSnapshot>,
+    /// Of a pool, its replicas.
+    pub replicas: Vec<ReplicaSnapshot>,
+    /// Why it is not known now which replicas there are, where DNS or a file names them; those known before stay.
+    pub replicas_problem: Option<String>,
     /// By name: `interactive`, `standard`, `batch`.
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,
     /// Attempts sent.
@@ -180,6 +184,8 @@ impl TargetSnapshot {
             retry_budget: target.retries().lock().balance(now),
             budgets: target.budgets(now).iter().map(|budget| (budget.kind.as_str(), budget.into())).collect(),
             kv: view.kv.as_ref().map(KvSnapshot::from),
+            replicas: target.admission().replicas().into_iter().map(ReplicaSnapshot::from).collect(),
+            replicas_problem: target.replicas_problem(),
             lanes: Lane::ALL
                 .into_iter()
                 .zip(&view.lanes)

@@ -158,7 +158,7 @@ fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Op
     };
     if !refused && !result.as_ref().is_err_and(Error::is_local) {
         call.set_last_failure(class);
-        call.target().metrics().upstream_failed(class);
+        call.target().metrics().upstream_failed(class, call.placed().as_ref());
     }
     Some(Failure {
         retryable,

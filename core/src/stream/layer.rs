@@ -92,7 +92,7 @@ async fn watch(
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
     call.attempt(|attempt| attempt.sent_at = Some(sent_at));
-    call.target().metrics().attempted();
+    call.target().metrics().attempted(call.placed().as_ref());
     let limit = call.head_limit();
     let head = within(limit, upload, response).await.map_err(|error| error.at(call.target().name()))?;
     let status = head.status();

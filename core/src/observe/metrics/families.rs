@@ -16,6 +16,8 @@ const TOKEN_SECONDS: &[f64] = &[
     2.0, 5.0,
 ];
 
+const OF_REPLICA: [&str; 2] = ["target", "replica"];
+
 /// The families, registered once per gate.
 pub(super) struct Families {
     registry: Registry,
@@ -49,6 +51,12 @@ pub(super) struct Families {
     pub(super) budget_limit: GaugeVec,
     pub(super) budget_level: GaugeVec,
     pub(super) kv: GaugeVec,
+    pub(super) replica_calls: IntCounterVec,
+    pub(super) replica_failures: IntCounterVec,
+    pub(super) replica_hops: IntCounterVec,
+    pub(super) replica_in_flight: GaugeVec,
+    pub(super) replica_in_choice: GaugeVec,
+    pub(super) replica_others: GaugeVec,
     pub(super) held: IntCounterVec,
     tools: Mutex<Vec<String>>,
     pub(super) tool_wait: HistogramVec,
@@ -201,6 +209,42 @@ impl Families {
             )?,
             waiting: gauge(&registry, "queue_depth", "Calls waiting.", &["target", "tenant"])?,
             cooling: gauge(&registry, "cooling_seconds", "Until the cool-down ends.", &["target"])?,
+            replica_calls: counter(
+                &registry,
+                "replica_calls_total",
+                "Attempts sent to a replica of a pool.",
+                &OF_REPLICA,
+            )?,
+            replica_failures: counter(
+                &registry,
+                "replica_failures_total",
+                "Attempts that failed at a replica, by cause: it was full (503), limited the rate (429), was gone (no connection), was late, or broke.",
+                &["target", "replica", "cause"],
+            )?,
+            replica_hops: counter(
+                &registry,
+                "replica_hops_total",
+                "Attempts that a replica did not begin, and that another got at once.",
+                &OF_REPLICA,
+            )?,
+            replica_in_flight: gauge(
+                &registry,
+                "replica_in_flight",
+                "Calls of ours at a replica.",
+                &OF_REPLICA,
+            )?,
+            replica_in_choice: gauge(
+                &registry,
+                "replica_in_choice",
+                "1 while calls may go to a replica.",
+                &OF_REPLICA,
+            )?,
+            replica_others: gauge(
+                &registry,
+                "replica_others",
+                "Calls of other clients at a replica, by its own figures; NaN where they are not known.",
+                &OF_REPLICA,
+            )?,
             held: counter(
                 &registry,
                 "slot_held_for_tool_total",

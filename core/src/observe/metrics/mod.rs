@@ -5,6 +5,7 @@
 mod families;
 mod hedged;
 mod limit;
+mod replica;
 mod target;
 mod tenant;
 mod tool;
@@ -20,6 +21,7 @@ pub(crate) use tool::{HeldHow, ToolMetrics};
 use crate::budget::BudgetView;
 use crate::config::{TargetConfig, ToolConfig};
 use crate::error::Error;
+use crate::placement::ReplicaView;
 use crate::schedule::View;
 
 /// The series of a gate.
@@ -43,10 +45,11 @@ impl Metrics {
     /// The text of all series, after the gauges were set from these views.
     pub(crate) fn text<'a>(
         &self,
-        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>)>,
+        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>, Vec<ReplicaView>)>,
     ) -> String {
-        for (target, view, budgets) in views {
+        for (target, view, budgets, replicas) in views {
             target.set(&view, &budgets);
+            target.set_replicas(&replicas);
         }
         self.0.text()
     }

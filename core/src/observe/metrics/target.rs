@@ -9,14 +9,16 @@ use prometheus::{GaugeVec, Histogram, IntCounter};
 use super::families::{Families, gone};
 use super::hedged::Hedged;
 use super::limit::{LimitMetrics, Of};
+use super::replica::Replicas;
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
 use crate::budget::{BudgetView, Kind};
-use crate::config::{LimitConfig, TargetConfig};
+use crate::config::{LimitConfig, Source, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
 use crate::fallback;
 use crate::observe::Quantiles;
+use crate::placement::{Placed, ReplicaView};
 use crate::retry::Why;
 use crate::schedule::View;
 
@@ -73,6 +75,7 @@ pub(crate) struct TargetMetrics {
     tenants: HashMap<Arc<str>, Arc<TenantMetrics>>,
     other: Arc<TenantMetrics>,
     adaptive: Option<LimitMetrics>,
+    replicas: Replicas,
     upstream_ttft: Histogram,
     tpot: Histogram,
     attempts: IntCounter,
@@ -117,6 +120,7 @@ impl TargetMetrics {
             other,
             adaptive: (config.limit != LimitConfig::Fixed)
                 .then(|| LimitMetrics::new(&families, Of::Target, name)),
+            replicas: Replicas::of(&families, name, listed(config)),
             upstream_ttft: families.upstream_ttft.with_label_values(&[name]),
             tpot: families.tpot.with_label_values(&[name]),
             attempts: families.attempts.with_label_values(&[name]),
@@ -168,8 +172,12 @@ impl TargetMetrics {
         self.tenants.get(tenant).unwrap_or(&self.other).clone()
     }
 
-    pub(crate) fn attempted(&self) {
+    /// `at`: the replica that it was sent to, where the target is a pool.
+    pub(crate) fn attempted(&self, at: Option<&Placed>) {
         self.attempts.inc();
+        if let Some(placed) = at {
+            self.replicas.called(&self.families, &self.name, &placed.url);
+        }
     }
 
     pub(crate) fn upstream_ttft(&self, seconds: Duration) {
@@ -184,17 +192,25 @@ impl TargetMetrics {
         self.families.retries.with_label_values(&[&*self.name, cause]).inc();
     }
 
-    pub(crate) fn upstream_failed(&self, class: &str) {
+    pub(crate) fn upstream_failed(&self, class: &str, at: Option<&Placed>) {
         self.families.failures.with_label_values(&[&*self.name, class]).inc();
+        if let Some(placed) = at {
+            self.replicas.failed(&self.families, &self.name, &placed.url, class);
+        }
     }
 
     pub(crate) fn gave_up(&self, why: Why) {
         self.families.gave_up.with_label_values(&[&*self.name, why.as_str()]).inc();
     }
 
-    pub(crate) fn cooled(&self, hold: Hold) {
+    pub(crate) fn cooled(&self, hold: Hold, at: Option<&Placed>) {
         match hold {
-            Hold::No | Hold::Elsewhere => {}
+            Hold::No => {}
+            Hold::Elsewhere => {
+                if let Some(placed) = at {
+                    self.replicas.hopped(&self.families, &self.name, &placed.url);
+                }
+            }
             Hold::CoolDown => self.cool_down.inc(),
             Hold::Outage => self.outage.inc(),
         }
@@ -297,6 +313,11 @@ impl TargetMetrics {
         }
     }
 
+    /// Sets those of a pool's replicas, before they are read.
+    pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
+        self.replicas.set(&self.families, &self.name, views);
+    }
+
     fn forget_budgets(&self) {
         let name: &str = &self.name;
         for kind in Kind::ALL {
@@ -307,6 +328,15 @@ impl TargetMetrics {
             gone(self.families.kv.remove_label_values(&[name, what]));
         }
     }
+}
+
+/// The replicas that are known before anybody has looked for them.
+fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
+    let listed = match config.pool.as_ref().map(|pool| &pool.source) {
+        Some(Source::Listed(members)) => members.as_slice(),
+        _ => &[],
+    };
+    listed.iter().map(|member| &member.url)
 }
 
 /// What is shown of the engine's memory.

@@ -1,0 +1,136 @@
+//! The series of a pool's replicas: no more than a pool has, and gone with the replica.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::{Gauge, IntCounter};
+
+use super::families::{Families, gone};
+use crate::placement::ReplicaView;
+
+/// Why an attempt failed at a replica. What was wrong with the request is no failure of it.
+const CAUSES: [(&str, &[&str]); 5] = [
+    ("full", &["overloaded"]),
+    ("limited", &["rate_limited"]),
+    ("gone", &["connect", "connect_timeout"]),
+    ("late", &["timeout", "first_token_timeout", "idle_timeout"]),
+    ("broke", &["server_error", "transport", "truncated", "other"]),
+];
+
+/// The series of one replica, looked up once.
+struct ReplicaMetrics {
+    calls: IntCounter,
+    /// In the order of [`CAUSES`].
+    failures: [IntCounter; CAUSES.len()],
+    hops: IntCounter,
+    in_flight: Gauge,
+    in_choice: Gauge,
+    others: Gauge,
+}
+
+impl ReplicaMetrics {
+    fn new(families: &Families, labels: &[&str; 2]) -> Self {
+        let [target, replica] = *labels;
+        Self {
+            calls: families.replica_calls.with_label_values(labels),
+            failures: CAUSES
+                .map(|(cause, _)| families.replica_failures.with_label_values(&[target, replica, cause])),
+            hops: families.replica_hops.with_label_values(labels),
+            in_flight: families.replica_in_flight.with_label_values(labels),
+            in_choice: families.replica_in_choice.with_label_values(labels),
+            others: families.replica_others.with_label_values(labels),
+        }
+    }
+
+    fn set(&self, view: &ReplicaView) {
+        self.in_flight.set(view.requests as f64);
+        self.in_choice.set(f64::from(u8::from(matches!(view.state, "in" | "starting" | "trial"))));
+        // What is not known is no number; a series that comes and goes would be no better.
+        self.others.set(view.others.unwrap_or(f64::NAN));
+    }
+
+    fn forget(families: &Families, labels: &[&str; 2]) {
+        let [target, replica] = *labels;
+        gone(families.replica_calls.remove_label_values(labels));
+        for (cause, _) in CAUSES {
+            gone(families.replica_failures.remove_label_values(&[target, replica, cause]));
+        }
+        gone(families.replica_hops.remove_label_values(labels));
+        gone(families.replica_in_flight.remove_label_values(labels));
+        gone(families.replica_in_choice.remove_label_values(labels));
+        gone(families.replica_others.remove_label_values(labels));
+    }
+}
+
+/// Those of one pool, by address.
+#[derive(Default)]
+pub(super) struct Replicas(Mutex<HashMap<Arc<str>, ReplicaMetrics>>);
+
+impl Replicas {
+    /// They exist from the start for those that are known then.
+    pub(super) fn of<'a>(
+        families: &Families,
+        target: &str,
+        known: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Self {
+        let series = |url: &Arc<str>| (url.clone(), ReplicaMetrics::new(families, &[target, url]));
+        Self(Mutex::new(known.map(series).collect()))
+    }
+
+    pub(super) fn called(&self, families: &Families, target: &str, replica: &Arc<str>) {
+        self.count(families, target, replica, |series| series.calls.inc());
+    }
+
+    pub(super) fn failed(&self, families: &Families, target: &str, replica: &Arc<str>, class: &str) {
+        let Some(cause) = CAUSES.iter().position(|(_, classes)| classes.contains(&class)) else { return };
+        self.count(families, target, replica, |series| {
+            if let Some(counter) = series.failures.get(cause) {
+                counter.inc();
+            }
+        });
+    }
+
+    pub(super) fn hopped(&self, families: &Families, target: &str, replica: &Arc<str>) {
+        self.count(families, target, replica, |series| series.hops.inc());
+    }
+
+    fn count(
+        &self,
+        families: &Families,
+        target: &str,
+        replica: &Arc<str>,
+        count: impl FnOnce(&ReplicaMetrics),
+    ) {
+        let mut known = self.0.lock();
+        match known.get(replica) {
+            Some(series) => count(series),
+            // It has joined since anybody last looked, or left with this call; then it is forgotten at the next look.
+            None => {
+                count(
+                    known
+                        .entry(replica.clone())
+                        .or_insert_with(|| ReplicaMetrics::new(families, &[target, replica])),
+                );
+            }
+        }
+    }
+
+    /// Sets the gauges, and forgets who has left.
+    pub(super) fn set(&self, families: &Families, target: &str, views: &[ReplicaView]) {
+        let mut known = self.0.lock();
+        known.retain(|replica, _| {
+            let stays = views.iter().any(|view| view.url == *replica);
+            if !stays {
+                ReplicaMetrics::forget(families, &[target, replica]);
+            }
+            stays
+        });
+        for view in views {
+            let series = known
+                .entry(view.url.clone())
+                .or_insert_with(|| ReplicaMetrics::new(families, &[target, &view.url]));
+            series.set(view);
+        }
+    }
+}
