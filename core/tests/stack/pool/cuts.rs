@@ -43,11 +43,10 @@ async fn what_may_have_run_and_must_not_run_twice_stays() {
     let (transport, log) = a_hangs(Act::Answer);
     let gate = watched(transport);
     let unknown = || {
-        let mut request = HttpRequest::post("http://llm/v1/charge/completions").body("{}".into()).unwrap();
-        request.extensions_mut().insert(tidegate::Context {
-            deadline: Some(Instant::now() + 30 * SECOND),
-            ..Default::default()
-        });
+        let mut request = HttpRequest::post("http://llm/v1/charge").body("{}".into()).unwrap();
+        request
+            .extensions_mut()
+            .insert(tidegate::Context { deadline: Some(Instant::now() + 30 * SECOND), ..Default::default() });
         request
     };
     let calls = (0..16).map(|_| async { gate.client().call(unknown()).await.map(drop) });
@@ -68,7 +67,10 @@ async fn a_call_that_fells_every_replica_it_meets_ends() {
     );
     let error = gate.client().call(chat(false)).await.unwrap_err();
     assert!(log.calls().len() <= 2, "{:?}", log.calls());
-    assert!(matches!(error.kind(), ErrorKind::Transport | ErrorKind::Refused(_) | ErrorKind::Deadline), "{error:?}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Transport | ErrorKind::Refused(_) | ErrorKind::Deadline),
+        "{error:?}"
+    );
     assert_all_idle(&gate, &log);
 }
 
@@ -139,7 +141,8 @@ async fn a_replica_that_drains_finishes_its_streams() {
     });
     let config = Config::builder().target(Target::new("llm").pool(Pool::told().health(None).poll(None)));
     let gate = Gate::over(config.build().unwrap(), transport).unwrap();
-    let names = |names: &[&str]| names.iter().map(|name| Replica::at(format!("http://{name}"))).collect::<Vec<_>>();
+    let names =
+        |names: &[&str]| names.iter().map(|name| Replica::at(format!("http://{name}"))).collect::<Vec<_>>();
     gate.set_replicas("llm", names(&["a"])).unwrap();
     let client = gate.client();
     let first = tokio::spawn(async move { read(client.call(chat(true)).await?).await });
