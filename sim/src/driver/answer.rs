@@ -150,6 +150,8 @@ fn admit(
     let config = &shared.config;
     let limits = Limits {
         models: &config.models,
+        adapters: &config.adapters,
+        block_size: config.engine.prefix_cache.then_some(config.engine.block_size),
         max_model_len: config.engine.max_model_len,
         default_output_tokens: config.default_output_tokens,
     };
@@ -175,6 +177,7 @@ fn submit(
         prompt_tokens: job.prompt_tokens,
         output_tokens: job.output_tokens,
         finish: job.finish,
+        blocks: &job.blocks,
     };
     let mut core = shared.core.lock();
     let now = core.advance(shared.clock.now());

@@ -49,11 +49,13 @@ struct Live {
 }
 
 /// What is submitted.
-pub(super) struct Work {
+pub(super) struct Work<'a> {
     pub(super) attempt: u64,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
     pub(super) finish: Finish,
+    /// See [`Pool::submit_with`].
+    pub(super) blocks: &'a [u64],
 }
 
 impl Core {
@@ -135,10 +137,10 @@ impl Core {
     pub(super) fn submit(
         &mut self,
         now: Duration,
-        work: &Work,
+        work: &Work<'_>,
     ) -> Result<(SequenceId, mpsc::UnboundedReceiver<Signal>), TooLong> {
         let id = SequenceId(self.next_id);
-        let engine = self.pool.submit(now, id, work.prompt_tokens, work.output_tokens)?;
+        let engine = self.pool.submit_with(now, id, work.prompt_tokens, work.output_tokens, work.blocks)?;
         self.next_id += 1;
         let (signals, receiver) = mpsc::unbounded_channel();
         let live = Live {
