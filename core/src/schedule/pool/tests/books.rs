@@ -207,6 +207,15 @@ impl Books {
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
+                let line = |other: &Waiting| (other.ticket.tenant.clone(), other.ticket.lane);
+                let own = (ticket.tenant.clone(), ticket.lane);
+                let is_behind =
+                    self.waiting.values().any(|other| line(other) == own && self.is_aged(&other.ticket));
+                let held = self.held();
+                assert!(
+                    is_behind || fits.iter().all(|at| held.contains(at)),
+                    "{ticket:?} could go to {fits:?}"
+                );
                 let id = self.scheduler.enqueue(self.now, ticket.clone(), self.numbers);
                 self.waiting.insert(self.numbers, Waiting { id, ticket });
             }
@@ -237,7 +246,9 @@ impl Books {
                         !choice.is_empty()
                             && (fault == Fault::Broke || others.is_empty() || self.has_changed(&running))
                     ),
-                    Hold::CoolDown | Hold::Outage => assert!(choice.is_empty()),
+                    Hold::CoolDown => assert!(choice.is_empty()),
+                    // What all have no room for waits until one has, and is not the call's failure.
+                    Hold::Outage => assert!(choice.is_empty() || matches!(fault, Fault::Full(_))),
                 }
             }
             None => self.scheduler.succeeded(self.now, &mut running.grant),
@@ -251,6 +262,7 @@ impl Books {
         }
         self.scheduler.release(self.now, running.grant);
         self.learn();
+        self.settle();
         if again && fault.is_some() {
             let mut wants = running.ticket.wants.clone().expect("always");
             wants.avoid.push(id);
