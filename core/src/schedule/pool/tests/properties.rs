@@ -16,8 +16,7 @@ fn fault() -> impl Strategy<Value = Fault> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let seen =
-        prop_oneof![4 => Just(Sight::Well), 1 => Just(Sight::Unwell), 1 => Just(Sight::Gone), 1 => Just(Sight::Silent)];
+    let seen = prop_oneof![4 => Just(Sight::Well), 1 => Just(Sight::Unwell), 1 => Just(Sight::Gone), 1 => Just(Sight::Silent)];
     let arrival = (
         0usize..3,
         0usize..3,
