@@ -1,5 +1,6 @@
 //! The gate as JavaScript holds it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use napi::bindgen_prelude::Either;
@@ -7,6 +8,7 @@ use napi::{Error, Result, Status};
 use napi_derive::napi;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 use tidegate::config::Mode;
 use tidegate::{Client, Config, ErrorKind, RequestBody};
 use tidegate_testing::world::{self, Worlds};
@@ -26,6 +28,8 @@ use crate::values::Latin1;
 #[napi]
 pub struct Gate {
     config: Config,
+    /// Replicas that it was told of, by target: they hold in every world.
+    told: Mutex<BTreeMap<String, Value>>,
     worlds: Mutex<Worlds<Open>>,
 }
 
@@ -40,7 +44,9 @@ fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<G
     let _context = runtime.enter();
     let opened = config.and_then(|config| Ok((Open::new(&config)?, config)));
     Ok(match opened {
-        Ok((open, config)) => Either::A(Gate { config, worlds: Mutex::new(Worlds::new(open)) }),
+        Ok((open, config)) => {
+            Either::A(Gate { config, told: Mutex::default(), worlds: Mutex::new(Worlds::new(open)) })
+        }
         Err(error) => Either::B(Failure::from(&error)),
     })
 }
@@ -67,7 +73,14 @@ impl Gate {
         let fresh = if worlds.knows(|_| true) {
             None
         } else {
-            Some(Open::new(&self.config).map_err(|error| Error::from_reason(error.to_string()))?)
+            let reopen = || {
+                let open = Open::new(&self.config)?;
+                let told = self.told.lock();
+                told.iter()
+                    .try_for_each(|(target, replicas)| open.gate.set_replicas_json(target, replicas))?;
+                Ok::<_, tidegate::Error>(open)
+            };
+            Some(reopen().map_err(|error| Error::from_reason(error.to_string()))?)
         };
         let gone = worlds.change(fresh, |_| true);
         let present = worlds.present().cloned();
@@ -128,6 +141,20 @@ impl Gate {
                 Either::B(Failure::from(&error))
             }
         })
+    }
+
+    /// Tells the replicas of a pool, given as a JSON list. A failure, where they stay what they were.
+    #[napi(ts_return_type = "Failure | null")]
+    pub fn set_replicas(&self, target: String, json: String) -> Result<Option<Failure>> {
+        let replicas: Value = serde_json::from_str(&json)
+            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
+        let (open, runtime) = (self.present()?, runtime::handle()?);
+        let _context = runtime.enter();
+        if let Err(error) = open.gate.set_replicas_json(&target, &replicas) {
+            return Ok(Some(Failure::from(&error)));
+        }
+        self.told.lock().insert(target, replicas);
+        Ok(None)
     }
 
     /// The state of everything, as JSON.

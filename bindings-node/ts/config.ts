@@ -189,8 +189,58 @@ export interface TargetSettings extends RateConfig {
   default_tenant?: TenantConfig;
 }
 
+/** A replica of a pool. */
+export interface ReplicaConfig {
+  /** Its base URL, with `/v1` or without. */
+  url: string;
+  /** Its share of the calls, beside the others', 0.01 to 100. Default: 1. */
+  weight?: number;
+  /** The models that it serves. Default: it is asked. */
+  models?: string | string[];
+  /** Tokens that its memory for keys and values holds. Default: the target's; else it is asked. */
+  kv_tokens?: Count | Off;
+}
+
+/**
+ * A pool of replicas, which clients call at `http://NAME`, NAME being the target's. One of `replicas`, `dns` and `file` names them; without any of
+ * these `gate.setReplicas` does.
+ */
+export interface PoolConfig {
+  replicas?: (string | ReplicaConfig)[];
+  /** A name whose addresses are the replicas: `"http://vllm.internal:8000"`. */
+  dns?: string;
+  /** How often it is looked up, while calls come. Default: 5 s. */
+  dns_every?: Duration;
+  /** A file that names them, in TOML or JSON (`replicas`), or one URL a line. */
+  file?: string;
+  /** How often it is looked at, while calls come. Default: 1 s. */
+  file_every?: Duration;
+  /** The most slots of each replica; the limit itself where there is no objective. Default: 256. */
+  cap?: number;
+  /** The path that says whether a replica is well. Default: `/health`. */
+  health?: string | Off;
+  /** How often a replica is asked how it stands, while calls go to it. Default: 1 s. */
+  poll?: Duration | Off;
+  /** After how long without a good answer a silent replica counts as down. Default: 2 s. */
+  down_after?: Duration;
+  /** For how long a stream of a replica that is down may be silent before it is cut. Default: 10 s. */
+  cut_after?: Duration;
+  /** The time in which a replica that comes, or comes back, is brought to its whole share. Default: 10 s. */
+  slow_start?: Duration | Off;
+  /** The request header that names a session. Default: `x-session-id`. */
+  session?: string | Off;
+  /** Whether calls with the same beginning go to one replica, within bounds. Default: true. */
+  affinity?: boolean;
+  /** After how long without a first token a call is tried at another replica as well. Default: never. */
+  hedge?: Duration | Off;
+  /** The environment variable with the key that `/v1/models` is asked with. Default: none. */
+  key_env?: string;
+}
+
 /** A target: how it behaves, and which requests are its. */
 export interface TargetConfig extends TargetSettings {
+  /** Its replicas, where it is not one endpoint; a list is short for a pool of these. */
+  pool?: PoolConfig | (string | ReplicaConfig)[];
   /** What its URLs begin with; one or several. */
   url?: string | string[];
   /** Its models; `*` stands for any text. */

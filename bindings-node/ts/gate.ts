@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Config } from "./config.js";
+import type { Config, ReplicaConfig } from "./config.js";
 import { type Context, changed, within } from "./context.js";
 import { errorOf, refined } from "./errors.js";
 import type { Explanation } from "./explain.js";
@@ -159,6 +159,20 @@ export class Gate {
     const found = this.#native.targetFor(String(url), model) ?? undefined;
     if (typeof found === "object") throw errorOf(found);
     return found;
+  }
+
+  /**
+   * Tells which are the replicas of a pool from now on: base URLs, or objects with the keys of the configuration.
+   *
+   * Who is new joins; who is known already goes on; who is not among them gets no more calls, and leaves with its last one. Of an empty list calls wait.
+   * It takes the place of the configured list.
+   *
+   * @throws {@link UnknownNameError} for a target that is not configured; {@link ConfigError} for one without a `pool`, or whose replicas `dns` or a `file`
+   * names, and for what is no replica. They stay what they were.
+   */
+  setReplicas(target: string, replicas: Iterable<string | ReplicaConfig>): void {
+    const failure = this.#native.setReplicas(target, JSON.stringify([...replicas]));
+    if (failure) throw errorOf(failure);
   }
 
   /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */

@@ -93,6 +93,7 @@ export interface NativeKept {
 export interface NativeGate {
   readonly mode: "enforce" | "observe" | "off";
   targetFor(url: string, model: string | undefined): string | null | Failure;
+  setReplicas(target: string, json: string): Failure | null;
   snapshot(): string;
   queued(): number;
   prometheus(): string;

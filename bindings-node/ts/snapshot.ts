@@ -23,6 +23,29 @@ export interface Snapshot {
   tools: Record<string, ToolSnapshot>;
 }
 
+/** One replica of a pool. */
+export interface ReplicaSnapshot {
+  url: string;
+  /**
+   * `in` the choice; `suspect`: it gets no calls until it is heard of; `down`; `trial`: one call at a time; `starting`: slow start; `draining`: it leaves
+   * with its last call.
+   */
+  state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
+  weight: number;
+  /** The share of its slots that is in force. */
+  share: number;
+  /** Calls of this gate that are there now. */
+  requests: number;
+  /** Their tokens. */
+  tokens: number;
+  /** Calls of other clients; null: not known. */
+  others: number | null;
+  /** The share of its memory that is taken, by itself; null: not known. */
+  kv_usage: number | null;
+  /** What it serves; null: not known. */
+  models: string[] | null;
+}
+
 /** One target's state. */
 export interface TargetSnapshot {
   /** Slots in force. */
@@ -47,6 +70,10 @@ export interface TargetSnapshot {
   budgets: Partial<Record<BudgetKind, BudgetSnapshot>>;
   /** The engine's memory; null where `kv_tokens` is not set. */
   kv: KvSnapshot | null;
+  /** Of a pool, its replicas. */
+  replicas: ReplicaSnapshot[];
+  /** Why it is not known now which there are, where DNS or a file names them; those known before stay. */
+  replicas_problem: string | null;
   lanes: Record<"interactive" | "standard" | "batch", LaneSnapshot>;
   /** Attempts sent. */
   attempts: number;

@@ -1,5 +1,6 @@
 //! The gate as Python holds it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use serde::Serialize;
+use serde_json::Value;
 use tidegate::config::Mode;
 use tidegate::transport::Foreign;
 use tidegate::{Client, Config, Error, ErrorKind, RequestBody};
@@ -30,6 +32,8 @@ use crate::upload::Call;
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
+    /// Replicas that it was told of, by target: they hold in children and worlds as well.
+    told: Mutex<BTreeMap<String, Value>>,
     current: Mutex<Worlds<Held<Open>>>,
 }
 
@@ -42,7 +46,7 @@ impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
         let current = Mutex::new(Worlds::new(open(py, &config)?));
-        Ok(Self { config, current })
+        Ok(Self { config, told: Mutex::default(), current })
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
@@ -58,10 +62,20 @@ impl Gate {
     fn change(&self, py: Python<'_>) -> PyResult<()> {
         // Not under the lock: opening may fail, and saying so runs Python code.
         let known = self.current.lock().knows(Held::usable);
-        let fresh = if known { None } else { Some(open(py, &self.config)?) };
+        let fresh = if known { None } else { Some(self.reopen(py)?) };
         let gone = self.current.lock().change(fresh, Held::usable);
         drop(gone);
         Ok(())
+    }
+
+    fn reopen(&self, py: Python<'_>) -> PyResult<Held<Open>> {
+        let told = self.told.lock().clone();
+        let held = open(py, &self.config)?;
+        if let Some(open) = held.get() {
+            let tell = |(target, replicas): (&String, &Value)| open.gate.set_replicas_json(target, replicas);
+            told.iter().try_for_each(tell).map_err(|e| raised(py, &e))?;
+        }
+        Ok(held)
     }
 
     /// The gate itself, for whatever takes time: nothing may wait, nor Python code run, under the lock.
@@ -146,6 +160,16 @@ impl Gate {
             .parse()
             .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"))))?;
         self.with(py, |open| open.gate.target_for(&url, model).map(|name| name.to_string()))
+    }
+
+    /// Tells the replicas of a pool, given as a JSON list.
+    fn set_replicas(&self, py: Python<'_>, target: String, json: &str) -> PyResult<()> {
+        let replicas: Value =
+            serde_json::from_str(json).map_err(|e| PyValueError::new_err(format!("not JSON: {e}")))?;
+        let told = self.inside(py, |gate| gate.set_replicas_json(&target, &replicas))?;
+        told.map_err(|e| raised(py, &e))?;
+        self.told.lock().insert(target, replicas);
+        Ok(())
     }
 
     /// The state of everything, as JSON.

@@ -180,6 +180,7 @@ async def test_every_key_of_a_snapshot_and_of_a_call_is_declared_and_nothing_els
     assert decision["cause"] in get_args(declared.Cause)
     assert target["kv"]
     assert sorted(target["kv"]) == keys(declared.KvSnapshot)
+    assert (target["replicas"], target["replicas_problem"]) == ([], None)
     assert sorted(target["lanes"]["standard"]) == keys(declared.LaneSnapshot)
     assert sorted(target["tenants"]["default"]) == keys(declared.TenantSnapshot)
     assert sorted(target["tpot"]) == keys(declared.Quantiles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import os
 
     from tidegate._context import Lane
+    from tidegate.config import ReplicaConfig
     from tidegate.snapshot import CallRecord, Snapshot
 
 Client = TypeVar("Client")
@@ -227,6 +228,28 @@ class Gate:
 
         """
         return self._native.target_for(url, model)
+
+    def set_replicas(self, target: str, replicas: Iterable[str | ReplicaConfig]) -> None:
+        """Tell which are the replicas of a pool from now on.
+
+        ```python
+        gate.set_replicas("llama", ["http://10.0.0.1:8000", {"url": "http://10.0.0.2:8000", "weight": 2}])
+        ```
+
+        Who is new joins; who is known already goes on; who is not among them gets no more calls, and leaves with its
+        last one. Of an empty list calls wait. It takes the place of the configured list, from any thread, and holds in
+        processes that are forked later.
+
+        Args:
+            target: the name of a target with a `pool` that neither `dns` nor a `file` names.
+            replicas: base URLs, or dicts with the keys of the configuration.
+
+        Raises:
+            UnknownNameError: for a target that is not configured.
+            ConfigError: for one that is no such pool, and for what is no replica. They stay what they were.
+
+        """
+        self._native.set_replicas(target, json.dumps(list(replicas), default=_plain, allow_nan=False))
 
     def snapshot(self) -> Snapshot:
         """Return the state of every target and tool now: limits, slots, queues, budgets, counts, quantiles in seconds.

@@ -190,13 +190,57 @@ class TargetSettings(RateConfig, total=False):
     fallback: str | Off
 
 
+class ReplicaConfig(TypedDict, total=False):
+    """A replica of a pool. It needs its `url`: its base URL, with `/v1` or without.
+
+    `weight`: its share of the calls, beside the others' (0.01 to 100; 1). `models` and `kv_tokens`: what it serves, and
+    the tokens that its memory holds; without them it is asked.
+    """
+
+    url: str
+    weight: float
+    models: str | list[str]
+    kv_tokens: Count | Off
+
+
+class PoolConfig(TypedDict, total=False):
+    """A pool of replicas, which clients call at `http://NAME`, NAME being the target's.
+
+    Its replicas are named by one of `replicas`, `dns` (`"http://vllm.internal:8000"`, each address of which is one) and
+    `file` (TOML, JSON, or a URL a line); without any of them by `Gate.set_replicas`. `cap`: the most slots of each; it
+    is the limit itself where there is no objective. `health`: the path that says whether one is well. `poll`: how
+    often its load is asked. `hedge`: after how long without a first token a call is tried elsewhere as well.
+    `key_env`: the environment variable with the key that `/v1/models` is asked with.
+    """
+
+    replicas: list[str | ReplicaConfig]
+    dns: str
+    dns_every: Duration
+    file: str
+    file_every: Duration
+    cap: int
+    health: str | Off
+    poll: Duration | Off
+    down_after: Duration
+    cut_after: Duration
+    slow_start: Duration | Off
+    session: str | Off
+    affinity: bool
+    hedge: Duration | Off
+    key_env: str
+
+
 class TargetConfig(TargetSettings, total=False):
-    """A target: how it behaves, which requests are its, and how calls reach it that fall back to it."""
+    """A target: how it behaves, which requests are its, and how calls reach it that fall back to it.
+
+    `pool`: its replicas, where it is not one endpoint; a list is short for a pool of these.
+    """
 
     url: str | list[str]
     models: str | list[str]
     model: str
     key_env: str
+    pool: PoolConfig | list[str | ReplicaConfig]
 
 
 class ToolConfig(TypedDict, total=False):

@@ -140,6 +140,26 @@ class TenantSnapshot(TypedDict):
     duration: Quantiles
 
 
+class ReplicaSnapshot(TypedDict):
+    """One replica of a pool.
+
+    `state`: `in` the choice, `suspect` (it gets no calls until it is heard of), `down`, `trial` (one call at a time),
+    `starting` (slow start), `draining` (it leaves with its last call). `share`: the share of its slots that is in
+    force. `requests`, `tokens`: of this gate's calls there. `others`: calls of other clients. `kv_usage`: the share of
+    its memory that is taken, by itself. `models`: what it serves. Each of these three is None while it is not known.
+    """
+
+    url: str
+    state: Literal["in", "suspect", "down", "trial", "starting", "draining"]
+    weight: float
+    share: float
+    requests: int
+    tokens: int
+    others: float | None
+    kv_usage: float | None
+    models: list[str] | None
+
+
 class TargetSnapshot(TypedDict):
     """One target's state.
 
@@ -149,9 +169,10 @@ class TargetSnapshot(TypedDict):
     `gap_fraction`: the share of time in which calls waited while slots were free. `retry_budget`: retries that may
     be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
     `output_tokens`, `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of.
-    `kv`: None where `kv_tokens` is not set. `attempts`: attempts sent. `fallbacks`: calls refused here that went to
-    the fallback target, by reason. `hedges`: second tries of calls whose first token was late, where a pool hedges:
-    `sent`, `won`, `no_slot`, `no_budget`. `would`: what mode `observe` would have done.
+    `kv`: None where `kv_tokens` is not set. `replicas`: of a pool. `replicas_problem`: why it is not known now which
+    there are, where DNS or a file names them; those known before stay. `attempts`: attempts sent. `fallbacks`: calls
+    refused here that went to the fallback target, by reason. `hedges`: second tries of calls whose first token was
+    late, where a pool hedges: `sent`, `won`, `no_slot`, `no_budget`. `would`: what mode `observe` would have done.
     """
 
     limit: int
@@ -166,6 +187,8 @@ class TargetSnapshot(TypedDict):
     retry_budget: float
     budgets: dict[str, BudgetSnapshot]
     kv: KvSnapshot | None
+    replicas: list[ReplicaSnapshot]
+    replicas_problem: str | None
     lanes: dict[str, LaneSnapshot]
     attempts: int
     retries: dict[str, int]

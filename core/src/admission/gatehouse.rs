@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::Purse;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
+use super::pulse::Pulse;
 use super::pump::Pump;
 use super::recall::{Cause, Recalls};
 use super::refused::refused;
@@ -69,6 +70,8 @@ pub struct Admission {
     pump: Arc<Pump>,
     purse: Arc<Purse>,
     recalls: Recalls,
+    /// Of a pool.
+    pulse: Option<Pulse>,
 }
 
 impl Admission {
@@ -84,7 +87,8 @@ impl Admission {
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
         let recalls = Recalls::new(settings.reclaim || settings.pool.is_some());
-        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls });
+        let pulse = settings.pool.is_some().then(|| Pulse::new(now()));
+        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls, pulse });
         door.purse.join(&door);
         door
     }
@@ -291,6 +295,15 @@ impl Admission {
         // Those that wait for that replica alone are told; those that it has not begun to answer go elsewhere.
         self.answer(Event::Look);
         hold
+    }
+
+    /// Something came from the replica that has it. Cheap: few of these take the lock.
+    pub(super) fn alive(&self, grant: &Grant) {
+        let Some((pulse, at)) = self.pulse.as_ref().zip(grant.place()) else { return };
+        let now = now();
+        if pulse.is_due(at, now) {
+            self.state.lock().scheduler.alive(now, grant);
+        }
     }
 
     pub(super) fn heard(

@@ -168,6 +168,9 @@ impl Body for Held {
         this.look();
         let frame = ready!(polled);
         this.waits = false;
+        if let (Some(Ok(_)), Some((permit, _))) = (&frame, &this.permit) {
+            permit.alive();
+        }
         if let Some(Err(error)) = &frame {
             this.ended.get_or_insert(outcome::of_error(error, this.progress.tokens() > 0));
             this.broke(error);

@@ -15,6 +15,7 @@ mod layer;
 mod linger;
 mod outcome;
 mod permit;
+mod pulse;
 mod pump;
 mod purse;
 mod recall;

@@ -160,6 +160,13 @@ impl Permit {
         }
     }
 
+    /// Something of the answer came: its replica lives. To be told of every chunk.
+    pub(super) fn alive(&self) {
+        if let Some(grant) = &self.grant {
+            self.admission.alive(grant);
+        }
+    }
+
     /// Takes the slot out, so that the drop does nothing.
     pub(super) fn disarm(mut self) -> Option<Grant> {
         self.grant.take()

@@ -23,7 +23,7 @@ use crate::wire::classify::Verdict;
 /// admission, where the second would have no slot.
 /// *Cancellation safety*: dropping the future ends both.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HedgeLayer;
+pub(crate) struct HedgeLayer;
 
 impl<S> Layer<S> for HedgeLayer {
     type Service = HedgeService<S>;
@@ -35,7 +35,7 @@ impl<S> Layer<S> for HedgeLayer {
 
 /// See [`HedgeLayer`].
 #[derive(Clone, Debug)]
-pub struct HedgeService<S> {
+pub(crate) struct HedgeService<S> {
     inner: S,
 }
 

@@ -8,4 +8,4 @@
 
 mod layer;
 
-pub use layer::HedgeLayer;
+pub(crate) use layer::HedgeLayer;

@@ -27,6 +27,9 @@ impl Pool {
         }
         if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
             Hold::Elsewhere
+        } else if matches!(fault, Fault::Full(_)) {
+            // All are full, or were: each is left alone for a moment after each call that it turned away, and that is what paces the tries.
+            Hold::Outage
         } else if !self.is_closed() {
             Hold::No
         } else if matches!(fault, Fault::Limited(_)) {
@@ -48,7 +51,7 @@ impl<W> Scheduler<W> {
     /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_fallen`] then.
     ///
     /// Says [`Hold::Elsewhere`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
-    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back.
+    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. So does what all replicas have no room for.
     pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged();
         let hold = match (self.upstream.pool_mut(), &grant.lodging) {
@@ -57,6 +60,16 @@ impl<W> Scheduler<W> {
         };
         self.note_slots(now);
         hold
+    }
+
+    /// Something came from the replica that has this slot.
+    pub fn alive(&mut self, now: Instant, grant: &Grant) {
+        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &grant.lodging)
+            && pool.site_of(lodging).is_some()
+        {
+            pool.placement.alive(now, lodging.parcel.at);
+            pool.refresh(now);
+        }
     }
 
     /// Whether a call could go to a replica in the choice that it does not avoid.

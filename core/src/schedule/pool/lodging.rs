@@ -101,6 +101,11 @@ impl Grant {
     pub fn placed(&self) -> Option<&Placed> {
         self.lodging.as_ref().map(|lodging| lodging.placed())
     }
+
+    /// The replica's place in the pool's table.
+    pub fn place(&self) -> Option<usize> {
+        self.lodging.as_ref().map(|lodging| lodging.parcel.at)
+    }
 }
 
 impl<W> Scheduler<W> {

@@ -10,6 +10,8 @@ mod kinds;
 mod lodging;
 mod members;
 mod site;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

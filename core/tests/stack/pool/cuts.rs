@@ -43,7 +43,7 @@ async fn what_may_have_run_and_must_not_run_twice_stays() {
     let (transport, log) = a_hangs(Act::Answer);
     let gate = watched(transport);
     let unknown = || {
-        let mut request = HttpRequest::post("http://llm/v1/charge/completions").body("{}".into()).unwrap();
+        let mut request = HttpRequest::post("http://llm/v1/charge").body("{}".into()).unwrap();
         request
             .extensions_mut()
             .insert(tidegate::Context { deadline: Some(Instant::now() + 30 * SECOND), ..Default::default() });

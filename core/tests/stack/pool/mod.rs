@@ -70,7 +70,7 @@ impl Log {
         asked.iter().filter(|(_, what)| *what == Asked::Call).map(|(at, _)| at.clone()).collect()
     }
 
-    /// Exchanges that a replica has open.
+    /// Calls that a replica has open.
     pub(crate) fn open(&self, at: &str) -> usize {
         self.open.lock().get(at).copied().unwrap_or_default()
     }
@@ -80,14 +80,22 @@ impl Log {
     }
 }
 
-/// An exchange at a replica, until it is over there.
-struct Open(Arc<Log>, String);
+/// An exchange at a replica, until it is over there; whether it is a call's.
+struct Open(Arc<Log>, String, bool);
+
+impl Open {
+    fn count(&self, by: isize) {
+        if self.2 {
+            let mut open = self.0.open.lock();
+            let open = open.entry(self.1.clone()).or_default();
+            *open = open.saturating_add_signed(by);
+        }
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(open) = self.0.open.lock().get_mut(&self.1) {
-            *open -= 1;
-        }
+        self.count(-1);
     }
 }
 
@@ -104,7 +112,7 @@ where
             let at = request.uri().host().unwrap_or_default().to_owned();
             let what = match request.uri().path() {
                 "/health" => Asked::Health,
-                path if path.ends_with("/completions") => Asked::Call,
+                _ if request.method() == http::Method::POST => Asked::Call,
                 _ => Asked::Other,
             };
             let nth = log.asked.lock().iter().filter(|asked| **asked == (at.clone(), what)).count();
@@ -112,8 +120,8 @@ where
             if what == Asked::Call {
                 log.uris.lock().push(request.uri().to_string());
             }
-            *log.open.lock().entry(at.clone()).or_default() += 1;
-            let open = Open(log, at.clone());
+            let open = Open(log, at.clone(), what == Asked::Call);
+            open.count(1);
             let mut act = script(&at, what, nth);
             while let Act::After(delay, then) = act {
                 tokio::time::sleep(delay).await;
