@@ -12,6 +12,7 @@ mod fallback;
 mod foreign;
 mod limit;
 mod modes;
+mod replicas;
 mod retries;
 mod roof;
 mod slots;
