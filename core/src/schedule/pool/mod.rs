@@ -103,9 +103,8 @@ impl Pool {
         }
         let mut lack = Rule::Slots;
         for (_, site) in self.in_choice() {
-            match site.lack()? {
-                Rule::FirstTokens => lack = Rule::FirstTokens,
-                _ => {}
+            if site.lack()? == Rule::FirstTokens {
+                lack = Rule::FirstTokens;
             }
         }
         Some(lack)

@@ -71,6 +71,14 @@ struct Running {
     answered: bool,
 }
 
+/// What there is at one moment.
+struct Room {
+    /// Those that calls may go to.
+    choice: Vec<ReplicaId>,
+    /// Of those with a slot, the longest prompt that each has memory for.
+    longest: BTreeMap<ReplicaId, u64>,
+}
+
 /// A replica's memory as it must be. Its number changes with its size.
 struct Memory {
     number: u64,
@@ -93,6 +101,8 @@ pub(super) struct Books {
 
 impl Books {
     pub(super) fn new(settings: &Settings, replicas: usize, now: Instant) -> Self {
+        // What placement draws by chance it draws from what this thread draws: the same each time.
+        fastrand::seed(1);
         let mut books = Self {
             scheduler: Scheduler::new(settings, now),
             now,
@@ -284,7 +294,9 @@ impl Books {
             let wake = self.scheduler.next_wake(self.now);
             assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
             self.now = (self.now + ms(7)).min(end);
-            let early = wake.is_none_or(|wake| self.now < wake);
+            // The share of one that comes back grows at each moment, and is looked at now and then.
+            let grows = self.scheduler.replicas(self.now).iter().any(|view| view.state == "starting");
+            let early = wake.is_none_or(|wake| self.now < wake) && !grows;
             let went = self.settle();
             assert!(went == 0 || !early, "{went} went, and {wake:?} was when to ask");
             self.check();
@@ -377,12 +389,11 @@ impl Books {
         hold.held.at.and_then(|at| pool.site(at)).map(|site| site.placed.id).into_iter().collect()
     }
 
-    /// By replica in the choice that has a slot, the longest prompt that it has memory for.
-    fn room(&mut self) -> BTreeMap<ReplicaId, u64> {
+    fn room(&mut self) -> Room {
         let choice = self.choice();
         let views = self.scheduler.replicas(self.now);
         if self.running.len() >= self.cap {
-            return BTreeMap::new();
+            return Room { choice, longest: BTreeMap::new() };
         }
         let mut room = BTreeMap::new();
         for view in views.into_iter().filter(|view| choice.contains(&view.id)) {
@@ -404,17 +415,17 @@ impl Books {
                 room.extend(longest.map(|longest| (view.id, longest)));
             }
         }
-        room
+        Room { choice, longest: room }
     }
 
-    /// Where it could go now.
-    fn fits(&self, ticket: &Ticket, room: &BTreeMap<ReplicaId, u64>) -> Vec<ReplicaId> {
-        let choice = self.choice();
-        let among = |of: Vec<ReplicaId>| of.into_iter().filter(|id| choice.contains(id)).collect::<Vec<_>>();
+    /// Where it could go then.
+    fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
+        let among =
+            |of: Vec<ReplicaId>| of.into_iter().filter(|id| room.choice.contains(id)).collect::<Vec<_>>();
         let first = among(self.eligible(ticket, false));
         let may = if first.is_empty() { among(self.eligible(ticket, true)) } else { first };
         may.into_iter()
-            .filter(|id| room.get(id).is_some_and(|longest| ticket.demand.input <= *longest))
+            .filter(|id| room.longest.get(id).is_some_and(|longest| ticket.demand.input <= *longest))
             .collect()
     }
 

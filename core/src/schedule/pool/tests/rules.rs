@@ -49,7 +49,8 @@ fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
     let waits = queue(&mut scheduler, now, wanting(Some("large"), &[], now), "large");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Replicas);
     assert_eq!(scheduler.next(now).map(|(who, _)| who), None);
-    let small = admit(&mut scheduler, now, &wanting(Some("small"), &[], now));
+    let another = Ticket { tenant: "b".into(), ..wanting(Some("small"), &[], now) };
+    let small = admit(&mut scheduler, now, &another);
     assert_eq!(at(&small), 1, "nobody whom it could serve waits there");
     scheduler.release(now, large);
     let (who, large) = scheduler.next(now).expect("its replica has a slot");
@@ -67,7 +68,7 @@ fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
     assert_ne!(at(&held[0]), at(&held[1]));
     let waits = queue(&mut scheduler, now, of_input(500, now), "waits");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
-    let beside = admit(&mut scheduler, now, &of_input(200, now));
+    let beside = admit(&mut scheduler, now, &Ticket { tenant: "b".into(), ..of_input(200, now) });
     let refused = scheduler.try_admit(now, &of_input(1_001, now)).expect_err("no replica ever holds that");
     assert_eq!((refused.reason, refused.most), (Reason::TooLarge, Some(1_000)));
     assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((2_000, 3)));
@@ -114,22 +115,16 @@ fn an_aged_call_without_memory_holds_one_replica_and_the_others_stay_open() {
     let now = epoch();
     let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
-    let held = [300, 400, 500].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
-    let mut by_place: Vec<_> = held.iter().map(at).collect();
-    by_place.sort_unstable();
-    assert_eq!(by_place, [0, 1, 2], "one each, as long as they are alike");
+    let held = [600, 700, 800].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
     let nearest = at(&held[0]);
     queue(&mut scheduler, now, of_input(900, now), "large");
     let now = now + ms(100);
     assert!(scheduler.next(now).is_none());
-    // All three have room for these; the one that will have room for the large one first is kept for it.
-    let small: Vec<_> = (0..4)
-        .map(|_| Ticket { lane: Lane::Batch, ..of_input(100, now) })
-        .map(|small| admit(&mut scheduler, now, &small))
-        .collect();
+    // All three have room for these; the one that has most of it already is kept for the large one.
+    let batch = |tokens| Ticket { lane: Lane::Batch, ..of_input(tokens, now) };
+    let small: Vec<_> = (0..3).map(|_| admit(&mut scheduler, now, &batch(50))).collect();
     assert!(small.iter().all(|grant| at(grant) != nearest));
-    let many = Ticket { lane: Lane::Batch, ..of_input(650, now) };
-    let waits = queue(&mut scheduler, now, many, "medium");
+    let waits = queue(&mut scheduler, now, batch(350), "medium");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Held);
     let [first, others @ ..] = held;
     scheduler.release(now, first);
