@@ -63,6 +63,8 @@ enum Command {
     Adaptive(run::adaptive::Look),
     /// The same limit as users get it, through the client, in virtual time.
     AdaptiveGate(run::adaptive_gate::Look),
+    /// Eight replicas with prefix caches: ours beside other ways to choose one and an oracle, in virtual time.
+    Pool(run::pool::Look),
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -101,6 +103,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Adaptive(_) => run::adaptive::measure,
         Command::AdaptiveGate(look) if look.wanted() => return run::adaptive_gate::look(&look),
         Command::AdaptiveGate(_) => run::adaptive_gate::measure,
+        Command::Pool(look) if look.wanted() => return run::pool::look(&look),
+        Command::Pool(_) => run::pool::measure,
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,

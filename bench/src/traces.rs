@@ -1,6 +1,7 @@
-//! Lengths of real calls: Azure's LLM inference traces of November 2023 (CC-BY 4.0), read from `../shared/traces` beside the repository.
+//! Real calls, read from `../shared/traces` beside the repository: Azure's LLM inference traces of November 2023 (CC-BY 4.0), and the synthetic trace of Mooncake
+//! (Apache 2.0), which says what prompts share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Fallible;
 
@@ -18,8 +19,7 @@ pub(crate) struct Traced {
 /// The trace of that name, `conv` or `code`.
 pub(crate) fn azure(name: &str) -> Fallible<Vec<Traced>> {
     let file = format!("azure_2023_{name}.csv");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces").join(&file);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
+    let text = std::fs::read_to_string(path(&file)).map_err(|error| {
         format!("{file}: {error}. The traces are expected in ../shared/traces, beside the repository (Azure/AzurePublicDataset, AzureLLMInferenceTrace_{name}.csv)")
     })?;
     let calls: Vec<Traced> = text
@@ -31,6 +31,49 @@ pub(crate) fn azure(name: &str) -> Fallible<Vec<Traced>> {
         .ok_or("a line of the trace is not a time and two numbers")?;
     let first = calls.first().ok_or("the trace is empty")?.at;
     Ok(calls.into_iter().map(|call| Traced { at: call.at - first, ..call }).collect())
+}
+
+fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces").join(file)
+}
+
+/// One call of Mooncake's trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// Seconds since the first.
+    pub(crate) at: f64,
+    /// Prompt tokens.
+    pub(crate) input: u32,
+    /// Generated tokens.
+    pub(crate) output: u32,
+    /// Its prompt by 512 tokens, the last maybe fewer: who has the same number has the same tokens up to there.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// Mooncake's synthetic trace.
+pub(crate) fn mooncake() -> Fallible<Vec<Shared>> {
+    let file = "mooncake_synthetic.jsonl";
+    let text = std::fs::read_to_string(path(file)).map_err(|error| {
+        format!("{file}: {error}. It is expected in ../shared/traces, beside the repository (kvcache-ai/Mooncake, FAST25-release/traces/synthetic_trace.jsonl)")
+    })?;
+    text.lines().filter(|line| !line.trim().is_empty()).map(shared).collect()
+}
+
+/// `{"timestamp": 40, "input_length": 23769, "output_length": 3, "hash_ids": [151, 152]}`, the time in milliseconds.
+fn shared(line: &str) -> Fallible<Shared> {
+    let call: serde_json::Value = serde_json::from_str(line)?;
+    let number = |key: &str| call.get(key).and_then(serde_json::Value::as_u64);
+    let length = |key| number(key).and_then(|tokens| u32::try_from(tokens).ok());
+    let ids = call.get("hash_ids").and_then(serde_json::Value::as_array);
+    let read = || {
+        Some(Shared {
+            at: number("timestamp")? as f64 / 1e3,
+            input: length("input_length")?,
+            output: length("output_length")?,
+            blocks: ids?.iter().map(serde_json::Value::as_u64).collect::<Option<_>>()?,
+        })
+    };
+    read().ok_or_else(|| "a line of Mooncake's trace lacks a number".into())
 }
 
 /// `2023-11-16 18:15:46.6805900,374,44`. All of a trace is of one day.
@@ -53,5 +96,14 @@ mod tests {
         assert_eq!((call.input, call.output), (374, 44));
         assert!((call.at - 65_746.680_59).abs() < 1e-6);
         assert!(line("nothing").is_none());
+    }
+
+    #[test]
+    fn a_line_of_mooncake_says_what_is_shared() {
+        let call =
+            shared(r#"{"timestamp": 40, "input_length": 600, "output_length": 3, "hash_ids": [151, 152]}"#)
+                .unwrap();
+        assert_eq!((call.at, call.input, call.output, call.blocks), (0.04, 600, 3, vec![151, 152]));
+        assert!(shared(r#"{"timestamp": 40}"#).is_err());
     }
 }

@@ -214,7 +214,7 @@ impl Gate {
         };
         // What is in place of the network is so in place of the caller's own fetch too.
         if kept.is_some() && !world::is_faked() {
-            let transport = kept::transport(port, number, request.headers().clone());
+            let transport = kept::transport(port, number, &request);
             request.extensions_mut().insert(transport);
         }
         let Open { gate, client } = self.present()?;

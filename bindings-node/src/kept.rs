@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, Uri};
 use http_body::{Body, Frame};
 use napi::Result;
 use napi_derive::napi;
@@ -39,23 +39,25 @@ impl std::fmt::Display for Thrown {
 impl std::error::Error for Thrown {}
 
 /// The transport of one call: the loop that made it.
-pub(crate) fn transport(port: &Port, number: u32, original: HeaderMap) -> Foreign {
-    Foreign::new(OnLoop { queue: port.queue(), number, original })
+pub(crate) fn transport(port: &Port, number: u32, request: &Request<RequestBody>) -> Foreign {
+    let (uri, headers) = (request.uri().clone(), request.headers().clone());
+    Foreign::new(OnLoop { queue: port.queue(), number, uri, headers })
 }
 
 struct OnLoop {
     queue: Arc<Queue>,
     /// The call's.
     number: u32,
-    /// The headers as the caller sends them.
-    original: HeaderMap,
+    /// URL and headers as the caller sends them.
+    uri: Uri,
+    headers: HeaderMap,
 }
 
 impl Host for OnLoop {
     fn begin(&self, request: Request<RequestBody>, exchange: Exchange) {
         let (head, body) = request.into_parts();
         let differs =
-            |name: &&http::HeaderName| !head.headers.get_all(*name).iter().eq(self.original.get_all(*name));
+            |name: &&http::HeaderName| !head.headers.get_all(*name).iter().eq(self.headers.get_all(*name));
         let mut changes = Vec::new();
         for name in head.headers.keys().filter(differs) {
             for value in head.headers.get_all(name) {
@@ -63,7 +65,8 @@ impl Host for OnLoop {
             }
         }
         let open = Held::new(Open { exchange, body: Some(body) }, Handle::current());
-        self.queue.begin(self.number, Letter { open, changes });
+        let url = (head.uri != self.uri).then(|| head.uri.to_string());
+        self.queue.begin(self.number, Letter { open, changes, url });
     }
 
     fn cancel(&self, id: u64) {
@@ -76,6 +79,8 @@ pub(crate) struct Letter {
     open: Held<Open>,
     /// Headers that the core changed.
     changes: Vec<u8>,
+    /// Where it goes, where the core changed that: to a replica.
+    url: Option<String>,
 }
 
 struct Open {
@@ -86,11 +91,12 @@ struct Open {
 
 impl Outcome for Letter {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        let Letter { mut open, changes } = *self;
+        let Letter { mut open, changes, url } = *self;
         let id = open.get_mut().map_or(0, |open| open.exchange.id());
         row.kind(Kind::Begin)?;
         row.put(0, Kept { open: Mutex::new(Some(open)), id })?;
-        row.put(1, Latin1(changes))
+        row.put(1, Latin1(changes))?;
+        row.put(2, url)
     }
 }
 

@@ -24,7 +24,7 @@ export const enum Kind {
 export interface Waiter {
   settle(kind: Kind, a: unknown, b: unknown, c: unknown, d: unknown): void;
   /** Told of an exchange that the caller's own fetch is to make; what it waits for comes later. */
-  begin?(exchange: NativeKept, changes: string): void;
+  begin?(exchange: NativeKept, changes: string, url: string | null): void;
 }
 
 const WIDTH = 6;
@@ -110,7 +110,7 @@ class Port {
       }
       const waiter = this.#waiting.get(number);
       if (kind === Kind.Begin) {
-        waiter?.begin?.(batch[at + 2] as NativeKept, batch[at + 3] as string);
+        waiter?.begin?.(batch[at + 2] as NativeKept, batch[at + 3] as string, (batch[at + 4] as string | null) ?? null);
         continue;
       }
       this.#waiting.delete(number);

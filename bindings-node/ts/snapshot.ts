@@ -83,6 +83,8 @@ export interface TargetSnapshot {
   cool_downs: Record<string, number>;
   /** Calls refused here that went to the fallback target, by reason. */
   fallbacks: Record<string, number>;
+  /** Second tries of calls whose first token was late, where a pool hedges: `sent`, `won`, `no_slot`, `no_budget`. */
+  hedges: Record<string, number>;
   /** What observe mode would have done. */
   would: Record<string, number>;
   upstream_ttft: Quantiles;

@@ -19,7 +19,7 @@ use tidegate_testing::world::{self, Worlds};
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
 use crate::errors::raised;
-use crate::kept::{KeptCall, OnLoop};
+use crate::kept::{KeptCall, OnLoop, Original};
 use crate::manner::Manner;
 use crate::reply::{Ahead, Answer, exchange};
 use crate::request::Parts;
@@ -265,7 +265,7 @@ impl Gate {
     ) -> PyResult<(Py<PyAny>, u64)> {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: true };
         let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
-        let host = OnLoop::new(port.get().mailbox(), serve, request.headers().clone());
+        let host = OnLoop::new(port.get().mailbox(), serve, Original::of(&request));
         if !world::is_faked() {
             request.extensions_mut().insert(Foreign::new(host));
         }
@@ -290,7 +290,7 @@ impl Gate {
     ) -> PyResult<KeptCall> {
         let parts = Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: true };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
-        KeptCall::new(request.headers().clone(), |host| {
+        KeptCall::new(Original::of(&request), |host| {
             if !world::is_faked() {
                 request.extensions_mut().insert(Foreign::new(host));
             }

@@ -1,12 +1,15 @@
 //! A call as the layers know it: who asks what of which target, until when, and what happened so far.
 
-use std::sync::Arc;
+mod replicas;
+mod twin;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::admission::{Holders, Permit};
+use crate::admission::{Cause, Holders, Permit};
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Lane, TaskId, Timeouts};
@@ -43,6 +46,10 @@ struct Inner {
     /// What it shares with others, where its target is a pool.
     affinity: Option<Affinity>,
     story: Mutex<Story>,
+    /// Whether it is a second try of a call whose first goes on: it takes a free slot at another replica, or none.
+    is_twin: bool,
+    /// The twin that came first, and goes on in its place.
+    winner: OnceLock<Call>,
 }
 
 /// What changes while the call lives.
@@ -58,7 +65,7 @@ struct Story {
     last_failure: Option<&'static str>,
     /// Whether its request can be sent once more.
     spare: bool,
-    called_back: bool,
+    called_back: Option<Cause>,
     usage: Option<Usage>,
     progress: Progress,
     exact_input: Option<u64>,
@@ -68,6 +75,8 @@ struct Story {
     placed: Option<Placed>,
     /// Replicas that failed it.
     tried: Vec<ReplicaId>,
+    /// Those among them to which its next attempt does not go.
+    avoid: Vec<ReplicaId>,
 }
 
 /// What a call is identified by; see [`Call::new`].
@@ -116,6 +125,8 @@ impl Call {
             holder,
             affinity,
             story: Mutex::default(),
+            is_twin: false,
+            winner: OnceLock::new(),
         }))
     }
 
@@ -142,6 +153,8 @@ impl Call {
             affinity: from.affinity.clone(),
             target,
             story: Mutex::default(),
+            is_twin: false,
+            winner: OnceLock::new(),
         }))
     }
 
@@ -244,7 +257,7 @@ impl Call {
         let expected = self.0.target.expected();
         let forecast = expected.forecast(&self.0.facts, &self.0.tenant, exact);
         // From here on nothing of the call may be asked: its story is taken.
-        let mut story = self.0.story.lock();
+        let mut story = self.story();
         story.demand = Some(demand);
         Ticket {
             tenant: self.0.tenant.clone(),
@@ -260,7 +273,7 @@ impl Call {
                 Box::new(Wants {
                     model: self.0.facts.model.clone(),
                     affinity: affinity.clone(),
-                    avoid: story.tried.clone(),
+                    avoid: story.avoid.clone(),
                 })
             }),
             charged: story.charged,
@@ -269,29 +282,29 @@ impl Call {
 
     /// A new attempt asks for a slot.
     pub(crate) fn attempt_queued(&self, now: Instant) {
-        self.0.story.lock().attempts.push(Attempt::queued(now));
+        self.story().attempts.push(Attempt::queued(now));
     }
 
     /// It stands in the queue, there.
     pub(crate) fn stands_at(&self, waiter: WaiterId) {
-        self.0.story.lock().waiter = Some(waiter);
+        self.story().waiter = Some(waiter);
     }
 
     /// Why it stands in its target's queue; `None`: it does not.
     pub(crate) fn why(&self) -> Option<Why> {
-        let waiter = self.0.story.lock().waiter?;
+        let waiter = self.story().waiter?;
         self.0.target.admission().explain(waiter)
     }
 
     /// What its present attempt has come to.
     pub(crate) fn present(&self) -> Option<Attempt> {
-        self.0.story.lock().attempts.last().cloned()
+        self.story().attempts.last().cloned()
     }
 
     /// It got one.
     pub(crate) fn attempt_admitted(&self, permit: &Permit) {
         let now = permit.admitted_at();
-        let mut story = self.0.story.lock();
+        let mut story = self.story();
         story.charged = permit.charged();
         story.spent += permit.spent();
         story.progress = permit.progress();
@@ -304,14 +317,14 @@ impl Call {
 
     /// Writes to the present attempt's record.
     pub(crate) fn attempt(&self, write: impl FnOnce(&mut Attempt)) {
-        if let Some(attempt) = self.0.story.lock().attempts.last_mut() {
+        if let Some(attempt) = self.story().attempts.last_mut() {
             write(attempt);
         }
     }
 
     /// Whether its present attempt asks for a slot.
     pub(crate) fn is_queued(&self) -> bool {
-        let story = self.0.story.lock();
+        let story = self.story();
         story
             .attempts
             .last()
@@ -320,9 +333,7 @@ impl Call {
 
     /// Whether it stands in the queue, or backs off: no attempt of it is in flight.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.0
-            .story
-            .lock()
+        self.story()
             .attempts
             .last()
             .is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
@@ -330,20 +341,20 @@ impl Call {
 
     /// The present attempt, if it was sent, and what the provider counted of it.
     pub(crate) fn taken(&self) -> Option<(Attempt, Option<Usage>)> {
-        let story = self.0.story.lock();
+        let story = self.story();
         let last = story.attempts.last().filter(|attempt| attempt.sent_at.is_some())?;
         Some((last.clone(), story.usage))
     }
 
     /// When the present attempt was sent, or the call was made.
     pub(crate) fn sent_at(&self) -> Instant {
-        let story = self.0.story.lock();
+        let story = self.story();
         story.attempts.last().and_then(|attempt| attempt.sent_at).unwrap_or(self.0.queued_at)
     }
 
     /// What its latest attempt was expected to take when it came to the door; what would be expected now, if none did.
     pub(crate) fn expected(&self) -> Demand {
-        let told = self.0.story.lock().demand;
+        let told = self.story().demand;
         told.unwrap_or_else(|| self.demand())
     }
 
@@ -358,77 +369,80 @@ impl Call {
 
     /// How many attempts of it were sent.
     pub(crate) fn sent(&self) -> usize {
-        self.0.story.lock().attempts.iter().filter(|attempt| attempt.sent_at.is_some()).count()
+        self.story().attempts.iter().filter(|attempt| attempt.sent_at.is_some()).count()
     }
 
     /// Takes the attempts' records out, at the end.
     pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
-        std::mem::take(&mut self.0.story.lock().attempts)
+        std::mem::take(&mut self.story().attempts)
     }
 
     /// What the provider counted, of the present attempt.
     pub(crate) fn set_usage(&self, usage: Usage) {
-        self.0.story.lock().usage = Some(usage);
+        self.story().usage = Some(usage);
     }
 
     pub(crate) fn usage(&self) -> Option<Usage> {
-        self.0.story.lock().usage
+        self.story().usage
     }
 
     /// How far the present attempt's answer has come.
     pub(crate) fn progress(&self) -> Progress {
-        self.0.story.lock().progress.clone()
+        self.story().progress.clone()
     }
 
     /// Input tokens, counted before it is sent.
     pub(crate) fn set_exact_input(&self, tokens: u64) {
-        self.0.story.lock().exact_input = Some(tokens);
+        self.story().exact_input = Some(tokens);
     }
 
     /// Its input tokens, where they were counted and not estimated.
     pub fn exact_input(&self) -> Option<u64> {
-        self.0.story.lock().exact_input
+        self.story().exact_input
     }
 
     /// Whether the present attempt's request can be sent once more.
     pub(crate) fn set_spare(&self, spare: bool) {
-        self.0.story.lock().spare = spare;
+        self.story().spare = spare;
     }
 
     pub(crate) fn has_spare(&self) -> bool {
-        self.0.story.lock().spare
+        self.story().spare
     }
 
-    /// The present attempt gave its slot up, to whom it belongs.
-    pub(crate) fn set_called_back(&self) {
-        self.0.story.lock().called_back = true;
+    /// The present attempt gave its slot up, to whom it belongs, or left a replica that is down.
+    pub(crate) fn set_called_back(&self, cause: Cause) {
+        self.story().called_back = Some(cause);
     }
 
-    pub(crate) fn take_called_back(&self) -> bool {
-        std::mem::take(&mut self.0.story.lock().called_back)
+    pub(crate) fn take_called_back(&self) -> Option<Cause> {
+        self.story().called_back.take()
     }
 
     /// What the target's cool-down means for the attempt that just failed.
     pub(crate) fn set_hold(&self, hold: Hold) {
-        self.0.story.lock().hold = Some(hold);
+        self.story().hold = Some(hold);
     }
 
     pub(crate) fn take_hold(&self) -> Hold {
-        self.0.story.lock().hold.take().unwrap_or(Hold::No)
-    }
-
-    /// The replica that has its present attempt, where its target is a pool.
-    pub(crate) fn placed(&self) -> Option<Placed> {
-        self.0.story.lock().placed.clone()
+        self.story().hold.take().unwrap_or(Hold::No)
     }
 
     /// Remembers why the last attempt failed, for an error that comes later.
     pub(crate) fn set_last_failure(&self, class: &'static str) {
-        self.0.story.lock().last_failure = Some(class);
+        self.story().last_failure = Some(class);
     }
 
     pub(crate) fn last_failure(&self) -> Option<&'static str> {
-        self.0.story.lock().last_failure
+        self.story().last_failure
+    }
+
+    /// Its story; of one whose twin came first, the twin's.
+    fn story(&self) -> MutexGuard<'_, Story> {
+        match self.0.winner.get() {
+            Some(twin) => twin.0.story.lock(),
+            None => self.0.story.lock(),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::count::CountLayer;
 use crate::deadline::DeadlineLayer;
 use crate::error::Error;
 use crate::fallback::{FallbackLayer, Ways};
+use crate::hedge::HedgeLayer;
 use crate::identify::Identify;
 use crate::observe::{CallLog, ObserveLayer};
 use crate::pool::PoolLayer;
@@ -44,6 +45,8 @@ fn compose(
         .layer(CountLayer::new(own))
         // Drives the attempts. Above admission: a backoff must not hold a slot, and each attempt queues for its own.
         .layer(RetryLayer)
+        // A second attempt at another replica, where a pool's first token is late. Below retry, to which the two are one; above admission, since each has a slot.
+        .layer(HedgeLayer)
         // Waits for a slot, and keeps it until the response has ended. Below this line a call is in flight.
         .layer(AdmissionLayer)
         // To the replica that the permit names, where the target is a pool of them.
@@ -92,6 +95,8 @@ impl Client {
     /// `Refused` at the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         if self.identify.mode() == Mode::Off {
+            // A pool's name is no address.
+            self.identify.point(&mut request)?;
             return self.transport.clone().oneshot(request).await;
         }
         self.identify.identify(&mut request)?;

@@ -230,6 +230,13 @@ impl Error {
         self
     }
 
+    /// Says that what came before it was an answer cut short.
+    pub(crate) fn cut_short(mut self, why: &str) -> Self {
+        self.0.kind = ErrorKind::Truncated;
+        self.0.message.insert_str(0, why);
+        self
+    }
+
     /// Keeps what it comes from, for whoever wants it back: `source()` returns it. Its text is no part of this error's.
     pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));

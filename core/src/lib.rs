@@ -24,6 +24,7 @@ pub mod explain;
 pub mod fairness;
 mod fallback;
 pub mod gate;
+pub mod hedge;
 mod identify;
 pub mod kv;
 pub mod limit;

@@ -21,6 +21,8 @@ pub struct SimConfig {
     /// Models served; a request for another gets a 404, as from vLLM. Empty: every name is served. Default
     /// `["sim"]`.
     pub models: Vec<String>,
+    /// Adapters (LoRA) served beside them, each a model of its own name. Default none.
+    pub adapters: Vec<Adapter>,
     /// Tokens of an answer whose request names no maximum. Default 128.
     pub default_output_tokens: u32,
     /// Simulated seconds in one second of tokio's clock, which is real time unless paused. Above 0. Default
@@ -30,6 +32,17 @@ pub struct SimConfig {
     pub attempt_log: usize,
     /// Faults from the start on; see [`crate::Simulator::set_faults`].
     pub faults: Faults,
+}
+
+/// An adapter (LoRA).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adapter {
+    /// What requests ask for.
+    pub name: String,
+    /// The model that it adapts. Absent: the first of [`SimConfig::models`].
+    #[serde(default)]
+    pub parent: Option<String>,
 }
 
 /// A configuration that cannot work; the text names the key.
@@ -57,6 +70,7 @@ impl SimConfig {
             routing: Routing::RoundRobin,
             engine: EngineConfig::default(),
             models: vec!["sim".to_owned()],
+            adapters: Vec::new(),
             default_output_tokens: 128,
             time_scale: 1.0,
             attempt_log: 100_000,
@@ -94,6 +108,10 @@ impl SimConfig {
         // A step that takes no time would let the engine run ahead of the clock for ever.
         let some_time = !step.time(1, 0).is_zero();
         require("engine.step", "must take some time for one sequence", some_time)?;
+        for adapter in &self.adapters {
+            let known = adapter.parent.as_ref().is_none_or(|parent| self.models.contains(parent));
+            require("adapters.parent", "must be one of `models`", known)?;
+        }
         require("default_output_tokens", "must be above 0", self.default_output_tokens > 0)?;
         require("time_scale", "must be 0.001 to 100000", (0.001..=100_000.0).contains(&self.time_scale))?;
         self.faults.validate()
@@ -134,6 +152,10 @@ mod tests {
             key(|c| c.engine.step =
                 crate::engine::StepCost { base_ms: 0.0, per_prompt_token_ms: 1.0, per_sequence_ms: 0.0 }),
             "engine.step"
+        );
+        assert_eq!(
+            key(|c| c.adapters = vec![Adapter { name: "sql".into(), parent: Some("other".into()) }]),
+            "adapters.parent"
         );
         assert_eq!(key(|c| c.time_scale = 0.0), "time_scale");
         assert_eq!(key(|c| c.faults.error_500 = 2.0), "faults.error_500");

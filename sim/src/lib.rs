@@ -31,7 +31,7 @@ pub mod pool;
 pub mod scenario;
 mod server;
 
-pub use self::config::{ConfigError, SimConfig};
+pub use self::config::{Adapter, ConfigError, SimConfig};
 pub use self::driver::{Attempt, BodyError, Outcome, Refused, SimBody, Simulator, Stats, TenantStats};
 pub use self::faults::Faults;
 pub use self::server::{serve, serve_until};

@@ -4,11 +4,13 @@
 
 mod support;
 
+use bytes::Bytes;
+use http::Request;
 use http_body_util::BodyExt;
 use serde_json::json;
 use support::{chat, events, get, post, simulator, text, value};
 use tidegate_sim::faults::{Counted, Cut, Outage, OutageMode, RateLimitWindow, SlowStart, Stall, TokenRate};
-use tidegate_sim::{BodyError, Faults, Outcome, Refused, Simulator};
+use tidegate_sim::{BodyError, Faults, Outcome, Refused, SimBody, Simulator};
 use tokio::time::{Duration, Instant, advance, sleep};
 
 fn with(faults: Faults) -> Simulator {
@@ -230,6 +232,77 @@ async fn outages() {
     assert_eq!(status(&sim).await, 200);
     sim.set_faults(Faults { outages: outage(OutageMode::Unavailable), ..Faults::default() }).unwrap();
     assert_eq!(status(&sim).await, 503);
+}
+
+fn outage(from_s: f64, mode: OutageMode) -> Faults {
+    Faults { outages: vec![Outage { from_s, until_s: 60.0, mode }], ..Faults::default() }
+}
+
+fn question() -> Request<Bytes> {
+    let body = json!({"model": "sim", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]});
+    post("/v1/chat/completions", &body)
+}
+
+/// Reads a stream until it has given two frames.
+async fn begun(sim: &Simulator) -> SimBody {
+    let mut body = sim.respond(chat(20)).await.unwrap().into_body();
+    for _ in 0..2 {
+        body.frame().await.unwrap().unwrap();
+    }
+    body
+}
+
+async fn ends_within_an_hour<T>(what: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(Duration::from_secs(3_600), what).await.ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_takes_requests_and_says_nothing() {
+    let sim = with(Faults::default());
+    let mut open = begun(&sim).await;
+    sim.set_faults(outage(0.0, OutageMode::Hang)).unwrap();
+    let (health, call) = (sim.respond(get("/health")), sim.respond(question()));
+    let (health, call, open) = tokio::join!(
+        ends_within_an_hour(health),
+        ends_within_an_hour(call),
+        ends_within_an_hour(async { while open.frame().await.is_some_and(|frame| frame.is_ok()) {} })
+    );
+    assert!(health.is_none() && call.is_none() && open.is_none(), "for good, though the outage is over");
+    assert_eq!(status(&sim).await, 200);
+    assert_eq!((sim.stats().in_flight, sim.stats().running), (1, 0), "only the open stream is held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_engine_is_told_by_its_server() {
+    let sim = with(Faults::default());
+    sim.set_faults(outage(0.2, OutageMode::Dead)).unwrap();
+    let open = sim.respond(chat(20)).await.unwrap();
+    let (open, whole) = tokio::join!(text(open), sim.respond(question()));
+    let told = events(&open);
+    assert_eq!(told[told.len() - 2]["error"]["code"], 500, "after some tokens, under status 200: {open}");
+    assert_eq!(whole.unwrap().status(), 500);
+    assert_eq!(status(&sim).await, 500);
+    assert_eq!(sim.respond(get("/health")).await.unwrap().status(), 503);
+    assert_eq!(sim.respond(get("/metrics")).await.unwrap().status(), 500);
+    assert_eq!((sim.stats().in_flight, sim.stats().running), (0, 0));
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(
+        (status(&sim).await, sim.respond(get("/health")).await.unwrap().status().as_u16()),
+        (200, 200)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_server_breaks_what_is_open() {
+    let sim = with(Faults::default());
+    sim.set_faults(outage(0.2, OutageMode::Kill)).unwrap();
+    let open = sim.respond(chat(20)).await.unwrap().into_body().collect();
+    let (open, whole) = tokio::join!(open, sim.respond(question()));
+    assert!(open.is_err(), "the stream breaks off");
+    assert_eq!((whole.err(), sim.respond(get("/health")).await.err()), (Some(Refused), Some(Refused)));
+    assert_eq!((sim.stats().in_flight, sim.stats().running), (0, 0));
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(status(&sim).await, 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use http::Request;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::{chat, events, get, post, simulator, text, value};
+use tidegate_sim::Adapter;
 use tokio::time::{Duration, Instant};
 
 #[tokio::test(start_paused = true)]
@@ -249,6 +250,45 @@ async fn models_health_and_what_is_not_there() {
     assert_eq!(sim.respond(get("/health")).await.unwrap().status(), 200);
     assert_eq!(sim.respond(get("/v1/nothing")).await.unwrap().status(), 404);
     assert_eq!(sim.respond(get("/v1/chat/completions")).await.unwrap().status(), 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn adapters_are_models_with_a_parent() {
+    let sim = simulator(|c| c.adapters = vec![Adapter { name: "sql".into(), parent: None }]);
+    let models = value(sim.respond(get("/v1/models")).await.unwrap()).await;
+    let card = &models["data"][1];
+    assert_eq!(
+        [&card["id"], &card["parent"], &card["max_model_len"]],
+        [&json!("sql"), &json!("sim"), &json!(null)]
+    );
+    let ask = |model| post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 1}));
+    assert_eq!(sim.respond(ask("sql")).await.unwrap().status(), 200);
+    assert_eq!(sim.respond(ask("tsql")).await.unwrap().status(), 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_begins_as_one_before_is_found_in_the_cache_and_is_quicker() {
+    let sim = simulator(|c| c.engine.prefix_cache = true);
+    let ask = |question: &str| {
+        let system = "The tide comes in and goes out. ".repeat(100);
+        let messages = json!([{"role": "system", "content": system}, {"role": "user", "content": question}]);
+        post("/v1/chat/completions", &json!({"model": "sim", "max_tokens": 1, "messages": messages}))
+    };
+    let mut took = Vec::new();
+    for question in ["When?", "Why?"] {
+        let start = Instant::now();
+        text(sim.respond(ask(question)).await.unwrap()).await;
+        took.push(start.elapsed());
+    }
+    // 800 of 801 or 802 tokens are found, of .27 ms each.
+    assert_eq!((took[0] - took[1]).as_millis(), 216);
+    let metrics = sim.metrics();
+    let told = |series: &str, value: u32| {
+        metrics.contains(&format!(
+            "vllm:prefix_cache_{series}_total{{engine=\"0\",model_name=\"sim\"}} {value}\n"
+        ))
+    };
+    assert!(told("queries", 1603) && told("hits", 800), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ pub(crate) mod kv;
 pub(crate) mod memory;
 pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
+pub(crate) mod pool;
 pub(crate) mod scale;
 pub(crate) mod starvation;
 pub(crate) mod tokens;

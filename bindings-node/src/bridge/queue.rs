@@ -114,7 +114,7 @@ pub(crate) enum Kind {
     /// a whole number
     Count = 6,
     Lost = 7,
-    /// exchange, changed headers
+    /// exchange, changed headers, another URL
     Begin = 8,
     /// the exchange's id
     Cancel = 9,

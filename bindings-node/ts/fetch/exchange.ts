@@ -93,8 +93,8 @@ class Exchange implements Waiter, Abortable {
     }
   }
 
-  begin(exchange: NativeKept, changes: string): void {
-    this.#host?.begin(exchange, changes);
+  begin(exchange: NativeKept, changes: string, url: string | null): void {
+    this.#host?.begin(exchange, changes, url);
   }
 
   #failed(failure: Failure): unknown {

@@ -32,16 +32,16 @@ export class Host {
     return this.#asked.payload instanceof ReadableStream;
   }
 
-  /** Makes one attempt. `changes` are the headers that the gate changed. */
-  begin(exchange: NativeKept, changes: string): void {
-    this.#context.runInAsyncScope(() => void this.#serve(exchange, changes));
+  /** Makes one attempt. `changes` are the headers that the gate changed, `url` where it goes instead: to a replica of its pool. */
+  begin(exchange: NativeKept, changes: string, url: string | null): void {
+    this.#context.runInAsyncScope(() => void this.#serve(exchange, changes, url));
   }
 
-  async #serve(exchange: NativeKept, changes: string): Promise<void> {
+  async #serve(exchange: NativeKept, changes: string, url: string | null): Promise<void> {
     const control = new AbortController();
     port.serving(exchange.id, () => control.abort(this.#asked.signal?.reason));
     try {
-      const response = await this.#fetch(this.#asked.url.href, this.#init(exchange, changes, control.signal));
+      const response = await this.#fetch(url ?? this.#asked.url.href, this.#init(exchange, changes, url !== null, control.signal));
       const attempt = this.responses.push(response) - 1;
       if (exchange.answer(attempt, response.status, headersFor(response))) await bring(exchange, response);
       else await response.body?.cancel();
@@ -55,9 +55,10 @@ export class Host {
     }
   }
 
-  #init(exchange: NativeKept, changes: string, signal: AbortSignal): FetchInit {
+  #init(exchange: NativeKept, changes: string, elsewhere: boolean, signal: AbortSignal): FetchInit {
     const { init, method, payload, redirect } = this.#asked;
     const headers = new Headers(this.#asked.headers);
+    if (elsewhere) headers.delete("host");
     const lines = changes.split("\n");
     for (let at = 0; at + 1 < lines.length; at += 2) headers.set(lines[at] as string, lines[at + 1] as string);
     const body = payload === undefined ? {} : { body: watched(payload, exchange) as NonNullable<FetchInit["body"]> };

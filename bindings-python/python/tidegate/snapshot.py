@@ -170,8 +170,9 @@ class TargetSnapshot(TypedDict):
     be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
     `output_tokens`, `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of.
     `kv`: None where `kv_tokens` is not set. `replicas`: of a pool. `replicas_problem`: why it is not known now which
-    there are, where DNS or a file names them; those known before stay. `attempts`: attempts sent. `fallbacks`: calls refused here that went to
-    the fallback target, by reason. `would`: what mode `observe` would have done.
+    there are, where DNS or a file names them; those known before stay. `attempts`: attempts sent. `fallbacks`: calls
+    refused here that went to the fallback target, by reason. `hedges`: second tries of calls whose first token was
+    late, where a pool hedges: `sent`, `won`, `no_slot`, `no_budget`. `would`: what mode `observe` would have done.
     """
 
     limit: int
@@ -195,6 +196,7 @@ class TargetSnapshot(TypedDict):
     gave_up: dict[str, int]
     cool_downs: dict[str, int]
     fallbacks: dict[str, int]
+    hedges: dict[str, int]
     would: dict[str, int]
     upstream_ttft: Quantiles
     tpot: Quantiles

@@ -21,6 +21,9 @@ pub(crate) struct Exchange {
     open: Mutex<Option<Held<Open>>>,
     number: u64,
     changes: Vec<(HeaderName, HeaderValue)>,
+    /// Where it goes, where the gate changed that; else None.
+    #[pyo3(get)]
+    url: Option<String>,
     /// Seconds for which anybody can wait for it; None without a limit.
     #[pyo3(get)]
     patience: Option<f64>,
@@ -30,10 +33,10 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     pub(super) fn new(letter: Letter, port: Option<Py<Port>>) -> Self {
-        let Letter { open, changes, patience } = letter;
+        let Letter { open, changes, url, patience } = letter;
         let number = open.get().map_or(0, |open| open.exchange.id());
         let patience = patience.map(|patience| patience.as_secs_f64());
-        Self { open: Mutex::new(Some(open)), number, changes, patience, port }
+        Self { open: Mutex::new(Some(open)), number, changes, url, patience, port }
     }
 
     /// Does something with it, where it is still open on this side of a fork.

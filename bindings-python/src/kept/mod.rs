@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use http_body::{Body, Frame};
 use pyo3::prelude::*;
 use tidegate::call::Call;
@@ -30,11 +30,25 @@ use crate::bridge::Held;
 #[derive(Clone)]
 pub(crate) struct Extensions(pub(crate) Arc<Py<PyAny>>);
 
+/// The request as the client made it: Python has that one.
+pub(crate) struct Original {
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Original {
+    pub(crate) fn of(request: &Request<RequestBody>) -> Self {
+        Self { uri: request.uri().clone(), headers: request.headers().clone() }
+    }
+}
+
 /// An exchange on its way to Python, and what Python must know of its request: the rest it has.
 struct Letter {
     open: Held<Open>,
     /// Headers that the core changed.
     changes: Vec<(HeaderName, HeaderValue)>,
+    /// Where it goes, where the core changed that: to a replica.
+    url: Option<String>,
     patience: Option<Duration>,
 }
 
@@ -46,15 +60,17 @@ struct Open {
 }
 
 impl Letter {
-    fn new(request: Request<RequestBody>, exchange: foreign::Exchange, original: &HeaderMap) -> Self {
+    fn new(request: Request<RequestBody>, exchange: foreign::Exchange, original: &Original) -> Self {
         let (head, body) = request.into_parts();
-        let differs = |name: &&HeaderName| !head.headers.get_all(*name).iter().eq(original.get_all(*name));
+        let before = &original.headers;
+        let differs = |name: &&HeaderName| !head.headers.get_all(*name).iter().eq(before.get_all(*name));
         let changes = head.headers.keys().filter(differs);
         let changes =
             changes.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
+        let url = (head.uri != original.uri).then(|| head.uri.to_string());
         let patience = head.extensions.get::<Call>().map(Call::patience);
         let open = Held::new(Open { exchange, body: Some(body) }, Handle::current());
-        Self { open, changes, patience }
+        Self { open, changes, url, patience }
     }
 }
 

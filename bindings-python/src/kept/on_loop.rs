@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request};
+use http::Request;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tidegate::RequestBody;
 use tidegate::transport::foreign::{self, Host};
 
-use super::{Exchange, Letter};
+use super::{Exchange, Letter, Original};
 use crate::bridge::{Mailbox, Port, Post};
 
 /// The host of one call: the loop that made it.
@@ -16,12 +16,11 @@ pub(crate) struct OnLoop {
     mailbox: Mailbox,
     /// Makes the task that serves an exchange. Never touched but on the loop's thread.
     serve: Arc<Py<PyAny>>,
-    original: HeaderMap,
+    original: Original,
 }
 
 impl OnLoop {
-    /// `original`: the headers as the client sends them.
-    pub(crate) fn new(mailbox: Mailbox, serve: Py<PyAny>, original: HeaderMap) -> Self {
+    pub(crate) fn new(mailbox: Mailbox, serve: Py<PyAny>, original: Original) -> Self {
         Self { mailbox, serve: Arc::new(serve), original }
     }
 }

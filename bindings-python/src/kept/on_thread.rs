@@ -6,7 +6,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use http::{HeaderMap, Request};
+use http::Request;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use tidegate::transport::foreign::{self, Host};
 use tidegate::{Error, RequestBody};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Exchange, Letter};
+use super::{Exchange, Letter, Original};
 use crate::bridge::{Held, Outcome, block_on, runtime};
 use crate::errors;
 use crate::reply::Answer;
@@ -22,7 +22,7 @@ use crate::reply::Answer;
 /// The host of one call: the thread that made it.
 pub(crate) struct OnThread {
     letters: UnboundedSender<Letter>,
-    original: HeaderMap,
+    original: Original,
 }
 
 impl Host for OnThread {
@@ -53,8 +53,8 @@ enum Event {
 pub(crate) struct KeptCall(Mutex<Option<Held<State>>>);
 
 impl KeptCall {
-    /// Prepares what `call` makes of its host. `original`: the headers as the client sends them.
-    pub(crate) fn new<F>(original: HeaderMap, call: impl FnOnce(OnThread) -> F) -> PyResult<Self>
+    /// Prepares what `call` makes of its host.
+    pub(crate) fn new<F>(original: Original, call: impl FnOnce(OnThread) -> F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
     {

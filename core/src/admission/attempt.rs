@@ -7,8 +7,9 @@ use super::refused::over_maximum;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
-use crate::error::{Error, Reason};
-use crate::schedule::Settled;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::placement::Fault;
+use crate::schedule::{Settled, Ticket};
 use crate::target::Stay;
 use crate::wire::Usage;
 use crate::wire::classify::{Class, Verdict};
@@ -31,6 +32,9 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let admission = target.admission();
     let ticket = call.ticket();
     let most = target.config().max_prompt.filter(|most| ticket.demand.input > *most);
+    if call.is_twin() {
+        return at_another(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| none_free(call));
+    }
     if call.is_enforced() {
         if let Some(most) = most {
             return Err(over_maximum(target.name(), ticket.demand.input, most));
@@ -44,12 +48,34 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     Ok(permit)
 }
 
+/// A slot at a replica that the call does not avoid.
+fn at_another(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
+    let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
+    permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
+}
+
+fn none_free(call: &Call) -> Error {
+    let text = "no other replica has a slot free";
+    Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
+}
+
 /// What an upstream's refusal means for its target, and the delay that it asked for; `None` where it says nothing against the target.
 pub(crate) fn weigh(verdict: &Verdict) -> Option<(Failure, Option<Duration>)> {
     // A rate limit turns away unread too, but does not mean that the target is down.
     let away = verdict.class == Class::Overloaded;
     let failure = if away { Failure::Unread { worth_waiting: true } } else { Failure::Other };
     verdict.retryable.then_some((failure, verdict.delay))
+}
+
+/// What an upstream's refusal means for the replica that it came from; `None` where it says nothing against it.
+pub(crate) fn fault(verdict: &Verdict) -> Option<Fault> {
+    match verdict.class {
+        _ if !verdict.retryable => None,
+        Class::Overloaded => Some(Fault::Full(verdict.delay)),
+        Class::RateLimited => Some(Fault::Limited(verdict.delay)),
+        Class::ServerError | Class::Timeout => Some(Fault::Broke),
+        _ => None,
+    }
 }
 
 /// Tells the target's cool-down how the attempt went.

@@ -8,17 +8,18 @@ use parking_lot::Mutex;
 use super::Purse;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
+use super::pulse::Pulse;
 use super::pump::Pump;
-use super::recall::Recalls;
+use super::recall::{Cause, Recalls};
 use super::refused::refused;
 use crate::adaptive::Decision;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight};
+use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight, Wants};
 use crate::schedule::{
-    Grant, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
+    Grant, Moved, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
 use crate::wire::RateHeaders;
 
@@ -69,6 +70,8 @@ pub struct Admission {
     pump: Arc<Pump>,
     purse: Arc<Purse>,
     recalls: Recalls,
+    /// Of a pool.
+    pulse: Option<Pulse>,
 }
 
 impl Admission {
@@ -83,8 +86,9 @@ impl Admission {
         let resources = Resources { budgets: purse.budgets().clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
-        let recalls = Recalls::new(settings.reclaim);
-        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls });
+        let recalls = Recalls::new(settings.reclaim || settings.pool.is_some());
+        let pulse = settings.pool.is_some().then(|| Pulse::new(now()));
+        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls, pulse });
         door.purse.join(&door);
         door
     }
@@ -220,7 +224,11 @@ impl Admission {
 
     /// What to ask of the pool's replicas now.
     pub(crate) fn errands(&self) -> Errands {
-        self.state.lock().scheduler.errands(now())
+        let mut state = self.state.lock();
+        let errands = state.scheduler.errands(now());
+        // One that was silent for long enough counts as down from here on.
+        self.call_back_fallen(&mut state.scheduler);
+        errands
     }
 
     /// Whether calls wait or are in flight.
@@ -238,6 +246,16 @@ impl Admission {
         self.state.lock().scheduler.beside(now())
     }
 
+    /// Whether a call that was tried at these replicas ([`Wants::avoid`]) could go to another now.
+    pub(crate) fn has_others(&self, wants: &Wants, least_input: u64) -> bool {
+        self.state.lock().scheduler.has_others(now(), wants, least_input)
+    }
+
+    /// Whether that replica is down.
+    pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
+        self.state.lock().scheduler.is_down(now(), id)
+    }
+
     /// Refuses what waits and what comes; what is in flight goes on.
     pub fn drain(self: &Arc<Self>) {
         self.state.lock().scheduler.drain();
@@ -249,8 +267,10 @@ impl Admission {
         let mut state = self.state.lock();
         let was_open = state.scheduler.is_open();
         state.scheduler.succeeded(now, grant);
+        // A replica that was on its way back may have room for others now.
+        let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
-        if !was_open {
+        if may_go {
             self.answer(Event::Look);
         }
     }
@@ -268,6 +288,22 @@ impl Admission {
             self.answer(Event::Look);
         }
         hold
+    }
+
+    pub(super) fn failed_there(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
+        let hold = self.state.lock().scheduler.failed_there(now(), grant, fault);
+        // Those that wait for that replica alone are told; those that it has not begun to answer go elsewhere.
+        self.answer(Event::Look);
+        hold
+    }
+
+    /// Something came from the replica that has it. Cheap: few of these take the lock.
+    pub(super) fn alive(&self, grant: &Grant) {
+        let Some((pulse, at)) = self.pulse.as_ref().zip(grant.place()) else { return };
+        let now = now();
+        if pulse.is_due(at, now) {
+            self.state.lock().scheduler.alive(now, grant);
+        }
     }
 
     pub(super) fn heard(
@@ -299,9 +335,10 @@ impl Admission {
     }
 
     /// Says how the limit has moved, and why.
-    fn log(&self, moves: &[Decision]) {
-        for Decision { from, to, cause, .. } in moves {
-            tracing::debug!(target = %self.name, from, to, cause = cause.as_str(), "limit moved");
+    fn log(&self, moves: &[Moved]) {
+        for (replica, Decision { from, to, cause, .. }) in moves {
+            let (replica, cause) = (replica.as_deref(), cause.as_str());
+            tracing::debug!(target = %self.name, replica, from, to, cause, "limit moved");
         }
     }
 
@@ -334,7 +371,14 @@ impl Admission {
             // Under the lock: a release forgets the call only when the scheduler has.
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.reclaim(now()) else { return };
-            self.recalls.call_back(id);
+            self.recalls.call_back(id, Cause::Reclaimed);
+        }
+    }
+
+    /// Calls back what a replica that went down had not begun to answer. Under the lock, as above.
+    fn call_back_fallen(&self, scheduler: &mut Scheduler<Waiting>) {
+        while let Some(id) = scheduler.next_fallen() {
+            self.recalls.call_back(id, Cause::Fell);
         }
     }
 
@@ -375,6 +419,7 @@ impl Admission {
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
+                self.call_back_fallen(scheduler);
                 let moves = scheduler.take_moves();
                 (state.is_late(now), moves)
             };

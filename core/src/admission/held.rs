@@ -8,21 +8,22 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::Notify;
 
+use super::recall::{Cause, Recall};
 use super::{Linger, Permit, attempt, outcome};
 use crate::adaptive::Ended;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::kv::Progress;
+use crate::placement::Fault;
 
 /// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
 pub(super) struct Held {
     call: Call,
     permit: Option<(Permit, Linger)>,
-    recall: Option<Arc<Notify>>,
+    recall: Option<Arc<Recall>>,
     body: Option<ResponseBody>,
     /// How far the answer has come.
     progress: Progress,
@@ -36,10 +37,11 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn new(call: Call, mut permit: Permit, linger: Linger) -> Self {
-        let recall = if call.has_spare() {
+        let is_pool = permit.placed().is_some();
+        let recall = if call.has_spare() && (call.facts().repeatable || !is_pool) {
             permit.recall()
         } else {
-            // It could not be made again, and so is not called back.
+            // It could not be made again, or may have run and must not run twice: it is not called back.
             permit.answered();
             None
         };
@@ -59,12 +61,12 @@ impl Held {
         self.permit.as_mut().map(|(permit, _)| permit)
     }
 
-    /// Until the call is called back; never, where its target does not do that, or where it could not be made again.
-    pub(super) fn recalled(&mut self) -> impl Future<Output = ()> + use<> {
+    /// Until the call is called back, and why; never, where its target does not do that, or where it could not be made again.
+    pub(super) fn recalled(&mut self) -> impl Future<Output = Cause> + use<> {
         let recall = self.recall.take();
         async move {
             match recall {
-                Some(recall) => recall.notified().await,
+                Some(recall) => recall.told().await,
                 None => std::future::pending().await,
             }
         }
@@ -97,6 +99,16 @@ impl Held {
         {
             self.awaits = false;
             permit.first_token();
+        }
+    }
+
+    /// An answer broke off: that speaks against the replica that it came from.
+    fn broke(&mut self, error: &Error) {
+        if matches!(error.kind(), ErrorKind::Transport | ErrorKind::Truncated)
+            && let Some((permit, _)) = &mut self.permit
+            && permit.placed().is_some()
+        {
+            permit.failed_there(Fault::Broke);
         }
     }
 
@@ -156,8 +168,12 @@ impl Body for Held {
         this.look();
         let frame = ready!(polled);
         this.waits = false;
+        if let (Some(Ok(_)), Some((permit, _))) = (&frame, &this.permit) {
+            permit.alive();
+        }
         if let Some(Err(error)) = &frame {
             this.ended.get_or_insert(outcome::of_error(error, this.progress.tokens() > 0));
+            this.broke(error);
         }
         // Many readers never ask for the end once they have all that was announced.
         if !matches!(frame, Some(Ok(_))) || over {

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use tower::{Layer, Service};
 
 use super::held::Held;
+use super::recall::Cause;
 use super::{Linger, ahead, attempt};
 use crate::admission::Permit;
 use crate::body::ResponseBody;
@@ -15,6 +16,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
+use crate::placement::Fault;
 use crate::wire::RateHeaders;
 use crate::wire::classify::{Class, Verdict};
 
@@ -68,7 +70,7 @@ where
             let result = tokio::select! {
                 biased;
                 result = inner.call(request) => result,
-                () = recalled => return Err(call_back(&call)),
+                cause = recalled => return Err(call_back(&call, cause)),
             };
             held.answered(&result);
             hear(&call, held.permit(), &result);
@@ -78,11 +80,20 @@ where
     }
 }
 
-/// Ends an attempt whose slot belongs to somebody else, who wants it now. The call is made again, as old as it is.
-fn call_back(call: &Call) -> Error {
-    call.set_called_back();
-    let text = "its slot was lent by another's floor, and called back; the call queues again";
-    Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
+/// Ends an attempt whose slot belongs to somebody else, or whose replica is down. The call is made again, as old as it is.
+fn call_back(call: &Call, cause: Cause) -> Error {
+    call.set_called_back(cause);
+    let error = match cause {
+        Cause::Reclaimed => Error::new(
+            ErrorKind::Refused(Reason::NoSlot),
+            "its slot was lent by another's floor, and called back; the call queues again",
+        ),
+        Cause::Fell => Error::new(
+            ErrorKind::Transport,
+            "its replica went down before it had begun to answer (see the pool's `down_after`)",
+        ),
+    };
+    error.at(call.target().name())
 }
 
 /// What the answer's head says of the provider's budgets.
@@ -105,9 +116,22 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
     }
 }
 
-/// What its attempt's end says of the target.
+/// What its attempt's end says of the target, or of the replica where it is a pool.
 fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
     let Some(permit) = permit else { return Hold::No };
+    if permit.placed().is_some() {
+        let fault = match result {
+            Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::fault),
+            Err(error) if error.is_local() => return Hold::No,
+            Err(error) if error.never_sent() => Some(Fault::Gone),
+            Err(_) => Some(Fault::Broke),
+        };
+        let Some(fault) = fault else {
+            permit.succeeded();
+            return Hold::No;
+        };
+        return permit.failed_there(fault);
+    }
     let failed = match result {
         Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::weigh),
         Err(error) if error.is_local() => return Hold::No,

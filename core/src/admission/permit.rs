@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
 use super::Admission;
 use super::gatehouse::News;
+use super::recall::Recall;
 use crate::adaptive::Ended;
 use crate::cooldown::{Failure, Hold};
 use crate::kv::Progress;
-use crate::placement::Placed;
+use crate::placement::{Fault, Placed};
 use crate::schedule::{Charged, Grant, Settled};
 use crate::wire::RateHeaders;
 
@@ -100,8 +99,8 @@ impl Permit {
         self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
     }
 
-    /// What tells the call that its slot is wanted back, where its target reclaims what it has lent.
-    pub(super) fn recall(&self) -> Option<Arc<Notify>> {
+    /// What tells the call that it is called back, where its target reclaims what it has lent, or is a pool.
+    pub(super) fn recall(&self) -> Option<Arc<Recall>> {
         self.admission.recalls().enlist(self.grant.as_ref()?.id())
     }
 
@@ -150,6 +149,21 @@ impl Permit {
         match &mut self.grant {
             Some(grant) => self.admission.failed(grant, call, failure, delay),
             None => Hold::No,
+        }
+    }
+
+    /// The replica failed the attempt. Says [`Hold::Elsewhere`] where nothing ran there.
+    pub fn failed_there(&mut self, fault: Fault) -> Hold {
+        match &mut self.grant {
+            Some(grant) => self.admission.failed_there(grant, fault),
+            None => Hold::No,
+        }
+    }
+
+    /// Something of the answer came: its replica lives. To be told of every chunk.
+    pub(super) fn alive(&self) {
+        if let Some(grant) = &self.grant {
+            self.admission.alive(grant);
         }
     }
 

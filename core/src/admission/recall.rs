@@ -1,16 +1,41 @@
-//! Calls in flight that may be called back, since they were lent a slot of somebody else's floor.
+//! Calls in flight that may be called back: since they were lent a slot of somebody else's floor, or since their replica went down.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::schedule::GrantId;
 
-/// Who is told that its slot is wanted back. Empty where the target does not reclaim.
+/// Why a call is called back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Its slot belongs to somebody else, who wants it now.
+    Reclaimed,
+    /// The replica that has it is down, and has not begun to answer.
+    Fell,
+}
+
+/// What a call in flight listens to.
+#[derive(Debug, Default)]
+pub(super) struct Recall {
+    told: Notify,
+    fell: AtomicBool,
+}
+
+impl Recall {
+    /// Resolves once the call is called back.
+    pub(super) async fn told(&self) -> Cause {
+        self.told.notified().await;
+        if self.fell.load(Ordering::Acquire) { Cause::Fell } else { Cause::Reclaimed }
+    }
+}
+
+/// Who is told. Empty where the target neither reclaims nor is a pool.
 #[derive(Debug)]
-pub(super) struct Recalls(Option<Mutex<HashMap<GrantId, Arc<Notify>>>>);
+pub(super) struct Recalls(Option<Mutex<HashMap<GrantId, Arc<Recall>>>>);
 
 impl Recalls {
     pub(super) fn new(enabled: bool) -> Self {
@@ -22,15 +47,20 @@ impl Recalls {
     }
 
     /// What a call hears of, whose attempt has just been admitted.
-    pub(super) fn enlist(&self, id: GrantId) -> Option<Arc<Notify>> {
+    pub(super) fn enlist(&self, id: GrantId) -> Option<Arc<Recall>> {
         let recalls = self.0.as_ref()?;
         Some(recalls.lock().entry(id).or_default().clone())
     }
 
     /// It is called back; also where it is only about to listen.
-    pub(super) fn call_back(&self, id: GrantId) {
+    pub(super) fn call_back(&self, id: GrantId, cause: Cause) {
         if let Some(recalls) = &self.0 {
-            recalls.lock().entry(id).or_default().notify_one();
+            let mut recalls = recalls.lock();
+            let recall = recalls.entry(id).or_default();
+            if cause == Cause::Fell {
+                recall.fell.store(true, Ordering::Release);
+            }
+            recall.told.notify_one();
         }
     }
 

@@ -96,6 +96,7 @@ fn change(rule: Rule) -> Option<&'static str> {
             Some("the provider's limit of tokens binds: ask it for more, lower `max_tokens`, or send less")
         }
         Rule::Kv => Some("the engine's memory binds: lower `max_tokens`, or add a replica"),
+        Rule::Replicas => Some("the replicas that serve it bind: add one, or raise the pool's `cap`"),
         Rule::Held => Some(
             "room is kept for a larger call that has waited longer; raise `aging` to let smaller ones pass it",
         ),

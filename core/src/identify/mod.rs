@@ -17,6 +17,7 @@ use crate::context::{Context, TaskId, Timeouts, cut};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::observe::{DEFAULT_TENANT, Metrics};
 use crate::placement::Affinity;
+use crate::pool;
 use crate::target::Target;
 use crate::wire::request::{RequestFacts, affinity};
 
@@ -89,6 +90,22 @@ impl Identify {
         });
         request.extensions_mut().insert(self.call(target, facts, &context, timeouts, affinity));
         Ok(())
+    }
+
+    /// Gives a request that is to pass as it is an address, where it names a pool.
+    ///
+    /// # Errors
+    /// `Refused` where the pool has no replica.
+    pub(crate) fn point(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        if !self.registry.has_pools() {
+            return Ok(());
+        }
+        let body = request.body().bytes().map(|bytes| &bytes[..]);
+        let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
+        match self.registry.configured(request.uri(), facts.model.as_deref()) {
+            Some(target) => pool::point(target, request),
+            None => Ok(()),
+        }
     }
 
     /// The configured target of this name.

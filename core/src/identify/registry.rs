@@ -88,6 +88,11 @@ impl Registry {
         })
     }
 
+    /// Whether any target is a pool.
+    pub(super) fn has_pools(&self) -> bool {
+        self.configured.iter().any(|target| target.config().pool.is_some())
+    }
+
     /// The configured target of a request.
     pub(super) fn configured(&self, uri: &Uri, model: Option<&str>) -> Option<&Arc<Target>> {
         self.configured.get(self.matcher.find(uri, model)?)

@@ -129,6 +129,12 @@ impl Kv {
         small(self.usable.saturating_sub((self.peak() + self.typical).ceil() as u64))
     }
 
+    /// The longest prompt that one more call may have: [`Kv::need`] of it, and of every shorter one, is within [`Kv::room`].
+    pub fn longest(&mut self) -> u32 {
+        let room = self.room();
+        if room >= small(self.usable) { small(self.capacity) } else { room }
+    }
+
     /// The most that any call may hold, however idle the engine is.
     pub fn most(&self) -> u64 {
         self.capacity

@@ -15,7 +15,8 @@ pub use layer::{ObserveLayer, ObserveService};
 pub use limit::{DecisionSnapshot, LimitSnapshot};
 pub use log::{CallLog, CallRecord};
 pub(crate) use metrics::{
-    CALLED_BACK, DEFAULT_TENANT, HeldHow, Metrics, TargetMetrics, TenantMetrics, ToolMetrics,
+    CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Hedged, HeldHow, Metrics, REPLICA_DOWN, TargetMetrics,
+    TenantMetrics, ToolMetrics,
 };
 pub use quantiles::Quantiles;
 pub use replica::ReplicaSnapshot;

@@ -32,8 +32,19 @@ pub struct ReplicaSnapshot {
 
 impl From<ReplicaView> for ReplicaSnapshot {
     fn from(view: ReplicaView) -> Self {
-        let ReplicaView { id: _, url, state, weight, share, requests, tokens, others, kv_usage, models } =
-            view;
+        let ReplicaView {
+            id: _,
+            url,
+            state,
+            weight,
+            share,
+            requests,
+            tokens,
+            others,
+            kv_usage,
+            models,
+            slots: _,
+        } = view;
         Self { url, state, weight, share, requests, tokens, others, kv_usage, models }
     }
 }

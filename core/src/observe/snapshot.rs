@@ -71,6 +71,8 @@ pub struct TargetSnapshot {
     pub cool_downs: BTreeMap<&'static str, u64>,
     /// Calls refused here that went to the fallback target, by reason.
     pub fallbacks: BTreeMap<&'static str, u64>,
+    /// Second tries of calls whose first token was late, of a pool that hedges: `sent`, `won`, `no_slot`, `no_budget`.
+    pub hedges: BTreeMap<&'static str, u64>,
     /// What observe mode would have done.
     pub would: BTreeMap<&'static str, u64>,
     pub upstream_ttft: Quantiles,
@@ -195,6 +197,7 @@ impl TargetSnapshot {
             gave_up: by(Family::GaveUp),
             cool_downs: by(Family::CoolDowns),
             fallbacks: by(Family::Fallbacks),
+            hedges: by(Family::Hedges),
             would: by(Family::Would),
             upstream_ttft: metrics.upstream_ttft_seen(),
             tpot: metrics.tpot_seen(),

@@ -1,34 +1,72 @@
 //! Which replica of a pool a call goes to, which of them are in the choice at all, and what to ask them.
 //!
-//! Pure: told `now`, what was sent and what was seen.
+//! Pure: told `now`, what was sent and what was seen; what is left to chance is drawn from a generator of its own, so that the same calls with the same seed go the
+//! same way.
+//!
+//! - [`choice`](self): the rule, and why it is that. What it weighs: `load` (work before a call), `speed`, `memory` (what is cached where), `key` and `rendezvous` (what clients
+//!   that know nothing of one another agree on), `bound`.
+//! - `health`: who is in the choice, a state machine for each replica. Of evidence that may be wrong, calls that fail and silence, never more than half of the pool is
+//!   out: then the least bad stay in. Who refuses connections is out, whatever their number.
+//! - `errands`: when to ask what.
+//! - `members`: who joins and who leaves, and what they serve.
+//!
+//! What is stale is unknown, and what is unknown is neither full nor ill.
 
+mod beginnings;
+mod bound;
+mod choice;
+mod errands;
+mod health;
+mod key;
+mod load;
+mod members;
+mod memory;
 mod places;
+mod rendezvous;
+mod replica;
+mod speed;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-pub use places::{MOST, Places};
-pub use words::{
+use fastrand::Rng;
+
+use self::errands::Rounds;
+use self::health::{Cause, Terms};
+use self::key::Counts;
+use self::memory::{Cache, Memory};
+pub use self::places::{MOST, Places};
+use self::replica::Replica;
+pub use self::words::{
     Affinity, Ask, Errand, Errands, Fault, Member, Model, Placed, ReplicaId, Sight, Standing, Wants, Work,
 };
-
 use crate::config::PoolConfig;
+use crate::kv;
+use crate::schedule::AdaptiveView;
 
-/// One replica, as the pool's policy knows it.
-#[derive(Clone, Debug)]
-struct Replica {
-    placed: Placed,
-    member: Member,
-    draining: bool,
-    requests: usize,
-}
+/// How fast means over calls forget: about so many.
+const SPAN: f64 = 32.0;
 
 /// The policy of one pool: see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Placement {
     replicas: Vec<Option<Replica>>,
     ids: u64,
+    calls: u64,
+    rng: Rng,
+    rounds: Rounds,
+    terms: Terms,
+    /// How often loads are looked at, as far as a look's age goes.
+    poll: Duration,
+    memory: Memory,
+    counts: Counts,
+    /// Tokens that a call's prompt has to be computed, in the mean.
+    typical: f64,
+    /// The share of all calls that is others', in the mean over looks. A half until the first: nobody knows.
+    foreign: f64,
 }
 
 /// A call at a replica: what was counted there for it. Goes back by [`Placement::ended`], once.
@@ -39,6 +77,13 @@ pub struct Parcel {
     pub at: usize,
     /// Which it is.
     pub placed: Placed,
+    number: u64,
+    sent: Instant,
+    /// Prompt tokens that were to be computed for it, until its first token.
+    awaited: Option<u64>,
+    tokens: u64,
+    /// The work that its first token waits for, itself included.
+    work: f64,
 }
 
 /// What is to be seen of a replica.
@@ -64,91 +109,191 @@ pub struct ReplicaView {
     pub kv_usage: Option<f64>,
     /// What it is known to serve; `None`: not known.
     pub models: Option<Vec<Arc<str>>>,
+    /// Its slots and memory; `None` where nobody keeps books of them.
+    pub slots: Option<SlotsView>,
+}
+
+/// What there is at a replica, and what is taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotsView {
+    /// Slots in force: of one that comes back slowly, its share of them.
+    pub limit: usize,
+    /// Calls that hold one.
+    pub in_flight: usize,
+    /// How its limit is found; `None`: it is fixed.
+    pub adaptive: Option<AdaptiveView>,
+    /// Cuts of its limit so far.
+    pub cuts: u64,
+    /// Its memory, where the size is known.
+    pub kv: Option<kv::View>,
 }
 
 impl Placement {
     /// A pool without replicas. `seed`: what is drawn by chance is drawn from it.
     pub fn new(config: &PoolConfig, seed: u64, now: Instant) -> Self {
-        let _ = (config, seed, now);
-        Self { replicas: Vec::new(), ids: 0 }
-    }
-
-    /// From now on these are the replicas. Who is new joins, whose URL is known already stays what it is (its weight may change), and who is not among them
-    /// drains: it gets no more calls, and leaves with its last one. Returns the places of those that joined.
-    pub fn set_members(&mut self, now: Instant, members: &[Member]) -> Places {
         let _ = now;
-        let mut joined = Places::NONE;
-        for replica in self.replicas.iter_mut().flatten() {
-            replica.draining = !members.iter().any(|member| member.url == replica.member.url);
+        let probes = config.health.is_some();
+        Self {
+            replicas: Vec::new(),
+            ids: 0,
+            calls: 0,
+            rng: Rng::with_seed(seed),
+            rounds: Rounds { probes, poll: config.poll, active: None, wanted: None },
+            terms: Terms { probes, down_after: config.down_after, slow_start: config.slow_start },
+            poll: config.poll.unwrap_or(Duration::from_secs(1)),
+            memory: Memory::new(),
+            counts: Counts::new(),
+            typical: 0.0,
+            foreign: 0.5,
         }
-        for member in members {
-            if self.replicas.iter().flatten().any(|known| known.member.url == member.url) {
-                continue;
-            }
-            self.ids += 1;
-            let placed = Placed { id: ReplicaId(self.ids), url: member.url.clone() };
-            joined.insert(self.replicas.len());
-            self.replicas.push(Some(Replica {
-                placed,
-                member: member.clone(),
-                draining: false,
-                requests: 0,
-            }));
-        }
-        joined
     }
 
     /// What was seen of a replica. One that has left is not known any more.
     pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
-        let _ = (now, id, sight);
+        let Some(replica) = self.named(id) else { return };
+        let terms = self.terms;
+        let Some(replica) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return };
+        let (health, asked) = (&mut replica.health, &mut replica.asked);
+        match sight {
+            Sight::Well => {
+                asked.answered(Ask::Health);
+                health.well(now, &terms);
+            }
+            Sight::Unwell => {
+                asked.answered(Ask::Health);
+                health.unwell(now, &terms);
+            }
+            Sight::Gone => {
+                asked.answered(Ask::Health);
+                health.gone(now);
+            }
+            Sight::Silent => {
+                let asked = asked.answered(Ask::Health).unwrap_or(now);
+                health.silent(now, asked, &terms);
+            }
+            Sight::Standing(standing) => {
+                asked.answered(Ask::Load);
+                health.alive(now);
+                replica.load.saw(now, &standing);
+                if let Some(tokens) = replica.member.kv_tokens {
+                    replica.load.holds(tokens);
+                }
+                let ours = replica.load.calls() as f64;
+                let others = replica.load.others(now, self.poll).map_or(0.0, |others| others.calls());
+                if ours + others > 0.0 {
+                    self.foreign += (others / (ours + others) - self.foreign) / SPAN;
+                }
+            }
+            Sight::Unknown => {
+                asked.answered(Ask::Load);
+            }
+            Sight::Models(models) => {
+                asked.answered(Ask::Models);
+                health.alive(now);
+                replica.models = Some(models);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// A sign of life: something came from a replica. Cheap, and need not be told for every byte.
+    pub fn alive(&mut self, now: Instant, at: usize) {
+        if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
+            replica.health.alive(now);
+        }
+    }
+
+    /// Calls wait: the replicas are to be looked after, though none is sent.
+    pub fn wake(&mut self, now: Instant) {
+        self.rounds.active = Some(now);
     }
 
     /// What to ask of whom, now. Each errand is told once; its answer is [`Placement::saw`].
     pub fn errands(&mut self, now: Instant) -> Errands {
-        let _ = now;
-        Errands::default()
+        self.settle(now);
+        self.rounds.due(now, self.replicas.iter_mut().flatten(), &mut self.rng)
     }
 
     /// Those that calls may go to now: they are well, as far as is known, and do not drain.
     pub fn in_choice(&mut self, now: Instant) -> Places {
-        let _ = now;
-        self.present(|replica| !replica.draining)
+        self.settle(now);
+        let held = self.present(|replica| replica.draining || replica.health.is_held(now));
+        let out = self.present(|replica| replica.health.out().is_some());
+        self.present(|_| true).less(out.less(self.kept())).less(held)
     }
 
-    /// Those that could take such a call, well or not: they do not drain, serve its model and take its length, as far as is known, and are none that it avoids. Where that
-    /// leaves nobody, those that it avoids; where nobody is known to serve its model, all: the replica is the source of truth.
-    pub fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> Places {
-        let _ = (wants, least_input);
-        self.present(|replica| !replica.draining)
+    /// Of those that are out by evidence that may be wrong, those that stay in because more than half of the pool would be out: the least bad.
+    fn kept(&self) -> Places {
+        let doubted = |replica: &Replica| {
+            !replica.draining && replica.health.out().is_some_and(|cause| cause != Cause::Refused)
+        };
+        let mut doubted: Vec<(usize, &Replica)> =
+            self.known().filter(|(_, replica)| doubted(replica)).collect();
+        let more = doubted.len().saturating_sub(self.members() / 2);
+        doubted.sort_by_key(|(_, replica)| replica.health.badness());
+        doubted.into_iter().take(more).map(|(at, _)| at).collect()
     }
 
     /// Of `open`, all of which could take the call now, the one that it goes to; `None`: there is none.
     pub fn choose(&mut self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Option<usize> {
-        let _ = (now, wants, work);
-        open.iter().next()
+        self.best(now, wants, work, open)
     }
 
     /// A call goes there.
     pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<Parcel> {
-        let _ = (now, wants, work);
+        let seat = self.seats(now, wants, work, Places::one(at)).pop()?;
+        let members = self.members();
+        let lacks = wants.and_then(|wants| wants.model.as_deref()).is_some_and(|model| self.lacks(model));
         let replica = self.replicas.get_mut(at)?.as_mut()?;
-        replica.requests += 1;
-        Some(Parcel { at, placed: replica.placed.clone() })
+        self.rounds.active = Some(now);
+        self.calls += 1;
+        let uncached = work.input.saturating_sub(seat.cached);
+        let tokens = work.input.saturating_add(work.output);
+        replica.load.send(uncached, work.output, tokens);
+        replica.health.sent(self.calls);
+        if lacks {
+            self.rounds.wanted = Some(now);
+        }
+        if let Some(wants) = wants {
+            let affinity = &wants.affinity;
+            self.counts.sent(affinity, members);
+            for (index, beginning) in affinity.beginnings.iter().enumerate() {
+                self.memory.put(*beginning, &replica.load.cache, affinity.tokens(index, work.input));
+            }
+            if let Some(session) = affinity.session {
+                self.memory.put(session, &replica.load.cache, work.input);
+            }
+        }
+        self.typical += (uncached as f64 - self.typical) / if self.calls == 1 { 1.0 } else { SPAN };
+        Some(Parcel {
+            at,
+            placed: replica.placed.clone(),
+            number: self.calls,
+            sent: now,
+            awaited: Some(uncached),
+            tokens,
+            work: seat.work(work),
+        })
     }
 
     /// Its first token came.
     pub fn first_token(&mut self, now: Instant, parcel: &mut Parcel) {
-        let _ = (now, parcel);
+        let Some(replica) = self.of(parcel) else { return };
+        let Some(uncached) = parcel.awaited.take() else { return };
+        replica.load.answers(uncached);
+        let took = now.saturating_duration_since(parcel.sent).mul_f64(replica.member.weight);
+        replica.load.speed.learn(parcel.work, took);
+        replica.health.alive(now);
     }
 
     /// It is over. A replica that drains leaves with its last call: then this is its place, which is free.
     pub fn ended(&mut self, now: Instant, parcel: Parcel) -> Option<usize> {
         let _ = now;
-        let slot = self.replicas.get_mut(parcel.at)?;
-        let replica = slot.as_mut().filter(|replica| replica.placed.id == parcel.placed.id)?;
-        replica.requests = replica.requests.saturating_sub(1);
-        let leaves = replica.draining && replica.requests == 0;
-        if leaves {
+        let replica = self.of(&parcel)?;
+        replica.load.end(parcel.awaited, parcel.tokens);
+        replica.health.ended(parcel.number);
+        let leaves = replica.draining && replica.load.calls() == 0;
+        if leaves && let Some(slot) = self.replicas.get_mut(parcel.at) {
             *slot = None;
         }
         leaves.then_some(parcel.at)
@@ -156,56 +301,109 @@ impl Placement {
 
     /// An attempt there was accepted.
     pub fn succeeded(&mut self, now: Instant, at: usize) {
-        let _ = (now, at);
+        let terms = self.terms;
+        if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
+            replica.health.succeeded(now, &terms);
+        }
     }
 
     /// An attempt there failed.
     pub fn failed(&mut self, now: Instant, at: usize, fault: Fault) {
-        let _ = (now, at, fault);
+        let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) else { return };
+        replica.health.failed(now, fault, &mut self.rng);
+        self.settle(now);
     }
 
     /// Those that went down since this was last asked: what they have not begun to answer is to be called back.
     pub fn take_fallen(&mut self) -> Places {
-        Places::NONE
+        let kept = self.kept();
+        let mut fallen = Places::NONE;
+        for (at, replica) in self.replicas.iter_mut().enumerate() {
+            if let Some(replica) = replica
+                && !kept.contains(at)
+                && replica.health.take_fell()
+            {
+                fallen.insert(at);
+            }
+        }
+        fallen
     }
 
     /// The share of its slots that a replica has in force: below 1 while it comes back slowly.
     pub fn share(&mut self, now: Instant, at: usize) -> f64 {
-        let _ = (now, at);
-        1.0
+        self.settle(now);
+        self.replicas
+            .get(at)
+            .and_then(Option::as_ref)
+            .map_or(1.0, |known| known.health.share(now, &self.terms))
     }
 
     /// When time alone may bring a replica into the choice, or raise its share.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let _ = now;
-        None
+        self.replicas.iter().flatten().filter_map(|replica| replica.health.next_wake(now, &self.terms)).min()
     }
 
     /// Where a replica stands in the table.
     pub fn place_of(&self, id: ReplicaId) -> Option<usize> {
-        self.replicas.iter().position(|known| known.as_ref().is_some_and(|known| known.placed.id == id))
+        self.named(id)
     }
 
     /// What a person would want to know.
     pub fn view(&self, now: Instant) -> Vec<ReplicaView> {
-        let _ = now;
         let view = |replica: &Replica| ReplicaView {
             id: replica.placed.id,
             url: replica.placed.url.clone(),
-            state: if replica.draining { "draining" } else { "in" },
+            state: if replica.draining { "draining" } else { replica.health.name() },
             weight: replica.member.weight,
-            share: 1.0,
-            requests: replica.requests,
-            tokens: 0,
-            others: None,
-            kv_usage: None,
-            models: None,
+            share: replica.health.share(now, &self.terms),
+            requests: replica.load.calls(),
+            tokens: replica.load.tokens,
+            others: replica.load.others(now, self.poll).map(|others| others.calls()),
+            kv_usage: replica.load.kv_usage(now, self.poll),
+            models: replica.known_models(),
+            slots: None,
         };
         self.replicas.iter().flatten().map(view).collect()
     }
 
+    /// Time passes for all of them, and what follows from how they are now.
+    fn settle(&mut self, now: Instant) {
+        for replica in self.replicas.iter_mut().flatten() {
+            replica.health.tick(now, &self.terms);
+            if replica.health.take_alarmed() {
+                replica.asked.urge();
+            }
+            if replica.health.take_ended() {
+                self.memory.forget(replica.load.cache.name);
+                replica.load.restarted();
+                replica.asked.begin();
+            }
+        }
+    }
+
+    fn named(&self, id: ReplicaId) -> Option<usize> {
+        self.known().find(|(_, known)| known.placed.id == id).map(|(at, _)| at)
+    }
+
+    fn of(&mut self, parcel: &Parcel) -> Option<&mut Replica> {
+        let replica = self.replicas.get_mut(parcel.at)?.as_mut()?;
+        (replica.placed.id == parcel.placed.id).then_some(replica)
+    }
+
+    fn cache(&self, at: usize) -> Option<Cache> {
+        Some(self.replicas.get(at)?.as_ref()?.load.cache)
+    }
+
+    fn is_seen(&self, now: Instant, at: usize) -> bool {
+        let replica = self.replicas.get(at).and_then(Option::as_ref);
+        replica.is_some_and(|replica| replica.load.others(now, self.poll).is_some())
+    }
+
+    fn known(&self) -> impl Iterator<Item = (usize, &Replica)> {
+        self.replicas.iter().enumerate().filter_map(|(at, known)| Some((at, known.as_ref()?)))
+    }
+
     fn present(&self, wanted: impl Fn(&Replica) -> bool) -> Places {
-        let known = self.replicas.iter().enumerate();
-        known.filter_map(|(at, known)| known.as_ref().filter(|known| wanted(known)).map(|_| at)).collect()
+        self.known().filter(|(_, replica)| wanted(replica)).map(|(at, _)| at).collect()
     }
 }

@@ -2,16 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::header::HOST;
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use tower::{Layer, Service};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::wire::base::Base;
+use crate::target::Target;
 
 /// Puts the address of a call's replica into its request.
 ///
@@ -51,27 +52,35 @@ where
         let call = request.extensions().get::<Call>().filter(|call| call.target().config().pool.is_some());
         let Some(call) = call.cloned() else { return Box::pin(self.inner.call(request)) };
         let placed = if call.is_inference() { call.placed() } else { call.target().admission().beside() };
-        let Some(placed) = placed else {
-            let name = call.target().name().clone();
-            return Box::pin(async move { Err(nowhere().at(&name)) });
+        let sent = match &placed {
+            Some(placed) => send_to(call.target(), &placed.url, &mut request),
+            None => Err(nowhere(call.target())),
         };
-        match address(request.uri(), &call.target().config().matches.urls, &placed.url) {
-            Some(uri) => *request.uri_mut() = uri,
-            None => {
-                let error = Error::new(ErrorKind::Request, "its URL cannot be put below the replica's");
-                return Box::pin(async move { Err(error) });
-            }
+        match sent {
+            Ok(()) => Box::pin(self.inner.call(request)),
+            Err(error) => Box::pin(async move { Err(error) }),
         }
-        request.headers_mut().remove(HOST);
-        Box::pin(self.inner.call(request))
     }
 }
 
-fn nowhere() -> Error {
-    Error::new(ErrorKind::Refused(Reason::Outage), "the pool has no replica now")
+/// Puts the replica's address into a request to its pool.
+///
+/// # Errors
+/// `Request` for a URL that cannot be put below the replica's.
+pub(super) fn send_to(
+    target: &Target,
+    replica: &Arc<str>,
+    request: &mut Request<RequestBody>,
+) -> Result<(), Error> {
+    let there = target.addresses().and_then(|addresses| addresses.at(request.uri(), replica));
+    let text = "its URL cannot be put below the replica's";
+    *request.uri_mut() = there.ok_or_else(|| Error::new(ErrorKind::Request, text).at(target.name()))?;
+    // The transport names the host that it sends to.
+    request.headers_mut().remove(HOST);
+    Ok(())
 }
 
-fn address(uri: &Uri, of_pool: &[String], replica: &str) -> Option<Uri> {
-    let there = of_pool.iter().filter_map(|url| Base::parse(url)).find(|base| base.holds(uri));
-    Base::parse(replica)?.address(uri, there.as_ref())
+pub(super) fn nowhere(target: &Target) -> Error {
+    let text = "the pool has no replica that could be asked now";
+    Error::new(ErrorKind::Refused(Reason::Outage), text).at(target.name())
 }

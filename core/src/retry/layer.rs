@@ -7,14 +7,15 @@ use std::task::{Context, Poll};
 use http::{HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
+use super::charge::Charge;
 use super::policy::{Failure, Next, Why, decide};
+use crate::admission::Cause;
 use crate::body::{RequestBody, ResponseBody};
-use crate::budget::Credit;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::Error;
-use crate::observe::CALLED_BACK;
+use crate::observe::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
 use crate::wire::classify::Verdict;
 
 /// Says to SDKs above that we have tried already.
@@ -93,7 +94,8 @@ where
         if let Some(charge) = charge.take() {
             charge.spent();
         }
-        if call.take_called_back()
+        let called_back = call.take_called_back();
+        if called_back == Some(Cause::Reclaimed)
             && let Some(again) = spare
         {
             // No failure: its slot was somebody else's. It queues again, with its age and its charge.
@@ -102,9 +104,15 @@ where
             body = again;
             continue;
         }
-        let hold = call.take_hold();
+        let mut hold = call.take_hold();
         let Some(mut failure) = failure_of(&call, &result) else { return result };
-        if !(hold == Hold::Outage && failure.never_executed) {
+        if called_back == Some(Cause::Fell) {
+            hold = Hold::Elsewhere;
+        } else if failure.retryable && !call.leaves_replica() && hold == Hold::Elsewhere {
+            // All have been asked: from here on it is a failure like any other.
+            hold = Hold::No;
+        }
+        if !(matches!(hold, Hold::Outage | Hold::Elsewhere) && failure.never_executed) {
             attempts += 1;
         }
         (failure.hold, failure.attempts) = (hold, attempts);
@@ -123,7 +131,11 @@ where
         }
         let sleep = if let Next::Backoff(sleep) = next { Some(sleep) } else { None };
         call.attempt(|attempt| attempt.backoff = sleep);
-        call.target().metrics().retried(call.last_failure().unwrap_or("unknown"));
+        call.target().metrics().retried(match (hold, called_back) {
+            (Hold::Elsewhere, Some(_)) => REPLICA_DOWN,
+            (Hold::Elsewhere, None) => ELSEWHERE,
+            _ => call.last_failure().unwrap_or("unknown"),
+        });
         // The failed response goes, and its slot with it, before any sleep.
         drop(result);
         if let Some(sleep) = sleep {
@@ -179,31 +191,5 @@ fn hand_up(
             (Some(_), Some(last)) => Err(error.after(last)),
             _ => Err(error),
         },
-    }
-}
-
-/// A scheduled retry's charge; given back where the retry is not made.
-struct Charge {
-    call: Call,
-    sent: usize,
-    credit: Option<Credit>,
-}
-
-impl Charge {
-    fn withdraw(call: &Call) -> Option<Self> {
-        let credit = call.target().retries().lock().withdraw(clock::now())?;
-        Some(Self { call: call.clone(), sent: call.sent(), credit: Some(credit) })
-    }
-
-    fn spent(mut self) {
-        self.credit = None;
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        if let Some(credit) = self.credit.take().filter(|_| self.call.sent() == self.sent) {
-            self.call.target().retries().lock().give_back(credit);
-        }
     }
 }

@@ -6,8 +6,10 @@
 //!
 //! The slot is given back before a backoff sleep. A retry queues again with its old age and start tag, past the queue bound.
 
+mod charge;
 mod layer;
 mod policy;
 
+pub(crate) use charge::Charge;
 pub use layer::{RetryLayer, RetryService};
 pub use policy::{Failure, Next, Why, decide};

@@ -72,7 +72,14 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if !failure.repeatable && !failure.never_executed {
         return Next::GiveUp(Why::Unsafe);
     }
-    if failure.delay.is_some_and(|delay| delay >= failure.left) || failure.left.is_zero() {
+    if failure.left.is_zero() {
+        return Next::GiveUp(Why::Deadline);
+    }
+    // Nothing ran, and another replica has not said no yet. A delay is the word of the one that has.
+    if failure.hold == Hold::Elsewhere && failure.never_executed {
+        return Next::Requeue;
+    }
+    if failure.delay.is_some_and(|delay| delay >= failure.left) {
         return Next::GiveUp(Why::Deadline);
     }
     // A target that is down turns away whatever it is sent: the gate decides when to try, so the tries are the gate's and not the call's.
@@ -83,7 +90,7 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.attempts >= config.attempts {
         return Next::GiveUp(Why::Attempts);
     }
-    // The cool-down paces everybody's return, and so needs no budget to stop a storm.
+    // The cool-down paces everybody's return, and so needs no budget to stop a storm; nor does a replica that went down, which does so once.
     if failure.hold != Hold::No {
         return Next::Requeue;
     }
@@ -149,6 +156,11 @@ mod tests {
         let down = Failure { hold: Hold::Outage, attempts: 99, ..failure() };
         assert_eq!(broke(Failure { never_executed: true, ..down }), Next::Requeue);
         assert_eq!(broke(down), Next::GiveUp(Why::Attempts), "what may have run is not run without end");
+        let full = Failure { hold: Hold::Elsewhere, attempts: 99, ..failure() };
+        let long = Some(Duration::from_secs(700));
+        assert_eq!(broke(Failure { never_executed: true, delay: long, ..full }), Next::Requeue);
+        assert_eq!(broke(full), Next::GiveUp(Why::Attempts), "its replica fell under it");
+        assert_eq!(broke(Failure { attempts: 1, ..full }), Next::Requeue);
         assert_eq!(
             broke(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }),
             Next::GiveUp(Why::Attempts)

@@ -1,5 +1,6 @@
 //! What a waiting call takes, in every kind that it is measured in.
 
+use super::rooms::Rooms;
 use crate::budget::{Need, Room};
 
 /// What a call takes of its target, and of its tenant's own budget of tokens. Taken once, when the call is queued.
@@ -7,17 +8,61 @@ use crate::budget::{Need, Room};
 pub(super) struct Claim {
     pub(super) need: Need,
     pub(super) own: u32,
+    pub(super) kind: Kind,
+}
+
+/// Which replicas may take a call, where its target is a pool: the number of their set among those that calls ask for. Of calls of several kinds, the
+/// shades of all of them: what is in none of those shades is of none of those kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    number: u32,
+    pub(super) shades: u32,
+}
+
+impl Kind {
+    /// How many shades there are.
+    pub(super) const SHADES: usize = u32::BITS as usize;
+    const SEVERAL: u32 = u32::MAX;
+
+    pub(super) fn new(number: u32) -> Self {
+        Self { number, shades: 1 << Self::shade(number) }
+    }
+
+    /// `None`: it stands for several.
+    pub(super) fn number(self) -> Option<usize> {
+        (self.number != Self::SEVERAL).then_some(self.number as usize)
+    }
+
+    pub(super) fn shade(number: u32) -> usize {
+        number as usize % Self::SHADES
+    }
+
+    fn or(self, other: Self) -> Self {
+        let number = if self.number == other.number { self.number } else { Self::SEVERAL };
+        Self { number, shades: self.shades | other.shades }
+    }
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self::new(0)
+    }
 }
 
 impl Claim {
     /// The least of both, each kind by itself: where this does not fit, neither does.
     pub(super) fn least(self, other: Self) -> Self {
-        Self { need: self.need.least(other.need), own: self.own.min(other.own) }
+        Self {
+            need: self.need.least(other.need),
+            own: self.own.min(other.own),
+            kind: self.kind.or(other.kind),
+        }
     }
 
-    /// Whether it fits into the target's room, and into so many tokens of its tenant's own.
-    pub(super) fn fits(&self, room: &Room, own: u32) -> bool {
-        self.own <= own && self.need.fits(room)
+    /// Whether it fits into the target's room, and into so many tokens of its tenant's own. Exact for a call; for the least of several, `false` says that none
+    /// of them does.
+    pub(super) fn fits(&self, rooms: &Rooms, own: u32) -> bool {
+        self.own <= own && rooms.fit(self)
     }
 }
 
@@ -28,6 +73,8 @@ pub(super) struct Held {
     input: bool,
     output: bool,
     kv: bool,
+    /// Of a pool, the memory of one replica.
+    pub(super) at: Option<usize>,
 }
 
 impl Held {
@@ -39,10 +86,16 @@ impl Held {
             input: need.input > most.input,
             output: need.output > most.output,
             kv: need.kv > most.kv,
+            at: None,
         }
     }
 
-    /// Whether a call of that need would take of it.
+    /// The same, where the memory that it lacks is to come free at that replica; `None`: at none, or it lacks none.
+    pub(super) fn at(self, at: Option<usize>) -> Self {
+        Self { kv: false, at, ..self }
+    }
+
+    /// Whether a call of that need would take of what all calls share, and is held.
     pub(super) fn is_used_by(&self, need: &Need) -> bool {
         (self.tokens && need.tokens > 0)
             || (self.input && need.input > 0)
@@ -50,7 +103,7 @@ impl Held {
             || (self.kv && need.kv > 0)
     }
 
-    /// What is left for the others.
+    /// What is left of that for the others.
     pub(super) fn leave(&self, mut room: Room) -> Room {
         let most = &mut room.most;
         for (held, left) in [

@@ -35,9 +35,9 @@ impl<W> Scheduler<W> {
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
         // Where nothing is bounded nobody asks how much it takes.
         let claim = if self.is_sized() { self.claim(ticket) } else { Claim::default() };
-        let oversize = self.stock.oversize(&ticket.demand);
+        let oversize = self.oversize(ticket, &claim);
         if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
-            let grant = self.grant(now, id, ticket, false);
+            let grant = self.grant(now, id, ticket, claim.kind, false);
             // It may have filled the tenant's cap while others of its calls wait.
             self.place_after(id, ticket.lane);
             return Ok(Some(grant));
@@ -61,7 +61,7 @@ impl<W> Scheduler<W> {
         if !(free && first && self.passes(now, claim)) {
             return false;
         }
-        let ready = self.cooldown.ready(now, self.limiter.slots()).is_ok();
+        let ready = self.cooldown.ready(now, self.upstream.slots()).is_ok();
         if !ready {
             self.gap.stop(now);
         }
@@ -79,9 +79,9 @@ impl<W> Scheduler<W> {
         if !alone && self.pick(now).is_some() {
             return false;
         }
-        let room = self.stock.room(now);
-        let room = if alone { room } else { self.less_held(room) };
-        claim.need.fits(&room)
+        let rooms = self.rooms(now);
+        let rooms = if alone { rooms } else { self.less_held(rooms) };
+        rooms.fit(claim)
     }
 
     /// Why it may not even wait.
@@ -104,7 +104,7 @@ impl<W> Scheduler<W> {
             return None;
         }
         if self.settings.on_full == OnFull::Refuse {
-            return closed.or_else(|| Some(self.full(now, id, claim)));
+            return Some(closed.or_else(|| self.nobody(now)).unwrap_or_else(|| self.full(now, id, claim)));
         }
         if let Space::Full = self.space(id, ticket.lane) {
             return Some(No::new(Reason::QueueFull, Some(self.pace.expected(waiting + 1))));
@@ -112,6 +112,13 @@ impl<W> Scheduler<W> {
         let (wait, over) = self.too_late(now, id, ticket, claim)?;
         let after = over.clamp(Duration::from_secs(1), Duration::from_secs(60));
         Some(No { expected: Some(wait), ..No::new(Reason::PredictedWait, Some(after)) })
+    }
+
+    /// At a pool that has nobody in the choice. A deadline says nothing there: somebody may be back before, as well as later.
+    fn nobody(&self, now: Instant) -> Option<No> {
+        self.upstream.pool().filter(|pool| pool.is_closed())?;
+        let until = self.closed_until(now).unwrap_or(now + Duration::from_secs(1));
+        Some(No::new(self.closed_reason(), Some(until.saturating_duration_since(now))))
     }
 
     /// At a target that does not queue.

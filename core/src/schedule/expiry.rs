@@ -13,7 +13,7 @@ impl<W> Scheduler<W> {
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
         self.tick(now);
         // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
-        let _ = self.cooldown.ready(now, self.limiter.slots());
+        let _ = self.cooldown.ready(now, self.upstream.slots());
         let mut expired = std::mem::take(&mut self.displaced);
         let overdue: Vec<_> = self
             .overdue(now)
@@ -24,7 +24,7 @@ impl<W> Scheduler<W> {
         for (id, reason, position, why) in overdue {
             let Some(waiter) = self.take(id) else { continue };
             self.place(waiter.tenant, waiter.ticket.lane);
-            let after = match self.cooldown.until() {
+            let after = match self.closed_until(now) {
                 Some(until) => until.saturating_duration_since(now),
                 None => self.pace.expected(position.min(COUNTED) + 1),
             };
@@ -55,7 +55,7 @@ impl<W> Scheduler<W> {
                 Some((id, reason))
             })
             .collect();
-        if !self.cooldown.is_closed() && !self.draining {
+        if !self.is_closed() && !self.draining {
             let open = self.open(now);
             let spent = self.waiters.by_budget().take_while(|(ends, _)| *ends <= open);
             let in_time = |id| self.waiters.get(id).is_some_and(|waiter| waiter.ticket.deadline > now);

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
+use super::pool::Pool;
 use super::span::Span;
 use super::why::{Rule, Why};
 use super::{COUNTED, Scheduler};
@@ -24,7 +25,7 @@ impl Stood {
 }
 
 /// The rules that are about what a call takes.
-const SIZES: [Rule; 7] = [
+const SIZES: [Rule; 8] = [
     Rule::Requests,
     Rule::Tokens,
     Rule::InputTokens,
@@ -32,6 +33,7 @@ const SIZES: [Rule; 7] = [
     Rule::RequestsPerDay,
     Rule::TokensPerDay,
     Rule::Kv,
+    Rule::Replicas,
 ];
 
 impl<W> Scheduler<W> {
@@ -81,8 +83,11 @@ impl<W> Scheduler<W> {
         claim: &Claim,
         call: Option<WaiterId>,
     ) -> Option<(Rule, Option<Instant>)> {
-        if let Err(at) = self.cooldown.ready(now, self.limiter.slots()) {
-            return Some((if self.cooldown.is_down() { Rule::Outage } else { Rule::CoolDown }, at));
+        if let Err(at) = self.cooldown.ready(now, self.upstream.slots()) {
+            return Some((self.closed_rule(), at));
+        }
+        if self.upstream.pool().is_some_and(Pool::is_closed) {
+            return Some((self.closed_rule(), self.closed_until(now)));
         }
         let tenant = self.tenants.get(id)?;
         if tenant.is_capped() {
@@ -94,11 +99,25 @@ impl<W> Scheduler<W> {
         if let Some(rule) = self.lack() {
             return Some((rule, None));
         }
-        if let Some(lack) = self.stock.lacks(now, &claim.need) {
+        if let Some(lack) = self.lacks(now, claim) {
             return Some(lack);
         }
-        let hold = self.hold.filter(|hold| Some(hold.call) != call)?;
-        hold.held.is_used_by(&claim.need).then_some((Rule::Held, None))
+        self.hold.filter(|hold| Some(hold.call) != call)?;
+        let rooms = self.rooms(now);
+        let rooms = self.less_held(rooms);
+        (!rooms.fit(claim)).then_some((Rule::Held, None))
+    }
+
+    /// What a call lacks of what is there, held or not.
+    fn lacks(&mut self, now: Instant, claim: &Claim) -> Option<(Rule, Option<Instant>)> {
+        if self.upstream.pool().is_some() {
+            let rooms = self.rooms(now);
+            let Some(room) = rooms.of(claim.kind) else { return Some((Rule::Replicas, None)) };
+            if claim.need.kv > room.most.kv {
+                return Some((Rule::Kv, None));
+            }
+        }
+        self.stock.lacks(now, &claim.need)
     }
 
     /// Notes what stands in the way of the front, where nobody can go though slots are free.
@@ -107,7 +126,7 @@ impl<W> Scheduler<W> {
             return;
         }
         let front = self.front(now).and_then(|(lane, tenant)| self.line_head(now, tenant, lane));
-        let lack = front.and_then(|head| self.stock.lacks(now, &head.claim.need)).map(|(rule, _)| rule);
+        let lack = front.and_then(|head| self.lacks(now, &head.claim)).map(|(rule, _)| rule);
         for rule in SIZES {
             self.stood.set(now, rule, lack == Some(rule));
         }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::Scheduler;
 use super::ids::{TenantId, WaiterId};
 use super::order::Pick;
+use super::rooms::Rooms;
 use super::tenants::Tenants;
-use crate::budget::Room;
 use crate::config::LaneConfig;
 use crate::context::Lane;
 
@@ -75,26 +75,26 @@ fn exact(share: f64, limit: usize) -> f64 {
 
 impl<W> Scheduler<W> {
     /// The call that goes because its tenant or its lane holds less than its floor.
-    pub(super) fn by_floor(&mut self, now: Instant, room: &Room) -> Option<Pick> {
+    pub(super) fn by_floor(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
         let had = self.floors.last.is_some();
         let hungry = self.hungry();
         let due = hungry.into_iter().filter(|hungry| !(hungry.rounded && had));
         due.into_iter().find_map(|Hungry { holder, .. }| {
-            let call = self.first_for(now, holder, room)?;
+            let call = self.first_for(now, holder, rooms)?;
             Some(Pick { call, floor: Some(holder) })
         })
     }
 
-    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, room: &Room) -> Option<WaiterId> {
+    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, rooms: &Rooms) -> Option<WaiterId> {
         match holder {
-            Holder::Tenant(tenant) => self.first_of(now, tenant, room),
-            Holder::Lane(lane) => self.first_in(now, lane, room),
+            Holder::Tenant(tenant) => self.first_of(now, tenant, rooms),
+            Holder::Lane(lane) => self.first_in(now, lane, rooms),
         }
     }
 
     /// Tenants before lanes, the least served relative to its floor first; of equals the one that has not gone first for longest.
     pub(super) fn hungry(&self) -> Vec<Hungry> {
-        let limit = self.limiter.slots();
+        let limit = self.upstream.slots();
         let mut hungry: Vec<_> = self
             .floors
             .floors

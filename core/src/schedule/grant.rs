@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::claim::Kind;
 use super::ids::TenantId;
 use super::limiter::Tracked;
+use super::pool::Lodging;
 use super::stock::Taken;
 use super::why::Rule;
 use super::{Charged, Scheduler, Settled, Ticket};
@@ -12,7 +14,7 @@ use crate::context::Lane;
 use crate::cooldown::{Epoch, Failure, Hold};
 use crate::fairness::Tag;
 use crate::kv::Progress;
-use crate::placement::Parcel;
+use crate::placement::Fault;
 use crate::wire::rate::RateHeaders;
 
 /// A call that turns out to have cost more than so many times its estimate is not believed beyond that.
@@ -42,7 +44,8 @@ pub struct Grant {
     /// As an adaptive limit knows it.
     pub(super) tracked: Option<Tracked>,
     ended: Ended,
-    pub(super) parcel: Option<Parcel>,
+    /// Where it is, where its target is a pool.
+    pub(super) lodging: Option<Box<Lodging>>,
 }
 
 impl Grant {
@@ -61,9 +64,15 @@ impl Grant {
         self.ended = how;
     }
 
-    /// Whether the limit is found, and so learns from it: only then is there anything to tell of how the call goes.
+    /// Whether the limit is found, and so learns from it, or it is at a replica that has not begun to answer: only then is there anything to tell of how the call
+    /// goes.
     pub fn is_tracked(&self) -> bool {
-        self.tracked.is_some()
+        self.tracked.is_some() || self.lodging.as_ref().is_some_and(|lodging| lodging.awaits)
+    }
+
+    /// It was told how the attempt went.
+    pub(super) fn judged(&mut self) {
+        self.judged = true;
     }
 
     /// Its name: what [`Scheduler::reclaim`] calls it by.
@@ -83,7 +92,8 @@ impl Grant {
 
     /// Where to write how far the answer has come; `None` where nobody asks, since no memory is accounted for.
     pub fn progress(&self) -> Option<&Progress> {
-        self.taken.as_ref()?.progress()
+        let of_replica = self.lodging.as_ref().and_then(|lodging| lodging.progress());
+        of_replica.or_else(|| self.taken.as_ref()?.progress())
     }
 }
 
@@ -92,6 +102,9 @@ impl<W> Scheduler<W> {
     pub fn answered(&mut self, grant: &mut Grant) {
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
+        }
+        if let Some(pool) = self.upstream.pool_mut() {
+            pool.settled(grant.id);
         }
     }
 
@@ -135,11 +148,19 @@ impl<W> Scheduler<W> {
     /// The upstream accepted the attempt that holds this slot.
     pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
         grant.judged = true;
-        self.cooldown.succeeded(now, grant.epoch, self.limiter.slots());
+        match (self.upstream.pool_mut(), &grant.lodging) {
+            (Some(pool), Some(lodging)) => {
+                pool.succeeded(now, lodging);
+                return self.note_slots(now);
+            }
+            (Some(_), None) => return,
+            (None, _) => self.cooldown.succeeded(now, grant.epoch, self.upstream.slots()),
+        }
         self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
     }
 
-    /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1).
+    /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1). Of a call at a replica
+    /// [`Scheduler::failed_there`] is told more.
     pub fn failed(
         &mut self,
         now: Instant,
@@ -149,6 +170,10 @@ impl<W> Scheduler<W> {
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
+        if grant.lodging.is_some() {
+            let unread = failure != Failure::Other;
+            return self.failed_there(now, grant, if unread { Fault::Full(delay) } else { Fault::Broke });
+        }
         grant.judged = true;
         let hold = self.cooldown.failed(now, call, failure, grant.epoch, delay, jitter);
         self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
@@ -167,7 +192,7 @@ impl<W> Scheduler<W> {
         self.in_flight -= 1;
         self.by_lane[grant.lane as usize] -= 1;
         if let Some(tracked) = grant.tracked.take() {
-            self.untrack(now, tracked, grant.ended);
+            self.untrack(now, tracked, grant.lodging.as_deref(), grant.ended);
         }
         // While the target is closed, or on its way back, it is the cool-down that paces.
         self.pace.released(now, self.has_waiting() && self.is_open());
@@ -187,7 +212,7 @@ impl<W> Scheduler<W> {
                 own.give(now, grant.own);
             }
         }
-        self.left(now, grant.parcel.take());
+        self.leave(now, grant.id, grant.lodging.take());
         if let Some(taken) = grant.taken {
             self.stock.give_back(now, *taken, grant.sent);
         }
@@ -199,14 +224,22 @@ impl<W> Scheduler<W> {
     }
 
     /// Charges the call everything that it takes, and gives it a slot.
-    pub(super) fn grant(&mut self, now: Instant, id: TenantId, ticket: &Ticket, by_floor: bool) -> Grant {
+    pub(super) fn grant(
+        &mut self,
+        now: Instant,
+        id: TenantId,
+        ticket: &Ticket,
+        kind: Kind,
+        by_floor: bool,
+    ) -> Grant {
         let lane = ticket.lane;
         self.in_flight += 1;
         self.by_lane[lane as usize] += 1;
         self.peak = self.peak.max(self.in_flight);
         self.grants += 1;
         self.last_grant = Some(now);
-        let tracked = self.track(now, ticket);
+        let id_of = GrantId(self.grants);
+        let (tracked, lodging) = self.track(now, id_of, ticket, kind);
         self.cooldown.admitted(now, !self.has_slot());
         let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost: ticket.cost });
         let mut own = 0;
@@ -226,7 +259,6 @@ impl<W> Scheduler<W> {
                 time.dispatch(&mut line.account, charged.tag, first, ticket.cost, tenant.weight);
             }
         }
-        let id_of = GrantId(self.grants);
         if let Some(lent) = &mut self.lent {
             lent.went(id_of, id, lane);
         }
@@ -243,7 +275,7 @@ impl<W> Scheduler<W> {
             sent: false,
             tracked,
             ended: Ended::Cancelled,
-            parcel: self.pool.as_mut().and_then(|pool| pool.place(now, ticket)),
+            lodging,
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
 use super::ranked::Ranked;
+use super::rooms::Rooms;
 use super::tardy::Tardy;
 use super::tenants::Line;
-use crate::budget::Room;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
 
@@ -197,8 +197,8 @@ impl Lanes {
     }
 
     /// The first line behind `after` with a call that may fit.
-    pub(super) fn next_fit(&self, lane: Lane, after: Option<&Spot>, room: &Room) -> Option<Spot> {
-        self.lanes[lane as usize].by_tag.next_fit(after, room, u32::MAX)
+    pub(super) fn next_fit(&self, lane: Lane, after: Option<&Spot>, rooms: &Rooms) -> Option<Spot> {
+        self.lanes[lane as usize].by_tag.next_fit(after, rooms, u32::MAX)
     }
 
     /// The least that a call of a line takes turned out to be more: only its head may go.

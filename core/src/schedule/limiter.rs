@@ -5,10 +5,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::claim::Kind;
+use super::pool::Lodging;
 use super::ticket::Ticket;
+use super::upstream::{Moved, Upstream};
 use super::why::Rule;
-use super::{Grant, Scheduler};
-use crate::adaptive::{Decision, Ended, Kind, Limit, LimitView, Sample, Settings};
+use super::{Grant, GrantId, Scheduler};
+use crate::adaptive::{Decision, Ended, Kind as CallKind, Limit, LimitView, Sample, Settings};
 
 /// So many moves are kept for whoever asks for them.
 const UNTOLD: usize = 64;
@@ -51,7 +54,7 @@ pub(super) struct Tracked {
 }
 
 /// What is to be seen of an adaptive limit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveView {
     /// What the limit says of itself.
     pub limit: LimitView,
@@ -101,10 +104,10 @@ impl Limiter {
         }
     }
 
-    fn sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
+    pub(super) fn sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
         let found = self.found.as_mut()?;
         let demand = &ticket.demand;
-        let kind = Kind { input: demand.input, output: demand.output, streams: ticket.streams };
+        let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
         let sample = found.limit.sent(now, kind);
         self.awaiting += usize::from(kind.streams);
         self.follow(now);
@@ -143,7 +146,7 @@ impl Limiter {
     }
 
     /// Lets the limit see the time.
-    fn tick(&mut self, now: Instant) {
+    pub(super) fn tick(&mut self, now: Instant) {
         if let Some(found) = &mut self.found
             && found.due.is_some_and(|at| at <= now)
         {
@@ -176,7 +179,7 @@ impl Limiter {
         }
     }
 
-    fn take_moves(&mut self) -> Vec<Decision> {
+    pub(super) fn take_moves(&mut self) -> Vec<Decision> {
         self.found.as_mut().map(|found| std::mem::take(&mut found.moves)).unwrap_or_default()
     }
 
@@ -195,10 +198,13 @@ impl Limiter {
 impl<W> Scheduler<W> {
     /// The first token of an answer came. Another call may go then: ask [`Scheduler::next`].
     pub fn first_token(&mut self, now: Instant, grant: &mut Grant) {
+        self.first_token_there(now, grant);
         let Some(mut tracked) = grant.tracked.take_if(|tracked| tracked.awaits) else { return };
         self.tick(now);
         self.first_tokens.released(now, self.has_waiting() && self.is_open());
-        self.limiter.first_token(now, &mut tracked);
+        if let Some(limiter) = self.upstream.limiter_of(grant.lodging.as_deref()) {
+            limiter.first_token(now, &mut tracked);
+        }
         grant.tracked = Some(tracked);
         self.note_slots(now);
         self.watch(now);
@@ -207,6 +213,7 @@ impl<W> Scheduler<W> {
     /// An answer that was to stream has begun, and its tokens cannot be seen: it is judged as one that does not stream. Another call may go then:
     /// ask [`Scheduler::next`].
     pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
+        self.first_token_there(now, grant);
         if let Some(tracked) = grant.tracked.as_ref().filter(|tracked| tracked.awaits) {
             let output = tracked.output;
             self.tell_unseen(now, grant, output);
@@ -221,44 +228,63 @@ impl<W> Scheduler<W> {
     fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
         let Some(mut tracked) = grant.tracked.take() else { return };
         self.tick(now);
-        self.limiter.unseen(now, &mut tracked, output);
+        if let Some(limiter) = self.upstream.limiter_of(grant.lodging.as_deref()) {
+            limiter.unseen(now, &mut tracked, output);
+        }
         grant.tracked = Some(tracked);
         self.note_slots(now);
         self.watch(now);
     }
 
-    /// How the limit has moved since this was last asked.
-    pub fn take_moves(&mut self) -> Vec<Decision> {
-        self.limiter.take_moves()
+    /// How the limit, or those of the replicas, have moved since this was last asked.
+    pub fn take_moves(&mut self) -> Vec<Moved> {
+        self.upstream.take_moves()
     }
 
-    /// Lets the limit see the time. It may have room for a call then.
+    /// Lets the limit, and the pool, see the time. They may have room for a call then.
     pub(super) fn tick(&mut self, now: Instant) {
         let before = self.lack();
-        self.limiter.tick(now);
+        self.upstream.tick(now);
         if before != self.lack() {
             self.note_slots(now);
         }
     }
 
-    /// A call goes.
-    pub(super) fn track(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
-        let tracked = self.limiter.sent(now, ticket);
+    /// A call goes: to the one upstream, or to a replica.
+    pub(super) fn track(
+        &mut self,
+        now: Instant,
+        id: GrantId,
+        ticket: &Ticket,
+        kind: Kind,
+    ) -> (Option<Tracked>, Option<Box<Lodging>>) {
+        // What is held, is held for somebody who waits.
+        let held = self.hold.filter(|_| !self.lanes.is_empty()).and_then(|hold| hold.held.at);
+        // Of those in flight before it.
+        let beside = self.in_flight.saturating_sub(1);
+        let gone = match &mut self.upstream {
+            Upstream::One(limiter) => (limiter.sent(now, ticket), None),
+            Upstream::Pool(pool) => pool
+                .lodge(now, id, ticket, kind, beside, held)
+                .map_or((None, None), |(lodging, tracked)| (tracked, Some(Box::new(lodging)))),
+        };
         self.note_slots(now);
-        tracked
+        gone
     }
 
     /// It has ended.
-    pub(super) fn untrack(&mut self, now: Instant, tracked: Tracked, how: Ended) {
+    pub(super) fn untrack(&mut self, now: Instant, tracked: Tracked, lodging: Option<&Lodging>, how: Ended) {
         if tracked.awaits {
             self.first_tokens.released(now, self.has_waiting() && self.is_open());
         }
-        self.limiter.ended(now, tracked, how);
+        if let Some(limiter) = self.upstream.limiter_of(lodging) {
+            limiter.ended(now, tracked, how);
+        }
     }
 
     /// What leaves no room for another call.
     pub(super) fn lack(&self) -> Option<Rule> {
-        self.limiter.lack(self.in_flight)
+        self.upstream.lack(self.in_flight)
     }
 
     /// Notes since when slots, or first tokens, stand in the way.
@@ -266,6 +292,9 @@ impl<W> Scheduler<W> {
         let lack = self.lack();
         for rule in [Rule::Slots, Rule::FirstTokens] {
             self.stood.set(now, rule, lack == Some(rule));
+        }
+        if let Some(pool) = self.upstream.pool() {
+            self.stood.set(now, Rule::CoolDown, pool.is_closed());
         }
     }
 }

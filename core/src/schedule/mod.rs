@@ -35,6 +35,7 @@ mod pool;
 mod predict;
 mod ranked;
 mod reclaim;
+mod rooms;
 mod settings;
 mod shed;
 mod span;
@@ -44,6 +45,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod upstream;
 mod view;
 mod waiters;
 mod wake;
@@ -52,7 +54,7 @@ mod why;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use claim::Claim;
+use claim::{Claim, Kind};
 use explain::Stood;
 use floors::Floors;
 pub use grant::{Grant, GrantId};
@@ -60,11 +62,9 @@ use ids::TenantId;
 pub use ids::WaiterId;
 use lanes::{Head, Lanes};
 pub use limiter::AdaptiveView;
-use limiter::Limiter;
 use load::Load;
 use order::Hold;
 use pace::{Gap, Pace};
-use pool::Pool;
 use reclaim::Lent;
 pub use settings::Settings;
 use shed::{Crowds, Space};
@@ -72,13 +72,14 @@ pub use stock::Resources;
 use stock::Stock;
 use tenants::{Tenant, Tenants};
 pub use ticket::{Charged, Refusal, Settled, Ticket, Verdict};
+pub use upstream::Moved;
+use upstream::Upstream;
 pub use view::{LaneView, TenantView, View};
 use waiters::{Waiter, Waiters};
 pub use why::{Rule, Why};
 
 use crate::context::Lane;
 use crate::cooldown::{Cooldown, State};
-use crate::error::Reason;
 
 /// How far a refused call's position is counted. A queue may be a million long, and may be refused whole.
 const COUNTED: usize = 1000;
@@ -88,7 +89,7 @@ const COUNTED: usize = 1000;
 pub struct Scheduler<W> {
     /// Without the tenants, which have a table of their own.
     settings: Settings,
-    limiter: Limiter,
+    upstream: Upstream,
     in_flight: usize,
     by_lane: [usize; 3],
     peak: usize,
@@ -108,7 +109,6 @@ pub struct Scheduler<W> {
     displaced: Vec<(W, Refusal)>,
     hold: Option<Hold>,
     cooldown: Cooldown,
-    pool: Option<Box<Pool>>,
     began: Instant,
     /// Of slots that come free.
     pace: Pace,
@@ -130,11 +130,16 @@ impl<W> Scheduler<W> {
         Self::over(settings, resources.into(), now)
     }
 
-    fn over(settings: &Settings, stock: Stock, now: Instant) -> Self {
+    fn over(settings: &Settings, mut stock: Stock, now: Instant) -> Self {
+        let upstream = Upstream::new(settings, now);
+        if upstream.pool().is_some() {
+            // Memory is each replica's.
+            stock.without_memory();
+        }
         let tenants = Tenants::new(settings, now);
         let limits_tokens = |tenant: &crate::config::TenantConfig| tenant.tpm.is_some();
         Self {
-            limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
+            upstream,
             in_flight: 0,
             by_lane: [0; 3],
             peak: 0,
@@ -153,7 +158,6 @@ impl<W> Scheduler<W> {
             displaced: Vec::new(),
             hold: None,
             cooldown: Cooldown::default(),
-            pool: settings.pool.as_ref().map(|config| Box::new(Pool::new(config, now))),
             began: now,
             pace: Pace::default(),
             first_tokens: Pace::default(),
@@ -174,6 +178,9 @@ impl<W> Scheduler<W> {
             self.displace(now, victim);
         }
         let claim = self.claim(&ticket);
+        if let Some(pool) = self.upstream.pool_mut() {
+            pool.came(claim.kind);
+        }
         let order = self.order_of(&ticket);
         let open = self.open(now);
         let lane = ticket.lane;
@@ -202,7 +209,8 @@ impl<W> Scheduler<W> {
             Err(refusal) => Err(refusal),
         };
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
-        let grant = self.grant(now, id, ticket, false);
+        let kind = self.kind(ticket);
+        let grant = self.grant(now, id, ticket, kind, false);
         // It may have filled the tenant's cap while others of its calls wait.
         self.place_after(id, ticket.lane);
         (grant, verdict)
@@ -216,7 +224,8 @@ impl<W> Scheduler<W> {
             return None;
         };
         let waiter = self.take(pick.call)?;
-        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, pick.floor.is_some());
+        let mut grant =
+            self.grant(now, waiter.tenant, &waiter.ticket, waiter.claim.kind, pick.floor.is_some());
         grant.spent = self.open(now).saturating_sub(waiter.since);
         self.floors.went(pick.floor, self.grants);
         if pick.floor.is_none() {
@@ -233,9 +242,10 @@ impl<W> Scheduler<W> {
         true
     }
 
-    /// So many slots are in force from now on, whatever set their number before: for drivers that know it better. Lowering it kills nothing.
+    /// So many slots are in force from now on, whatever set their number before: for drivers that know it better. Of a pool it bounds those of all replicas together.
+    /// Lowering it kills nothing.
     pub fn set_limit(&mut self, limit: usize) {
-        self.limiter = Limiter::fixed(limit);
+        self.upstream.set_limit(limit);
     }
 
     /// From now on nothing is admitted, and what waits is refused.
@@ -255,12 +265,18 @@ impl<W> Scheduler<W> {
 
     /// Whether nothing may be admitted for some time yet.
     pub fn is_cooling(&self, now: Instant) -> bool {
-        self.cooldown.until().is_some_and(|until| until > now)
+        match self.upstream.pool() {
+            Some(pool) => pool.is_closed(),
+            None => self.cooldown.until().is_some_and(|until| until > now),
+        }
     }
 
-    /// Whether neither a cool-down nor the way back from one is on.
+    /// Whether neither a cool-down nor the way back from one is on; of a pool, whether any replica is in the choice.
     pub fn is_open(&self) -> bool {
-        self.cooldown.state() == State::Open
+        match self.upstream.pool() {
+            Some(pool) => !pool.is_closed(),
+            None => self.cooldown.state() == State::Open,
+        }
     }
 
     fn has_slot(&self) -> bool {
@@ -269,16 +285,27 @@ impl<W> Scheduler<W> {
 
     /// Whether calls can differ in what they lack: only then is it worth looking behind the first.
     fn is_sized(&self) -> bool {
-        self.own_tokens || self.stock.is_bounded()
+        self.own_tokens || self.stock.is_bounded() || self.upstream.pool().is_some()
     }
 
     /// What a call takes.
-    fn claim(&self, ticket: &Ticket) -> Claim {
-        if !self.own_tokens && self.stock.is_none() {
+    fn claim(&mut self, ticket: &Ticket) -> Claim {
+        let of_pool = self.upstream.pool().is_some();
+        if !self.own_tokens && self.stock.is_none() && !of_pool {
             return Claim::default();
         }
         let own = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
-        Claim { need: self.stock.need(&ticket.demand), own }
+        let mut need = self.stock.need(&ticket.demand);
+        if of_pool {
+            // Whatever replica it goes to, and whether that one's memory is known yet or not.
+            need.kv = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
+        }
+        Claim { need, own, kind: self.kind(ticket) }
+    }
+
+    /// Which replicas it may go to, where its target is a pool.
+    fn kind(&mut self, ticket: &Ticket) -> Kind {
+        self.upstream.pool_mut().map(|pool| pool.kind(ticket)).unwrap_or_default()
     }
 
     /// Where a call stands in its tenant's queue: by its age, and by its length where short ones are preferred.
@@ -290,6 +317,9 @@ impl<W> Scheduler<W> {
 
     fn take(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(id)?;
+        if let Some(pool) = self.upstream.pool_mut() {
+            pool.went(waiter.claim.kind);
+        }
         if let Some(tenant) = self.tenants.get_mut(waiter.tenant) {
             let lane = waiter.ticket.lane;
             tenant.waiting -= 1;
@@ -344,13 +374,8 @@ impl<W> Scheduler<W> {
         self.gap.watch(now, could_go);
     }
 
-    /// Why nothing goes: the provider's word, or its silence.
-    fn closed_reason(&self) -> Reason {
-        if self.cooldown.is_down() { Reason::Outage } else { Reason::CoolDown }
-    }
-
     /// Time that the target has been open: wait budgets run on this clock.
     fn open(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.began).saturating_sub(self.cooldown.closed(now))
+        now.saturating_duration_since(self.began).saturating_sub(self.closed(now))
     }
 }

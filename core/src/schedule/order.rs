@@ -12,8 +12,8 @@ use std::time::Instant;
 use super::claim::{Claim, Held};
 use super::floors::Holder;
 use super::ids::{TenantId, WaiterId};
+use super::rooms::Rooms;
 use super::{Scheduler, lanes};
-use crate::budget::Room;
 use crate::context::Lane;
 
 /// What is kept for the front.
@@ -56,30 +56,30 @@ impl<W> Scheduler<W> {
             return None;
         }
         self.unpark(now);
-        if self.lanes.is_empty() || self.cooldown.ready(now, self.limiter.slots()).is_err() {
+        if self.lanes.is_empty() || self.cooldown.ready(now, self.upstream.slots()).is_err() {
             return None;
         }
-        let room = self.stock.room(now);
-        self.hold = self.hold_for_front(now, &room);
-        let room = self.less_held(room);
-        let pick = self.by_floor(now, &room).or_else(|| self.by_turn(now, &room));
+        let rooms = self.rooms(now);
+        self.hold = self.hold_for_front(now, &rooms);
+        let rooms = self.less_held(rooms);
+        let pick = self.by_floor(now, &rooms).or_else(|| self.by_turn(now, &rooms));
         if pick.is_none() {
             self.note_lack(now);
         }
         pick
     }
 
-    fn by_turn(&mut self, now: Instant, room: &Room) -> Option<Pick> {
+    fn by_turn(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
         let order = self.lanes.order(now, self.settings.aging);
-        let call = order.into_iter().find_map(|lane| self.first_in(now, lane, room))?;
+        let call = order.into_iter().find_map(|lane| self.first_in(now, lane, rooms))?;
         Some(Pick { call, floor: None })
     }
 
     /// The first call of a lane that fits.
-    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, room: &Room) -> Option<WaiterId> {
+    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, rooms: &Rooms) -> Option<WaiterId> {
         let mut after: Option<lanes::Spot> = None;
-        while let Some(spot) = self.lanes.next_fit(lane, after.as_ref(), room) {
-            match self.offer(now, spot.tenant, lane, room) {
+        while let Some(spot) = self.lanes.next_fit(lane, after.as_ref(), rooms) {
+            match self.offer(now, spot.tenant, lane, rooms) {
                 Some(Offer::Goes(call)) => return Some(call),
                 Some(Offer::Dry(until)) => self.park(now, spot.tenant, lane, until),
                 Some(Offer::Nothing(least)) => self.lanes.set(lane, &spot, least),
@@ -91,16 +91,16 @@ impl<W> Scheduler<W> {
     }
 
     /// The first call of a tenant that fits, of whichever of its lines would go first.
-    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, room: &Room) -> Option<WaiterId> {
+    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, rooms: &Rooms) -> Option<WaiterId> {
         let order = self.lanes.order(now, self.settings.aging);
-        order.into_iter().find_map(|lane| match self.offer(now, tenant, lane, room) {
+        order.into_iter().find_map(|lane| match self.offer(now, tenant, lane, rooms) {
             Some(Offer::Goes(call)) => Some(call),
             _ => None,
         })
     }
 
     /// `None`: the line does not stand.
-    fn offer(&self, now: Instant, tenant: TenantId, lane: Lane, room: &Room) -> Option<Offer> {
+    fn offer(&self, now: Instant, tenant: TenantId, lane: Lane, rooms: &Rooms) -> Option<Offer> {
         let head = self.line_head(now, tenant, lane)?;
         let tenant = self.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
@@ -109,10 +109,10 @@ impl<W> Scheduler<W> {
         if least.own > own {
             return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(now, least.own)));
         }
-        if head.claim.fits(room, own) {
+        if head.claim.fits(rooms, own) {
             return Some(Offer::Goes(head.call));
         }
-        let next = if head.aged { None } else { line.calls.next_fit(None, room, own) };
+        let next = if head.aged { None } else { line.calls.next_fit(None, rooms, own) };
         Some(next.map_or(Offer::Nothing(least), |(_, call)| Offer::Goes(call)))
     }
 
@@ -128,32 +128,49 @@ impl<W> Scheduler<W> {
         loop {
             let lane = self.lanes.order(now, self.settings.aging).next()?;
             let tenant = self.lanes.first(lane)?;
-            match self.offer(now, tenant, lane, &Room::UNBOUNDED) {
+            match self.offer(now, tenant, lane, &Rooms::UNBOUNDED) {
                 Some(Offer::Dry(until)) => self.park(now, tenant, lane, until),
                 _ => return Some((lane, tenant)),
             }
         }
     }
 
-    fn hold_for_front(&mut self, now: Instant, room: &Room) -> Option<Hold> {
+    fn hold_for_front(&mut self, now: Instant, rooms: &Rooms) -> Option<Hold> {
         if !self.is_sized() {
             return None;
         }
         let (lane, tenant) = self.front(now)?;
         let head = self.line_head(now, tenant, lane).filter(|head| head.aged)?;
-        if head.claim.need.fits(room) {
-            return None;
-        }
+        // Where only a slot is lacking there is nothing to hold: the first slot that comes free is its own, or goes to whom goes before it.
+        let room = rooms.of(head.claim.kind).filter(|_| !rooms.fit(&head.claim))?;
         // What will not be there before the call has gone would be kept for nobody.
         let deadline = self.waiters.get(head.call)?.ticket.deadline;
-        let in_time = self.stock.ready_at(now, &head.claim.need, room).is_none_or(|at| at <= deadline);
-        let held = Held::lacking(&head.claim.need, room);
-        in_time.then_some(Hold { call: head.call, held })
+        let in_time = self.stock.ready_at(now, &head.claim.need, &room).is_none_or(|at| at <= deadline);
+        let held = Held::lacking(&head.claim.need, &room);
+        let held = match self.upstream.pool() {
+            Some(pool) => held.at(pool.reserve(&head.claim, &room)),
+            None => held,
+        };
+        (in_time && (held != Held::default() || !room.open)).then_some(Hold { call: head.call, held })
     }
 
-    /// The room that is left beside what is held.
-    pub(super) fn less_held(&self, room: Room) -> Room {
-        self.hold.as_ref().map_or(room, |hold| hold.held.leave(room))
+    /// What there is to take now.
+    pub(super) fn rooms(&mut self, now: Instant) -> Rooms {
+        let replicas = self.upstream.pool_mut().map(|pool| {
+            pool.survey();
+            Box::new(pool.by_kind(self.in_flight, None))
+        });
+        Rooms { shared: self.stock.room(now), replicas }
+    }
+
+    /// What is left beside what is held.
+    pub(super) fn less_held(&self, mut rooms: Rooms) -> Rooms {
+        let Some(Hold { held, .. }) = &self.hold else { return rooms };
+        rooms.shared = held.leave(rooms.shared);
+        if let (Some(pool), Some(at)) = (self.upstream.pool(), held.at) {
+            rooms.replicas = Some(Box::new(pool.by_kind(self.in_flight, Some(at))));
+        }
+        rooms
     }
 
     /// Lines whose tenants have tokens of their own again.

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::time::Instant;
 
 use super::claim::Claim;
-use crate::budget::Room;
+use super::rooms::Rooms;
 
 const NIL: u32 = u32::MAX;
 
@@ -93,8 +93,8 @@ impl<K: Copy + Ord> Ranked<K> {
     }
 
     /// The first member behind `after` (of all, where that is `None`) that fits.
-    pub(super) fn next_fit(&self, after: Option<&K>, room: &Room, own: u32) -> Option<K> {
-        self.fit(self.root, after, room, own)
+    pub(super) fn next_fit(&self, after: Option<&K>, rooms: &Rooms, own: u32) -> Option<K> {
+        self.fit(self.root, after, rooms, own)
     }
 
     pub(super) fn insert(&mut self, key: K, claim: Claim) {
@@ -168,20 +168,20 @@ impl<K: Copy + Ord> Ranked<K> {
         self.soonest_below(node.right, best, bound, of)
     }
 
-    fn fit(&self, at: u32, after: Option<&K>, room: &Room, own: u32) -> Option<K> {
+    fn fit(&self, at: u32, after: Option<&K>, rooms: &Rooms, own: u32) -> Option<K> {
         let node = self.node(at)?;
-        if !node.least.fits(room, own) {
+        if !node.least.fits(rooms, own) {
             return None;
         }
         if after.is_none_or(|after| *after < node.key) {
-            if let Some(found) = self.fit(node.left, after, room, own) {
+            if let Some(found) = self.fit(node.left, after, rooms, own) {
                 return Some(found);
             }
-            if node.claim.fits(room, own) {
+            if node.claim.fits(rooms, own) {
                 return Some(node.key);
             }
         }
-        self.fit(node.right, after, room, own)
+        self.fit(node.right, after, rooms, own)
     }
 
     /// Puts a new node where its key and its priority belong. What it passes on the way has one more below it.

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::floors::slots;
-use super::ids::TenantId;
+use super::ids::{TenantId, WaiterId};
+use super::pool::Pool;
 use super::{GrantId, Scheduler};
 use crate::context::Lane;
+use crate::placement::Places;
 
 /// The calls in flight that have no answer yet: those that may be called back, and those that have been and are not back yet.
 #[derive(Debug, Default)]
@@ -33,24 +35,29 @@ impl<W> Scheduler<W> {
     /// of its lane, while somebody who holds less than its floor waits for nothing but a slot. Ask until `None`; each is named once.
     pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
         let called_back = self.lent.as_ref()?.called_back.len();
-        if self.has_slot() || self.draining || self.cooldown.ready(now, self.limiter.slots()).is_err() {
+        if self.has_slot() || self.draining || self.cooldown.ready(now, self.upstream.slots()).is_err() {
             return None;
         }
         self.unpark(now);
-        let room = self.stock.room(now);
+        let mut rooms = self.rooms(now);
+        rooms.replicas = self.upstream.pool().map(|pool| Box::new(pool.by_kind_but_slots()));
         let mut wanted = 0;
+        let mut at = Places::NONE;
         for hungry in self.hungry() {
-            if self.first_for(now, hungry.holder, &room).is_some() {
+            if let Some(call) = self.first_for(now, hungry.holder, &rooms) {
                 // Where calls may lack more than slots, no more is known than that one could go.
                 wanted += if self.is_sized() { 1 } else { hungry.missing };
+                at = at.or(self.places_of(call));
             }
         }
         if wanted <= called_back {
             return None;
         }
         let lent = self.lent.as_ref()?;
-        let (id, _) =
-            lent.unanswered.iter().rev().find(|(_, (tenant, lane))| self.borrows(*tenant, *lane))?;
+        let (id, _) = lent.unanswered.iter().rev().find(|(id, (tenant, lane))| {
+            let is_there = |pool: &Pool| pool.is_at(**id, at);
+            self.upstream.pool().is_none_or(is_there) && self.borrows(*tenant, *lane)
+        })?;
         let id = *id;
         let lent = self.lent.as_mut()?;
         lent.unanswered.remove(&id);
@@ -58,8 +65,15 @@ impl<W> Scheduler<W> {
         Some(id)
     }
 
+    /// Of a pool, the replicas in the choice that a waiting call may go to.
+    fn places_of(&self, call: WaiterId) -> Places {
+        let waiter = self.waiters.get(call);
+        let places = waiter.and_then(|waiter| Some(self.upstream.pool()?.choice_of(waiter.claim.kind)));
+        places.unwrap_or(Places::NONE)
+    }
+
     fn borrows(&self, tenant: TenantId, lane: Lane) -> bool {
-        let limit = self.limiter.slots();
+        let limit = self.upstream.slots();
         let of_lane = slots(self.settings.lanes[lane as usize].floor, limit);
         self.by_lane[lane as usize] > of_lane
             && self.tenants.get(tenant).is_some_and(|tenant| tenant.in_flight > slots(tenant.floor, limit))

@@ -20,8 +20,13 @@ pub struct Settings {
     pub queue: usize,
     /// The most calls that may wait, of all tenants together.
     pub backlog: usize,
-    /// The pool that it is in front of; its replicas are told by [`Scheduler::set_members`](super::Scheduler::set_members).
+    /// The pool that it is in front of; its replicas are told by [`Scheduler::set_members`](super::Scheduler::set_members). The limit bounds all of them together then,
+    /// `adaptive` is how each finds its own.
     pub pool: Option<PoolConfig>,
+    /// Tokens that the memory of each replica of a pool holds, where it does not say so for itself; `None`: it is asked.
+    pub kv_tokens: Option<u64>,
+    /// The share of that memory that is kept free.
+    pub kv_headroom: f64,
     /// Queue or refuse.
     pub on_full: OnFull,
     /// The time of waiting that raises a call by one lane, and after which it is no longer overtaken; zero: lanes are never raised, and nobody is
@@ -62,6 +67,8 @@ impl From<&TargetConfig> for Settings {
             queue: target.queue,
             backlog: target.backlog,
             pool: target.pool.clone(),
+            kv_tokens: target.kv_tokens,
+            kv_headroom: target.kv_headroom,
             on_full: target.on_full,
             aging: target.aging,
             short_bias: target.short_bias.unwrap_or_default(),

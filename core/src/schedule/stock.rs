@@ -53,6 +53,11 @@ impl From<Resources> for Stock {
 }
 
 impl Stock {
+    /// The memory's books are kept elsewhere.
+    pub(super) fn without_memory(&mut self) {
+        self.kv = None;
+    }
+
     /// Whether there is nothing, now or ever, that a call could lack.
     pub(super) fn is_none(&self) -> bool {
         self.budgets.is_none() && self.kv.is_none()

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::{OnFull, Predict, TenantConfig};
+use crate::error::Reason;
 use crate::estimate::Demand;
 
 mod ageing;
@@ -19,7 +20,7 @@ mod sizes;
 mod strangers;
 
 /// Nobody named, no bound that a test does not set.
-fn settings(limit: usize) -> Settings {
+pub(super) fn settings(limit: usize) -> Settings {
     Settings {
         queue: 1_000_000,
         backlog: 1_000_000,
@@ -33,7 +34,7 @@ fn named(settings: &mut Settings, name: &str, weight: f64, cap: Option<usize>) {
     settings.tenants.insert(name.into(), TenantConfig { weight, cap, ..TenantConfig::default() });
 }
 
-fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
+pub(super) fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
     Ticket {
         tenant: Arc::from(tenant),
         lane,
@@ -49,17 +50,17 @@ fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
     }
 }
 
-fn ms(ms: u64) -> Duration {
+pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// Queues a call that must wait.
-fn queue<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: Ticket, who: W) -> WaiterId {
+pub(super) fn queue<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: Ticket, who: W) -> WaiterId {
     assert!(matches!(scheduler.try_admit(now, &ticket), Ok(None)), "it was to wait");
     scheduler.enqueue(now, ticket, who)
 }
 
 /// Admits a call that must go at once.
-fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Grant {
+pub(super) fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Grant {
     scheduler.try_admit(now, ticket).expect("not refused").expect("not queued")
 }

@@ -17,7 +17,7 @@ use crate::kv;
 pub struct View {
     /// Slots in force.
     pub limit: usize,
-    /// `None`: their number is fixed.
+    /// `None`: their number is fixed; or it is that of all replicas together, each of which has its own.
     pub adaptive: Option<AdaptiveView>,
     pub in_flight: usize,
     pub peak: usize,
@@ -62,21 +62,21 @@ pub struct TenantView {
 impl<W> Scheduler<W> {
     /// What a person would want to know.
     pub fn view(&self, now: Instant) -> View {
-        let limit = self.limiter.slots();
+        let limit = self.upstream.slots();
         View {
             limit,
-            adaptive: self.limiter.view(now, self.in_flight),
+            adaptive: self.upstream.adaptive(now, self.in_flight),
             in_flight: self.in_flight,
             peak: self.peak,
             waiting: self.waiters.len(),
-            state: self.cooldown.shown(now),
-            cool_for: self.cooldown.until().map(|until| until.saturating_duration_since(now)),
+            state: self.shown(now),
+            cool_for: self.closed_until(now).map(|until| until.saturating_duration_since(now)),
             gap: self.gap.total,
             up: now.saturating_duration_since(self.began),
             held_for: self
                 .hold
                 .map(|_| now.saturating_duration_since(self.stood.since(Rule::Held).unwrap_or(now))),
-            kv: self.stock.memory(),
+            kv: self.upstream.memory().or_else(|| self.stock.memory()),
             lanes: Lane::ALL.map(|lane| LaneView {
                 in_flight: self.by_lane[lane as usize],
                 waiting: self.load.waiting(lane),

@@ -84,6 +84,15 @@ impl<W> Waiters<W> {
         }
     }
 
+    /// Every call, in no order.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (WaiterId, &mut Waiter<W>)> {
+        let table = self.table.iter_mut().enumerate();
+        table.filter_map(|(place, slot)| {
+            let (number, waiter) = slot.as_mut()?;
+            Some((WaiterId { number: *number, place }, waiter))
+        })
+    }
+
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         self.get(id)?;
         let (_, waiter) = self.table.get_mut(id.place)?.take()?;

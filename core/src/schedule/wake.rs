@@ -6,8 +6,8 @@ use super::Scheduler;
 use super::claim::Claim;
 use super::ids::TenantId;
 use super::ranked::earlier;
+use super::rooms::Rooms;
 use super::tenants::Tenant;
-use crate::budget::Room;
 use crate::context::Lane;
 
 impl<W> Scheduler<W> {
@@ -20,12 +20,12 @@ impl<W> Scheduler<W> {
         let (mut wake, _) = self.waiters.first_deadline()?;
         self.tick(now);
         // Only while calls wait: else whatever comes next lets the limit see the time.
-        if let Some(at) = self.limiter.next_wake().filter(|at| *at > now) {
+        if let Some(at) = self.upstream.next_wake(now).filter(|at| *at > now) {
             wake = wake.min(at);
         }
         // First, for it may open the target, and so set the wait budgets going.
-        let ready = self.cooldown.ready(now, self.limiter.slots());
-        if !self.cooldown.is_closed()
+        let ready = self.cooldown.ready(now, self.upstream.slots());
+        if !self.is_closed()
             && let Some((ends, _)) = self.waiters.first_budget()
         {
             let ends = now.checked_add(ends.saturating_sub(self.open(now)));
@@ -50,13 +50,15 @@ impl<W> Scheduler<W> {
             return None;
         }
         let mut best = None;
-        let room = self.stock.room(now);
+        let rooms = self.rooms(now);
+        let less = self.less_held(rooms.clone());
         for lane in Lane::ALL {
             let Self { lanes, tenants, waiters, stock, hold, settings, .. } = self;
-            let (stock, hold) = (&*stock, *hold);
+            let (stock, hold, rooms, less) = (&*stock, *hold, &rooms, &less);
+            let unheld = |claim: &Claim| stock.ready_at(now, &claim.need, &rooms.of(claim.kind)?);
             let time = |claim: &Claim| {
                 let held = hold.is_some_and(|hold| hold.held.is_used_by(&claim.need));
-                if held { None } else { stock.ready_at(now, &claim.need, &room) }
+                if held { None } else { stock.ready_at(now, &claim.need, &less.of(claim.kind)?) }
             };
             let of = &mut |tenant: TenantId| {
                 let tenant = tenants.get(tenant)?;
@@ -65,7 +67,7 @@ impl<W> Scheduler<W> {
                 let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
                 let age = now.saturating_duration_since(waiters.get(call)?.ticket.queued_at);
                 if hold.is_some_and(|hold| hold.call == call) {
-                    return stock.ready_at(now, &claim.need, &room).map(|at| own(&claim, at));
+                    return unheld(&claim).map(|at| own(&claim, at));
                 }
                 if age >= settings.aging {
                     return time(&claim).map(|at| own(&claim, at));
@@ -74,13 +76,10 @@ impl<W> Scheduler<W> {
                 line.calls.soonest(None, &mut |least| time(least), &mut |_, claim| of(claim))
             };
             // Of the head for which room is held, the lane's own bound says nothing.
-            let bound = &mut |least: &Claim| match hold {
-                Some(_) => stock.ready_at(now, &least.need, &room),
-                None => time(least),
-            };
+            let bound = &mut |least: &Claim| if hold.is_some() { unheld(least) } else { time(least) };
             best = lanes.soonest(lane, best, bound, of);
         }
-        best = earlier(best, self.soonest_parked(now, &room, best));
+        best = earlier(best, self.soonest_parked(now, &rooms, best));
         if self.hold.is_some() {
             // Another line at the front may want nothing held, or something else.
             best = earlier(best, self.lanes.next_raise(now, self.settings.aging));
@@ -90,13 +89,13 @@ impl<W> Scheduler<W> {
     }
 
     /// When a line that stands aside for want of its tenant's own tokens has a call that fits, if that is before `best`.
-    fn soonest_parked(&self, now: Instant, room: &Room, mut best: Option<Instant>) -> Option<Instant> {
+    fn soonest_parked(&self, now: Instant, rooms: &Rooms, mut best: Option<Instant>) -> Option<Instant> {
         for (until, lane, id) in self.lanes.parked() {
             if best.is_some_and(|best| best <= until) {
                 break;
             }
             let least = self.tenants.get(id).and_then(|tenant| tenant.lines[lane as usize].calls.least());
-            let at = least.and_then(|least| self.stock.ready_at(now, &least.need, room));
+            let at = least.and_then(|least| self.stock.ready_at(now, &least.need, &rooms.of(least.kind)?));
             best = earlier(best, at.map(|at| at.max(until)));
         }
         best

@@ -31,6 +31,8 @@ pub enum Rule {
     TenantTokens,
     /// The engine's memory for keys and values.
     Kv,
+    /// Of a pool's replicas none that may take it is up and has a slot, though others are.
+    Replicas,
     /// The provider asked everybody to stay away.
     CoolDown,
     /// The target is down.
@@ -43,7 +45,7 @@ pub enum Rule {
 
 impl Rule {
     /// How many there are.
-    pub(super) const COUNT: usize = 15;
+    pub(super) const COUNT: usize = 16;
 
     /// The stable name.
     pub fn as_str(self) -> &'static str {
@@ -59,6 +61,7 @@ impl Rule {
             Rule::TokensPerDay => "tokens_per_day",
             Rule::TenantTokens => "tenant_tokens",
             Rule::Kv => "kv",
+            Rule::Replicas => "replicas",
             Rule::CoolDown => "cool_down",
             Rule::Outage => "outage",
             Rule::Turn => "turn",
@@ -96,6 +99,7 @@ impl Rule {
             Rule::TokensPerDay => "the provider's tokens of the day have no room for it",
             Rule::TenantTokens => "its tenant's own tokens a minute have no room for it",
             Rule::Kv => "the engine's memory has no room for it",
+            Rule::Replicas => "none of the replicas that serve it is up and has a slot",
             Rule::CoolDown => "the provider asked everybody to stay away",
             Rule::Outage => "the target is down",
             Rule::Turn => "others go first",

@@ -9,12 +9,13 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
+use super::cut::Cut;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::kv::Progress;
-use crate::wire::{End, Observer, Signal, Verdict};
+use crate::wire::{Dialect, End, Observer, Signal, Verdict};
 
 /// Passes frames untouched; stamps what they show; fails where silence or the end is wrong.
 pub(super) struct Watched {
@@ -26,6 +27,10 @@ pub(super) struct Watched {
     first_token_by: Option<Instant>,
     has_token: bool,
     failure: Option<Verdict>,
+    /// Of a stream at a replica.
+    cut: Option<Cut>,
+    /// Until when the next chunk must have come.
+    idle_by: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
     done: bool,
@@ -39,6 +44,7 @@ impl Watched {
         } else {
             None
         };
+        let cut = Cut::of(&call).filter(|_| call.is_enforced());
         Self {
             progress: call.progress(),
             call,
@@ -47,6 +53,8 @@ impl Watched {
             first_token_by,
             has_token: false,
             failure: None,
+            cut,
+            idle_by: None,
             timer: None,
             waiting: false,
             done: false,
@@ -54,9 +62,10 @@ impl Watched {
         }
     }
 
-    /// Whether enough was seen to know whether the attempt failed at once.
+    /// Whether enough was seen to know whether the attempt failed at once; at a replica, whether the caller would miss anything of it.
     pub(super) fn has_begun(&self) -> bool {
-        self.observer.events() > 0
+        let by_token = self.cut.is_some() && self.call.facts().dialect != Dialect::Other;
+        self.observer.events() > 0 && (!by_token || self.has_token || self.failure.is_some())
     }
 
     /// The error event that came before any token.
@@ -107,31 +116,59 @@ impl Watched {
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if !self.waiting {
             self.waiting = true;
-            let idle = self.call.idle_limit().map(|limit| clock::now() + limit);
-            let first = self.first_token_by.filter(|_| !self.has_token);
-            let Some(at) = [idle, first].into_iter().flatten().min() else {
-                self.timer = None;
-                return Poll::Pending;
-            };
-            let at = tokio::time::Instant::from_std(at);
-            match &mut self.timer {
-                Some(timer) => timer.as_mut().reset(at),
-                None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
+            let now = clock::now();
+            self.idle_by = self.call.idle_limit().map(|limit| now + limit);
+            if let Some(cut) = &mut self.cut {
+                cut.silent(now);
             }
+            self.arm();
         }
-        let Some(timer) = &mut self.timer else { return Poll::Pending };
-        ready!(timer.as_mut().poll(cx));
-        self.done = true;
-        let late = self.first_token_by.is_some_and(|by| !self.has_token && by <= clock::now());
-        let error = if late {
-            Error::new(ErrorKind::FirstTokenTimeout, "no token came within the target's `first_token` limit")
-        } else {
-            Error::new(
-                ErrorKind::IdleTimeout,
-                "the stream fell silent for longer than the `idle` limit, or the client's read timeout",
-            )
+        loop {
+            let Some(timer) = &mut self.timer else { return Poll::Pending };
+            ready!(timer.as_mut().poll(cx));
+            let now = clock::now();
+            let cut = match &mut self.cut {
+                Some(cut) => cut.look(now),
+                None => Ok(()),
+            };
+            if let Some(error) = cut.err().or_else(|| self.late(now)) {
+                self.done = true;
+                return Poll::Ready(error.at(self.call.target().name()));
+            }
+            self.arm();
+        }
+    }
+
+    /// Sets the timer to what comes first.
+    fn arm(&mut self) {
+        let first = self.first_token_by.filter(|_| !self.has_token);
+        let cut = self.cut.as_ref().and_then(Cut::at);
+        let Some(at) = [self.idle_by, first, cut].into_iter().flatten().min() else {
+            self.timer = None;
+            return;
         };
-        Poll::Ready(error.at(self.call.target().name()))
+        let at = tokio::time::Instant::from_std(at);
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().reset(at),
+            None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
+        }
+    }
+
+    fn late(&self, now: Instant) -> Option<Error> {
+        if self.first_token_by.is_some_and(|by| !self.has_token && by <= now) {
+            let text = "no token came within the target's `first_token` limit";
+            return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
+        }
+        let text = "the stream fell silent for longer than the `idle` limit, or the client's read timeout";
+        self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
+    }
+
+    /// What broke an answer off in its middle. A replica that goes takes its streams along: they are cut short, whatever the connection says.
+    fn broken(&self, error: Error) -> Error {
+        if self.cut.is_none() || !self.has_token || error.kind() != ErrorKind::Transport {
+            return error;
+        }
+        error.cut_short("its replica broke it off, and what came is incomplete: ")
     }
 }
 
@@ -164,7 +201,7 @@ impl Body for Watched {
                 this.done = true;
                 let deltas = this.observer.deltas();
                 this.call.attempt(|attempt| attempt.deltas = deltas);
-                Some(Err(error.at(this.call.target().name())))
+                Some(Err(this.broken(error).at(this.call.target().name())))
             }
             None => this.end().err().map(Err),
         })

@@ -13,7 +13,7 @@ use crate::config::{Source, TargetConfig};
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::observe::TargetMetrics;
-use crate::pool::Keeper;
+use crate::pool::{Addresses, Keeper};
 use crate::schedule::Settings;
 use crate::transport::Transport;
 
@@ -25,6 +25,8 @@ pub struct Target {
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
     expected: Arc<Expected>,
+    /// Where its calls go, where it is a pool.
+    addresses: Option<Addresses>,
     metrics: TargetMetrics,
     /// Where it is a pool, once its gate is open.
     keeper: OnceLock<Keeper>,
@@ -50,7 +52,8 @@ impl Target {
         }
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
-        Arc::new(Self { config, admission, retries, expected, metrics, keeper: OnceLock::new() })
+        let addresses = config.pool.as_ref().map(|_| Addresses::new(&config));
+        Arc::new(Self { config, admission, retries, expected, addresses, metrics, keeper: OnceLock::new() })
     }
 
     /// From now on its replicas are looked after, where it is a pool: while calls come, by this transport.
@@ -100,6 +103,11 @@ impl Target {
     /// The provider's rates, as they stand.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
         self.admission.purse().budgets().lock().view(now)
+    }
+
+    /// Where its calls go; `None`: it is no pool.
+    pub(crate) fn addresses(&self) -> Option<&Addresses> {
+        self.addresses.as_ref()
     }
 
     /// What calls are expected to take.

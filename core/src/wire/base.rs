@@ -34,6 +34,11 @@ impl Base {
             && below(uri.path(), &self.path).is_some()
     }
 
+    /// How long its path is: of two that hold a request, the longer is the more particular.
+    pub(crate) fn depth(&self) -> usize {
+        self.path.len()
+    }
+
     /// A request's URL here, which is `there` now.
     pub(crate) fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
         let tail = match there {

@@ -12,6 +12,7 @@ mod fallback;
 mod foreign;
 mod limit;
 mod modes;
+mod pool;
 mod replicas;
 mod retries;
 mod roof;

@@ -21,6 +21,10 @@ impl Encoder {
         Self { job, id: format!("{number:024x}"), created, sent: 0 }
     }
 
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.job.protocol
+    }
+
     /// What comes right behind the headers, before any token. Only Responses has such; the others send
     /// nothing until the first token.
     pub(crate) fn open(&mut self) -> Option<Bytes> {

@@ -32,6 +32,12 @@ impl ApiError {
         Self::new(503, "ServiceUnavailableError", "the service is unavailable")
     }
 
+    /// As vLLM words its `EngineDeadError`.
+    pub(crate) fn dead() -> Self {
+        let message = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
+        Self::new(500, "InternalServerError", message)
+    }
+
     pub(crate) fn overloaded() -> Self {
         let message = "The server is overloaded: the number of queued requests has reached its limit.";
         Self::new(503, "ServiceUnavailableError", message)

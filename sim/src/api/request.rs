@@ -4,6 +4,7 @@ use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
 
 use super::{ApiError, Finish, Protocol, gemini, prompt};
+use crate::config::Adapter;
 
 /// A generation request, understood.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +21,8 @@ pub(crate) struct Job {
     /// What the caller allowed: what a provider reserves.
     pub(crate) max_tokens: u32,
     pub(crate) finish: Finish,
+    /// Hashes of its prompt's full blocks, where prefixes are cached.
+    pub(crate) blocks: Vec<u64>,
 }
 
 /// What the server allows.
@@ -27,6 +30,9 @@ pub(crate) struct Job {
 pub(crate) struct Limits<'a> {
     /// Empty: any.
     pub(crate) models: &'a [String],
+    pub(crate) adapters: &'a [Adapter],
+    /// Tokens of a block whose hash is wanted.
+    pub(crate) block_size: Option<u32>,
     pub(crate) max_model_len: u32,
     pub(crate) default_output_tokens: u32,
 }
@@ -48,8 +54,8 @@ pub(crate) fn read(
     };
     let place = gemini::Place::of(uri.path());
     let model = match &place {
-        Some(place) => served(place.model.to_owned(), limits.models)?,
-        None => read_model(&body, limits.models)?,
+        Some(place) => served(place.model.to_owned(), limits)?,
+        None => read_model(&body, limits)?,
     };
     require_prompt(protocol, &body)?;
     let stream = match &place {
@@ -73,7 +79,8 @@ pub(crate) fn read(
 
     let length = u64::from(limits.max_model_len);
     let prompt_override = overridden(headers, "x-sim-prompt-tokens", &body, "sim_prompt_tokens")?;
-    let prompt = prompt_override.unwrap_or_else(|| prompt::tokens(&body)).max(1);
+    let read = prompt::read(&model, &body, limits.block_size);
+    let prompt = prompt_override.unwrap_or(read.tokens).max(1);
     // vLLM leaves at least one token to generate, and cuts a longer wish silently.
     if prompt >= length {
         return Err(ApiError::bad_request(format!(
@@ -100,6 +107,7 @@ pub(crate) fn read(
         output_tokens: small(output),
         max_tokens: small(asked.unwrap_or(output).min(room)),
         finish: if stops { Finish::Stop } else { Finish::Length },
+        blocks: read.blocks,
     })
 }
 
@@ -107,18 +115,19 @@ fn small(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-fn read_model(body: &Map<String, Value>, models: &[String]) -> Result<String, ApiError> {
+fn read_model(body: &Map<String, Value>, limits: Limits<'_>) -> Result<String, ApiError> {
     let model = match body.get("model") {
         Some(Value::String(model)) => model.clone(),
         // As vLLM: no model means the one it serves.
-        None | Some(Value::Null) => models.first().map_or_else(|| "sim".to_owned(), String::clone),
+        None | Some(Value::Null) => limits.models.first().map_or_else(|| "sim".to_owned(), String::clone),
         Some(_) => return Err(ApiError::bad_request("model must be a string").param("model")),
     };
-    served(model, models)
+    served(model, limits)
 }
 
-fn served(model: String, models: &[String]) -> Result<String, ApiError> {
-    if models.is_empty() || models.contains(&model) {
+fn served(model: String, limits: Limits<'_>) -> Result<String, ApiError> {
+    let adapted = limits.adapters.iter().any(|adapter| adapter.name == model);
+    if limits.models.is_empty() || limits.models.contains(&model) || adapted {
         return Ok(model);
     }
     let message = format!("The model `{model}` does not exist.");

@@ -30,7 +30,7 @@ pub(super) async fn answer(
             generate(shared, protocol, &parts.uri, &parts.headers, &body).await
         }
         (Some(_), _) => Ok(error(None, &ApiError::new(405, "Method Not Allowed", "Method Not Allowed"))),
-        (None, method) => control::control(shared, method, parts.uri.path(), &body),
+        (None, method) => control::control(shared, method, parts.uri.path(), &body).await,
     }
 }
 
@@ -49,6 +49,8 @@ async fn generate(
             attempt.end(Outcome::Refused);
             return Err(Refused);
         }
+        // Until the caller goes.
+        Err(Rejection::Silence) => std::future::pending().await,
         Err(no) => Err(reject::response(shared, protocol, no, &[])),
     };
     let Admitted { job, plan, rate } = match admitted {
@@ -86,25 +88,32 @@ async fn generate(
         ticket.attempt.answered(200);
         stream_of(encoder.content_type(), SimBody::stream(ticket, encoder, plan, shared.clock))
     } else {
-        whole(ticket, &encoder).await
+        whole(ticket, &encoder).await?
     };
     response.headers_mut().extend(rate);
     Ok(response)
 }
 
-async fn whole(mut ticket: Ticket, encoder: &Encoder) -> Response<SimBody> {
+/// # Errors
+///
+/// The server was killed meanwhile.
+async fn whole(mut ticket: Ticket, encoder: &Encoder) -> Result<Response<SimBody>, Refused> {
     loop {
         match ticket.signal().await {
             Some(Signal::Token(_)) => ticket.attempt.token_sent(),
             Some(Signal::Finished) => {
                 ticket.attempt.answered(200);
                 ticket.attempt.end(Outcome::Completed);
-                return with_type(200, "application/json", encoder.full(ticket.attempt.sent()));
+                return Ok(with_type(200, "application/json", encoder.full(ticket.attempt.sent())));
             }
-            None => {
+            Some(Signal::Died) => {
                 ticket.attempt.answered(500);
                 ticket.attempt.end(Outcome::Rejected);
-                return error(None, &ApiError::new(500, "InternalServerError", "the sequence was lost"));
+                return Ok(error(Some(encoder.protocol()), &ApiError::dead()));
+            }
+            None => {
+                ticket.attempt.end(Outcome::Refused);
+                return Err(Refused);
             }
         }
     }
@@ -141,6 +150,8 @@ fn admit(
     let config = &shared.config;
     let limits = Limits {
         models: &config.models,
+        adapters: &config.adapters,
+        block_size: config.engine.prefix_cache.then_some(config.engine.block_size),
         max_model_len: config.engine.max_model_len,
         default_output_tokens: config.default_output_tokens,
     };
@@ -166,6 +177,7 @@ fn submit(
         prompt_tokens: job.prompt_tokens,
         output_tokens: job.output_tokens,
         finish: job.finish,
+        blocks: &job.blocks,
     };
     let mut core = shared.core.lock();
     let now = core.advance(shared.clock.now());

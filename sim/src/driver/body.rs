@@ -11,7 +11,7 @@ use super::clock::SimClock;
 use super::core::Signal;
 use super::stats::Outcome;
 use super::ticket::Ticket;
-use crate::api::Encoder;
+use crate::api::{ApiError, Encoder, error_stream};
 use crate::faults::StreamPlan;
 
 /// A body: whole, or a stream of server-sent events as the engine generates.
@@ -29,7 +29,7 @@ enum Kind {
 /// A body that breaks off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The fault `reset_mid_stream`; over HTTP the connection is broken.
+    /// The fault `reset_mid_stream`, or a server that was killed; over HTTP the connection is broken.
     #[error("connection reset by the simulator")]
     Reset,
 }
@@ -112,6 +112,10 @@ impl StreamBody {
             Some(Signal::Finished) => {
                 let last = self.encoder.close(sent);
                 self.end(Outcome::Completed, Some(Ok(last)))
+            }
+            Some(Signal::Died) => {
+                let last = error_stream(self.encoder.protocol(), &ApiError::dead());
+                self.end(Outcome::Truncated, Some(Ok(last)))
             }
             None => self.end(Outcome::Reset, Some(Err(BodyError::Reset))),
         }

@@ -11,7 +11,7 @@ use super::{Refused, Shared, Simulator};
 use crate::api::ApiError;
 use crate::faults::{Faults, OutageMode};
 
-pub(super) fn control(
+pub(super) async fn control(
     shared: &Arc<Shared>,
     method: &Method,
     path: &str,
@@ -24,8 +24,13 @@ pub(super) fn control(
     }
     let outage = shared.core.lock().gate.outage(shared.clock.now());
     match outage {
-        Some(OutageMode::Refuse) => return Err(Refused),
+        Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Refused),
         Some(OutageMode::Unavailable) => return Ok(error(None, &ApiError::unavailable())),
+        Some(OutageMode::Hang) => return std::future::pending().await,
+        Some(OutageMode::Dead) if matches!(path, "/health" | "/ping") => {
+            return Ok(with_type(503, "text/plain", ""));
+        }
+        Some(OutageMode::Dead) => return Ok(error(None, &ApiError::dead())),
         None => {}
     }
     Ok(match (method, path) {
@@ -72,14 +77,19 @@ fn models(shared: &Shared) -> Value {
     let fallback = [String::from("sim")];
     let names = if served.is_empty() { fallback.as_slice() } else { served.as_slice() };
     let length = shared.config.engine.max_model_len;
-    let cards: Vec<Value> = names
-        .iter()
-        .map(|name| {
-            json!({
-                "id": name, "object": "model", "created": EPOCH, "owned_by": "vllm",
-                "root": name, "parent": null, "max_model_len": length,
-            })
+    let models = names.iter().map(|name| {
+        json!({
+            "id": name, "object": "model", "created": EPOCH, "owned_by": "vllm",
+            "root": name, "parent": null, "max_model_len": length,
         })
-        .collect();
+    });
+    // Of an adapter vLLM does not say how long its sequences may be.
+    let adapters = shared.config.adapters.iter().map(|adapter| {
+        json!({
+            "id": adapter.name, "object": "model", "created": EPOCH, "owned_by": "vllm",
+            "root": adapter.name, "parent": adapter.parent.as_ref().or(names.first()), "max_model_len": null,
+        })
+    });
+    let cards: Vec<Value> = models.chain(adapters).collect();
     json!({"object": "list", "data": cards})
 }

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use super::stats::Record;
 use crate::api::Finish;
 use crate::engine::{Event, EventKind, SequenceId, TooLong};
-use crate::faults::FaultGate;
+use crate::faults::{FaultGate, OutageMode};
 use crate::pool::Pool;
 
 /// What the engine tells a waiting answer.
@@ -18,6 +18,8 @@ pub(super) enum Signal {
     /// The token at this index.
     Token(u32),
     Finished,
+    /// The engine died.
+    Died,
 }
 
 pub(super) struct Core {
@@ -42,14 +44,18 @@ struct Live {
     last_token: Duration,
     prompt_tokens: u32,
     finish: Finish,
+    /// A hang met it: its caller hears no more, and is not told of an end either.
+    silent: bool,
 }
 
 /// What is submitted.
-pub(super) struct Work {
+pub(super) struct Work<'a> {
     pub(super) attempt: u64,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
     pub(super) finish: Finish,
+    /// See [`Pool::submit_with`].
+    pub(super) blocks: &'a [u64],
 }
 
 impl Core {
@@ -65,7 +71,25 @@ impl Core {
         self.pool.set_slowdown(self.gate.slowdown(self.last));
         self.pool.advance(self.last, &mut self.events);
         self.tell();
+        match self.gate.outage(self.last) {
+            Some(OutageMode::Hang) => self.live.values_mut().for_each(|live| live.silent = true),
+            Some(OutageMode::Dead) => self.lose(Some(Signal::Died)),
+            Some(OutageMode::Kill) => self.lose(None),
+            Some(OutageMode::Refuse | OutageMode::Unavailable) | None => {}
+        }
         self.last
+    }
+
+    /// The engines lose what they had; who waits for it is told `last`, and then that there is no more.
+    fn lose(&mut self, last: Option<Signal>) {
+        for worker in 0..self.pool.engines().len() {
+            self.pool.reset(worker);
+        }
+        for live in std::mem::take(&mut self.live).into_values() {
+            if let Some(last) = last {
+                let _ = live.signals.send(last);
+            }
+        }
     }
 
     fn tell(&mut self) {
@@ -93,13 +117,18 @@ impl Core {
                     self.metrics.token(live.engine, since(live.last_token));
                 }
                 live.last_token = at;
-                // The reader may just have gone; its ticket aborts.
-                let _ = live.signals.send(Signal::Token(index));
+                if !live.silent {
+                    // The reader may just have gone; its ticket aborts.
+                    let _ = live.signals.send(Signal::Token(index));
+                }
             }
             EventKind::Finished => {
                 self.metrics.finished(live.engine, since(live.arrived), live.finish);
-                let _ = live.signals.send(Signal::Finished);
-                self.live.remove(&id);
+                // A silent one stays until its caller goes: the end of its signals would be an answer.
+                if !live.silent {
+                    let _ = live.signals.send(Signal::Finished);
+                    self.live.remove(&id);
+                }
             }
         }
     }
@@ -108,10 +137,10 @@ impl Core {
     pub(super) fn submit(
         &mut self,
         now: Duration,
-        work: &Work,
+        work: &Work<'_>,
     ) -> Result<(SequenceId, mpsc::UnboundedReceiver<Signal>), TooLong> {
         let id = SequenceId(self.next_id);
-        let engine = self.pool.submit(now, id, work.prompt_tokens, work.output_tokens)?;
+        let engine = self.pool.submit_with(now, id, work.prompt_tokens, work.output_tokens, work.blocks)?;
         self.next_id += 1;
         let (signals, receiver) = mpsc::unbounded_channel();
         let live = Live {
@@ -122,6 +151,7 @@ impl Core {
             last_token: now,
             prompt_tokens: work.prompt_tokens,
             finish: work.finish,
+            silent: false,
         };
         self.live.insert(id, live);
         self.tell();
@@ -130,8 +160,8 @@ impl Core {
 
     /// Ends a sequence, if it has not ended.
     pub(super) fn abort(&mut self, id: SequenceId) {
-        if let Some(live) = self.live.remove(&id) {
-            self.pool.abort(id);
+        let Some(live) = self.live.remove(&id) else { return };
+        if self.pool.abort(id) {
             self.metrics.aborted(live.engine);
         }
     }

@@ -30,6 +30,7 @@ pub(super) struct Metrics {
     successes: IntCounterVec,
     rejections: IntCounterVec,
     prefix_queries: IntCounterVec,
+    prefix_hits: IntCounterVec,
     ttft: HistogramVec,
     inter_token: HistogramVec,
     queue_time: HistogramVec,
@@ -57,12 +58,6 @@ impl Metrics {
         };
         let with = |extra| [LABELS[0], LABELS[1], extra];
         let cache = ["engine", "block_size", "num_gpu_blocks", "kv_cache_size_tokens"];
-        // vLLM never hits the prefix cache here: every prompt is taken as new.
-        counter("vllm:prefix_cache_hits_total", "Prefix cache hits, in tokens.", &LABELS).map(|hits| {
-            for engine in 0..pool.engines().len() {
-                hits.with_label_values(&[engine.to_string().as_str(), model]);
-            }
-        })?;
         let metrics = Self {
             running: gauge("vllm:num_requests_running", "Requests in the batch.", &LABELS)?,
             waiting: gauge("vllm:num_requests_waiting", "Requests waiting.", &LABELS)?,
@@ -83,6 +78,7 @@ impl Metrics {
                 "Prefix cache queries, in tokens.",
                 &LABELS,
             )?,
+            prefix_hits: counter("vllm:prefix_cache_hits_total", "Prefix cache hits, in tokens.", &LABELS)?,
             ttft: histogram("vllm:time_to_first_token_seconds", "Time to first token.", &TTFT)?,
             inter_token: histogram("vllm:inter_token_latency_seconds", "Time between tokens.", &INTER_TOKEN)?,
             queue_time: histogram("vllm:request_queue_time_seconds", "Time in the queue.", &WHOLE)?,
@@ -98,9 +94,13 @@ impl Metrics {
         for (number, engine) in pool.engines().iter().enumerate() {
             let name = number.to_string();
             let labels = [name.as_str(), self.model.as_str()];
-            for counter in
-                [&self.preemptions, &self.prompt_tokens, &self.generation_tokens, &self.prefix_queries]
-            {
+            for counter in [
+                &self.preemptions,
+                &self.prompt_tokens,
+                &self.generation_tokens,
+                &self.prefix_queries,
+                &self.prefix_hits,
+            ] {
                 counter.with_label_values(&labels);
             }
             for histogram in [&self.ttft, &self.inter_token, &self.queue_time, &self.whole] {
@@ -129,7 +129,6 @@ impl Metrics {
         let labels = self.labels(&engine);
         self.ttft.with_label_values(&labels).observe(after.as_secs_f64());
         self.prompt_tokens.with_label_values(&labels).inc_by(u64::from(prompt_tokens));
-        self.prefix_queries.with_label_values(&labels).inc_by(u64::from(prompt_tokens));
         self.generation_tokens.with_label_values(&labels).inc();
     }
 
@@ -175,6 +174,15 @@ impl Metrics {
             self.waiting_by_reason.with_label_values(&by_reason).set(engine.waiting() as f64);
             self.waiting_by_reason.with_label_values(&[labels[0], labels[1], "deferred"]).set(0.0);
             self.kv_usage.with_label_values(&labels).set(engine.blocks().usage());
+            let totals = engine.totals();
+            for (counter, tokens) in
+                [(&self.prefix_queries, totals.prefix_queries), (&self.prefix_hits, totals.prefix_hits)]
+            {
+                // The engine counts, from its own start on.
+                let counter = counter.with_label_values(&labels);
+                counter.reset();
+                counter.inc_by(tokens);
+            }
         }
         let mut out = Vec::new();
         // Writing to memory cannot fail; a registry of unique names can always be encoded.

@@ -40,7 +40,7 @@ pub struct Simulator {
     shared: Arc<Shared>,
 }
 
-/// The simulator does not take connections: fault `outages` with mode `refuse`.
+/// The simulator does not take connections, or broke one: fault `outages` with mode `refuse` or `kill`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused by the simulator")]
 pub struct Refused;
@@ -109,6 +109,10 @@ impl Simulator {
         let mut core = self.shared.core.lock();
         core.advance(now);
         core.gate = FaultGate::new(faults, now);
+        // An outage that begins now meets what is open.
+        core.advance(now);
+        drop(core);
+        self.shared.wake.notify_one();
         Ok(())
     }
 

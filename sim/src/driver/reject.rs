@@ -33,7 +33,8 @@ fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut Head
     };
     let in_body = protocol == Protocol::Gemini;
     match no {
-        Rejection::Connection | Rejection::Unavailable => ApiError::unavailable(),
+        Rejection::Connection | Rejection::Unavailable | Rejection::Silence => ApiError::unavailable(),
+        Rejection::Dead => ApiError::dead(),
         Rejection::Internal => ApiError::new(500, "InternalServerError", "an internal error, injected"),
         Rejection::Window { retry_after: when } => {
             let api =

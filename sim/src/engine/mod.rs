@@ -8,6 +8,9 @@
 //! generated tokens alike. At the end of the step each sequence whose last known token was computed gains one
 //! token.
 //!
+//! With [`EngineConfig::prefix_cache`], full blocks of KV cache outlive their sequences, and a sequence that begins with the same ones does not compute them
+//! again, though always its last token ([`BlockPool`] tells how they are kept and evicted).
+//!
 //! # Invariants
 //!
 //! - Blocks held never exceed the pool, and are all free when no sequence is left.
@@ -42,6 +45,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use self::blocks::BlockPool;
+use self::blocks::Table;
 pub use self::config::{EngineConfig, StepCost};
 pub use self::event::{Event, EventKind, SequenceId, TooLong};
 use self::sequence::Sequence;
@@ -77,6 +81,10 @@ pub struct Totals {
     pub preemptions: u64,
     /// Most KV blocks ever held.
     pub peak_blocks: u32,
+    /// Prompt tokens of the sequences that were admitted: looked up in the prefix cache, if there is one.
+    pub prefix_queries: u64,
+    /// Those among them that were found there.
+    pub prefix_hits: u64,
 }
 
 impl Engine {
@@ -108,7 +116,26 @@ impl Engine {
         prompt_tokens: u32,
         output_tokens: u32,
     ) -> Result<(), TooLong> {
-        let sequence = Sequence::new(id, prompt_tokens.max(1), output_tokens.max(1));
+        self.submit_with(now, id, prompt_tokens, output_tokens, &[])
+    }
+
+    /// As [`Engine::submit`], of a sequence whose blocks have these hashes: each stands for [`EngineConfig::block_size`] tokens and all before them, prompt first,
+    /// then what will be generated, as far as the caller can tell. Blocks beyond them are shared with nobody. Without [`EngineConfig::prefix_cache`] they are
+    /// ignored.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::submit`].
+    pub fn submit_with(
+        &mut self,
+        now: Duration,
+        id: SequenceId,
+        prompt_tokens: u32,
+        output_tokens: u32,
+        hashes: &[u64],
+    ) -> Result<(), TooLong> {
+        let table = Table::new(if self.config.prefix_cache { hashes } else { &[] });
+        let sequence = Sequence::new(id, prompt_tokens.max(1), output_tokens.max(1), table);
         let longest = u64::from(self.config.max_model_len).min(self.blocks.capacity_tokens());
         if sequence.final_tokens() > longest {
             return Err(TooLong { tokens: sequence.final_tokens(), longest });
@@ -128,8 +155,8 @@ impl Engine {
             return self.waiting.remove(at).is_some();
         }
         let Some(at) = self.running.iter().position(|s| s.id == id) else { return false };
-        let gone = self.running.remove(at);
-        self.blocks.free(gone.blocks);
+        let mut gone = self.running.remove(at);
+        self.blocks.close(&mut gone.table);
         true
     }
 
@@ -160,6 +187,11 @@ impl Engine {
         self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };
     }
 
+    /// What was set by [`Engine::set_slowdown`].
+    pub fn slowdown(&self) -> f64 {
+        self.slowdown
+    }
+
     /// Changes [`EngineConfig::max_num_seqs`], as if by a restart that loses nothing: sequences above it that run already go on to their end.
     pub fn set_max_num_seqs(&mut self, sequences: u32) {
         self.config.max_num_seqs = sequences.max(1);
@@ -184,6 +216,13 @@ impl Engine {
     /// Sequences that hold a place in the batch.
     pub fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// Tokens of prompts, and of what is to be recomputed, that stand between now and an empty queue, as the prefix cache is now.
+    pub fn uncomputed(&self) -> u64 {
+        let waiting = self.waiting.iter().map(|s| s.uncomputed() - self.blocks.find(&s.table, s.reusable()));
+        let running = self.running.iter().filter(|s| !s.decoding()).map(Sequence::uncomputed);
+        waiting.chain(running).map(u64::from).sum()
     }
 
     /// The paged KV cache.

@@ -39,20 +39,17 @@ impl Engine {
         while *budget > 0 {
             let Some(sequence) = self.running.get_mut(at) else { break };
             let new = sequence.uncomputed().min(*budget);
-            match self.blocks.grow(sequence.blocks, sequence.tokens_after(new)) {
-                Some(blocks) => {
-                    sequence.blocks = blocks;
-                    plan.add(sequence.decoding(), new);
-                    sequence.schedule(new);
-                    *budget -= new;
-                    at += 1;
-                }
+            let tokens = sequence.tokens_after(new);
+            if self.blocks.grow(&mut sequence.table, tokens) {
+                plan.add(sequence.decoding(), new);
+                sequence.schedule(new);
+                *budget -= new;
+                at += 1;
+            } else {
                 // The last-admitted pays. It may be this one, and then the loop finds no sequence here and
                 // ends.
-                None => {
-                    preempted = true;
-                    self.preempt_last(now);
-                }
+                preempted = true;
+                self.preempt_last(now);
             }
         }
         preempted
@@ -60,16 +57,21 @@ impl Engine {
 
     fn schedule_waiting(&mut self, now: Duration, plan: &mut Plan, budget: &mut u32) {
         while *budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
-            let Some(first) = self.waiting.front() else { break };
-            let new = first.uncomputed().min(*budget);
+            let Some(first) = self.waiting.front_mut() else { break };
+            let found = self.blocks.find(&first.table, first.reusable());
+            let new = (first.uncomputed() - found).min(*budget);
             // No overtaking: a head that does not fit holds the queue.
-            let Some(blocks) = self.blocks.grow(first.blocks, first.tokens_after(new)) else { break };
+            if !self.blocks.open(&mut first.table, found, found + new) {
+                break;
+            }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
-            sequence.blocks = blocks;
+            sequence.reuse(found);
             plan.add(sequence.decoding(), new);
             sequence.schedule(new);
             *budget -= new;
             if !std::mem::replace(&mut sequence.admitted, true) {
+                self.totals.prefix_queries += u64::from(sequence.prompt());
+                self.totals.prefix_hits += u64::from(found);
                 self.pending.push(Event { at: now, id: sequence.id, kind: EventKind::Admitted });
             }
             self.running.push(sequence);
@@ -78,7 +80,8 @@ impl Engine {
 
     fn preempt_last(&mut self, now: Duration) {
         let Some(mut victim) = self.running.pop() else { return };
-        self.blocks.free(victim.reset());
+        self.blocks.close(&mut victim.table);
+        victim.reset();
         self.totals.preemptions += 1;
         self.pending.push(Event { at: now, id: victim.id, kind: EventKind::Preempted });
         self.waiting.push_front(victim);
@@ -93,7 +96,7 @@ impl Engine {
             if !sequence.finished() {
                 return true;
             }
-            blocks.free(sequence.blocks);
+            blocks.close(&mut sequence.table);
             events.push(Event { at, id: sequence.id, kind: EventKind::Finished });
             false
         });

@@ -1,6 +1,7 @@
 //! One sequence in an engine.
 
 use super::SequenceId;
+use super::blocks::Table;
 
 #[derive(Debug, Clone)]
 pub(super) struct Sequence {
@@ -12,15 +13,15 @@ pub(super) struct Sequence {
     computed: u32,
     /// Tokens that the step in progress computes.
     scheduled: u32,
-    /// KV blocks held; 0 while waiting.
-    pub(super) blocks: u32,
+    /// KV blocks held; none while waiting.
+    pub(super) table: Table,
     /// Has been admitted before (a preempted sequence is not admitted twice).
     pub(super) admitted: bool,
 }
 
 impl Sequence {
-    pub(super) fn new(id: SequenceId, prompt: u32, output: u32) -> Self {
-        Self { id, prompt, output, generated: 0, computed: 0, scheduled: 0, blocks: 0, admitted: false }
+    pub(super) fn new(id: SequenceId, prompt: u32, output: u32, table: Table) -> Self {
+        Self { id, prompt, output, generated: 0, computed: 0, scheduled: 0, table, admitted: false }
     }
 
     /// Length at its end.
@@ -44,6 +45,20 @@ impl Sequence {
         self.computed + new
     }
 
+    pub(super) fn prompt(&self) -> u32 {
+        self.prompt
+    }
+
+    /// Its first tokens that may be taken from the cache: all but the last one known, of which the next is made.
+    pub(super) fn reusable(&self) -> u32 {
+        self.prompt + self.generated - 1
+    }
+
+    /// Begins with so many tokens already in the cache.
+    pub(super) fn reuse(&mut self, tokens: u32) {
+        self.computed = tokens;
+    }
+
     pub(super) fn schedule(&mut self, new: u32) {
         self.scheduled = new;
     }
@@ -65,10 +80,9 @@ impl Sequence {
         self.generated >= self.output
     }
 
-    /// Forgets what was computed, so that it is computed anew; returns the blocks it held.
-    pub(super) fn reset(&mut self) -> u32 {
+    /// Forgets what was computed, so that it is computed anew.
+    pub(super) fn reset(&mut self) {
         self.computed = 0;
         self.scheduled = 0;
-        std::mem::take(&mut self.blocks)
     }
 }

@@ -141,6 +141,14 @@ pub enum OutageMode {
     Refuse,
     /// 503 at once.
     Unavailable,
+    /// Requests are taken and never answered, `/health` and `/metrics` too, and streams that are open fall silent, for good: as vLLM after a SIGTERM with requests
+    /// open. What comes after the outage is answered.
+    Hang,
+    /// The engine's process has died and its server has not: open streams end with an error 500 as an event, all else gets a 500, `/health` a 503. What the
+    /// engines held is lost, their caches too.
+    Dead,
+    /// The server was killed: as `Refuse`, and what is open breaks. What the engines held is lost, their caches too.
+    Kill,
 }
 
 impl Default for Stall {

@@ -14,6 +14,10 @@ pub(crate) enum Rejection {
     Connection,
     /// 503: the whole deployment is away.
     Unavailable,
+    /// An answer that never comes.
+    Silence,
+    /// 500: the engine has died.
+    Dead,
     /// 500, drawn.
     Internal,
     /// 429 from a window; the `Retry-After` text.
@@ -80,8 +84,10 @@ impl FaultGate {
     /// What an arriving call meets before its body is read; `in_flight` without itself.
     pub(crate) fn arrive(&mut self, now: Duration, in_flight: usize) -> Result<(), Rejection> {
         match self.outage(now) {
-            Some(OutageMode::Refuse) => return Err(Rejection::Connection),
+            Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Rejection::Connection),
             Some(OutageMode::Unavailable) => return Err(Rejection::Unavailable),
+            Some(OutageMode::Hang) => return Err(Rejection::Silence),
+            Some(OutageMode::Dead) => return Err(Rejection::Dead),
             None => {}
         }
         if self.hits(self.faults.error_500) {

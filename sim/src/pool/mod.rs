@@ -52,9 +52,25 @@ impl Pool {
         prompt_tokens: u32,
         output_tokens: u32,
     ) -> Result<usize, TooLong> {
+        self.submit_with(now, id, prompt_tokens, output_tokens, &[])
+    }
+
+    /// As [`Pool::submit`], and [`Engine::submit_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::submit`].
+    pub fn submit_with(
+        &mut self,
+        now: Duration,
+        id: SequenceId,
+        prompt_tokens: u32,
+        output_tokens: u32,
+        hashes: &[u64],
+    ) -> Result<usize, TooLong> {
         let worker = self.route();
         if let Some(engine) = self.engines.get_mut(worker) {
-            engine.submit(now, id, prompt_tokens, output_tokens)?;
+            engine.submit_with(now, id, prompt_tokens, output_tokens, hashes)?;
             self.owner.insert(id, worker);
         }
         Ok(worker)

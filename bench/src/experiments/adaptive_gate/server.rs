@@ -28,6 +28,7 @@ fn unbound() -> EngineConfig {
         num_blocks: PLENTY,
         max_num_seqs: PLENTY,
         max_num_batched_tokens: PLENTY,
+        prefix_cache: false,
         step: StepCost { base_ms: 20.0, per_prompt_token_ms: 0.0, per_sequence_ms: 0.0 },
         ..EngineConfig::default()
     }

@@ -71,7 +71,7 @@ pub(super) fn admission() -> Fallible<Arc<Admission>> {
 
 fn admission_of(config: Config) -> Fallible<Arc<Admission>> {
     let target = config.targets.iter().find(|target| &*target.name == "sim").ok_or("no target")?;
-    let settings = Settings { queue: 1_000_000, ..Settings::from(target) };
+    let settings = Settings { queue: 1_000_000, backlog: 1_000_000, ..Settings::from(target) };
     Ok(Admission::new(
         "sim".into(),
         &settings,

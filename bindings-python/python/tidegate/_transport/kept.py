@@ -38,10 +38,14 @@ def attempt(request: Any, exchange: Exchange) -> Any:
     made = object.__new__(type(request))
     made.__dict__.update(request.__dict__)
     changes = exchange.changes()
-    if changes:
+    if changes or exchange.url is not None:
         made.headers = request.headers.copy()
         for name, value in changes:
             made.headers[name] = value
+    if exchange.url is not None:
+        # To a replica of its pool, and by the transport that the client has for that one.
+        made.url = type(request.url)(exchange.url)
+        made.headers["Host"] = made.url.netloc.decode("ascii")
     return made
 
 

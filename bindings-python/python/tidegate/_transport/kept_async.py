@@ -34,7 +34,7 @@ async def _serve(inner: Inner, request: Any, family: Family, exchange: Exchange)
         made.stream = family.async_sent(request.stream, exchange)
     begun = False
     try:
-        response = await inner.of(request).handle_async_request(made)
+        response = await inner.of(made).handle_async_request(made)
         begun = True
         try:
             whole = await _hand_over(response, exchange)

@@ -55,7 +55,7 @@ class Server:
         if self._family.is_upload(request):
             made.stream = self._family.sent(request.stream, self.exchange)
         try:
-            response = inner.of(request).handle_request(made)
+            response = inner.of(made).handle_request(made)
             self._stream = response.stream
             if self.exchange.answer(response.status_code, response.headers.raw, response.extensions):
                 self._chunks = iter(response.stream)

@@ -36,6 +36,7 @@ pub(super) struct Families {
     pub(super) gave_up: IntCounterVec,
     pub(super) cool_downs: IntCounterVec,
     pub(super) fallbacks: IntCounterVec,
+    pub(super) hedges: IntCounterVec,
     pub(super) tokens: IntCounterVec,
     pub(super) would: IntCounterVec,
     pub(super) in_flight: GaugeVec,
@@ -161,6 +162,12 @@ impl Families {
                 "fallbacks_total",
                 "Calls refused that went to the fallback target, by reason.",
                 &["target", "reason"],
+            )?,
+            hedges: counter(
+                &registry,
+                "hedges_total",
+                "Second tries of calls whose first token was late, at other replicas, by what became of them.",
+                &["target", "outcome"],
             )?,
             tokens: counter(
                 &registry,

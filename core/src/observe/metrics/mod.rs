@@ -3,6 +3,7 @@
 //! Tenants that nobody configured share the label `other`: label values never come from outside without a bound.
 
 mod families;
+mod hedged;
 mod limit;
 mod replica;
 mod target;
@@ -12,7 +13,8 @@ mod tool;
 use std::sync::Arc;
 
 use families::Families;
-pub(crate) use target::{CALLED_BACK, DEFAULT_TENANT, Family, TargetMetrics};
+pub(crate) use hedged::Hedged;
+pub(crate) use target::{CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Family, REPLICA_DOWN, TargetMetrics};
 pub(crate) use tenant::{TenantMetrics, TenantSeen};
 pub(crate) use tool::{HeldHow, ToolMetrics};
 

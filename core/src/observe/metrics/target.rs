@@ -7,6 +7,7 @@ use std::time::Duration;
 use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::{Families, gone};
+use super::hedged::Hedged;
 use super::limit::{LimitMetrics, Of};
 use super::replica::Replicas;
 use super::tenant::TenantMetrics;
@@ -29,6 +30,10 @@ const OTHER: &str = "other";
 
 /// The cause of a retry that follows no failure: a borrowed slot was wanted back.
 pub(crate) const CALLED_BACK: &str = "called_back";
+/// A replica turned the call away unread, and another was asked at once.
+pub(crate) const ELSEWHERE: &str = "elsewhere";
+/// The replica went down before it had begun to answer.
+pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
 /// What the class of a failed attempt may be: the provider's answers, then the transport's errors.
 const CLASSES: &[&str] = &[
@@ -50,6 +55,8 @@ const CLASSES: &[&str] = &[
     "first_token_timeout",
     "idle_timeout",
     CALLED_BACK,
+    ELSEWHERE,
+    REPLICA_DOWN,
 ];
 const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why::Deadline];
 
@@ -74,6 +81,7 @@ pub(crate) struct TargetMetrics {
     attempts: IntCounter,
     cool_down: IntCounter,
     outage: IntCounter,
+    is_pool: bool,
 }
 
 impl TargetMetrics {
@@ -92,6 +100,11 @@ impl TargetMetrics {
         }
         for reason in fallback::REASONS {
             families.fallbacks.with_label_values(&[name, reason.as_str()]);
+        }
+        if config.pool.is_some() {
+            for how in Hedged::ALL {
+                families.hedges.with_label_values(&[name, how.as_str()]);
+            }
         }
         for tool in families.tools() {
             for how in HeldHow::ALL {
@@ -113,6 +126,7 @@ impl TargetMetrics {
             attempts: families.attempts.with_label_values(&[name]),
             cool_down: families.cool_downs.with_label_values(&[name, HOLDS[0]]),
             outage: families.cool_downs.with_label_values(&[name, HOLDS[1]]),
+            is_pool: config.pool.is_some(),
             name: config.name.clone(),
             families,
         }
@@ -206,6 +220,10 @@ impl TargetMetrics {
         self.families.fallbacks.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
+    pub(crate) fn hedged(&self, how: Hedged) {
+        self.families.hedges.with_label_values(&[&*self.name, how.as_str()]).inc();
+    }
+
     pub(crate) fn would(&self, decision: &str) {
         self.families.would.with_label_values(&[&*self.name, decision]).inc();
     }
@@ -235,6 +253,10 @@ impl TargetMetrics {
             Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
             Family::Fallbacks => {
                 (&self.families.fallbacks, fallback::REASONS.iter().map(|reason| reason.as_str()).collect())
+            }
+            Family::Hedges => {
+                let labels = if self.is_pool { &Hedged::ALL[..] } else { &[] };
+                (&self.families.hedges, labels.iter().map(|how| how.as_str()).collect())
             }
             Family::Would => (&self.families.would, decisions().collect()),
         };
@@ -328,5 +350,6 @@ pub(crate) enum Family {
     GaveUp,
     CoolDowns,
     Fallbacks,
+    Hedges,
     Would,
 }

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::claim::Claim;
+use super::super::claim::{Claim, Kind};
 use super::super::ranked::Ranked;
+use super::super::rooms::Rooms;
 use super::*;
 use crate::budget::{Need, Room};
 use crate::testing::epoch;
@@ -25,12 +26,17 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn claim([tokens, kv, own]: [u32; 3]) -> Claim {
-    Claim { need: Need { tokens, kv, ..Need::ZERO }, own }
+    // Of several kinds, by what they take.
+    Claim { need: Need { tokens, kv, ..Need::ZERO }, own, kind: Kind::new((tokens + 3 * kv) % 40) }
 }
 
 proptest! {
     #[test]
-    fn it_is_a_sorted_list(acts in prop::collection::vec(act(), 1..200), probe in [0u32..20, 0u32..20, 0u32..20], after in 0u16..80) {
+    fn it_is_a_sorted_list(
+        acts in prop::collection::vec(act(), 1..200),
+        probe in [0u32..20, 0u32..20, 0u32..20], after in 0u16..80,
+        of_kinds in prop::option::of(prop::collection::vec(prop::option::weighted(0.5, 0u32..20), 40)),
+    ) {
         let now = epoch();
         let mut list: Vec<(u16, Claim)> = Vec::new();
         let mut ranked = Ranked::default();
@@ -55,11 +61,21 @@ proptest! {
                 }
             }
             let [tokens, kv, own] = probe;
-            let room = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
-            let fits = |(_, claim): &&(u16, Claim)| claim.fits(&room, own);
-            prop_assert_eq!(ranked.next_fit(None, &room, own), list.iter().find(fits).map(|(key, _)| *key));
-            let behind = list.iter().filter(|(key, _)| *key > after);
-            prop_assert_eq!(ranked.next_fit(Some(&after), &room, own), behind.into_iter().find(fits).map(|(key, _)| *key));
+            let shared = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
+            let replicas = of_kinds.clone().map(|kinds| Box::new(kinds.into_iter().collect()));
+            for rooms in [Rooms { shared, replicas: None }, Rooms { shared, replicas }] {
+                let fits = |(_, claim): &&(u16, Claim)| {
+                    let longest = match &of_kinds {
+                        Some(kinds) if rooms.replicas.is_some() => kinds[claim.kind.number().unwrap()],
+                        _ => Some(kv),
+                    };
+                    claim.own <= own && claim.need.tokens <= tokens && longest.is_some_and(|most| claim.need.kv <= most)
+                };
+                prop_assert_eq!(ranked.next_fit(None, &rooms, own), list.iter().find(fits).map(|(key, _)| *key));
+                let behind = list.iter().filter(|(key, _)| *key > after);
+                let behind = behind.into_iter().find(fits).map(|(key, _)| *key);
+                prop_assert_eq!(ranked.next_fit(Some(&after), &rooms, own), behind);
+            }
             prop_assert_eq!(ranked.first(), list.first().copied());
             prop_assert_eq!((ranked.len(), ranked.is_empty()), (list.len(), list.is_empty()));
             prop_assert_eq!(ranked.least(), list.iter().map(|(_, claim)| *claim).reduce(Claim::least));

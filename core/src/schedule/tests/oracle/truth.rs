@@ -383,6 +383,7 @@ impl Truth {
             Rule::InputTokens => input,
             Rule::OutputTokens => output,
             Rule::Kv => kv,
+            Rule::Replicas => false,
             Rule::Held | Rule::Turn => self.admits(now, call) && (excused || closed),
         }
     }

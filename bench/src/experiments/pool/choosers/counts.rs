@@ -1,0 +1,125 @@
+//! Those that count their own calls, and maybe those of others as of the last poll.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::polls::{Polled, Polls};
+use super::{Ask, Chooser};
+use crate::experiments::pool::replicas::{REPLICAS, Replicas};
+
+/// What a client knows of the load: its own calls exactly, and all calls as of the last poll.
+struct Known {
+    rng: Rng,
+    own: [f64; REPLICAS],
+    /// Its own calls when it polled: what the poll saw of them.
+    then: [f64; REPLICAS],
+    polls: Option<Polls>,
+}
+
+impl Known {
+    fn new(seed: u64, polled: Polled) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let polls = (polled == Polled::Yes).then(|| Polls::new(&mut rng));
+        Self { rng, own: [0.0; REPLICAS], then: [0.0; REPLICAS], polls }
+    }
+
+    /// Own calls now, and others' at the last poll.
+    fn load(&self, at: usize) -> f64 {
+        let of = |counts: &[f64; REPLICAS]| counts.get(at).copied().unwrap_or_default();
+        let seen = self.polls.as_ref().and_then(|polls| polls.seen(at));
+        of(&self.own) + seen.map_or(0.0, |seen| (seen - of(&self.then)).max(0.0))
+    }
+
+    /// All calls as of the last poll, and nothing else.
+    fn polled(&self, at: usize) -> f64 {
+        self.polls.as_ref().and_then(|polls| polls.seen(at)).unwrap_or_default()
+    }
+
+    fn count(&mut self, at: usize, by: f64) {
+        if let Some(own) = self.own.get_mut(at) {
+            *own += by;
+        }
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        self.polls.as_ref().map(Polls::next)
+    }
+
+    fn look(&mut self, now: Duration, replicas: &Replicas) {
+        let Self { polls: Some(polls), rng, own, then } = self else { return };
+        for at in polls.look(now, rng, replicas) {
+            if let Some((then, own)) = then.get_mut(at).zip(own.get(at)) {
+                *then = *own;
+            }
+        }
+    }
+}
+
+/// Where the fewest calls are; among equals any.
+pub(crate) struct Argmin {
+    known: Known,
+    /// Goes by what was polled alone.
+    polled: bool,
+}
+
+impl Argmin {
+    pub(crate) fn new(seed: u64, polled: Polled) -> Self {
+        Self { known: Known::new(seed, polled), polled: polled == Polled::Yes }
+    }
+}
+
+impl Chooser for Argmin {
+    fn choose(&mut self, ask: &Ask) -> usize {
+        let mut open = ask.open();
+        self.known.rng.shuffle(&mut open);
+        let load = |at: usize| if self.polled { self.known.polled(at) } else { self.known.load(at) };
+        let at = open.into_iter().min_by(|a, b| load(*a).total_cmp(&load(*b))).unwrap_or_default();
+        self.known.count(at, 1.0);
+        at
+    }
+
+    fn ended(&mut self, _: Duration, _: u64, at: usize) {
+        self.known.count(at, -1.0);
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        self.known.next_look()
+    }
+
+    fn look(&mut self, now: Duration, replicas: &Replicas) {
+        self.known.look(now, replicas);
+    }
+}
+
+/// Of two, drawn, the one with fewer calls.
+pub(crate) struct TwoChoices(Known);
+
+impl TwoChoices {
+    pub(crate) fn new(seed: u64, polled: Polled) -> Self {
+        Self(Known::new(seed, polled))
+    }
+}
+
+impl Chooser for TwoChoices {
+    fn choose(&mut self, ask: &Ask) -> usize {
+        let mut open = ask.open();
+        self.0.rng.shuffle(&mut open);
+        let two = open.into_iter().take(2);
+        let at = two.min_by(|a, b| self.0.load(*a).total_cmp(&self.0.load(*b))).unwrap_or_default();
+        self.0.count(at, 1.0);
+        at
+    }
+
+    fn ended(&mut self, _: Duration, _: u64, at: usize) {
+        self.0.count(at, -1.0);
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        self.0.next_look()
+    }
+
+    fn look(&mut self, now: Duration, replicas: &Replicas) {
+        self.0.look(now, replicas);
+    }
+}

@@ -1,0 +1,61 @@
+//! Consistent hashing with bounded loads, as KubeAI does it: by the first characters of the prompt, and on to the next of the ring while a replica has more than
+//! 125 % of the mean, in requests.
+
+use std::time::Duration;
+
+use super::{Ask, Chooser};
+use crate::experiments::pool::replicas::REPLICAS;
+
+/// Places of each replica on the ring.
+const COPIES: u64 = 256;
+const BOUND: f64 = 1.25;
+
+/// See the module.
+pub(crate) struct BoundedHashing {
+    /// In order of their hashes.
+    ring: Vec<(u64, usize)>,
+    own: [f64; REPLICAS],
+}
+
+impl BoundedHashing {
+    pub(crate) fn new() -> Self {
+        let places = (0..REPLICAS as u64).flat_map(|at| (0..COPIES).map(move |copy| (at, copy)));
+        let mut ring: Vec<_> = places
+            .map(|(at, copy)| (fastrand::Rng::with_seed(at << 32 | copy).u64(..), at as usize))
+            .collect();
+        ring.sort_unstable();
+        Self { ring, own: [0.0; REPLICAS] }
+    }
+
+    fn load(&self, at: usize) -> f64 {
+        self.own.get(at).copied().unwrap_or_default()
+    }
+}
+
+impl Chooser for BoundedHashing {
+    fn choose(&mut self, ask: &Ask) -> usize {
+        let open = ask.open();
+        // A prompt shorter than one beginning is like no other.
+        let key = ask.call.beginnings.first().copied().unwrap_or(ask.call.session);
+        let most =
+            BOUND * (open.iter().map(|at| self.load(*at)).sum::<f64>() + 1.0) / open.len().max(1) as f64;
+        let from = self.ring.partition_point(|(hash, _)| *hash < key);
+        let around = self.ring.iter().cycle().skip(from).take(self.ring.len()).map(|(_, at)| *at);
+        let mut around = around.filter(|at| open.contains(at));
+        let at = around
+            .clone()
+            .find(|at| self.load(*at) + 1.0 <= most)
+            .or_else(|| around.next())
+            .unwrap_or_default();
+        if let Some(own) = self.own.get_mut(at) {
+            *own += 1.0;
+        }
+        at
+    }
+
+    fn ended(&mut self, _: Duration, _: u64, at: usize) {
+        if let Some(own) = self.own.get_mut(at) {
+            *own -= 1.0;
+        }
+    }
+}

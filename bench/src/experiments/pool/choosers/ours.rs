@@ -1,0 +1,121 @@
+//! Ours: [`Placement`], driven as the gate drives it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tidegate::config::PoolConfig;
+use tidegate::placement::{Affinity, Ask as Question, Fault, Member, Parcel, Placement, Sight, Wants, Work};
+
+use super::{Ask, Chooser};
+use crate::experiments::pool::replicas::{REPLICAS, Replicas};
+use crate::virtual_time::beginning;
+
+/// What is switched off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Without {
+    /// It never learns what prompts begin with.
+    pub(crate) affinity: bool,
+    /// It never asks how replicas stand.
+    pub(crate) polls: bool,
+}
+
+/// A client of ours.
+pub(crate) struct Ours {
+    placement: Placement,
+    without: Without,
+    parcels: HashMap<u64, Parcel>,
+    next: Option<Duration>,
+}
+
+fn instant(at: Duration) -> Instant {
+    beginning() + at
+}
+
+impl Ours {
+    pub(crate) fn new(seed: u64, without: Without) -> Self {
+        let config = PoolConfig {
+            affinity: !without.affinity,
+            poll: PoolConfig::default().poll.filter(|_| !without.polls),
+            ..PoolConfig::default()
+        };
+        let mut placement = Placement::new(&config, seed, beginning());
+        let members: Vec<Member> =
+            (0..REPLICAS).map(|at| Member::at(&format!("http://replica-{at}"))).collect();
+        placement.set_members(beginning(), &members);
+        Self { placement, without, parcels: HashMap::new(), next: Some(Duration::ZERO) }
+    }
+
+    fn wants(&self, ask: &Ask) -> Wants {
+        let beginnings = if self.without.affinity { [].into() } else { ask.call.beginnings.clone() };
+        let view = if ask.tried.is_empty() { Vec::new() } else { self.placement.view(instant(ask.now)) };
+        let avoid = view
+            .iter()
+            .filter(|seen| self.placement.place_of(seen.id).is_some_and(|at| ask.tried.contains(at)));
+        Wants {
+            model: None,
+            affinity: Affinity { session: None, beginnings },
+            avoid: avoid.map(|seen| seen.id).collect(),
+        }
+    }
+}
+
+impl Chooser for Ours {
+    fn choose(&mut self, ask: &Ask) -> usize {
+        let (now, wants) = (instant(ask.now), self.wants(ask));
+        let work = Work { input: u64::from(ask.call.input), output: u64::from(ask.call.output) };
+        let eligible = self.placement.eligible(Some(&wants), work.input);
+        let open = self.placement.in_choice(now).and(eligible);
+        // With nobody in the choice a call waits; here it knocks.
+        let open = [open, eligible.less(ask.tried), eligible]
+            .into_iter()
+            .find(|open| !open.is_empty())
+            .unwrap_or_default();
+        let at = self.placement.choose(now, Some(&wants), work, open).unwrap_or_default();
+        if let Some(parcel) = self.placement.sent(now, at, Some(&wants), work) {
+            self.parcels.insert(ask.id, parcel);
+        }
+        // A call wakes the keeper.
+        self.next = Some(self.next.map_or(ask.now, |next| next.min(ask.now)));
+        at
+    }
+
+    fn first_token(&mut self, now: Duration, id: u64, at: usize) {
+        if let Some(parcel) = self.parcels.get_mut(&id) {
+            self.placement.succeeded(instant(now), at);
+            self.placement.first_token(instant(now), parcel);
+        }
+    }
+
+    fn ended(&mut self, now: Duration, id: u64, _: usize) {
+        if let Some(parcel) = self.parcels.remove(&id) {
+            self.placement.ended(instant(now), parcel);
+        }
+    }
+
+    fn failed(&mut self, now: Duration, at: usize) {
+        self.placement.failed(instant(now), at, Fault::Gone);
+        self.next = Some(self.next.map_or(now, |next| next.min(now)));
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        self.next
+    }
+
+    /// What its keeper does, whose answers come at once.
+    fn look(&mut self, now: Duration, replicas: &Replicas) {
+        let errands = self.placement.errands(instant(now));
+        for errand in errands.due {
+            let Some(at) = self.placement.place_of(errand.to) else { continue };
+            let sight = match errand.ask {
+                _ if !replicas.up().contains(at) => Sight::Gone,
+                Question::Health => Sight::Well,
+                Question::Load => replicas.standing(at).map_or(Sight::Unknown, Sight::Standing),
+                Question::Models => continue,
+            };
+            self.placement.saw(instant(now), errand.to, sight);
+        }
+        let next = errands.next.map(|at| at.saturating_duration_since(beginning()));
+        // Never the same moment twice: what is due again at once would be so for ever.
+        self.next = next.map(|next| next.max(now + Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,48 @@
+//! What the replicas said of themselves when they were last asked.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::experiments::pool::replicas::{REPLICAS, Replicas};
+
+/// Whether others' calls are known of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Polled {
+    Yes,
+    No,
+}
+
+/// Each replica is asked every second, give or take a fifth, on its own.
+pub(crate) struct Polls {
+    due: [Duration; REPLICAS],
+    seen: [Option<f64>; REPLICAS],
+}
+
+impl Polls {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        Self { due: std::array::from_fn(|_| Duration::from_secs_f64(rng.f64())), seen: [None; REPLICAS] }
+    }
+
+    pub(crate) fn next(&self) -> Duration {
+        self.due.iter().min().copied().unwrap_or_default()
+    }
+
+    /// Asks those whose turn it is: these.
+    pub(crate) fn look(&mut self, now: Duration, rng: &mut Rng, replicas: &Replicas) -> Vec<usize> {
+        let mut asked = Vec::new();
+        for (at, (due, seen)) in self.due.iter_mut().zip(&mut self.seen).enumerate() {
+            if *due <= now {
+                *due = now + Duration::from_secs_f64(0.8 + 0.4 * rng.f64());
+                *seen = replicas.standing(at).map(|standing| standing.running + standing.waiting);
+                asked.push(at);
+            }
+        }
+        asked
+    }
+
+    /// Calls there at the last poll.
+    pub(crate) fn seen(&self, at: usize) -> Option<f64> {
+        self.seen.get(at).copied().flatten()
+    }
+}

@@ -1,0 +1,103 @@
+//! What a run came to.
+
+use std::time::Duration;
+
+use tidegate_sim::scenario::quantile;
+
+use super::replicas::{PROMPT_TOKEN_MS, Work};
+use super::workload::Call;
+
+/// A call, and what became of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answered {
+    pub(crate) came: Duration,
+    pub(crate) input: u32,
+    pub(crate) first_token: Option<Duration>,
+    /// It came when caches were warm.
+    pub(crate) measured: bool,
+}
+
+impl Answered {
+    pub(crate) fn of(call: &Call) -> Self {
+        Self { came: call.at, input: call.input, first_token: None, measured: false }
+    }
+
+    /// Seconds; one that was never answered took an hour.
+    pub(crate) fn ttft_s(&self) -> f64 {
+        self.first_token.map_or(3_600.0, |at| at.saturating_sub(self.came).as_secs_f64())
+    }
+
+    /// In time: within a second and twice what its whole prompt takes alone.
+    fn in_time(&self) -> bool {
+        self.ttft_s() <= 1.0 + 2.0 * f64::from(self.input) * PROMPT_TOKEN_MS / 1e3
+    }
+}
+
+/// What is known of a whole run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) calls: Vec<Answered>,
+    /// Streams that a killed replica cut.
+    pub(crate) truncated: u64,
+    /// When the last thing happened.
+    pub(crate) last: Duration,
+    /// Sums over the arrivals: the most calls at a replica, and the mean.
+    most: f64,
+    mean: f64,
+    work: Work,
+}
+
+impl Run {
+    /// How many calls each replica had when one came.
+    pub(crate) fn seen(&mut self, counts: impl Iterator<Item = usize> + Clone) {
+        self.most += counts.clone().max().unwrap_or_default() as f64;
+        self.mean += counts.clone().sum::<usize>() as f64 / counts.count().max(1) as f64;
+    }
+
+    /// What the engines did from then to the end.
+    pub(crate) fn did(&mut self, from: &[Work], to: &[Work]) {
+        for (place, to) in to.iter().enumerate() {
+            let from = from.get(place).copied().unwrap_or_default();
+            self.work.asked += to.asked - from.asked;
+            self.work.cached += to.cached - from.cached;
+            self.work.computed += to.computed - from.computed;
+        }
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let measured: Vec<&Answered> = self.calls.iter().filter(|call| call.measured).collect();
+        let mut ttft: Vec<f64> = measured.iter().map(|call| call.ttft_s()).collect();
+        let good = measured.iter().filter(|call| call.in_time()).count();
+        let span = measured
+            .first()
+            .zip(measured.last())
+            .map_or(1.0, |(first, last)| (last.came - first.came).as_secs_f64());
+        let computing = self.work.computed as f64 * PROMPT_TOKEN_MS / 1e3;
+        Figures {
+            p50_s: quantile(&mut ttft, 0.5),
+            p99_s: quantile(&mut ttft, 0.99),
+            mean_s: ttft.iter().sum::<f64>() / ttft.len().max(1) as f64,
+            hit_rate: self.work.cached as f64 / self.work.asked.max(1) as f64,
+            spread: self.most / self.mean.max(1e-9),
+            goodput: good as f64 / measured.len().max(1) as f64,
+            computing: computing / (span * super::replicas::REPLICAS as f64),
+        }
+    }
+}
+
+/// The figures of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    /// Seconds to the first token.
+    pub(crate) p50_s: f64,
+    pub(crate) p99_s: f64,
+    pub(crate) mean_s: f64,
+    /// Of prompt tokens, the share that was cached.
+    pub(crate) hit_rate: f64,
+    /// Calls at the fullest replica over the mean, over all arrivals.
+    pub(crate) spread: f64,
+    /// Share of the calls that were in time.
+    pub(crate) goodput: f64,
+    /// Share of the engines' time in which they computed prompts.
+    pub(crate) computing: f64,
+}

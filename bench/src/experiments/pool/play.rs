@@ -1,0 +1,251 @@
+//! One run: calls come, clients choose, engines answer, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tidegate::placement::Places;
+use tidegate_sim::engine::{EngineConfig, Event, EventKind, SequenceId};
+
+use super::choosers::{Ask, Chooser};
+use super::figures::{Answered, Run};
+use super::replicas::{REPLICAS, Replicas, Work};
+use super::workload::Call;
+
+/// Share of the calls after which it is measured: until then caches fill.
+const COLD: f64 = 0.15;
+
+/// What goes wrong, from a third of the run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// One replica takes three times as long for everything.
+    Slow,
+    /// One replica is killed, and comes back a sixth of the run later with an empty cache.
+    Killed,
+    /// No replica says how it stands, from the beginning.
+    Stale,
+}
+
+/// The replica that goes wrong.
+const ILL: usize = 3;
+
+/// How calls come to clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clients {
+    pub(crate) count: usize,
+    /// All calls of a session come to one of them; else each to any.
+    pub(crate) sticky: bool,
+}
+
+/// A run's setting.
+pub(crate) struct Stage<'a> {
+    pub(crate) engine: &'a EngineConfig,
+    pub(crate) calls: &'a [Call],
+    pub(crate) clients: Clients,
+    pub(crate) fault: Fault,
+    pub(crate) seed: u64,
+}
+
+/// A call on its way.
+struct Open {
+    client: usize,
+    at: usize,
+    /// When it was sent, which is when it came: choosing takes no time.
+    begun: bool,
+}
+
+/// Plays it to its end.
+pub(crate) fn play(stage: &Stage, make: impl Fn(u64) -> Box<dyn Chooser>) -> Run {
+    let mut rng = Rng::with_seed(stage.seed ^ 0x7001);
+    let of = |call: &Call, rng: &mut Rng| match stage.clients.sticky {
+        true => call.session as usize % stage.clients.count,
+        false => rng.usize(0..stage.clients.count),
+    };
+    let clients: Vec<usize> = stage.calls.iter().map(|call| of(call, &mut rng)).collect();
+    let choosers = (0..stage.clients.count).map(|_| make(rng.u64(..))).collect();
+    let mut play = Play {
+        stage,
+        replicas: Replicas::new(stage.engine),
+        choosers,
+        looks: BinaryHeap::new(),
+        due: vec![None; stage.clients.count],
+        open: HashMap::new(),
+        run: Run::default(),
+        cold: Vec::new(),
+    };
+    play.replicas.mute = stage.fault == Fault::Stale;
+    play.all(&clients);
+    play.finish()
+}
+
+struct Play<'a> {
+    stage: &'a Stage<'a>,
+    replicas: Replicas,
+    choosers: Vec<Box<dyn Chooser>>,
+    /// When each client looks around next; what is not its `due` is out of date.
+    looks: BinaryHeap<Reverse<(Duration, usize)>>,
+    due: Vec<Option<Duration>>,
+    open: HashMap<SequenceId, Open>,
+    run: Run,
+    /// What the engines had done when measuring began.
+    cold: Vec<Work>,
+}
+
+impl Play<'_> {
+    fn all(&mut self, clients: &[usize]) {
+        let calls = self.stage.calls;
+        let warm = (calls.len() as f64 * COLD) as usize;
+        let length = calls.last().map_or(Duration::ZERO, |call| call.at);
+        let mut faults = self.faults(length).into_iter().peekable();
+        for client in 0..self.choosers.len() {
+            self.schedule(client);
+        }
+        for (place, (call, client)) in calls.iter().zip(clients).enumerate() {
+            while let Some((at, turn)) = faults.next_if(|(at, _)| *at <= call.at) {
+                self.until(Some(at));
+                self.turn(at, turn);
+            }
+            self.until(Some(call.at));
+            if place == warm {
+                self.cold = (0..REPLICAS).map(|at| self.replicas.work(at)).collect();
+            }
+            if place >= warm {
+                let counts = self.replicas.engines.iter().map(|engine| engine.running() + engine.waiting());
+                self.run.seen(counts);
+            }
+            self.run.calls.push(Answered { measured: place >= warm, ..Answered::of(call) });
+            self.send(call.at, place, *client, Places::NONE);
+        }
+        self.until(None);
+    }
+
+    fn faults(&self, length: Duration) -> Vec<(Duration, Turn)> {
+        let (third, half) = (length / 3, length / 2);
+        match self.stage.fault {
+            Fault::None | Fault::Stale => Vec::new(),
+            Fault::Slow => vec![(third, Turn::Slow)],
+            Fault::Killed => vec![(third, Turn::Kill), (half, Turn::Back)],
+        }
+    }
+
+    fn turn(&mut self, now: Duration, turn: Turn) {
+        match turn {
+            Turn::Slow => self.replicas.slow(ILL, 3.0),
+            Turn::Back => self.replicas.bring_back(ILL),
+            Turn::Kill => {
+                self.replicas.kill(ILL);
+                let mut lost: Vec<SequenceId> =
+                    self.open.iter().filter(|(_, open)| open.at == ILL).map(|(id, _)| *id).collect();
+                lost.sort_unstable();
+                for id in lost {
+                    let Some(open) = self.open.remove(&id) else { continue };
+                    let Some(chooser) = self.choosers.get_mut(open.client) else { continue };
+                    chooser.ended(now, id.0, open.at);
+                    chooser.failed(now, open.at);
+                    if open.begun {
+                        self.run.truncated += 1;
+                    } else {
+                        self.send(now, id.0 as usize, open.client, Places::one(ILL));
+                    }
+                    self.schedule(open.client);
+                }
+            }
+        }
+    }
+
+    /// A client chooses, until somebody listens there.
+    fn send(&mut self, now: Duration, place: usize, client: usize, mut tried: Places) {
+        let (Some(call), Some(chooser)) = (self.stage.calls.get(place), self.choosers.get_mut(client)) else {
+            return;
+        };
+        let id = place as u64;
+        while tried.len() < REPLICAS {
+            let at = chooser.choose(&Ask { now, id, call, tried, replicas: &self.replicas });
+            if self.replicas.send(now, at, SequenceId(id), call) {
+                self.open.insert(SequenceId(id), Open { client, at, begun: false });
+                break;
+            }
+            chooser.ended(now, id, at);
+            chooser.failed(now, at);
+            tried.insert(at);
+        }
+        self.schedule(client);
+    }
+
+    /// Plays all that happens before `to`, and at it; all there is to the last call's end without it.
+    fn until(&mut self, to: Option<Duration>) {
+        let mut events = Vec::new();
+        while to.is_some() || !self.open.is_empty() {
+            let look = self.looks.peek().map(|Reverse((at, _))| *at);
+            let next = self.replicas.next_event().into_iter().chain(look).min();
+            let Some(now) = next.filter(|at| to.is_none_or(|to| *at <= to)) else { break };
+            self.replicas.advance(now, &mut events);
+            for event in events.drain(..) {
+                self.tell(event);
+            }
+            while let Some(Reverse((at, client))) =
+                self.looks.peek().copied().filter(|Reverse((at, _))| *at <= now)
+            {
+                self.looks.pop();
+                if self.due.get(client) != Some(&Some(at)) {
+                    continue;
+                }
+                if let Some(chooser) = self.choosers.get_mut(client) {
+                    chooser.look(now, &self.replicas);
+                }
+                if let Some(due) = self.due.get_mut(client) {
+                    *due = None;
+                }
+                self.schedule(client);
+            }
+        }
+    }
+
+    fn tell(&mut self, Event { at, id, kind }: Event) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let Some(chooser) = self.choosers.get_mut(open.client) else { return };
+        self.run.last = self.run.last.max(at);
+        match kind {
+            EventKind::Token { index: 0 } => {
+                open.begun = true;
+                chooser.first_token(at, id.0, open.at);
+                if let Some(answered) = self.run.calls.get_mut(id.0 as usize) {
+                    answered.first_token = Some(at);
+                }
+            }
+            EventKind::Finished => {
+                chooser.ended(at, id.0, open.at);
+                self.open.remove(&id);
+            }
+            EventKind::Token { .. } | EventKind::Admitted | EventKind::Preempted => {}
+        }
+    }
+
+    /// Looks are few; what was due later is looked over when its time comes.
+    fn schedule(&mut self, client: usize) {
+        let (Some(chooser), Some(due)) = (self.choosers.get(client), self.due.get_mut(client)) else {
+            return;
+        };
+        let next = chooser.next_look();
+        if let Some(at) = next.filter(|at| due.is_none_or(|due| *at < due)) {
+            *due = Some(at);
+            self.looks.push(Reverse((at, client)));
+        }
+    }
+
+    fn finish(mut self) -> Run {
+        let work: Vec<Work> = (0..REPLICAS).map(|at| self.replicas.work(at)).collect();
+        self.run.did(&self.cold, &work);
+        self.run
+    }
+}
+
+/// See [`Fault`].
+#[derive(Clone, Copy)]
+enum Turn {
+    Slow,
+    Kill,
+    Back,
+}

@@ -1,0 +1,85 @@
+//! Workloads at a given share of what the engines can compute.
+
+use std::sync::Arc;
+
+use super::choosers::Oracle;
+use super::figures::Figures;
+use super::play::{Clients, Fault, Stage, play};
+use super::replicas::engine;
+use super::roster::{Entry, Role};
+use super::workload::{Call, Workload};
+use crate::Fallible;
+use crate::virtual_time;
+
+/// A workload at a speed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    pub(crate) workload: Workload,
+    /// The share of [`capacity`] at which it comes.
+    pub(crate) load: f64,
+    /// How many times as fast as recorded.
+    speed: f64,
+}
+
+/// The oracle that says how fast a workload can be played.
+const PACE: f64 = 2.0;
+/// A seed that nothing is measured on.
+const PACED_ON: u64 = 1_000;
+
+/// How many times as fast as recorded a workload comes when the pool is full: the oracle has all but a hundredth of the calls in time, and any faster it has not.
+///
+/// Not told by how busy the engines are: past this they compute more for the same calls, since what waits finds less in the caches.
+pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
+    let (mut slow, mut fast) = (0.5_f64, 16.0_f64);
+    for _ in 0..8 {
+        let speed = (slow * fast).sqrt();
+        let calls = workload.draw(PACED_ON, speed)?;
+        let clients = Clients { count: 1, sticky: false };
+        let engine = engine(workload);
+        let stage = Stage { engine: &engine, calls: &calls, clients, fault: Fault::None, seed: PACED_ON };
+        let run = play(&stage, |_| Box::new(Oracle { others: PACE }));
+        let fits = run.figures().goodput >= 0.99;
+        (slow, fast) = if fits { (speed, fast) } else { (slow, speed) };
+    }
+    Ok(slow)
+}
+
+impl Scene {
+    /// At that share of what the pool can take.
+    pub(crate) fn new(workload: Workload, load: f64, capacity: f64) -> Self {
+        Self { workload, load, speed: load * capacity }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{} at {:.0} %", self.workload.name(), 100.0 * self.load)
+    }
+
+    /// Its calls, of each seed.
+    pub(crate) fn calls(&self, seeds: &[u64]) -> Fallible<Vec<(u64, Arc<[Call]>)>> {
+        seeds.iter().map(|seed| Ok((*seed, self.workload.draw(*seed, self.speed)?.into()))).collect()
+    }
+
+    /// Each entry on each seed, on all cores.
+    pub(crate) fn play(
+        &self,
+        calls: &[(u64, Arc<[Call]>)],
+        clients: Clients,
+        fault: Fault,
+        entries: &[Entry],
+    ) -> Fallible<Vec<Vec<Figures>>> {
+        let engine = engine(self.workload);
+        let runs = entries.len() * calls.len();
+        let figures = virtual_time::each(0..runs as u64, |place| {
+            let (Some(entry), Some((seed, calls))) =
+                (entries.get(place as usize / calls.len()), calls.get(place as usize % calls.len()))
+            else {
+                return Err("a run without an entry".into());
+            };
+            let clients =
+                if entry.role == Role::Oracle { Clients { count: 1, sticky: false } } else { clients };
+            let stage = Stage { engine: &engine, calls, clients, fault, seed: *seed };
+            Ok(play(&stage, &entry.make).figures())
+        })?;
+        Ok(figures.chunks(calls.len().max(1)).map(<[Figures]>::to_vec).collect())
+    }
+}

@@ -1,0 +1,36 @@
+//! Figures as text.
+
+use std::fmt::Write as _;
+
+use super::figures::Figures;
+use super::roster::Entry;
+use crate::report::Spread;
+
+/// The median of the seeds.
+pub(crate) fn median(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
+    Spread::of(runs.iter().map(of)).median
+}
+
+/// One line for each entry, medians of the seeds.
+pub(crate) fn table(title: &str, entries: &[Entry], runs: &[Vec<Figures>]) -> String {
+    let mut text = format!(
+        "\n### {title}\n\n| | p50 TTFT, s | p99 TTFT, s | mean TTFT, s | prefix hits, % | fullest / mean | in time, % | computing, % |\n|---|---|---|---|---|---|---|---|\n"
+    );
+    for (entry, runs) in entries.iter().zip(runs) {
+        let of = |of| median(runs, of);
+        // To a string; cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {:.3} | {:.2} | {:.3} | {:.1} | {:.2} | {:.1} | {:.0} |",
+            entry.name,
+            of(|run| run.p50_s),
+            of(|run| run.p99_s),
+            of(|run| run.mean_s),
+            100.0 * of(|run| run.hit_rate),
+            of(|run| run.spread),
+            100.0 * of(|run| run.goodput),
+            100.0 * of(|run| run.computing),
+        );
+    }
+    text
+}

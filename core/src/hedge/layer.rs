@@ -1,0 +1,181 @@
+//! The tower layer: two attempts at once, where one is late.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tower::{Layer, Service};
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
+use crate::clock;
+use crate::error::Error;
+use crate::observe::Hedged;
+use crate::retry::Charge;
+use crate::transport::Foreign;
+use crate::wire::classify::Verdict;
+
+/// Tries a stream at another replica as well, once its first token is later than the pool's `hedge`.
+///
+/// *Default*: does nothing; acts on streams to a pool that sets `hedge`, by the gate's own transport. Wrong order: above retry, which would drive both; below
+/// admission, where the second would have no slot.
+/// *Cancellation safety*: dropping the future ends both.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HedgeLayer;
+
+impl<S> Layer<S> for HedgeLayer {
+    type Service = HedgeService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        HedgeService { inner }
+    }
+}
+
+/// See [`HedgeLayer`].
+#[derive(Clone, Debug)]
+pub(crate) struct HedgeService<S> {
+    inner: S,
+}
+
+impl<S> Service<Request<RequestBody>> for HedgeService<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let (request, second) = Second::beside(request);
+        let first = self.inner.call(request);
+        match second {
+            Some(second) => Box::pin(second.with(Box::pin(first), self.inner.clone())),
+            None => Box::pin(first),
+        }
+    }
+}
+
+/// What a second try would be made from.
+struct Second {
+    call: Call,
+    after: Duration,
+    request: Request<RequestBody>,
+}
+
+impl Second {
+    /// For a request that may be hedged.
+    fn beside(request: Request<RequestBody>) -> (Request<RequestBody>, Option<Self>) {
+        let call = request.extensions().get::<Call>().filter(|call| may_have_two(call));
+        // The client's own transport serves one exchange of a call at a time.
+        let call = call.filter(|_| request.extensions().get::<Foreign>().is_none()).cloned();
+        let (call, after, again) = match (call.and_then(with_limit), request.body().again()) {
+            (Some((call, after)), Some(again)) => (call, after, again),
+            _ => return (request, None),
+        };
+        let (parts, body) = request.into_parts();
+        let second = Self { call, after, request: Request::from_parts(parts.clone(), again) };
+        (Request::from_parts(parts, body), Some(second))
+    }
+
+    /// The first answer of the two.
+    async fn with<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> Result<Response<ResponseBody>, Error>
+    where
+        S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
+        F: Future<Output = Result<Response<ResponseBody>, Error>>,
+    {
+        let Self { call, after, mut request } = self;
+        tokio::select! {
+            biased;
+            ours = &mut first => return ours,
+            () = late(&call, after) => {}
+        }
+        let twin = call.twin();
+        let Some(_charge) = Charge::withdraw(&twin) else {
+            call.target().metrics().hedged(Hedged::NoBudget);
+            return first.await;
+        };
+        let _count = Count(&twin);
+        request.extensions_mut().insert(twin.clone());
+        std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+        let mut second = Box::pin(inner.call(request));
+        let theirs = tokio::select! {
+            biased;
+            ours = &mut first => {
+                if is_answer(&ours) {
+                    drop(second);
+                    call.came_before(&twin);
+                    return ours;
+                }
+                let theirs = second.await;
+                if !is_answer(&theirs) {
+                    drop(theirs);
+                    call.came_before(&twin);
+                    return ours;
+                }
+                theirs
+            }
+            theirs = &mut second => {
+                if !is_answer(&theirs) {
+                    drop(theirs);
+                    call.came_before(&twin);
+                    return first.await;
+                }
+                theirs
+            }
+        };
+        // Its slot goes back before the other's answer is handed up.
+        drop(first);
+        call.goes_on_as(&twin);
+        call.target().metrics().hedged(Hedged::Won);
+        theirs
+    }
+}
+
+/// Whether two attempts at it could be under way at once.
+fn may_have_two(call: &Call) -> bool {
+    let facts = call.facts();
+    call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.has_twin()
+}
+
+fn with_limit(call: Call) -> Option<(Call, Duration)> {
+    let after = call.target().config().pool.as_ref()?.hedge?;
+    Some((call, after))
+}
+
+/// Until the present attempt has been without a token for so long. What it waits for a slot is not its replica's fault.
+async fn late(call: &Call, after: Duration) {
+    loop {
+        let now = clock::now();
+        let mut sent = None;
+        call.attempt(|attempt| sent = attempt.sent_at);
+        let due = sent.unwrap_or(now) + after;
+        if due <= now {
+            return;
+        }
+        tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
+    }
+}
+
+fn is_answer(result: &Result<Response<ResponseBody>, Error>) -> bool {
+    result.as_ref().is_ok_and(|response| response.extensions().get::<Verdict>().is_none())
+}
+
+/// Counts a second try, however it ends.
+struct Count<'a>(&'a Call);
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        let how = if self.0.sent() > 0 { Hedged::Sent } else { Hedged::NoSlot };
+        self.0.target().metrics().hedged(how);
+    }
+}

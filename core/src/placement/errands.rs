@@ -1,0 +1,184 @@
+//! When to ask a replica something.
+//!
+//! Only while the pool is used: calls in flight, waiting, or sent within [`ACTIVE`]. After its health only where it is silent: whatever came from it is better
+//! evidence. Everything is jittered, so that clients which began together do not ask together. Each errand is told once, until its answer comes or it is lost.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::health::State;
+use super::replica::Replica;
+use super::words::{Ask, Errand, Errands};
+
+/// For how long after the last call replicas are looked after.
+const ACTIVE: Duration = Duration::from_secs(10);
+/// For how long a replica may be silent with calls of ours, and without, before it is asked whether it is well.
+const SILENT: Duration = Duration::from_millis(300);
+const IDLE: Duration = Duration::from_millis(400);
+/// How often one is asked that is not what it should be.
+const SUSPECT: Duration = Duration::from_millis(250);
+/// At least this often is one asked that is down.
+const DOWN: Duration = Duration::from_secs(1);
+/// How often replicas are asked what they serve; when one did not say; and when a model is wanted that nobody serves.
+const MODELS: Duration = Duration::from_secs(60);
+const MODELS_AGAIN: Duration = Duration::from_secs(5);
+const MODELS_WANTED: Duration = Duration::from_secs(1);
+/// An errand that was not answered by then is lost.
+const LOST: Duration = Duration::from_secs(5);
+
+/// One kind of errand to one replica.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    last: Option<Instant>,
+    /// No answer has come yet.
+    out: bool,
+    /// This much of its period passes until the next, so that nobody keeps in step.
+    part: f64,
+}
+
+impl Slot {
+    /// When it is due, if `after` is to pass since the last.
+    fn due(&self, after: Duration) -> Option<Instant> {
+        let last = self.last?;
+        Some(if self.out { last + LOST } else { last + after.mul_f64(self.part) })
+    }
+
+    fn ask(&mut self, now: Instant, part: f64) {
+        *self = Self { last: Some(now), out: true, part };
+    }
+}
+
+/// What one replica was asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    health: Slot,
+    load: Slot,
+    models: Slot,
+    /// Whether it said what it serves when it was last asked.
+    said: bool,
+}
+
+impl Asked {
+    /// The answer came: when had it been asked?
+    pub(super) fn answered(&mut self, ask: Ask) -> Option<Instant> {
+        let slot = match ask {
+            Ask::Health => &mut self.health,
+            Ask::Load => &mut self.load,
+            Ask::Models => {
+                self.said = true;
+                &mut self.models
+            }
+        };
+        slot.out = false;
+        slot.last
+    }
+
+    /// Something happened: ask after its health at once.
+    pub(super) fn urge(&mut self) {
+        if !self.health.out {
+            self.health.last = None;
+        }
+    }
+
+    /// It is another process now: ask what it serves.
+    pub(super) fn begin(&mut self) {
+        self.models = Slot::default();
+    }
+}
+
+/// What the pool as a whole has to do with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounds {
+    /// Whether there is a path to ask after health.
+    pub(super) probes: bool,
+    pub(super) poll: Option<Duration>,
+    /// When a call was last sent, or waited.
+    pub(super) active: Option<Instant>,
+    /// When a model was last wanted that nobody is known to serve.
+    pub(super) wanted: Option<Instant>,
+}
+
+impl Rounds {
+    /// What is to be asked now.
+    pub(super) fn due<'a>(
+        &self,
+        now: Instant,
+        replicas: impl Iterator<Item = &'a mut Replica>,
+        rng: &mut Rng,
+    ) -> Errands {
+        let mut replicas: Vec<&mut Replica> = replicas.collect();
+        let mut errands = Errands::default();
+        let lately = self.active.is_some_and(|last| now <= last + ACTIVE);
+        if !lately && replicas.iter().all(|replica| replica.load.calls() == 0) {
+            return errands;
+        }
+        for replica in &mut replicas {
+            for ask in [Ask::Health, Ask::Load, Ask::Models] {
+                let Some(due) = self.next(now, replica, ask) else { continue };
+                if due > now {
+                    errands.next = errands.next.into_iter().chain([due]).min();
+                    continue;
+                }
+                let asked = &mut replica.asked;
+                let (slot, part) = match ask {
+                    // Never later than it is said to be.
+                    Ask::Health => (&mut asked.health, 0.8 + 0.2 * rng.f64()),
+                    Ask::Load => (&mut asked.load, 0.8 + 0.4 * rng.f64()),
+                    Ask::Models => {
+                        asked.said = false;
+                        (&mut asked.models, 0.8 + 0.4 * rng.f64())
+                    }
+                };
+                slot.ask(now, part);
+                let again = self.next(now, replica, ask);
+                errands.next = errands.next.into_iter().chain(again).min();
+                let to = replica.placed.id;
+                errands.due.push(Errand { to, url: replica.placed.url.clone(), ask });
+            }
+        }
+        errands
+    }
+
+    /// When a replica is to be asked that; `None`: never.
+    fn next(&self, now: Instant, replica: &Replica, ask: Ask) -> Option<Instant> {
+        let asked = &replica.asked;
+        let state = replica.health.state();
+        match ask {
+            Ask::Health => {
+                let after = match state {
+                    State::In | State::Starting(_) => return self.probes.then(|| quiet(now, replica)),
+                    State::Suspect(_) | State::Trial(_) => SUSPECT,
+                    State::Down(_) => DOWN,
+                };
+                self.probes.then(|| asked.health.due(after).unwrap_or(now))
+            }
+            Ask::Load | Ask::Models if replica.draining || matches!(state, State::Down(_)) => None,
+            Ask::Load => Some(asked.load.due(self.poll?).unwrap_or(now)),
+            Ask::Models => {
+                let wanted =
+                    self.wanted.is_some_and(|wanted| asked.models.last.is_none_or(|last| last < wanted));
+                let after = match (wanted, asked.said) {
+                    (true, _) => MODELS_WANTED,
+                    (false, true) => MODELS,
+                    (false, false) => MODELS_AGAIN,
+                };
+                Some(asked.models.due(after).unwrap_or(now))
+            }
+        }
+    }
+}
+
+/// When one that is well has been silent for long enough to be asked.
+fn quiet(now: Instant, replica: &Replica) -> Instant {
+    let slot = &replica.asked.health;
+    let Some(last) = slot.last else {
+        return replica.health.life().map_or(now, |life| (life + SILENT).max(now));
+    };
+    if slot.out {
+        return last + LOST;
+    }
+    let after = if replica.load.calls() > 0 { SILENT } else { IDLE };
+    let since = replica.health.life().map_or(last, |life| life.max(last));
+    since + after.mul_f64(slot.part)
+}

@@ -1,0 +1,87 @@
+//! Who is in the pool: joins, leaves, and what each of them serves.
+
+use std::time::Instant;
+
+use super::replica::Replica;
+use super::words::{Member, ReplicaId, Wants};
+use super::{MOST, Placement, Places};
+
+impl Placement {
+    /// From now on these are the replicas. Who is new joins, whose URL is known already stays what it is (its weight may change), and who is not among them
+    /// drains: it gets no more calls, and leaves with its last one. One that comes back before that goes on as what it is. Returns the places of those that joined; of
+    /// more than [`MOST`] the last do not.
+    pub fn set_members(&mut self, now: Instant, members: &[Member]) -> Places {
+        for slot in &mut self.replicas {
+            let Some(replica) = slot else { continue };
+            replica.draining = !members.iter().any(|member| member.url == replica.member.url);
+            if replica.draining && replica.load.calls() == 0 {
+                *slot = None;
+            }
+        }
+        // Beside others that run, a new one is brought in slowly; the first all at once.
+        let starts = self.replicas.iter().flatten().any(|replica| replica.health.life().is_some());
+        let mut joined = Places::NONE;
+        for member in members {
+            match self.replicas.iter_mut().flatten().find(|known| known.member.url == member.url) {
+                Some(known) => known.member = member.clone(),
+                None => {
+                    let Some(at) = self.free() else { break };
+                    self.ids += 1;
+                    joined.insert(at);
+                    let replica = Replica::new(ReplicaId(self.ids), member.clone(), now, starts);
+                    if let Some(slot) = self.replicas.get_mut(at) {
+                        *slot = Some(replica);
+                    }
+                }
+            }
+        }
+        for replica in self.replicas.iter_mut().flatten() {
+            if let Some(tokens) = replica.member.kv_tokens {
+                replica.load.holds(tokens);
+            }
+        }
+        joined
+    }
+
+    /// A place that nobody has.
+    fn free(&mut self) -> Option<usize> {
+        let free = self.replicas.iter().position(Option::is_none);
+        free.or_else(|| {
+            let next = self.replicas.len();
+            (next < MOST).then(|| self.replicas.push(None))?;
+            Some(next)
+        })
+    }
+
+    /// How many do not drain.
+    pub(super) fn members(&self) -> usize {
+        self.replicas.iter().flatten().filter(|replica| !replica.draining).count()
+    }
+
+    /// Those that could take such a call, well or not: they do not drain, serve its model and take its length, as far as is known, and are none that it avoids. Where that
+    /// leaves nobody, those that it avoids; where nobody is known to serve its model, all: the replica is the source of truth. The same where all are too short.
+    pub fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> Places {
+        let all = self.present(|replica| !replica.draining);
+        let model = wants.and_then(|wants| wants.model.as_deref());
+        let serving = match model {
+            Some(model) => self.present(|replica| replica.serves(model) != Some(false)).and(all),
+            None => all,
+        };
+        let serving = or_else(serving, all);
+        let long = self.present(|replica| replica.takes(model, least_input)).and(serving);
+        let long = or_else(long, serving);
+        let avoided = wants.map_or(&[][..], |wants| &wants.avoid);
+        let avoided: Places = avoided.iter().filter_map(|id| self.place_of(*id)).collect();
+        or_else(long.less(avoided), long)
+    }
+
+    /// Whether no replica is known to serve the model, and some are known not to.
+    pub(super) fn lacks(&self, model: &str) -> bool {
+        let mut serving = self.replicas.iter().flatten().filter(|replica| !replica.draining);
+        serving.all(|replica| replica.serves(model) == Some(false))
+    }
+}
+
+fn or_else(some: Places, others: Places) -> Places {
+    if some.is_empty() { others } else { some }
+}

@@ -1,0 +1,157 @@
+//! What is cached where, as far as this client can know: where it sent what begins so, and how much has been computed there since.
+//!
+//! An engine forgets what was used the longest ago. So what it was sent is believed to be there still while no more tokens have come upon it since than its
+//! memory holds: each mark carries where the replica's own count of computed tokens stood. That count has others' calls in it where the replica says how much it
+//! looked up and how much it found.
+//!
+//! Bounded: [`MOST`] beginnings, about 4 MB; those not used for the longest go first.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use lru::LruCache;
+
+/// The most beginnings that are remembered.
+const MOST: usize = 32_768;
+
+/// A replica's memory, from one start of its process to the next: a restart has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cache {
+    pub(super) name: u64,
+    /// Tokens that came into it so far.
+    pub(super) filled: u64,
+    /// How many it holds; `None`: not known.
+    pub(super) holds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    cache: u64,
+    /// What had come into it by then.
+    filled: u64,
+    /// Tokens of prompt up to here.
+    tokens: u64,
+}
+
+impl Mark {
+    fn stands_in(&self, cache: &Cache) -> bool {
+        self.cache == cache.name
+            && cache.holds.is_none_or(|holds| cache.filled.saturating_sub(self.filled) < holds)
+    }
+}
+
+/// Beginnings, and where they were sent.
+#[derive(Clone, Debug)]
+pub(super) struct Memory(LruCache<u64, Vec<Mark>, BuildHasherDefault<Already>>);
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        // Unbounded, and bounded by hand: a bound would take its memory at once.
+        Self(LruCache::unbounded_with_hasher(BuildHasherDefault::default()))
+    }
+
+    /// How many tokens of a prompt with these beginnings are in each of the caches, as far as is known. `of`: tokens up to the beginning of this index.
+    pub(super) fn known(&self, beginnings: &[u64], of: impl Fn(usize) -> u64, caches: &mut [(Cache, u64)]) {
+        let mut left = caches.iter().filter(|(_, known)| *known == 0).count();
+        for (index, hash) in beginnings.iter().enumerate().rev() {
+            if left == 0 {
+                return;
+            }
+            let Some(marks) = self.0.peek(hash) else { continue };
+            for (cache, known) in caches.iter_mut().filter(|(_, known)| *known == 0) {
+                if marks.iter().any(|mark| mark.stands_in(cache)) {
+                    *known = of(index).max(1);
+                    left -= 1;
+                }
+            }
+        }
+    }
+
+    /// Tokens that a session has in a cache: those of its last call there.
+    pub(super) fn session(&self, session: u64, cache: &Cache) -> u64 {
+        let marks = self.0.peek(&session).map(Vec::as_slice).unwrap_or_default();
+        marks.iter().find(|mark| mark.stands_in(cache)).map_or(0, |mark| mark.tokens)
+    }
+
+    /// A prompt was sent there that begins so.
+    pub(super) fn put(&mut self, beginning: u64, cache: &Cache, tokens: u64) {
+        let mark = Mark { cache: cache.name, filled: cache.filled, tokens };
+        let marks = self.0.get_or_insert_mut(beginning, || Vec::with_capacity(1));
+        match marks.iter_mut().find(|known| known.cache == cache.name) {
+            Some(known) => *known = mark,
+            None => marks.push(mark),
+        }
+        if self.0.len() > MOST {
+            self.0.pop_lru();
+        }
+    }
+
+    /// What a cache was sent is there no more.
+    pub(super) fn forget(&mut self, cache: u64) {
+        for (_, marks) in self.0.iter_mut() {
+            marks.retain(|mark| mark.cache != cache);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// For keys that are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Already(u64);
+
+impl Hasher for Already {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| super::rendezvous::mix(hash ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(name: u64, filled: u64) -> Cache {
+        Cache { name, filled, holds: Some(1_000) }
+    }
+
+    fn known(memory: &Memory, beginnings: &[u64], cache: Cache) -> u64 {
+        let mut caches = [(cache, 0)];
+        memory.known(beginnings, |index| 100 * (index as u64 + 1), &mut caches);
+        caches[0].1
+    }
+
+    #[test]
+    fn the_longest_beginning_that_stands_there_counts() {
+        let mut memory = Memory::new();
+        for (index, hash) in [11, 12, 13].into_iter().enumerate() {
+            memory.put(hash, &cache(1, 0), 100 * (index as u64 + 1));
+        }
+        assert_eq!(known(&memory, &[11, 12, 13, 14], cache(1, 300)), 300);
+        assert_eq!(known(&memory, &[11, 12, 99], cache(1, 300)), 200);
+        assert_eq!(known(&memory, &[11, 12, 13], cache(2, 0)), 0, "another's");
+        assert_eq!(known(&memory, &[11, 12, 13], cache(1, 1_000)), 0, "as much came upon it as it holds");
+        memory.put(11, &cache(1, 900), 100);
+        assert_eq!(known(&memory, &[11, 12, 13], cache(1, 1_000)), 100, "and that was used since");
+        memory.forget(1);
+        assert_eq!(known(&memory, &[11], cache(1, 900)), 0);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut memory = Memory::new();
+        (0..2 * MOST as u64).for_each(|hash| memory.put(hash, &cache(1, 0), 1));
+        assert_eq!(memory.len(), MOST);
+        assert_eq!(known(&memory, &[0], cache(1, 0)), 0);
+        assert_eq!(known(&memory, &[2 * MOST as u64 - 1], cache(1, 0)), 100);
+    }
+}

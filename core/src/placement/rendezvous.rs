@@ -1,0 +1,73 @@
+//! Which replica a key belongs to, so that clients which know nothing of one another agree: weighted rendezvous hashing.
+//!
+//! Each replica draws a number from the key and its own URL; the largest owns the key. Where one leaves only its own keys move, and to the others in
+//! proportion to their weights; where a weight changes, only what that replica gains or loses.
+
+/// What a replica is known by among all clients: FNV-1a of its URL, finished by [`mix`].
+pub(super) fn name(url: &str) -> u64 {
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    mix(url.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
+}
+
+/// A replica's draw for a key: `-weight / ln(u)`, with `u` between 0 and 1 from both. The largest of all wins in proportion to the weights.
+pub(super) fn draw(key: u64, replica: u64, weight: f64) -> f64 {
+    // 53 bits, and never 0 nor 1.
+    let u = ((mix(key ^ replica.rotate_left(32)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    -weight / u.ln()
+}
+
+/// The finisher of SplitMix64: every bit depends on every other.
+pub(super) fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(key: u64, replicas: &[(u64, f64)]) -> usize {
+        let draws = replicas.iter().map(|(name, weight)| draw(key, *name, *weight));
+        draws.enumerate().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap().0
+    }
+
+    fn eight() -> Vec<(u64, f64)> {
+        (0..8).map(|n| (name(&format!("http://10.0.0.{n}:8000")), 1.0)).collect()
+    }
+
+    #[test]
+    fn only_the_keys_of_the_one_that_leaves_move() {
+        let all = eight();
+        let mut fewer = all.clone();
+        fewer.remove(3);
+        let mut moved = 0;
+        for key in (0..20_000).map(mix) {
+            let (before, after) = (owner(key, &all), owner(key, &fewer));
+            if before == 3 {
+                moved += 1;
+            } else {
+                assert_eq!(all[before], fewer[after]);
+            }
+        }
+        assert!((2_300..2_700).contains(&moved), "an eighth: {moved}");
+    }
+
+    #[test]
+    fn each_owns_its_weight_of_the_keys() {
+        let mut all = eight();
+        all[5].1 = 3.0;
+        let mut owned = [0; 8];
+        (0..20_000).map(mix).for_each(|key| owned[owner(key, &all)] += 1);
+        for (at, owned) in owned.iter().enumerate() {
+            let expected = if at == 5 { 6_000 } else { 2_000 };
+            assert!((owned - expected as i32).abs() < 250, "{at}: {owned}");
+        }
+    }
+
+    #[test]
+    fn what_clients_agree_on_is_the_same_in_every_version() {
+        assert_eq!(name("http://10.0.0.1:8000"), 0x3fef_1883_c512_6a18);
+        assert!(draw(1, 2, 1.0).is_finite() && draw(u64::MAX, 0, 0.01) > 0.0);
+    }
+}

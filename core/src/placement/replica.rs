@@ -1,0 +1,66 @@
+//! One replica, as the pool's policy knows it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::errands::Asked;
+use super::health::Health;
+use super::load::Load;
+use super::rendezvous;
+use super::words::{Member, Model, Placed, ReplicaId};
+
+#[derive(Clone, Debug)]
+pub(super) struct Replica {
+    pub(super) placed: Placed,
+    pub(super) member: Member,
+    /// What all clients know it by, whatever place it has in their tables.
+    pub(super) name: u64,
+    /// It gets no more calls, and leaves with its last one.
+    pub(super) draining: bool,
+    pub(super) load: Load,
+    pub(super) health: Health,
+    pub(super) asked: Asked,
+    /// What it said that it serves.
+    pub(super) models: Option<Vec<Model>>,
+}
+
+impl Replica {
+    pub(super) fn new(id: ReplicaId, member: Member, now: Instant, starts: bool) -> Self {
+        Self {
+            placed: Placed { id, url: member.url.clone() },
+            name: rendezvous::name(&member.url),
+            member,
+            draining: false,
+            load: Load::new(id),
+            health: Health::new(now, starts),
+            asked: Asked::default(),
+            models: None,
+        }
+    }
+
+    /// Whether it serves a model; `None`: not known. What somebody said of it holds before what it says itself.
+    pub(super) fn serves(&self, model: &str) -> Option<bool> {
+        match (&self.member.models, &self.models) {
+            (Some(said), _) => Some(said.iter().any(|name| **name == *model)),
+            (None, Some(models)) => Some(models.iter().any(|known| *known.name == *model)),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether a prompt of so many tokens, and an answer of one, could be served, as far as is known. An adapter that does not say is as long as its parent.
+    pub(super) fn takes(&self, model: Option<&str>, least_input: u64) -> bool {
+        let Some(models) = &self.models else { return true };
+        let of = |name: &str| models.iter().find(|known| *known.name == *name);
+        let longest = match model.and_then(of) {
+            Some(model) => model.longest.or_else(|| of(model.parent.as_deref()?)?.longest),
+            // Not named, or not known here: no longer than the longest.
+            None => models.iter().map(|model| model.longest).max().flatten(),
+        };
+        longest.is_none_or(|longest| least_input < longest)
+    }
+
+    pub(super) fn known_models(&self) -> Option<Vec<Arc<str>>> {
+        let said = self.member.models.as_ref().map(|names| names.to_vec());
+        said.or_else(|| Some(self.models.as_ref()?.iter().map(|model| model.name.clone()).collect()))
+    }
+}

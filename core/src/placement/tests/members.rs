@@ -1,0 +1,107 @@
+use super::*;
+
+fn serving(names: &[&str]) -> Sight {
+    let longest = Some(1_000);
+    Sight::Models(names.iter().map(|name| Model { name: (*name).into(), longest, parent: None }).collect())
+}
+
+fn asking(model: &str) -> Wants {
+    Wants { model: Some(model.into()), ..Wants::default() }
+}
+
+#[test]
+fn who_is_not_named_any_more_finishes_what_it_has() {
+    let (mut pool, now) = pool(3);
+    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    let all = members(3);
+    assert!(pool.set_members(now, &[all[0].clone()]).is_empty());
+    assert_eq!(pool.in_choice(now), Places::one(0));
+    assert_eq!(pool.view(now).len(), 2, "the one without calls is gone");
+    assert_eq!(pool.view(now)[1].state, "draining");
+    assert_eq!(pool.ended(now, call), Some(1));
+    assert_eq!(pool.view(now).len(), 1);
+    // Its place is free for the next.
+    assert_eq!(pool.set_members(now, &all), [1, 2].into_iter().collect());
+    let ids: Vec<u64> = pool.view(now).iter().map(|replica| replica.id.0).collect();
+    assert_eq!(ids, [1, 4, 5], "with another name");
+}
+
+#[test]
+fn one_that_comes_back_while_it_drains_goes_on() {
+    let (mut pool, now) = pool(2);
+    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    let mut all = members(2);
+    pool.set_members(now, &all[..1]);
+    all[1].weight = 2.0;
+    assert!(pool.set_members(now, &all).is_empty());
+    assert_eq!(pool.in_choice(now).len(), 2);
+    assert_eq!(pool.view(now)[1].weight, 2.0);
+    assert_eq!(pool.ended(now, call), None);
+}
+
+#[test]
+fn who_joins_others_that_run_starts_slowly() {
+    let (mut pool, now) = pool(2);
+    pool.tell(now, 0, Sight::Well);
+    assert_eq!(pool.set_members(now, &members(3)), Places::one(2));
+    assert_eq!(pool.state(now, 2), "starting");
+    assert!(pool.in_choice(now).contains(2), "nothing speaks against it");
+    assert!(pool.share(now, 2) <= 0.1);
+    assert_eq!(pool.share(now, 0), 1.0);
+}
+
+#[test]
+fn calls_go_where_their_model_is_served() {
+    let (mut pool, now) = pool(4);
+    pool.tell(now, 0, serving(&["base", "adapter"]));
+    pool.tell(now, 1, serving(&["base"]));
+    pool.tell(now, 2, serving(&["base"]));
+    let some = |places: &[usize]| places.iter().copied().collect::<Places>();
+    assert_eq!(pool.eligible(Some(&asking("adapter")), 1), some(&[0, 3]), "of the last nothing is known");
+    assert_eq!(pool.eligible(Some(&asking("base")), 1), some(&[0, 1, 2, 3]));
+    assert_eq!(pool.eligible(Some(&asking("other")), 1), some(&[3]));
+    pool.tell(now, 3, serving(&["base"]));
+    assert_eq!(pool.eligible(Some(&asking("other")), 1).len(), 4, "the replica is the source of truth");
+    assert_eq!(pool.eligible(None, 1).len(), 4);
+    // Who is configured to serve something is not asked.
+    let mut told = members(4);
+    told[2].models = Some([std::sync::Arc::from("other")].into());
+    pool.set_members(now, &told);
+    assert_eq!(pool.eligible(Some(&asking("other")), 1), some(&[2]));
+}
+
+#[test]
+fn long_prompts_go_where_they_fit() {
+    let (mut pool, now) = pool(2);
+    pool.tell(now, 0, serving(&["base"]));
+    let model = |name: &str, longest, parent: Option<&str>| Model {
+        name: name.into(),
+        longest,
+        parent: parent.map(Into::into),
+    };
+    let models = vec![model("base", Some(100_000), None), model("adapter", None, Some("base"))];
+    pool.tell(now, 1, Sight::Models(models));
+    assert_eq!(pool.eligible(Some(&asking("base")), 999).len(), 2);
+    assert_eq!(pool.eligible(Some(&asking("base")), 1_000), Places::one(1), "an answer has a token");
+    assert_eq!(pool.eligible(Some(&asking("adapter")), 99_999), Places::one(1));
+    assert_eq!(pool.eligible(Some(&asking("base")), 200_000).len(), 2, "let the replica say so");
+}
+
+#[test]
+fn those_that_failed_a_call_are_avoided_while_there_are_others() {
+    let (pool, now) = pool(3);
+    let ids: Vec<ReplicaId> = pool.view(now).iter().map(|replica| replica.id).collect();
+    let avoiding = |ids: &[ReplicaId]| Wants { avoid: ids.to_vec(), ..Wants::default() };
+    assert_eq!(pool.eligible(Some(&avoiding(&ids[..1])), 1), [1, 2].into_iter().collect());
+    assert_eq!(pool.eligible(Some(&avoiding(&ids)), 1).len(), 3);
+    assert_eq!(pool.eligible(Some(&avoiding(&[ReplicaId(99)])), 1).len(), 3);
+}
+
+#[test]
+fn no_more_than_a_set_can_hold() {
+    let now = Instant::now();
+    let mut pool = Placement::new(&PoolConfig::default(), 1, now);
+    let many: Vec<Member> = (0..200).map(|n| Member::at(&format!("http://r{n}"))).collect();
+    assert_eq!(pool.set_members(now, &many).len(), MOST);
+    assert_eq!(pool.in_choice(now).len(), MOST);
+}

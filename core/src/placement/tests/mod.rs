@@ -1,0 +1,65 @@
+//! The pool's policy, told everything by hand.
+
+mod choice;
+mod errands;
+mod health;
+mod members;
+mod properties;
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// A pool of so many, and nothing known of them.
+fn pool(replicas: usize) -> (Placement, Instant) {
+    with(replicas, PoolConfig::default())
+}
+
+fn with(replicas: usize, config: PoolConfig) -> (Placement, Instant) {
+    let now = Instant::now();
+    let mut pool = Placement::new(&config, 7, now);
+    let joined = pool.set_members(now, &members(replicas));
+    assert_eq!(joined.len(), replicas);
+    (pool, now)
+}
+
+fn members(count: usize) -> Vec<Member> {
+    (0..count).map(|n| Member::at(&format!("http://10.0.0.{n}:8000/"))).collect()
+}
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn work(input: u64) -> Work {
+    Work { input, output: 100 }
+}
+
+/// A call of a prompt with these beginnings.
+fn wants(beginnings: &[u64]) -> Wants {
+    Wants { affinity: Affinity { session: None, beginnings: beginnings.into() }, ..Wants::default() }
+}
+
+impl Placement {
+    /// Places a call wherever it may go.
+    fn place(&mut self, now: Instant, wants: Option<&Wants>, work: Work) -> Option<Parcel> {
+        let open = self.in_choice(now).and(self.eligible(wants, work.input));
+        let at = self.choose(now, wants, work, open)?;
+        assert!(open.contains(at));
+        self.sent(now, at, wants, work)
+    }
+
+    /// Tells of the replica at a place.
+    fn tell(&mut self, now: Instant, at: usize, sight: Sight) {
+        let id = self.replicas[at].as_ref().unwrap().placed.id;
+        self.saw(now, id, sight);
+    }
+
+    fn state(&self, now: Instant, at: usize) -> &'static str {
+        self.view(now)[at].state
+    }
+
+    fn stands(&mut self, now: Instant, at: usize, running: f64, waiting: f64) {
+        self.tell(now, at, Sight::Standing(Standing { running, waiting, ..Standing::default() }));
+    }
+}

@@ -1,0 +1,119 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Something that happens to a pool.
+#[derive(Clone, Debug)]
+enum Event {
+    Call { conversation: u64, turns: u64, input: u64 },
+    FirstToken(prop::sample::Index),
+    End(prop::sample::Index),
+    Fault(usize, u8),
+    Accepted(usize),
+    Sight(usize, u8),
+    Members(u8),
+    Pass(u64),
+    Errands,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0..6_u64, 1..8_u64, 1..20_000_u64)
+            .prop_map(|(conversation, turns, input)| Event::Call { conversation, turns, input }),
+        3 => any::<prop::sample::Index>().prop_map(Event::FirstToken),
+        4 => any::<prop::sample::Index>().prop_map(Event::End),
+        2 => (0..6_usize, 0..4_u8).prop_map(|(at, fault)| Event::Fault(at, fault)),
+        1 => (0..6_usize).prop_map(Event::Accepted),
+        3 => (0..6_usize, 0..6_u8).prop_map(|(at, sight)| Event::Sight(at, sight)),
+        1 => any::<u8>().prop_map(Event::Members),
+        3 => (1..3_000_u64).prop_map(Event::Pass),
+        1 => Just(Event::Errands),
+    ]
+}
+
+fn fault(which: u8) -> Fault {
+    match which {
+        0 => Fault::Full(None),
+        1 => Fault::Limited(Some(ms(700))),
+        2 => Fault::Gone,
+        _ => Fault::Broke,
+    }
+}
+
+fn sight(which: u8) -> Sight {
+    match which {
+        0 => Sight::Well,
+        1 => Sight::Unwell,
+        2 => Sight::Gone,
+        3 => Sight::Silent,
+        4 => Sight::Standing(Standing { running: 5.0, waiting: 3.0, ..Standing::default() }),
+        _ => Sight::Unknown,
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens(events in prop::collection::vec(event(), 1..150)) {
+        let (mut pool, mut now) = pool(6);
+        let mut calls: Vec<Parcel> = Vec::new();
+        for event in events {
+            match event {
+                Event::Call { conversation, turns, input } => {
+                    let turn: Vec<u64> = (1..=turns).map(|turn| conversation * 1_000 + turn).collect();
+                    let wants = wants(&turn);
+                    let open = pool.in_choice(now).and(pool.eligible(Some(&wants), input));
+                    let before = pool.seats(now, None, work(input), open);
+                    match pool.choose(now, Some(&wants), work(input), open) {
+                        None => prop_assert!(open.is_empty()),
+                        Some(at) => {
+                            prop_assert!(open.contains(at), "outside of what is open");
+                            prop_assert!(crate::placement::choice::is_within(&before, at), "over the bound");
+                            calls.extend(pool.sent(now, at, Some(&wants), work(input)));
+                        }
+                    }
+                }
+                Event::FirstToken(index) if !calls.is_empty() => {
+                    let at = index.index(calls.len());
+                    pool.first_token(now, &mut calls[at]);
+                }
+                Event::End(index) if !calls.is_empty() => {
+                    let call = calls.swap_remove(index.index(calls.len()));
+                    let _ = pool.ended(now, call);
+                }
+                Event::Fault(at, which) => pool.failed(now, at, fault(which)),
+                Event::Accepted(at) => pool.succeeded(now, at),
+                Event::Sight(at, which) => {
+                    let id = pool.replicas.get(at).and_then(Option::as_ref).map(|known| known.placed.id);
+                    pool.saw(now, id.unwrap_or(ReplicaId(99)), sight(which));
+                }
+                Event::Members(which) => {
+                    let chosen = members(6).into_iter().enumerate().filter(|(n, _)| which & (1 << n) != 0);
+                    pool.set_members(now, &chosen.map(|(_, member)| member).collect::<Vec<_>>());
+                }
+                Event::Pass(milliseconds) => now += ms(milliseconds),
+                Event::Errands => drop(pool.errands(now)),
+                Event::FirstToken(_) | Event::End(_) => {}
+            }
+            // By evidence that may be wrong never more than half are out.
+            let choice = pool.in_choice(now);
+            let (mut out, mut members) = (0, 0);
+            for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
+                members += 1;
+                let doubted = replica.health.out().is_some_and(|cause| cause != Cause::Refused);
+                out += usize::from(doubted && !choice.contains(at) && !replica.health.is_held(now));
+            }
+            prop_assert!(out <= members / 2);
+            // Counts are those of the calls there are.
+            for replica in pool.view(now) {
+                let here = calls.iter().filter(|call| call.placed.id == replica.id).count();
+                prop_assert_eq!(replica.requests, here);
+            }
+            prop_assert!(pool.next_wake(now).is_none_or(|next| next > now));
+        }
+        for call in calls {
+            let _ = pool.ended(now, call);
+        }
+        prop_assert!(pool.known().all(|(_, replica)| replica.load.awaiting_tokens == 0 && replica.load.tokens == 0));
+        prop_assert!(pool.view(now).iter().all(|replica| replica.state != "draining"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Where a pool's calls go: what a request's path has below the pool's own address goes below the replica's.
+//!
+//! All that can be read beforehand is: a call compares a few addresses, and makes one. A replica's is read when the first call goes there, and kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Uri;
+use parking_lot::RwLock;
+
+use crate::config::TargetConfig;
+use crate::placement::MOST;
+use crate::wire::base::Base;
+
+/// The addresses of one pool.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    /// The pool's own, the longest first: of those that hold a request, its base is the most particular.
+    of_pool: Vec<Base>,
+    /// Of replicas that calls went to.
+    of_replicas: RwLock<Vec<(Arc<str>, Base)>>,
+    turns: AtomicUsize,
+}
+
+impl Addresses {
+    /// Those of this target. One that names no URL is addressed by its name: `http://NAME`.
+    pub(crate) fn new(config: &TargetConfig) -> Self {
+        let mut of_pool: Vec<Base> = config.matches.urls.iter().filter_map(|url| Base::parse(url)).collect();
+        if of_pool.is_empty() {
+            of_pool.extend(Base::parse(&format!("http://{}", config.name)));
+        }
+        of_pool.sort_by_key(|base| std::cmp::Reverse(base.depth()));
+        Self { of_pool, of_replicas: RwLock::default(), turns: AtomicUsize::new(0) }
+    }
+
+    /// A request's URL at a replica; `None` for what cannot be put below its base URL.
+    pub(crate) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
+        let to = self.base(replica)?;
+        let there = self.of_pool.iter().find(|base| base.holds(uri)).cloned();
+        // A client that was pointed at one replica gets the pool.
+        let there = there.or_else(|| {
+            self.of_replicas.read().iter().map(|(_, base)| base).find(|base| base.holds(uri)).cloned()
+        });
+        to.address(uri, there.as_ref())
+    }
+
+    /// The next number, for those that take turns.
+    pub(super) fn turn(&self) -> usize {
+        self.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn base(&self, replica: &Arc<str>) -> Option<Base> {
+        let known = |all: &[(Arc<str>, Base)]| {
+            all.iter().find(|(url, _)| url == replica).map(|(_, base)| base.clone())
+        };
+        if let Some(base) = known(&self.of_replicas.read()) {
+            return Some(base);
+        }
+        let base = Base::parse(replica)?;
+        let mut all = self.of_replicas.write();
+        if known(&all).is_none() {
+            // Replicas come and go under new addresses; no more are kept than there can be at a time.
+            if all.len() >= MOST {
+                all.remove(0);
+            }
+            all.push((replica.clone(), base.clone()));
+        }
+        Some(base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(urls: &[&str]) -> TargetConfig {
+        let mut config = TargetConfig::named("llama".into());
+        config.matches.urls = urls.iter().map(|url| (*url).to_owned()).collect();
+        config
+    }
+
+    #[test]
+    fn a_request_goes_below_the_replica_whatever_the_pool_is_called_by() {
+        for (urls, asked, replica, expected) in [
+            (
+                &[][..],
+                "http://llama/v1/chat/completions",
+                "http://10.0.0.1:8000",
+                "http://10.0.0.1:8000/v1/chat/completions",
+            ),
+            (&[], "http://LLAMA/v1/models?limit=2", "http://r", "http://r/v1/models?limit=2"),
+            (
+                &["http://a", "http://a/v1"],
+                "http://a/v1/completions",
+                "http://r/one",
+                "http://r/one/v1/completions",
+            ),
+            (
+                &["http://a", "http://b/llm/v1"],
+                "http://b/llm/v1/completions",
+                "http://r/v1",
+                "http://r/v1/completions",
+            ),
+            (&["https://a/llm"], "https://a/llm/v1/completions", "http://r:1", "http://r:1/v1/completions"),
+            (&[], "http://r:1/v1/completions", "http://r:1", "http://r:1/v1/completions"),
+            (&["http://a"], "http://llama/tokenize", "http://r:1", "http://r:1/tokenize"),
+        ] {
+            let addresses = Addresses::new(&config(urls));
+            let there = addresses.at(&asked.parse().unwrap(), &replica.into());
+            assert_eq!(there.unwrap(), *expected, "{urls:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_pointed_at_one_replica_gets_the_pool() {
+        let addresses = Addresses::new(&config(&[]));
+        let asked: Uri = "http://r:1/one/v1/completions".parse().unwrap();
+        assert_eq!(addresses.at(&asked, &"http://r:1/one".into()).unwrap(), asked);
+        assert_eq!(addresses.at(&asked, &"http://r:2/two".into()).unwrap(), "http://r:2/two/v1/completions");
+    }
+
+    #[test]
+    fn no_more_are_kept_than_there_can_be() {
+        let addresses = Addresses::new(&config(&[]));
+        for n in 0..2 * MOST {
+            let replica: Arc<str> = format!("http://r{n}").into();
+            assert!(addresses.at(&"http://llama/v1/x".parse().unwrap(), &replica).is_some());
+        }
+        assert_eq!(addresses.of_replicas.read().len(), MOST);
+        assert!(addresses.at(&"http://llama/v1/x".parse().unwrap(), &"nonsense".into()).is_none());
+    }
+}

@@ -1,0 +1,31 @@
+//! A gate that stands aside: nothing is queued, asked or counted. But a pool's name is no address, so that its calls still need a replica.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use super::layer::{nowhere, send_to};
+use crate::body::RequestBody;
+use crate::config::Source;
+use crate::error::Error;
+use crate::target::Target;
+
+/// Points a request at the pool's replicas in turn, whatever is known of them: those that are listed, or those last heard of.
+///
+/// # Errors
+/// `Refused` where none is known.
+pub(crate) fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
+    let Some(addresses) = target.addresses() else { return Ok(()) };
+    if target.config().pool.as_ref().is_some_and(|pool| !matches!(pool.source, Source::Listed(_))) {
+        // Somebody has to look where they are.
+        target.called();
+    }
+    let replicas = target.admission().replicas();
+    let urls: Vec<&Arc<str>> =
+        replicas.iter().filter(|replica| replica.state != "draining").map(|replica| &replica.url).collect();
+    let turn = addresses.turn().checked_rem(urls.len());
+    match turn.and_then(|turn| urls.get(turn)) {
+        Some(url) => send_to(target, url, request),
+        None => Err(nowhere(target)),
+    }
+}

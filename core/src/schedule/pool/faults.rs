@@ -1,0 +1,103 @@
+//! What an attempt's end says of its replica, and of nobody else; and what becomes of the calls of one that goes down.
+
+use std::time::Instant;
+
+use super::{Lodging, Pool};
+use crate::cooldown::Hold;
+use crate::placement::{Fault, ReplicaId, Wants};
+use crate::schedule::{Grant, GrantId, Scheduler};
+
+impl Pool {
+    /// An attempt was accepted.
+    pub(in crate::schedule) fn succeeded(&mut self, now: Instant, lodging: &Lodging) {
+        if let Some(site) = self.site_of(lodging) {
+            site.turned_away = false;
+            self.placement.succeeded(now, lodging.parcel.at);
+            self.refresh(now);
+        }
+    }
+
+    /// An attempt failed. Where nothing ran it goes to another at once, as long as there is one in the choice that it was not tried at: a replica which is full, or limits its
+    /// rate, says nothing of the others.
+    fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault) -> Hold {
+        if let Some(site) = self.site_of(lodging) {
+            site.turned_away = matches!(fault, Fault::Full(_) | Fault::Limited(_));
+            self.placement.failed(now, lodging.parcel.at, fault);
+            self.refresh(now);
+        }
+        if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
+            Hold::Elsewhere
+        } else if matches!(fault, Fault::Full(_)) {
+            // All are full, or were: each is left alone for a moment after each call that it turned away, and that is what paces the tries.
+            Hold::Outage
+        } else if !self.is_closed() {
+            Hold::No
+        } else if matches!(fault, Fault::Limited(_)) {
+            Hold::CoolDown
+        } else {
+            // It waits for the first that comes back; where nothing ran, that does not count against it.
+            Hold::Outage
+        }
+    }
+
+    /// It has an answer, or is over.
+    pub(in crate::schedule) fn settled(&mut self, id: GrantId) {
+        self.unanswered.remove(&id);
+        self.fallen.retain(|fallen| *fallen != id);
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_fallen`] then.
+    ///
+    /// Says [`Hold::Elsewhere`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
+    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. So does what all replicas have no room for.
+    pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
+        grant.judged();
+        let hold = match (self.upstream.pool_mut(), &grant.lodging) {
+            (Some(pool), Some(lodging)) => pool.failed(now, lodging, fault),
+            _ => Hold::No,
+        };
+        self.note_slots(now);
+        hold
+    }
+
+    /// Something came from the replica that has this slot.
+    pub fn alive(&mut self, now: Instant, grant: &Grant) {
+        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &grant.lodging)
+            && pool.site_of(lodging).is_some()
+        {
+            pool.placement.alive(now, lodging.parcel.at);
+            pool.refresh(now);
+        }
+    }
+
+    /// Whether a call could go to a replica in the choice that it does not avoid.
+    pub fn has_others(&mut self, now: Instant, wants: &Wants, least_input: u64) -> bool {
+        let Some(pool) = self.upstream.pool_mut() else { return false };
+        pool.refresh(now);
+        !pool.sets(Some(wants), least_input).first.and(pool.choice).is_empty()
+    }
+
+    /// Whether that replica is down.
+    pub fn is_down(&self, now: Instant, id: ReplicaId) -> bool {
+        let views = self.upstream.pool().map(|pool| pool.placement.view(now)).unwrap_or_default();
+        views.iter().any(|replica| replica.id == id && replica.state == "down")
+    }
+
+    /// A call that its replica has not begun to answer, and will not: it went down. To be called back, and queued again with what it was charged. Ask until `None`
+    /// after each event; each is named once.
+    pub fn next_fallen(&mut self) -> Option<GrantId> {
+        let pool = self.upstream.pool_mut()?;
+        let places = pool.placement.take_fallen();
+        if !places.is_empty() {
+            let Pool { unanswered, fallen, .. } = pool;
+            unanswered.retain(|id, at| {
+                let falls = places.contains(*at);
+                fallen.extend(falls.then_some(*id));
+                !falls
+            });
+        }
+        pool.fallen.pop()
+    }
+}

@@ -1,0 +1,125 @@
+//! Which replicas calls ask for. Calls that ask for the same ones are of one kind, known by a number: so a queue of a hundred thousand is searched by what a few
+//! kinds have room for.
+
+use std::collections::HashMap;
+
+use crate::placement::Places;
+
+/// So many kinds are remembered that nobody who waits is of.
+const REMEMBERED: usize = 64;
+
+/// The replicas that may take a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Sets {
+    /// Those that it has not been tried at.
+    pub(super) first: Places,
+    /// All of them.
+    pub(super) all: Places,
+}
+
+impl Sets {
+    /// Of those in the choice, the ones that it may go to: where there is one that it was not tried at, no other.
+    pub(super) fn among(&self, choice: Places) -> Places {
+        let first = self.first.and(choice);
+        if first.is_empty() { self.all.and(choice) } else { first }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    /// With how many who wait are of each.
+    table: Vec<Option<(Sets, usize)>>,
+    free: Vec<usize>,
+    numbers: HashMap<Sets, usize>,
+    /// How many make it worth looking for those to forget.
+    many: usize,
+}
+
+impl Kinds {
+    /// The number of that kind. It stays its number while somebody of it waits, and until others are asked for.
+    pub(super) fn number(&mut self, sets: Sets) -> u32 {
+        if let Some(number) = self.numbers.get(&sets) {
+            return *number as u32;
+        }
+        if self.free.is_empty() && self.table.len() >= self.many.max(REMEMBERED) {
+            self.forget();
+        }
+        let known = Some((sets, 0));
+        let number = match self.free.pop() {
+            Some(free) => {
+                if let Some(place) = self.table.get_mut(free) {
+                    *place = known;
+                }
+                free
+            }
+            None => {
+                self.table.push(known);
+                self.table.len() - 1
+            }
+        };
+        self.numbers.insert(sets, number);
+        number as u32
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<Sets> {
+        self.table.get(number).copied().flatten().map(|(sets, _)| sets)
+    }
+
+    /// One more of that kind waits.
+    pub(super) fn came(&mut self, number: usize) {
+        if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
+            *waiting += 1;
+        }
+    }
+
+    /// One fewer.
+    pub(super) fn left(&mut self, number: usize) {
+        if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
+            *waiting = waiting.saturating_sub(1);
+        }
+    }
+
+    /// Each, in the order of their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Sets>> {
+        self.table.iter().map(|known| known.map(|(sets, _)| sets))
+    }
+
+    /// How many calls wait, of all kinds.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.table.iter().flatten().map(|(_, waiting)| waiting).sum()
+    }
+
+    fn forget(&mut self) {
+        let Self { table, free, numbers, many } = self;
+        for (number, known) in table.iter_mut().enumerate() {
+            if let Some((sets, _)) = known.take_if(|(_, waiting)| *waiting == 0) {
+                numbers.remove(&sets);
+                free.push(number);
+            }
+        }
+        *many = 2 * numbers.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_nobody_waits_of_is_forgotten_and_another_keeps_its_number() {
+        let mut kinds = Kinds::default();
+        let of = |at: usize| Sets { first: Places::one(at), all: Places::one(at) };
+        let kept = kinds.number(of(3));
+        kinds.came(kept as usize);
+        for at in 0..128 {
+            let number = kinds.number(of(at));
+            assert_eq!(kinds.get(number as usize), Some(of(at)));
+        }
+        assert_eq!(kinds.number(of(3)), kept);
+        assert!(kinds.table.len() <= REMEMBERED + 1, "{}", kinds.table.len());
+        kinds.left(kept as usize);
+        assert_eq!(kinds.waiting(), 0);
+    }
+}

@@ -1,0 +1,127 @@
+//! A call at a replica: what it takes there, and how that comes back.
+
+use std::time::Instant;
+
+use super::site::Space;
+use super::{Pool, Sets};
+use crate::kv::Progress;
+use crate::placement::{Parcel, Placed, Places, Work};
+use crate::schedule::claim::Kind;
+use crate::schedule::limiter::Tracked;
+use crate::schedule::{Grant, GrantId, Scheduler, Ticket};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(in crate::schedule) struct Lodging {
+    pub(super) parcel: Parcel,
+    /// Those that it could still be tried at.
+    pub(super) others: Places,
+    space: Option<Space>,
+    /// Whether its first token is still to come.
+    pub(in crate::schedule) awaits: bool,
+}
+
+impl Lodging {
+    pub(in crate::schedule) fn placed(&self) -> &Placed {
+        &self.parcel.placed
+    }
+
+    pub(in crate::schedule) fn progress(&self) -> Option<&Progress> {
+        self.space.as_ref().map(|space| &space.progress)
+    }
+}
+
+impl Pool {
+    /// Places a call that goes, beside so many in flight; not where memory is held for another. A forced one goes to whom may take it, room or not.
+    /// `None`: there is no replica.
+    pub(in crate::schedule) fn lodge(
+        &mut self,
+        now: Instant,
+        id: GrantId,
+        ticket: &Ticket,
+        kind: Kind,
+        in_flight: usize,
+        held: Option<usize>,
+    ) -> Option<(Lodging, Option<Tracked>)> {
+        let sets = self.sets_of(kind);
+        let open = self.fitting(ticket, sets, in_flight, held);
+        let wants = ticket.wants.as_deref();
+        let work = Work { input: ticket.demand.input, output: ticket.demand.output };
+        // What is not among those that were asked for would be in nobody's books.
+        let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
+        let at = chosen.or_else(|| open.iter().next())?;
+        let parcel = self.placement.sent(now, at, wants, work)?;
+        let site = self.sites.get_mut(at)?.as_mut()?;
+        site.in_flight += 1;
+        let tracked = site.limiter.sent(now, ticket);
+        let space = site.admit(ticket);
+        self.unanswered.insert(id, at);
+        self.refresh(now);
+        let mut others = sets.first;
+        others.remove(at);
+        Some((Lodging { parcel, others, space, awaits: ticket.streams }, tracked))
+    }
+
+    /// The replicas that have room for it; where there is none, those that it is least wrong to send it to.
+    fn fitting(&mut self, ticket: &Ticket, sets: Sets, in_flight: usize, held: Option<usize>) -> Places {
+        self.survey();
+        let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
+        let among = sets.among(self.choice);
+        let fits = |at: &usize| self.site(*at).is_some_and(|site| need <= site.longest);
+        let open: Places = among.and(self.open(in_flight)).iter().filter(fits).collect();
+        let free = match held {
+            Some(at) if need > 0 => open.less(Places::one(at)),
+            _ => open,
+        };
+        let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));
+        let all = [free, open, among, self.choice, sets.all];
+        all.into_iter().find(|places| !places.is_empty()).unwrap_or_else(|| present().collect())
+    }
+
+    /// It has ended: what it took comes back.
+    fn leave(&mut self, now: Instant, id: GrantId, lodging: Lodging) {
+        self.settled(id);
+        if let Some(site) = self.site_of(&lodging) {
+            site.in_flight = site.in_flight.saturating_sub(1);
+            if let Some(space) = lodging.space {
+                site.release(space);
+            }
+        }
+        if let Some(left) = self.placement.ended(now, lodging.parcel)
+            && let Some(site) = self.sites.get_mut(left)
+        {
+            *site = None;
+        }
+        self.refresh(now);
+    }
+}
+
+impl Grant {
+    /// The replica that it is placed at, where its target is a pool.
+    pub fn placed(&self) -> Option<&Placed> {
+        self.lodging.as_ref().map(|lodging| lodging.placed())
+    }
+
+    /// The replica's place in the pool's table.
+    pub fn place(&self) -> Option<usize> {
+        self.lodging.as_ref().map(|lodging| lodging.parcel.at)
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// The slot at its replica comes back.
+    pub(in crate::schedule) fn leave(&mut self, now: Instant, id: GrantId, lodging: Option<Box<Lodging>>) {
+        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), lodging) {
+            pool.leave(now, id, *lodging);
+        }
+    }
+
+    /// Its first token came, as far as its replica's load goes.
+    pub(in crate::schedule) fn first_token_there(&mut self, now: Instant, grant: &mut Grant) {
+        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &mut grant.lodging)
+            && std::mem::take(&mut lodging.awaits)
+        {
+            pool.placement.first_token(now, &mut lodging.parcel);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The pool's replicas come and go, and are seen.
+
+use std::time::Instant;
+
+use super::Pool;
+use super::site::Site;
+use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight, SlotsView, Work};
+use crate::schedule::Scheduler;
+use crate::schedule::limiter::Limiter;
+
+impl Pool {
+    fn set_members(&mut self, now: Instant, members: &[Member]) {
+        self.placement.set_members(now, members);
+        for view in self.placement.view(now) {
+            let Some(at) = self.placement.place_of(view.id) else { continue };
+            if self.sites.len() <= at {
+                self.sites.resize_with(at + 1, || None);
+            }
+            let limiter = || Limiter::new(self.of_each.slots, self.of_each.adaptive.as_ref(), now);
+            let Some(place) = self.sites.get_mut(at) else { continue };
+            if place.as_ref().is_none_or(|site| site.placed.id != view.id) {
+                *place = Some(Site::new(Placed { id: view.id, url: view.url.clone() }, limiter()));
+            }
+            let told =
+                members.iter().find(|member| member.url == view.url).and_then(|member| member.kv_tokens);
+            if let (Some(site), Some(tokens)) = (place, told.or(self.of_each.kv_tokens)) {
+                site.set_memory(tokens, self.of_each.kv_headroom, true);
+            }
+        }
+        // One that had no calls has left at once, and nobody says so.
+        let Self { sites, placement, .. } = self;
+        for place in sites {
+            place.take_if(|site| placement.place_of(site.placed.id).is_none());
+        }
+        self.refresh(now);
+    }
+
+    /// Whether other calls than before may go there.
+    fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) -> bool {
+        let headroom = self.of_each.kv_headroom;
+        let site = self.placement.place_of(id).and_then(|at| self.site_mut(at));
+        let changed = site.is_some_and(|site| match &sight {
+            Sight::Standing(standing) => {
+                standing.kv_tokens.into_iter().for_each(|tokens| site.set_memory(tokens, headroom, false));
+                false
+            }
+            Sight::Models(models) => site.models.replace(models.clone()).as_ref() != Some(models),
+            Sight::Gone | Sight::Silent | Sight::Unwell => {
+                site.turned_away = false;
+                false
+            }
+            Sight::Well | Sight::Unknown => false,
+        });
+        self.placement.saw(now, id, sight);
+        self.refresh(now);
+        changed
+    }
+
+    fn views(&self, now: Instant) -> Vec<ReplicaView> {
+        let mut views = self.placement.view(now);
+        for view in &mut views {
+            let site = self.placement.place_of(view.id).and_then(|at| self.site(at));
+            view.slots = site.map(|site| {
+                let adaptive = site.limiter.view(now, site.in_flight);
+                SlotsView {
+                    limit: site.slots(),
+                    in_flight: site.in_flight,
+                    cuts: adaptive.as_ref().map_or(0, |adaptive| adaptive.limit.cuts),
+                    adaptive,
+                    kv: site.memory(),
+                }
+            });
+        }
+        views
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// From now on these are the pool's replicas. Which of them may take each call that waits is computed anew. Ask [`Scheduler::next`] then.
+    pub fn set_members(&mut self, now: Instant, members: &[Member]) {
+        if let Some(pool) = self.upstream.pool_mut() {
+            pool.tick(now);
+            pool.set_members(now, members);
+            self.claim_anew();
+            self.note_slots(now);
+            self.watch(now);
+        }
+    }
+
+    /// What was seen of a replica. Ask [`Scheduler::next`] then, and [`Scheduler::next_fallen`].
+    pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
+        if let Some(pool) = self.upstream.pool_mut() {
+            pool.tick(now);
+            if pool.saw(now, id, sight) {
+                self.claim_anew();
+            }
+            self.note_slots(now);
+            self.watch(now);
+        }
+    }
+
+    /// What to ask of the replicas now. Ask [`Scheduler::next_fallen`] then: one that was silent for long enough is down.
+    pub fn errands(&mut self, now: Instant) -> Errands {
+        let is_busy = self.is_busy();
+        let Some(pool) = self.upstream.pool_mut() else { return Errands::default() };
+        if is_busy {
+            // Those that wait send nothing, and want to know all the more.
+            pool.placement.wake(now);
+        }
+        pool.placement.errands(now)
+    }
+
+    /// Its replicas; none where it is no pool.
+    pub fn replicas(&self, now: Instant) -> Vec<ReplicaView> {
+        self.upstream.pool().map(|pool| pool.views(now)).unwrap_or_default()
+    }
+
+    /// A replica for a request that takes no slot.
+    pub fn beside(&mut self, now: Instant) -> Option<Placed> {
+        let pool = self.upstream.pool_mut()?;
+        pool.refresh(now);
+        let at = pool.placement.choose(now, None, Work::default(), pool.choice)?;
+        pool.site(at).map(|site| site.placed.clone())
+    }
+}

@@ -1,0 +1,478 @@
+//! A second set of books of a pool, by brute force: who is where, and what that leaves.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::cooldown::Hold;
+use crate::kv::{Kv, Place, Progress};
+use crate::placement::{Fault, Sight, Standing};
+use crate::schedule::{GrantId, WaiterId};
+
+pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
+pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Arrive {
+        tenant: usize,
+        lane: usize,
+        tokens: u64,
+        model: Option<usize>,
+        avoid: usize,
+        streams: bool,
+        forced: bool,
+    },
+    Token {
+        which: usize,
+    },
+    Answer {
+        which: usize,
+    },
+    End {
+        which: usize,
+        fault: Option<Fault>,
+        again: bool,
+    },
+    Leave {
+        which: usize,
+    },
+    Members {
+        names: usize,
+    },
+    Serves {
+        which: usize,
+        models: usize,
+    },
+    Told {
+        which: usize,
+        tokens: u64,
+    },
+    Seen {
+        which: usize,
+        sight: Sight,
+    },
+    Pass {
+        ms: u64,
+    },
+    Cap {
+        cap: usize,
+    },
+}
+
+struct Waiting {
+    id: WaiterId,
+    ticket: Ticket,
+}
+
+struct Running {
+    grant: Grant,
+    ticket: Ticket,
+    place: Option<(u64, Place)>,
+    answered: bool,
+}
+
+/// What there is at one moment.
+struct Room {
+    /// Those that calls may go to.
+    choice: Vec<ReplicaId>,
+    /// Of those with a slot, the longest prompt that each has memory for.
+    longest: BTreeMap<ReplicaId, u64>,
+}
+
+/// A replica's memory as it must be. Its number changes with its size.
+struct Memory {
+    number: u64,
+    kv: Kv,
+}
+
+pub(super) struct Books {
+    pub(super) scheduler: Scheduler<u64>,
+    pub(super) now: Instant,
+    configured: Option<u64>,
+    aging: Duration,
+    cap: usize,
+    waiting: BTreeMap<u64, Waiting>,
+    running: Vec<Running>,
+    memories: BTreeMap<ReplicaId, Memory>,
+    numbers: u64,
+    /// Calls that were there when their replicas fell.
+    called_back: Vec<GrantId>,
+}
+
+impl Books {
+    pub(super) fn new(settings: &Settings, replicas: usize, now: Instant) -> Self {
+        // What placement draws by chance it draws from what this thread draws: the same each time.
+        fastrand::seed(1);
+        let mut books = Self {
+            scheduler: Scheduler::new(settings, now),
+            now,
+            configured: settings.kv_tokens,
+            aging: settings.aging,
+            cap: settings.limit,
+            waiting: BTreeMap::new(),
+            running: Vec::new(),
+            memories: BTreeMap::new(),
+            numbers: 0,
+            called_back: Vec::new(),
+        };
+        books.scheduler.set_members(now, &members(0..replicas));
+        books.learn();
+        books
+    }
+
+    pub(super) fn apply(&mut self, event: Event) {
+        let now = self.now;
+        match event {
+            Event::Arrive { tenant, lane, tokens, model, avoid, streams, forced } => {
+                let avoided: Vec<_> =
+                    (0..8).filter(|name| avoid & (1 << name) != 0).filter_map(|name| self.id(name)).collect();
+                let mut asked = wanting(model.map(|model| MODELS[model]), &avoided, now);
+                (asked.tenant, asked.lane, asked.streams) =
+                    (TENANTS[tenant].into(), Lane::ALL[lane], streams);
+                (asked.demand.input, asked.demand.exact) = (tokens, true);
+                self.arrive(asked, forced);
+            }
+            Event::Token { which } => {
+                let count = self.running.len().max(1);
+                if let Some(running) = self.running.get_mut(which % count) {
+                    self.scheduler.first_token(now, &mut running.grant);
+                }
+            }
+            Event::Answer { which } => {
+                let count = self.running.len().max(1);
+                if let Some(running) = self.running.get_mut(which % count) {
+                    running.answered = true;
+                    self.scheduler.answered(&mut running.grant);
+                }
+            }
+            Event::End { which, fault, again } => self.end(which, fault, again),
+            Event::Leave { which } => {
+                if let Some(number) = self.waiting.keys().nth(which % self.waiting.len().max(1)).copied() {
+                    let waiting = self.waiting.remove(&number).expect("just seen");
+                    assert!(self.scheduler.withdraw(waiting.id));
+                }
+            }
+            Event::Members { names } => {
+                self.scheduler.set_members(now, &members((0..8).filter(|name| names & (1 << name) != 0)));
+                self.learn();
+            }
+            Event::Serves { which, models } => {
+                let serves = (0..3).filter(|model| models & (1 << model) != 0).map(|of| model(MODELS[of]));
+                self.see(which, Sight::Models(serves.collect()));
+            }
+            Event::Told { which, tokens } => {
+                self.see(which, Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() }));
+            }
+            Event::Seen { which, sight } => self.see(which, sight),
+            Event::Pass { ms } => self.pass(Duration::from_millis(ms)),
+            Event::Cap { cap } => {
+                self.cap = cap;
+                self.scheduler.set_limit(cap);
+            }
+        }
+        self.settle();
+        self.check();
+    }
+
+    pub(super) fn finish(mut self) {
+        while let Some(number) = self.waiting.keys().next().copied() {
+            let waiting = self.waiting.remove(&number).expect("just seen");
+            assert!(self.scheduler.withdraw(waiting.id));
+        }
+        while !self.running.is_empty() {
+            self.end(0, None, false);
+        }
+        assert_empty(&self.scheduler, self.now);
+    }
+
+    fn arrive(&mut self, ticket: Ticket, forced: bool) {
+        self.numbers += 1;
+        self.scheduler.tick(self.now);
+        let room = self.room();
+        if forced {
+            let (grant, _) = self.scheduler.force(self.now, &ticket);
+            if grant.placed().is_some() {
+                self.admitted(grant, ticket);
+            } else {
+                assert!(self.scheduler.replicas(self.now).is_empty(), "there was a replica");
+                self.scheduler.release(self.now, grant);
+            }
+            return;
+        }
+        let fits = self.fits(&ticket, &room);
+        match self.scheduler.try_admit(self.now, &ticket) {
+            Ok(Some(grant)) => {
+                let at = grant.placed().expect("placed").id;
+                assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
+                self.admitted(grant, ticket);
+            }
+            Ok(None) => {
+                let id = self.scheduler.enqueue(self.now, ticket.clone(), self.numbers);
+                self.waiting.insert(self.numbers, Waiting { id, ticket });
+            }
+            Err(refusal) => assert_eq!(refusal.reason, Reason::TooLarge),
+        }
+    }
+
+    fn end(&mut self, which: usize, fault: Option<Fault>, again: bool) {
+        if self.running.is_empty() {
+            return;
+        }
+        let mut running = self.running.swap_remove(which % self.running.len());
+        let id = running.grant.placed().expect("placed").id;
+        running.grant.sent();
+        match fault {
+            Some(fault) => {
+                let hold = self.scheduler.failed_there(self.now, &mut running.grant, fault);
+                let choice = self.choice();
+                let others: Vec<_> = self
+                    .eligible(&running.ticket, false)
+                    .into_iter()
+                    .filter(|other| *other != id && choice.contains(other))
+                    .collect();
+                match hold {
+                    // Those that have come since count too, or not: nobody was asked of them.
+                    Hold::Elsewhere => assert!(!choice.is_empty() && fault != Fault::Broke),
+                    Hold::No => assert!(
+                        !choice.is_empty()
+                            && (fault == Fault::Broke || others.is_empty() || self.has_changed(&running))
+                    ),
+                    Hold::CoolDown | Hold::Outage => assert!(choice.is_empty()),
+                }
+            }
+            None => self.scheduler.succeeded(self.now, &mut running.grant),
+        }
+        let charged = running.grant.charged();
+        self.called_back.retain(|called| *called != running.grant.id());
+        if let (Some((number, place)), Some(memory)) = (running.place, self.memories.get_mut(&id))
+            && memory.number == number
+        {
+            memory.kv.release(place);
+        }
+        self.scheduler.release(self.now, running.grant);
+        self.learn();
+        if again && fault.is_some() {
+            let mut wants = running.ticket.wants.clone().expect("always");
+            wants.avoid.push(id);
+            self.arrive(Ticket { charged: Some(charged), wants: Some(wants), ..running.ticket }, false);
+        }
+    }
+
+    /// Whether what the call could go to is not what it was when it went.
+    fn has_changed(&self, running: &Running) -> bool {
+        let pool = self.scheduler.upstream.pool().expect("a pool");
+        let lodging = running.grant.lodging.as_ref().expect("placed");
+        let sets = pool.sets(running.ticket.wants.as_deref(), running.ticket.demand.least_input());
+        let mut first = sets.first;
+        first.remove(lodging.parcel.at);
+        first != lodging.others
+    }
+
+    fn see(&mut self, which: usize, sight: Sight) {
+        let views = self.scheduler.replicas(self.now);
+        let Some(view) = views.get(which % views.len().max(1)) else { return };
+        if let Sight::Standing(Standing { kv_tokens: Some(tokens), .. }) = &sight {
+            self.set_memory(view.id, *tokens, false);
+        }
+        self.scheduler.saw(self.now, view.id, sight);
+        self.fall();
+    }
+
+    /// Who is told to go elsewhere has not been answered, and was not told before.
+    fn fall(&mut self) {
+        while let Some(id) = self.scheduler.next_fallen() {
+            let running = self.running.iter().find(|running| running.grant.id() == id).expect("in flight");
+            assert!(!running.answered && !self.called_back.contains(&id));
+            self.called_back.push(id);
+        }
+    }
+
+    /// Time passes in small steps; whoever goes was to be asked for by then.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            let wake = self.scheduler.next_wake(self.now);
+            assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
+            self.now = (self.now + ms(7)).min(end);
+            // The share of one that comes back grows at each moment, and is looked at now and then.
+            let grows = self.scheduler.replicas(self.now).iter().any(|view| view.state == "starting");
+            let early = wake.is_none_or(|wake| self.now < wake) && !grows;
+            let went = self.settle();
+            assert!(went == 0 || !early, "{went} went, and {wake:?} was when to ask");
+            self.check();
+        }
+    }
+
+    /// What every driver does after every event. How many went.
+    fn settle(&mut self) -> usize {
+        let mut went = 0;
+        assert!(self.scheduler.expired(self.now).is_empty(), "all have an hour");
+        self.fall();
+        loop {
+            let room = self.room();
+            let Some((number, grant)) = self.scheduler.next(self.now) else { return went };
+            let waiting = self.waiting.remove(&number).expect("each goes once");
+            let (at, fits) = (grant.placed().expect("placed").id, self.fits(&waiting.ticket, &room));
+            assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
+            self.admitted(grant, waiting.ticket);
+            went += 1;
+        }
+    }
+
+    fn admitted(&mut self, grant: Grant, ticket: Ticket) {
+        let id = grant.placed().expect("placed").id;
+        let memory = self.memories.get_mut(&id);
+        let place =
+            memory.map(|memory| (memory.number, memory.kv.admit(&ticket.demand, Progress::default())));
+        self.running.push(Running { grant, ticket, place, answered: false });
+    }
+
+    fn check(&mut self) {
+        let now = self.now;
+        assert_eq!(self.scheduler.view(now).in_flight, self.running.len());
+        assert_eq!(self.scheduler.view(now).waiting, self.waiting.len());
+        for view in self.scheduler.replicas(now) {
+            let here = self
+                .running
+                .iter()
+                .filter(|running| running.grant.placed().is_some_and(|at| at.id == view.id))
+                .count();
+            let slots = view.slots.expect("kept");
+            assert_eq!((slots.in_flight, view.requests), (here, here));
+            let known = self.memories.get(&view.id).map(|memory| memory.kv.view());
+            assert_eq!(slots.kv, known);
+        }
+        let room = self.room();
+        let held = self.held();
+        let numbers: Vec<_> = self.waiting.keys().copied().collect();
+        for number in numbers {
+            let (id, ticket) = (self.waiting[&number].id, self.waiting[&number].ticket.clone());
+            let why = self.scheduler.explain(now, id).expect("it waits");
+            let fits = self.fits(&ticket, &room);
+            let excused = fits.iter().all(|at| held.contains(at)) || self.is_behind(number, &ticket);
+            assert!(fits.is_empty() || excused, "{ticket:?} could go to {fits:?}, {held:?} is held: {why:?}");
+            let is_closed = self.choice().is_empty();
+            match why.rule {
+                Rule::Outage | Rule::CoolDown => assert!(is_closed),
+                Rule::Slots | Rule::FirstTokens | Rule::Replicas | Rule::Kv => {
+                    assert!(fits.is_empty() && !is_closed)
+                }
+                Rule::Held | Rule::Turn => assert!(!fits.is_empty() && excused),
+                other => panic!("{other:?} is no rule here"),
+            }
+        }
+    }
+
+    /// Whether it stands behind one of its line that is not overtaken any more.
+    fn is_behind(&self, number: u64, ticket: &Ticket) -> bool {
+        let before = self.waiting.range(..number).map(|(_, other)| &other.ticket);
+        let key = |of: &Ticket| (of.tenant.clone(), of.lane);
+        before.into_iter().any(|other| key(other) == key(ticket) && self.is_aged(other))
+            || self.waiting.values().any(|other| {
+                key(&other.ticket) == key(ticket)
+                    && other.ticket.queued_at < ticket.queued_at
+                    && self.is_aged(&other.ticket)
+            })
+    }
+
+    fn is_aged(&self, ticket: &Ticket) -> bool {
+        self.now - ticket.queued_at >= self.aging
+    }
+
+    /// What is held, as the scheduler says: one replica, at most, and only for one that is aged.
+    fn held(&mut self) -> Vec<ReplicaId> {
+        let _ = self.scheduler.pick(self.now);
+        let Some(hold) = self.scheduler.hold else { return Vec::new() };
+        let waiter = self.scheduler.waiters.get(hold.call).expect("it waits");
+        assert!(self.is_aged(&waiter.ticket));
+        let pool = self.scheduler.upstream.pool().expect("a pool");
+        hold.held.at.and_then(|at| pool.site(at)).map(|site| site.placed.id).into_iter().collect()
+    }
+
+    fn room(&mut self) -> Room {
+        let choice = self.choice();
+        let views = self.scheduler.replicas(self.now);
+        if self.running.len() >= self.cap {
+            return Room { choice, longest: BTreeMap::new() };
+        }
+        let mut room = BTreeMap::new();
+        for view in views.into_iter().filter(|view| choice.contains(&view.id)) {
+            let slots = view.slots.expect("kept");
+            let awaits =
+                slots.adaptive.is_some_and(|found| found.limit.awaiting >= found.limit.awaiting_limit);
+            if slots.in_flight < slots.limit && !awaits {
+                let longest = match self.memories.get_mut(&view.id) {
+                    Some(memory) => {
+                        let room = u64::from(memory.kv.room());
+                        // By definition, and not by what the scheduler asks.
+                        (0..=memory.kv.most()).rev().find(|input| {
+                            let demand = crate::estimate::Demand { input: *input, ..Default::default() };
+                            u64::from(memory.kv.need(&demand)) <= room
+                        })
+                    }
+                    None => Some(u64::MAX),
+                };
+                room.extend(longest.map(|longest| (view.id, longest)));
+            }
+        }
+        Room { choice, longest: room }
+    }
+
+    /// Where it could go then.
+    fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
+        let among =
+            |of: Vec<ReplicaId>| of.into_iter().filter(|id| room.choice.contains(id)).collect::<Vec<_>>();
+        let first = among(self.eligible(ticket, false));
+        let may = if first.is_empty() { among(self.eligible(ticket, true)) } else { first };
+        may.into_iter()
+            .filter(|id| room.longest.get(id).is_some_and(|longest| ticket.demand.input <= *longest))
+            .collect()
+    }
+
+    /// Those that may take it, well or not; with those that it was tried at, or without.
+    fn eligible(&self, ticket: &Ticket, tried: bool) -> Vec<ReplicaId> {
+        let wants = ticket.wants.as_ref().expect("always");
+        let views = self.scheduler.replicas(self.now);
+        let present = || views.iter().filter(|view| view.state != "draining");
+        let serves = |view: &&crate::placement::ReplicaView| {
+            let model = wants.model.as_deref();
+            model.is_none_or(|model| {
+                view.models.as_ref().is_none_or(|all| all.iter().any(|known| **known == *model))
+            })
+        };
+        let mut all: Vec<_> = present().filter(serves).map(|view| view.id).collect();
+        if all.is_empty() {
+            all = present().map(|view| view.id).collect();
+        }
+        all.retain(|id| tried || !wants.avoid.contains(id));
+        all
+    }
+
+    fn choice(&self) -> Vec<ReplicaId> {
+        let pool = self.scheduler.upstream.pool().expect("a pool");
+        let choice = pool.placement.clone().in_choice(self.now);
+        choice.iter().filter_map(|at| Some(pool.site(at)?.placed.id)).collect()
+    }
+
+    fn id(&self, name: usize) -> Option<ReplicaId> {
+        self.scheduler.replicas(self.now).iter().find(|view| *view.url == url(name)).map(|view| view.id)
+    }
+
+    /// Which replicas there are, and how large their memories.
+    fn learn(&mut self) {
+        let present: Vec<_> = self.scheduler.replicas(self.now).iter().map(|view| view.id).collect();
+        self.memories.retain(|id, _| present.contains(id));
+        for id in present {
+            self.configured.into_iter().for_each(|tokens| self.set_memory(id, tokens, true));
+        }
+    }
+
+    fn set_memory(&mut self, id: ReplicaId, tokens: u64, told: bool) {
+        let known = self.memories.get(&id);
+        if (self.configured.is_some() && !told) || known.is_some_and(|memory| memory.kv.most() == tokens) {
+            return;
+        }
+        let number = known.map_or(0, |memory| memory.number) + 1;
+        self.memories.insert(id, Memory { number, kv: Kv::new(tokens, 0.0) });
+    }
+}

@@ -1,0 +1,80 @@
+use proptest::prelude::*;
+
+use super::books::{Books, Event};
+use super::*;
+use crate::config::AdaptiveConfig;
+use crate::placement::{Fault, Sight};
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let delay = || prop::option::of((1u64..900).prop_map(ms));
+    prop_oneof![
+        1 => delay().prop_map(Fault::Full),
+        1 => delay().prop_map(Fault::Limited),
+        1 => Just(Fault::Gone),
+        2 => Just(Fault::Broke),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let seen = prop_oneof![4 => Just(Sight::Well), 1 => Just(Sight::Unwell), 1 => Just(Sight::Gone), 1 => Just(Sight::Silent)];
+    let arrival = (
+        0usize..3,
+        0usize..3,
+        0u64..700,
+        prop::option::weighted(0.5, 0usize..3),
+        prop_oneof![2 => Just(0usize), 1 => 0usize..32],
+    );
+    prop_oneof![
+        12 => (arrival, any::<bool>(), prop::bool::weighted(0.05)).prop_map(
+            |((tenant, lane, tokens, model, avoid), streams, forced)| {
+                Event::Arrive { tenant, lane, tokens, model, avoid, streams, forced }
+            }
+        ),
+        4 => any::<usize>().prop_map(|which| Event::Token { which }),
+        2 => any::<usize>().prop_map(|which| Event::Answer { which }),
+        8 => (any::<usize>(), prop::option::weighted(0.3, fault()), any::<bool>())
+            .prop_map(|(which, fault, again)| Event::End { which, fault, again }),
+        1 => any::<usize>().prop_map(|which| Event::Leave { which }),
+        1 => (0usize..32).prop_map(|names| Event::Members { names }),
+        2 => (any::<usize>(), 0usize..8).prop_map(|(which, models)| Event::Serves { which, models }),
+        1 => (any::<usize>(), 400u64..1_200).prop_map(|(which, tokens)| Event::Told { which, tokens }),
+        2 => (any::<usize>(), seen).prop_map(|(which, sight)| Event::Seen { which, sight }),
+        3 => (0u64..400).prop_map(|ms| Event::Pass { ms }),
+        1 => (0usize..12).prop_map(|cap| Event::Cap { cap }),
+    ]
+}
+
+/// How large the pool is, and what its limits are.
+fn pool() -> impl Strategy<Value = (Settings, usize)> {
+    let awaiting = prop::option::of(1usize..3);
+    let adaptive =
+        prop::option::of((1usize..4, awaiting, 100u64..800).prop_map(|(start, awaiting, objective)| {
+            let adaptive = AdaptiveConfig { start, min: 1, awaiting, ..AdaptiveConfig::default() };
+            adaptive::Settings { max: 5, objective: Some(ms(objective)), latency: None, tpot: None, adaptive }
+        }));
+    let aging = prop_oneof![Just(3_600_000u64), 50u64..500];
+    let slow = prop_oneof![Just(0u64), 100u64..2_000];
+    (0usize..5, 1usize..5, prop::option::of(500u64..1_500), adaptive, aging, slow).prop_map(
+        |(replicas, slots, kv_tokens, adaptive, aging, slow)| {
+            let config = PoolConfig { cap: slots, slow_start: ms(slow), ..PoolConfig::default() };
+            let settings =
+                Settings { pool: Some(config), kv_tokens, adaptive, aging: ms(aging), ..of_slots(slots) };
+            (settings, replicas)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever happens, in whatever order: nobody waits who fits at a replica that may take it, nobody goes where it does not fit, all comes back, and what is held is one
+    /// replica for one aged call.
+    #[test]
+    fn the_books_of_each_replica_agree(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
+        let mut books = Books::new(&settings, replicas, epoch());
+        for event in events {
+            books.apply(event);
+        }
+        books.finish();
+    }
+}

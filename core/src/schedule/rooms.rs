@@ -1,0 +1,66 @@
+//! What there is to take: of what all calls share, and, at a pool, at the replicas that may take a call.
+//!
+//! At a pool a call fits where some replica of its set has a slot and memory for it; so of all that those replicas have, one number says whether it does: the longest
+//! prompt that one of them has room for.
+
+use super::claim::{Claim, Kind};
+use crate::budget::{Need, Room};
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Rooms {
+    pub(super) shared: Room,
+    /// `None`: the target is no pool.
+    pub(super) replicas: Option<Box<ByKind>>,
+}
+
+/// For each kind of call, the longest prompt that a replica has room for which may take it; `None`: none of them has a slot.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ByKind {
+    kinds: Vec<Option<u32>>,
+    /// The most of all kinds of a shade.
+    shades: [Option<u32>; Kind::SHADES],
+}
+
+impl FromIterator<Option<u32>> for ByKind {
+    /// In the order of the kinds' numbers.
+    fn from_iter<I: IntoIterator<Item = Option<u32>>>(all: I) -> Self {
+        let kinds: Vec<_> = all.into_iter().collect();
+        let mut shades = [None; Kind::SHADES];
+        for (number, most) in kinds.iter().enumerate() {
+            if let Some(shade) = shades.get_mut(Kind::shade(number as u32)) {
+                *shade = (*shade).max(*most);
+            }
+        }
+        Self { kinds, shades }
+    }
+}
+
+impl ByKind {
+    fn of(&self, kind: Kind) -> Option<u32> {
+        if let Some(number) = kind.number() {
+            return self.kinds.get(number).copied().flatten();
+        }
+        let shades = self.shades.iter().enumerate();
+        shades.filter(|(shade, _)| kind.shades & (1 << shade) != 0).filter_map(|(_, most)| *most).max()
+    }
+}
+
+impl Rooms {
+    /// Nothing is bounded.
+    pub(super) const UNBOUNDED: Self = Self { shared: Room::UNBOUNDED, replicas: None };
+
+    /// What there is for calls of that kind; of several kinds, at most. `None`: no replica that may take them has a slot.
+    pub(super) fn of(&self, kind: Kind) -> Option<Room> {
+        let Some(replicas) = &self.replicas else { return Some(self.shared) };
+        let kv = replicas.of(kind)?;
+        Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
+    }
+
+    pub(super) fn fit(&self, claim: &Claim) -> bool {
+        match &self.replicas {
+            None => claim.need.fits(&self.shared),
+            Some(_) => self.of(claim.kind).is_some_and(|room| claim.need.fits(&room)),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Replicas that fall while they have calls: what they have not begun to answer goes elsewhere, what they have begun is left alone as long as it delivers.
+
+use http::Request as HttpRequest;
+use tokio::time::Instant;
+
+use super::*;
+use crate::support::*;
+
+/// `a` and whatever it is asked hangs; the others answer, slowly enough that it is seen.
+fn a_hangs(others: Act) -> (Transport, Arc<Log>) {
+    replicas(move |at, what, _| match (at, what) {
+        ("a", _) => Act::Hang,
+        (_, Asked::Call) => others.clone(),
+        _ => Act::Answer,
+    })
+}
+
+fn watched(transport: Transport) -> Gate {
+    pooled(transport, |p| p.health("/health").down_after(2 * SECOND).cut_after(10 * SECOND))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_fallen_replica_has_not_begun_to_answer_goes_elsewhere() {
+    for stream in [false, true] {
+        let (transport, log) = a_hangs(if stream { Act::stream(MS) } else { Act::Answer });
+        let gate = watched(transport);
+        let start = Instant::now();
+        let calls = (0..16).map(|_| async { read(gate.client().call(chat(stream)).await?).await });
+        let answers = futures_util::future::join_all(calls).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
+        let target = &gate.snapshot().targets["llm"];
+        let at_a = log.calls().iter().filter(|at| *at == "a").count();
+        assert!(at_a > 0, "some of sixteen go to each of four");
+        assert_eq!(target.retries["replica_down"], at_a as u64);
+        assert_eq!(log.calls().len(), 16 + at_a);
+        assert_all_idle(&gate, &log);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_run_and_must_not_run_twice_stays() {
+    let (transport, log) = a_hangs(Act::Answer);
+    let gate = watched(transport);
+    let unknown = || {
+        let mut request = HttpRequest::post("http://llm/v1/charge").body("{}".into()).unwrap();
+        request
+            .extensions_mut()
+            .insert(tidegate::Context { deadline: Some(Instant::now() + 30 * SECOND), ..Default::default() });
+        request
+    };
+    let calls = (0..16).map(|_| async { gate.client().call(unknown()).await.map(drop) });
+    let results = futures_util::future::join_all(calls).await;
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    assert_eq!(failed, log.calls().iter().filter(|at| *at == "a").count());
+    assert_eq!(log.calls().len(), 16, "none was sent twice");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fells_every_replica_it_meets_ends() {
+    let (transport, log) = replicas(|_, _, _| Act::Hang);
+    let gate = targeted(
+        transport,
+        |p| p.health("/health").down_after(2 * SECOND),
+        |t| t.retry(tidegate::config::Retry::new().attempts(2)).deadline(60 * SECOND),
+    );
+    let error = gate.client().call(chat(false)).await.unwrap_err();
+    assert!(log.calls().len() <= 2, "{:?}", log.calls());
+    assert!(
+        matches!(error.kind(), ErrorKind::Transport | ErrorKind::Refused(_) | ErrorKind::Deadline),
+        "{error:?}"
+    );
+    assert_all_idle(&gate, &log);
+}
+
+/// Tokens, then silence.
+fn begun(gap: Duration, tokens: usize) -> Act {
+    let mut frames = vec![(MS, Some(ROLE))];
+    frames.extend(std::iter::repeat_n((gap, Some(TOKEN)), tokens));
+    Act::Stream(frames)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_begun_stream_whose_replica_is_down_and_silent_is_cut() {
+    let start = Instant::now();
+    let fell = start + SECOND;
+    let (transport, log) = replicas(move |_, what, _| match what {
+        Asked::Health if Instant::now() >= fell => Act::Hang,
+        Asked::Call => {
+            // Two tokens, and nothing for an hour.
+            let Act::Stream(mut frames) = begun(400 * MS, 2) else { return Act::Hang };
+            frames.push((3600 * SECOND, Some(STOP)));
+            Act::Stream(frames)
+        }
+        _ => Act::Answer,
+    });
+    let gate = watched(transport);
+    let error = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
+    let took = start.elapsed();
+    assert!((10 * SECOND..14 * SECOND).contains(&took), "{took:?}");
+    assert_eq!(log.calls().len(), 1, "what was begun is not repeated");
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["truncated"], 1);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_stream_of_a_replica_that_is_well_is_left_alone() {
+    let (transport, log) = replicas(|_, what, _| match what {
+        Asked::Call => Act::Stream(vec![(MS, Some(TOKEN)), (120 * SECOND, Some(STOP)), (MS, Some(DONE))]),
+        _ => Act::Answer,
+    });
+    let gate = watched(transport);
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_delivers_is_left_alone_whatever_health_says() {
+    let start = Instant::now();
+    let (transport, log) = replicas(move |_, what, _| match what {
+        Asked::Health if start.elapsed() > SECOND => Act::Status(503, &[]),
+        Asked::Call => {
+            let Act::Stream(mut frames) = begun(SECOND, 60) else { return Act::Hang };
+            frames.extend([(MS, Some(STOP)), (MS, Some(DONE))]);
+            Act::Stream(frames)
+        }
+        _ => Act::Answer,
+    });
+    let gate = watched(transport);
+    read(gate.client().call(chat(true)).await.unwrap()).await.expect("a minute of tokens");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_drains_finishes_its_streams() {
+    let (transport, log) = replicas(|_, what, _| match what {
+        Asked::Call => Act::stream(10 * SECOND),
+        _ => Act::Answer,
+    });
+    let config = Config::builder().target(Target::new("llm").pool(Pool::told().health(None).poll(None)));
+    let gate = Gate::over(config.build().unwrap(), transport).unwrap();
+    let names =
+        |names: &[&str]| names.iter().map(|name| Replica::at(format!("http://{name}"))).collect::<Vec<_>>();
+    gate.set_replicas("llm", names(&["a"])).unwrap();
+    let client = gate.client();
+    let first = tokio::spawn(async move { read(client.call(chat(true)).await?).await });
+    tokio::time::sleep(SECOND).await;
+    gate.set_replicas("llm", names(&["b"])).unwrap();
+    assert_eq!(replicas_of(&gate).len(), 2, "it is still there");
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    first.await.unwrap().expect("its stream ended as it should");
+    assert_eq!(log.calls(), ["a", "b"]);
+    assert_eq!(replicas_of(&gate).len(), 1, "and then it left");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_given_up_at_any_stage_leaves_nothing_behind() {
+    for millis in [0, 1, 50, 500, 1_999, 2_500, 4_000, 11_000, 13_000] {
+        for stream in [false, true] {
+            let (transport, log) = replicas(|at, what, _| match (at, what) {
+                ("a", _) => Act::Hang,
+                ("b", Asked::Call) => Act::Refuse,
+                ("c", Asked::Call) => Act::stream(700 * MS),
+                ("d", Asked::Call) => Act::Status(503, &[]),
+                _ => Act::Answer,
+            });
+            let gate = pooled(transport, |p| p.health("/health").hedge(300 * MS));
+            let calls = (0..8).map(|_| {
+                let client = gate.client();
+                tokio::spawn(async move { read(client.call(chat(stream)).await?).await })
+            });
+            let calls: Vec<_> = calls.collect();
+            tokio::time::sleep(MS * millis).await;
+            for call in calls {
+                call.abort();
+                let _ = call.await;
+            }
+            assert_idle(&gate);
+            for replica in replicas_of(&gate) {
+                assert_eq!(replica["requests"], 0, "{replica} after {millis} ms");
+            }
+            assert_eq!(["b", "c", "d"].map(|at| log.open(at)), [0; 3]);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A second attempt at another replica, where the first token is late.
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::support::*;
+
+fn hedges(gate: &Gate, what: &str) -> u64 {
+    gate.snapshot().targets["llm"].hedges.get(what).copied().unwrap_or_default()
+}
+
+/// The replica that is asked first takes ten seconds to its first token, the others none.
+fn first_is_late() -> (Transport, Arc<Log>) {
+    let asked = Arc::new(Mutex::new(None::<String>));
+    replicas(move |at, what, _| {
+        if what != Asked::Call {
+            return Act::Answer;
+        }
+        let mut first = asked.lock();
+        let first = first.get_or_insert_with(|| at.to_owned());
+        if first == at { Act::stream(10 * SECOND) } else { Act::stream(10 * MS) }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_wins_where_the_first_is_late_and_the_first_is_cancelled() {
+    let (transport, log) = first_is_late();
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    let text = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(text, STREAM.concat());
+    assert_eq!(start.elapsed(), SECOND + 40 * MS);
+    let calls = log.calls();
+    assert_eq!(calls.len(), 2);
+    assert_ne!(calls[0], calls[1]);
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "won")), (1, 1));
+    let target = &gate.snapshot().targets["llm"];
+    assert_eq!(
+        (target.attempts, target.tenants["default"].outcomes["completed"]),
+        (2, 1),
+        "one call, two attempts"
+    );
+    assert_eq!(target.upstream_ttft.count, 1, "the loser is no sample");
+    let record = gate.calls().records().pop().unwrap();
+    assert_eq!(record.attempts.len(), 2);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_wins_where_the_second_is_later_still() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(start.elapsed(), 8 * SECOND);
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "won"), log.calls().len()), (1, 0, 2));
+    assert_eq!(gate.calls().records().pop().unwrap().attempts.len(), 2);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedges_stay_inside_the_retry_budget() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
+    let retry = tidegate::config::Retry::new().ratio(0.0).reserve(2);
+    let gate = targeted(transport, |p| p.hedge(SECOND), |t| t.retry(retry));
+    let calls = (0..6).map(|_| async { read(gate.client().call(chat(true)).await?).await });
+    assert!(futures_util::future::join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "no_budget")), (2, 4));
+    assert_eq!(log.calls().len(), 8);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hedge_never_waits_for_a_slot_and_costs_nothing_then() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
+    let gate = pooled(transport, |p| p.cap(1).hedge(SECOND));
+    let before = gate.snapshot().targets["llm"].retry_budget;
+    let calls = (0..4).map(|_| async { read(gate.client().call(chat(true)).await?).await });
+    assert!(futures_util::future::join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "no_slot"), log.calls().len()), (0, 4, 4));
+    assert!(gate.snapshot().targets["llm"].retry_budget >= before);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_stream_is_not_hedged_nor_is_a_wait_in_the_queue_late() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer.after(5 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert_eq!(log.calls().len(), 1);
+    let (transport, log) = replicas(|_, _, _| Act::stream(100 * MS));
+    let gate = pooled(transport, |p| p.cap(1).hedge(SECOND));
+    let calls = (0..80).map(|_| async { read(gate.client().call(chat(true)).await?).await });
+    assert!(futures_util::future::join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!(log.calls().len(), 80);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_one_of_the_two_fails_the_other_goes_on() {
+    // Whichever comes first is late and fails then; the second answers later.
+    let asked = Arc::new(Mutex::new(None::<String>));
+    let (transport, log) = replicas(move |at, what, _| {
+        if what != Asked::Call {
+            return Act::Answer;
+        }
+        let mut first = asked.lock();
+        let first = first.get_or_insert_with(|| at.to_owned());
+        if first == at { Act::Status(500, &[]).after(2 * SECOND) } else { Act::stream(2 * SECOND) }
+    });
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(start.elapsed(), 9 * SECOND);
+    assert_eq!((hedges(&gate, "won"), log.calls().len()), (1, 2));
+    assert_all_idle(&gate, &log);
+}

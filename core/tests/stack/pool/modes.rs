@@ -1,0 +1,73 @@
+//! Gates that only look, or stand aside; and what passes beside the queue.
+
+use std::collections::BTreeSet;
+
+use http::Request as HttpRequest;
+use tidegate::config::Mode;
+
+use super::*;
+use crate::support::*;
+
+fn in_mode(mode: Mode, transport: Transport) -> Gate {
+    let config = Config::builder().mode(mode).target(Target::new("llm").pool(four())).build().unwrap();
+    Gate::over(config, transport).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn off_takes_turns() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer);
+    let gate = in_mode(Mode::Off, transport);
+    for _ in 0..8 {
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    }
+    assert_eq!(log.calls(), ["a", "b", "c", "d", "a", "b", "c", "d"]);
+    assert_eq!(gate.snapshot().targets["llm"].attempts, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn off_leaves_what_is_no_pools_alone() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer);
+    let gate = in_mode(Mode::Off, transport);
+    let mut request = chat(false);
+    *request.uri_mut() = "http://elsewhere/v1/chat/completions".parse().unwrap();
+    request.headers_mut().insert("host", "elsewhere".parse().unwrap());
+    gate.client().call(request).await.unwrap();
+    assert_eq!(log.calls(), ["elsewhere"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn observe_places_and_does_nothing_else() {
+    let (transport, log) = replicas(|at, _, _| if at == "a" { Act::Status(503, &[]) } else { Act::Answer });
+    let gate = in_mode(Mode::Observe, transport);
+    let mut at_a = 0;
+    for _ in 0..50 {
+        let response = gate.client().call(chat(false)).await.unwrap();
+        at_a += usize::from(response.status() == 503);
+        drop(response);
+    }
+    assert_eq!(log.calls().len(), 50, "nothing is repeated");
+    assert_eq!(log.calls().iter().filter(|at| *at == "a").count(), at_a);
+    assert!(log.calls().iter().collect::<BTreeSet<_>>().len() >= 3, "they are placed");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_inference_goes_to_a_replica_in_the_choice() {
+    let (transport, log) = replicas(|at, what, _| match what {
+        Asked::Call if at == "a" => Act::Refuse,
+        _ => Act::Answer,
+    });
+    let gate = pooled(transport, |p| p);
+    // Until `a` is known to be gone.
+    for _ in 0..30 {
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    }
+    log.asked.lock().clear();
+    for _ in 0..20 {
+        let request = HttpRequest::get("http://llm/v1/files").body(RequestBody::default()).unwrap();
+        read(gate.client().call(request).await.unwrap()).await.unwrap();
+    }
+    let asked = log.asked.lock().clone();
+    assert_eq!(asked.iter().filter(|(at, what)| at != "a" && *what == Asked::Other).count(), 20, "{asked:?}");
+    assert_idle(&gate);
+}

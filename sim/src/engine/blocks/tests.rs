@@ -1,0 +1,161 @@
+//! The pool beside one that keeps every block as a thing of its own and looks through all of them.
+
+use proptest::prelude::*;
+
+use super::{BlockPool, Table};
+
+const SEQUENCES: usize = 5;
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// A path in a tree of two branches: sequences share what their paths share.
+    Open {
+        path: Vec<bool>,
+        tokens: u32,
+    },
+    Grow {
+        which: usize,
+        by: u32,
+    },
+    Close {
+        which: usize,
+    },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (prop::collection::vec(any::<bool>(), 0..6), 1u32..24).prop_map(|(path, tokens)| Act::Open { path, tokens }),
+        3 => (0..SEQUENCES, 1u32..9).prop_map(|(which, by)| Act::Grow { which, by }),
+        2 => (0..SEQUENCES).prop_map(|which| Act::Close { which }),
+    ]
+}
+
+fn hashes(path: &[bool]) -> Vec<u64> {
+    let mut hash = 1;
+    path.iter()
+        .map(|right| {
+            hash = hash * 2 + u64::from(*right);
+            hash
+        })
+        .collect()
+}
+
+#[derive(Debug, Default, Clone)]
+struct Block {
+    hash: Option<u64>,
+    held_by: u32,
+    given_back: u64,
+}
+
+/// The same, by going through all blocks.
+struct Naive {
+    blocks: Vec<Block>,
+    size: u32,
+    clock: u64,
+}
+
+impl Naive {
+    fn with_hash(&self, hash: u64) -> Option<usize> {
+        self.blocks.iter().position(|block| block.hash == Some(hash))
+    }
+
+    fn find(&self, hashes: &[u64], tokens: u32) -> Vec<usize> {
+        let whole = (tokens / self.size) as usize;
+        hashes.iter().take(whole).map_while(|hash| self.with_hash(*hash)).collect()
+    }
+
+    fn free(&self) -> usize {
+        self.blocks.iter().filter(|block| block.held_by == 0).count()
+    }
+
+    fn take(&mut self) -> usize {
+        let free = (0..self.blocks.len()).filter(|at| self.blocks[*at].held_by == 0);
+        let at =
+            free.min_by_key(|at| (self.blocks[*at].hash.is_some(), self.blocks[*at].given_back)).unwrap();
+        self.blocks[at] = Block { hash: None, held_by: 1, given_back: 0 };
+        at
+    }
+
+    fn grow(&mut self, own: &mut Vec<usize>, hashes: &[u64], tokens: u32) -> bool {
+        let need = (tokens.div_ceil(self.size) as usize).saturating_sub(own.len());
+        if need > self.free() {
+            return false;
+        }
+        for _ in 0..need {
+            let at = self.take();
+            own.push(at);
+        }
+        for (place, hash) in hashes.iter().enumerate().take((tokens / self.size) as usize) {
+            let at = own[place];
+            match self.with_hash(*hash) {
+                Some(known) if known == at => {}
+                Some(known) => {
+                    self.blocks[at] = Block::default();
+                    self.blocks[known].held_by += 1;
+                    own[place] = known;
+                }
+                None => self.blocks[at].hash = Some(*hash),
+            }
+        }
+        true
+    }
+
+    fn close(&mut self, own: &mut Vec<usize>) {
+        while let Some(at) = own.pop() {
+            self.clock += 1;
+            self.blocks[at].held_by -= 1;
+            self.blocks[at].given_back = self.clock;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn as_if_every_block_were_looked_at(total in 1u32..14, size in 1u32..5, acts in prop::collection::vec(act(), 1..80)) {
+        let mut pool = BlockPool::new(total, size);
+        let mut naive = Naive { blocks: vec![Block::default(); total as usize], size, clock: 0 };
+        let mut open: Vec<(Table, Vec<u64>, Vec<usize>, u32)> = Vec::new();
+        for act in acts {
+            match act {
+                Act::Open { path, tokens } if open.len() < SEQUENCES => {
+                    let hashes = hashes(&path);
+                    let mut table = Table::new(&hashes);
+                    let found = pool.find(&table, tokens - 1);
+                    let known = naive.find(&hashes, tokens - 1);
+                    prop_assert_eq!(found as usize, known.len() * size as usize);
+                    prop_assert_eq!(found, pool.prefix(&hashes, tokens));
+                    known.iter().for_each(|at| naive.blocks[*at].held_by += 1);
+                    let mut own = known.clone();
+                    let opened = pool.open(&mut table, found, tokens);
+                    prop_assert_eq!(opened, naive.grow(&mut own, &hashes, tokens));
+                    if opened {
+                        open.push((table, hashes, own, tokens));
+                    } else {
+                        known.iter().for_each(|at| naive.blocks[*at].held_by -= 1);
+                    }
+                }
+                Act::Grow { which, by } if which < open.len() => {
+                    let (table, hashes, own, tokens) = &mut open[which];
+                    let grown = pool.grow(table, *tokens + by);
+                    prop_assert_eq!(grown, naive.grow(own, hashes, *tokens + by));
+                    *tokens += if grown { by } else { 0 };
+                }
+                Act::Close { which } if which < open.len() => {
+                    let (mut table, _, mut own, _) = open.remove(which);
+                    pool.close(&mut table);
+                    naive.close(&mut own);
+                }
+                _ => {}
+            }
+            let held = naive.blocks.iter().filter(|block| block.held_by > 0).count();
+            let idle = naive.blocks.iter().filter(|block| block.held_by == 0 && block.hash.is_some()).count();
+            prop_assert_eq!((pool.used() as usize, pool.idle() as usize), (held, idle));
+        }
+        for (mut table, ..) in open {
+            pool.close(&mut table);
+        }
+        prop_assert_eq!(pool.used(), 0, "something was left");
+    }
+}

@@ -1,0 +1,185 @@
+//! What an engine gains from prompts that begin alike.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_sim::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, StepCost};
+
+/// A millisecond for each prompt token, and ten a step.
+fn config() -> EngineConfig {
+    EngineConfig {
+        block_size: 4,
+        num_blocks: 10,
+        max_num_seqs: 4,
+        max_num_batched_tokens: 100,
+        max_model_len: 40,
+        prefix_cache: true,
+        step: StepCost { base_ms: 10.0, per_prompt_token_ms: 1.0, per_sequence_ms: 0.0 },
+    }
+}
+
+/// Plays all there is to the end.
+fn run(engine: &mut Engine) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some(at) = engine.next_event() {
+        engine.advance(at, &mut events);
+    }
+    events
+}
+
+/// The time that one sequence takes to its first token, alone.
+fn first_token_ms(engine: &mut Engine, id: u64, prompt: u32, hashes: &[u64]) -> u128 {
+    let now = Duration::from_secs(id);
+    engine.submit_with(now, SequenceId(id), prompt, 1, hashes).unwrap();
+    let events = run(engine);
+    let first = events.iter().find(|event| event.kind == EventKind::Token { index: 0 }).unwrap();
+    (first.at - now).as_millis()
+}
+
+#[test]
+fn what_is_cached_is_not_computed_but_for_the_last_token() {
+    let mut engine = Engine::new(config());
+    assert_eq!(first_token_ms(&mut engine, 1, 14, &[1, 2, 3]), 24);
+    assert_eq!(
+        first_token_ms(&mut engine, 2, 14, &[1, 2, 3]),
+        12,
+        "all but the two tokens of a part of a block"
+    );
+    assert_eq!(
+        first_token_ms(&mut engine, 3, 12, &[1, 2, 3]),
+        14,
+        "its last token has to be computed, and with it its block"
+    );
+    assert_eq!(first_token_ms(&mut engine, 4, 14, &[1, 9, 3]), 20, "another middle, another end");
+    assert_eq!((engine.totals().prefix_queries, engine.totals().prefix_hits), (54, 12 + 8 + 4));
+}
+
+#[test]
+fn without_a_cache_hashes_mean_nothing() {
+    let mut engine = Engine::new(EngineConfig { prefix_cache: false, ..config() });
+    assert_eq!(first_token_ms(&mut engine, 1, 14, &[1, 2, 3]), 24);
+    assert_eq!(first_token_ms(&mut engine, 2, 14, &[1, 2, 3]), 24);
+    assert_eq!(engine.totals().prefix_hits, 0);
+}
+
+#[test]
+fn the_least_recently_used_goes_first_and_of_it_the_end() {
+    let mut engine = Engine::new(config());
+    first_token_ms(&mut engine, 1, 16, &[1, 2, 3, 4]);
+    first_token_ms(&mut engine, 2, 16, &[11, 12, 13, 14]);
+    // Two blocks were never used; this takes one more.
+    first_token_ms(&mut engine, 3, 12, &[21, 22, 23]);
+    let kept = |hashes: &[u64]| engine.blocks().prefix(hashes, 17);
+    assert_eq!((kept(&[1, 2, 3, 4]), kept(&[11, 12, 13, 14]), kept(&[21, 22, 23])), (12, 16, 12));
+    assert_eq!((engine.blocks().used(), engine.blocks().idle()), (0, 10));
+}
+
+#[test]
+fn what_runs_is_shared_and_never_evicted() {
+    let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 20, ..config() });
+    let mut events = Vec::new();
+    engine.submit_with(Duration::ZERO, SequenceId(1), 16, 20, &[1, 2, 3, 4]).unwrap();
+    engine.advance(Duration::from_millis(26), &mut events);
+    engine.submit_with(Duration::from_millis(27), SequenceId(2), 17, 1, &[1, 2, 3, 4]).unwrap();
+    engine.advance(Duration::from_millis(40), &mut events);
+    assert_eq!(engine.totals().prefix_hits, 16);
+    assert_eq!(engine.blocks().used(), 6, "four that are shared, and one of each");
+    run(&mut engine);
+    assert_eq!(engine.blocks().used(), 0);
+}
+
+#[test]
+fn what_a_sequence_generated_is_found_by_the_next_turn() {
+    let mut engine = Engine::new(config());
+    engine.submit_with(Duration::ZERO, SequenceId(1), 6, 7, &[1, 2, 3]).unwrap();
+    run(&mut engine);
+    assert_eq!(
+        engine.blocks().prefix(&[1, 2, 3], 20),
+        12,
+        "the last token generated was never computed: 12 of 13"
+    );
+}
+
+#[test]
+fn what_is_to_be_computed_leaves_out_what_is_cached() {
+    let mut engine = Engine::new(EngineConfig { max_num_seqs: 1, ..config() });
+    first_token_ms(&mut engine, 1, 8, &[1, 2]);
+    engine.submit_with(Duration::from_secs(2), SequenceId(2), 20, 5, &[]).unwrap();
+    engine.submit_with(Duration::from_secs(2), SequenceId(3), 14, 5, &[1, 2, 3]).unwrap();
+    assert_eq!(engine.uncomputed(), 20 + 6);
+    engine.advance(Duration::from_millis(2_050), &mut Vec::new());
+    assert_eq!(engine.uncomputed(), 6);
+}
+
+#[derive(Debug, Clone)]
+struct Load {
+    after_ms: u64,
+    path: Vec<u8>,
+    prompt: u32,
+    output: u32,
+}
+
+fn load() -> impl Strategy<Value = Load> {
+    (0u64..200, prop::collection::vec(0u8..2, 0..10), 1u32..40, 1u32..30)
+        .prop_map(|(after_ms, path, prompt, output)| Load { after_ms, path, prompt, output })
+}
+
+/// The events and the engine at the end; `own`: nobody shares anything.
+fn play(config: EngineConfig, loads: &[Load], own: bool) -> (Vec<Event>, Engine) {
+    let mut engine = Engine::new(config);
+    let (mut now, mut events) = (Duration::ZERO, Vec::new());
+    for (id, load) in loads.iter().enumerate() {
+        now += Duration::from_millis(load.after_ms);
+        engine.advance(now, &mut events);
+        let mut hash = if own { (2 * id as u64 + 1) << 12 } else { 1 };
+        let hashes: Vec<u64> = load
+            .path
+            .iter()
+            .map(|branch| {
+                hash = hash * 2 + u64::from(*branch);
+                hash
+            })
+            .collect();
+        engine.submit_with(now, SequenceId(id as u64), load.prompt, load.output, &hashes).unwrap();
+        assert!(engine.blocks().used() + engine.blocks().idle() <= engine.blocks().total());
+    }
+    events.append(&mut run(&mut engine));
+    (events, engine)
+}
+
+fn large() -> EngineConfig {
+    EngineConfig { num_blocks: 2_000, max_model_len: 100, ..config() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn who_shares_nothing_gains_nothing(loads in prop::collection::vec(load(), 1..30)) {
+        let (events, engine) = play(large(), &loads, true);
+        prop_assert_eq!(engine.totals().prefix_hits, 0);
+        prop_assert_eq!(events, play(EngineConfig { prefix_cache: false, ..large() }, &loads, true).0);
+    }
+
+    #[test]
+    fn every_prompt_token_is_found_or_computed(loads in prop::collection::vec(load(), 1..30)) {
+        let (_, engine) = play(large(), &loads, false);
+        let totals = engine.totals();
+        prop_assert_eq!(totals.preemptions, 0);
+        prop_assert_eq!(totals.prefix_queries, loads.iter().map(|load| u64::from(load.prompt)).sum::<u64>());
+        prop_assert_eq!(totals.prefill_tokens + totals.prefix_hits, totals.prefix_queries);
+    }
+
+    #[test]
+    fn a_small_cache_loses_nothing_but_time(loads in prop::collection::vec(load(), 1..30)) {
+        let (events, engine) = play(EngineConfig { num_blocks: 18, max_model_len: 72, ..config() }, &loads, false);
+        for (id, load) in loads.iter().enumerate() {
+            let own = events.iter().filter(|event| event.id == SequenceId(id as u64));
+            let tokens = own.filter(|event| matches!(event.kind, EventKind::Token { .. })).count();
+            prop_assert_eq!(tokens, load.output as usize);
+        }
+        prop_assert_eq!(engine.blocks().used(), 0, "something was left");
+    }
+}
