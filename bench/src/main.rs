@@ -65,6 +65,8 @@ enum Command {
     AdaptiveGate(run::adaptive_gate::Look),
     /// Eight replicas with prefix caches: ours beside other ways to choose one and an oracle, in virtual time.
     Pool(run::pool::Look),
+    /// A replica that is killed, and one that hangs, over real sockets.
+    Failover,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -105,6 +107,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::AdaptiveGate(_) => run::adaptive_gate::measure,
         Command::Pool(look) if look.wanted() => return run::pool::look(&look),
         Command::Pool(_) => run::pool::measure,
+        Command::Failover => run::failover::measure,
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,
         Command::Outage => run::outage::measure,

@@ -7,6 +7,7 @@ pub(crate) mod burst;
 pub(crate) mod cancel;
 pub(crate) mod cap;
 pub(crate) mod cooldown;
+pub(crate) mod failover;
 pub(crate) mod fairness;
 pub(crate) mod hot_path;
 pub(crate) mod kv;

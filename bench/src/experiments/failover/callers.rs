@@ -1,0 +1,96 @@
+//! Who calls: a gate with a pool, the same with parts of it switched off, and a client without one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request};
+use parking_lot::Mutex;
+use tidegate::config::{Config, Pool, Replica, Retry, Target, TransportConfig};
+use tidegate::transport::Http;
+use tidegate::{Gate, RequestBody, Transport};
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+use crate::Fallible;
+use crate::naive::Rule;
+
+/// What the pool is called by.
+pub(super) const POOL: &str = "http://llama";
+
+/// How long a call may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(25);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The pool, with every default.
+    Ours,
+    /// Nobody asks after replicas: what calls meet there is all that is known.
+    HealthOff,
+    /// And what fails is not tried again.
+    FailoverOff,
+    /// No gate: each attempt goes to the next replica, four of them a call.
+    RoundRobin,
+}
+
+impl Caller {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Caller::Ours => "ours",
+            Caller::HealthOff => "health off",
+            Caller::FailoverOff => "health and retries off",
+            Caller::RoundRobin => "round robin, 4 attempts",
+        }
+    }
+
+    pub(super) fn over(self, replicas: &[String], sent: &Arc<Sent>) -> Fallible<(Transport, Option<Gate>)> {
+        let connections = TransportConfig { proxy_from_env: false, ..TransportConfig::default() };
+        let wire = sent.over(Transport::new(Http::new(connections)?));
+        if self == Caller::RoundRobin {
+            return Ok((Rule::four(DEADLINE).over(in_turn(wire, replicas)), None));
+        }
+        let pool = Pool::of(replicas.iter().map(Replica::at)).cap(64);
+        let pool = if self == Caller::Ours { pool } else { pool.health(None).poll(None) };
+        let retry = if self == Caller::FailoverOff { Retry::new().attempts(1) } else { Retry::new() };
+        let target = Target::new("llama").pool(pool).retry(retry).deadline(DEADLINE);
+        let gate = Gate::over(Config::builder().target(target).build()?, wire)?;
+        Ok((Transport::new(gate.client()), Some(gate)))
+    }
+}
+
+/// Sends each request to the next replica.
+fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
+    let replicas: Arc<[String]> = replicas.into();
+    let turn = Arc::new(AtomicUsize::new(0));
+    Transport::new(tower::service_fn(move |mut request: Request<RequestBody>| {
+        let turn = turn.fetch_add(1, Ordering::Relaxed) % replicas.len();
+        let path = request.uri().path();
+        if let Some(uri) = replicas.get(turn).and_then(|replica| format!("{replica}{path}").parse().ok()) {
+            *request.uri_mut() = uri;
+        }
+        wire.clone().oneshot(request)
+    }))
+}
+
+/// When calls were sent, by replica. What is asked of replicas otherwise is not counted.
+#[derive(Default)]
+pub(super) struct Sent(Mutex<HashMap<String, Vec<Instant>>>);
+
+impl Sent {
+    fn over(self: &Arc<Self>, wire: Transport) -> Transport {
+        let sent = self.clone();
+        Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
+            if request.method() == Method::POST
+                && let Some(authority) = request.uri().authority()
+            {
+                sent.0.lock().entry(authority.to_string()).or_default().push(Instant::now());
+            }
+            wire.clone().oneshot(request)
+        }))
+    }
+
+    pub(super) fn to(&self, authority: &str) -> Vec<Instant> {
+        self.0.lock().get(authority).cloned().unwrap_or_default()
+    }
+}

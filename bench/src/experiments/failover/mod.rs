@@ -1,0 +1,71 @@
+//! A replica that is killed, and one that hangs, while calls go to it: over real sockets, through the whole client.
+
+mod callers;
+mod play;
+mod server;
+
+use callers::Caller;
+use play::{Fault, Run, play};
+
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 31..=35;
+/// Those that fail for want of a part take their time.
+const FEW: std::ops::RangeInclusive<u64> = 31..=32;
+
+type Pick = fn(&Run) -> f64;
+const CALLS: &str = "calls";
+const COMPLETED: &str = "completed";
+const NEEDLESS: &str = "failed with nothing delivered";
+const TRUNCATED: &str = "truncated";
+const OTHERWISE: &str = "failed in mid-answer, not as truncated";
+const LEAKED: &str = "slots and calls left over";
+const OUT: &str = "s from the fault to the last call sent there";
+const BACK: &str = "s from its return to the first call sent there";
+const LONGEST: &str = "longest completed call, s";
+const FIGURES: [(&str, Pick); 9] = [
+    (CALLS, |run| run.calls),
+    (COMPLETED, |run| run.completed),
+    (NEEDLESS, |run| run.needless),
+    (TRUNCATED, |run| run.truncated),
+    (OTHERWISE, |run| run.otherwise),
+    (LEAKED, |run| run.leaked),
+    (OUT, |run| run.out),
+    (BACK, |run| run.back),
+    (LONGEST, |run| run.longest),
+];
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("failover", SEEDS);
+    for fault in [Fault::Killed, Fault::Hung] {
+        let ours = runs(Caller::Ours, fault, SEEDS)?;
+        let key = |what: &str| format!("{}: {what}", fault.name());
+        for (what, pick) in FIGURES {
+            report.figure(key(what), Spread::of(ours.iter().map(pick)));
+        }
+        let most = |pick: Pick| Spread::of(ours.iter().map(pick)).most;
+        report.bar(key(NEEDLESS), most(|run| run.needless), Op::AtMost, 0.0);
+        report.bar(key(OTHERWISE), most(|run| run.otherwise), Op::AtMost, 0.0);
+        report.bar(key(LEAKED), most(|run| run.leaked), Op::AtMost, 0.0);
+        report.bar(key(OUT), most(|run| run.out), Op::AtMost, 1.0);
+        report.bar(key(BACK), most(|run| run.back), Op::AtMost, 2.0);
+        for caller in [Caller::HealthOff, Caller::FailoverOff, Caller::RoundRobin] {
+            let theirs = runs(caller, fault, FEW)?;
+            for (what, pick) in FIGURES {
+                report.peer(caller.name(), key(what), Spread::of(theirs.iter().map(pick)));
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn runs(caller: Caller, fault: Fault, seeds: std::ops::RangeInclusive<u64>) -> Fallible<Vec<Run>> {
+    let of = |seed| {
+        // Each its own runtime: what one leaves behind is nothing to the next.
+        let run = tokio::runtime::Runtime::new()?.block_on(play(caller, fault, seed))?;
+        eprintln!("{}, {}, seed {seed}: {run:?}", caller.name(), fault.name());
+        Ok(run)
+    };
+    seeds.map(of).collect()
+}

@@ -1,0 +1,174 @@
+//! One run: calls arrive, one of four replicas goes, and comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http_body_util::BodyExt;
+use tidegate::{ErrorKind, Transport};
+use tidegate_sim::scenario::Arrivals;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use tower::ServiceExt;
+
+use super::callers::{Caller, POOL, Sent};
+use super::server::Replica;
+use crate::Fallible;
+use crate::traffic::Ask;
+
+/// Calls a second.
+const RATE: f64 = 40.0;
+/// When the replica goes.
+const GOES: Duration = Duration::from_secs(3);
+/// Calls go on for so long after it came back.
+const AFTER: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Killed,
+    Hung,
+}
+
+impl Fault {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Fault::Killed => "killed",
+            Fault::Hung => "hung",
+        }
+    }
+
+    /// For how long it is away.
+    fn away(self) -> Duration {
+        Duration::from_secs(match self {
+            Fault::Killed => 5,
+            // Longer than streams are waited for.
+            Fault::Hung => 15,
+        })
+    }
+}
+
+/// What is to be seen of a run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) calls: f64,
+    pub(super) completed: f64,
+    /// Failed, and nothing had been delivered.
+    pub(super) needless: f64,
+    /// Failed in mid-answer, and their callers were told so.
+    pub(super) truncated: f64,
+    /// Failed in mid-answer otherwise: with another error, or none.
+    pub(super) otherwise: f64,
+    /// Slots held and calls open when all is over, here and there.
+    pub(super) leaked: f64,
+    /// From the fault to the last call that was sent there.
+    pub(super) out: f64,
+    /// From its return to the first call that was.
+    pub(super) back: f64,
+    /// The longest that a call took which completed.
+    pub(super) longest: f64,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+struct Ended {
+    ok: bool,
+    begun: bool,
+    truncated: bool,
+    took: Duration,
+}
+
+pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Run> {
+    let replicas: Vec<Replica> =
+        join_all((0..4).map(|_| Replica::start())).await.into_iter().collect::<Fallible<_>>()?;
+    let urls: Vec<String> = replicas.iter().map(Replica::url).collect();
+    let sent = Arc::new(Sent::default());
+    let (through, gate) = caller.over(&urls, &sent)?;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let victim = replicas.get(rng.usize(..replicas.len())).ok_or("no replica")?;
+    let lasts = GOES + fault.away() + AFTER;
+    let start = Instant::now();
+    let mut calls = JoinSet::new();
+    for at in Arrivals::Poisson.draw(&mut rng, Duration::ZERO, RATE, (RATE * lasts.as_secs_f64()) as usize) {
+        // Half of them stream, for up to two seconds.
+        let ask = Ask { tenant: "a", prompt: 8, output: rng.u32(8..=40), stream: rng.bool() };
+        let through = through.clone();
+        calls.spawn(async move {
+            sleep_until(start + at).await;
+            call(through, &ask).await
+        });
+    }
+    sleep_until(start + GOES).await;
+    let gone = Instant::now();
+    match fault {
+        Fault::Killed => {
+            victim.kill();
+            sleep(fault.away()).await;
+            victim.restart().await?;
+        }
+        Fault::Hung => {
+            victim.hang(fault.away())?;
+            sleep(fault.away()).await;
+        }
+    }
+    let returned = Instant::now();
+    let ended = calls.join_all().await;
+    // What was let go is seen by its server a little later.
+    sleep(Duration::from_millis(500)).await;
+    let there = sent.to(&victim.authority());
+    let within = there.iter().filter(|at| (gone..returned).contains(*at)).max();
+    let first = there.iter().filter(|at| **at >= returned).min();
+    let count = |which: fn(&Ended) -> bool| ended.iter().filter(|ended| which(ended)).count() as f64;
+    let held = gate.map_or(0, |gate| {
+        let snapshot = gate.snapshot();
+        let at_targets = snapshot.targets.values().map(|target| {
+            target.in_flight
+                + target.queue_depth
+                + target.replicas.iter().map(|replica| replica.requests).sum::<usize>()
+        });
+        snapshot.active + at_targets.sum::<usize>()
+    });
+    let open: usize = replicas.iter().map(Replica::in_flight).sum();
+    for replica in &replicas {
+        replica.kill();
+    }
+    let longest = ended.iter().filter(|ended| ended.ok).map(|ended| ended.took).max();
+    Ok(Run {
+        calls: ended.len() as f64,
+        completed: count(|ended| ended.ok),
+        needless: count(|ended| !ended.ok && !ended.begun),
+        truncated: count(|ended| !ended.ok && ended.begun && ended.truncated),
+        otherwise: count(|ended| !ended.ok && ended.begun && !ended.truncated),
+        leaked: (held + open) as f64,
+        out: within.map_or(0.0, |last| (*last - gone).as_secs_f64()),
+        back: first.map_or(f64::INFINITY, |first| (*first - returned).as_secs_f64()),
+        longest: longest.unwrap_or_default().as_secs_f64(),
+    })
+}
+
+async fn call(through: Transport, ask: &Ask) -> Ended {
+    let sent = Instant::now();
+    let mut ended = Ended { ok: false, begun: false, truncated: false, took: Duration::ZERO };
+    if let Ok(response) = through.oneshot(ask.request(POOL)).await {
+        let good = response.status().is_success();
+        let mut body = response.into_body();
+        let mut whole = !ask.stream;
+        ended.ok = good;
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => {
+                    let data = frame.data_ref();
+                    ended.begun |= good && data.is_some_and(|data| !data.is_empty());
+                    whole |= data.is_some_and(|data| data.ends_with(b"data: [DONE]\n\n"));
+                }
+                Err(error) => {
+                    ended.ok = false;
+                    ended.truncated = error.kind() == ErrorKind::Truncated;
+                    break;
+                }
+            }
+        }
+        ended.ok &= whole;
+    }
+    ended.took = sent.elapsed();
+    ended
+}
