@@ -103,9 +103,8 @@ impl Pool {
         }
         let mut lack = Rule::Slots;
         for (_, site) in self.in_choice() {
-            match site.lack()? {
-                Rule::FirstTokens => lack = Rule::FirstTokens,
-                _ => {}
+            if site.lack()? == Rule::FirstTokens {
+                lack = Rule::FirstTokens;
             }
         }
         Some(lack)
@@ -117,7 +116,7 @@ impl Pool {
 
     /// Lets the limits, and what is known of the replicas, see the time.
     pub(super) fn tick(&mut self, now: Instant) {
-        self.sites.iter_mut().flatten().for_each(|site| site.limiter.tick(now));
+        self.sites.iter_mut().flatten().for_each(|site| site.tick(now));
         self.refresh(now);
     }
 
@@ -139,8 +138,9 @@ impl Pool {
     }
 
     pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let limits = self.sites.iter().flatten().filter_map(|site| site.limiter.next_wake());
-        limits.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
+        let sites = self.sites.iter().flatten();
+        let sites = sites.flat_map(|site| site.limiter.next_wake().into_iter().chain(site.patience_ends()));
+        sites.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
     }
 
     /// When a replica comes back into the choice, where time alone brings one.

@@ -71,6 +71,14 @@ struct Running {
     answered: bool,
 }
 
+/// What there is at one moment.
+struct Room {
+    /// Those that calls may go to.
+    choice: Vec<ReplicaId>,
+    /// Of those with a slot, the longest prompt that each has memory for.
+    longest: BTreeMap<ReplicaId, u64>,
+}
+
 /// A replica's memory as it must be. Its number changes with its size.
 struct Memory {
     number: u64,
@@ -93,6 +101,8 @@ pub(super) struct Books {
 
 impl Books {
     pub(super) fn new(settings: &Settings, replicas: usize, now: Instant) -> Self {
+        // What placement draws by chance it draws from what this thread draws: the same each time.
+        fastrand::seed(1);
         let mut books = Self {
             scheduler: Scheduler::new(settings, now),
             now,
@@ -197,6 +207,15 @@ impl Books {
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
+                let line = |other: &Waiting| (other.ticket.tenant.clone(), other.ticket.lane);
+                let own = (ticket.tenant.clone(), ticket.lane);
+                let is_behind =
+                    self.waiting.values().any(|other| line(other) == own && self.is_aged(&other.ticket));
+                let held = self.held();
+                assert!(
+                    is_behind || fits.iter().all(|at| held.contains(at)),
+                    "{ticket:?} could go to {fits:?}"
+                );
                 let id = self.scheduler.enqueue(self.now, ticket.clone(), self.numbers);
                 self.waiting.insert(self.numbers, Waiting { id, ticket });
             }
@@ -227,7 +246,9 @@ impl Books {
                         !choice.is_empty()
                             && (fault == Fault::Broke || others.is_empty() || self.has_changed(&running))
                     ),
-                    Hold::CoolDown | Hold::Outage => assert!(choice.is_empty()),
+                    Hold::CoolDown => assert!(choice.is_empty()),
+                    // What all have no room for waits until one has, and is not the call's failure.
+                    Hold::Outage => assert!(choice.is_empty() || matches!(fault, Fault::Full(_))),
                 }
             }
             None => self.scheduler.succeeded(self.now, &mut running.grant),
@@ -241,6 +262,7 @@ impl Books {
         }
         self.scheduler.release(self.now, running.grant);
         self.learn();
+        self.settle();
         if again && fault.is_some() {
             let mut wants = running.ticket.wants.clone().expect("always");
             wants.avoid.push(id);
@@ -284,7 +306,9 @@ impl Books {
             let wake = self.scheduler.next_wake(self.now);
             assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
             self.now = (self.now + ms(7)).min(end);
-            let early = wake.is_none_or(|wake| self.now < wake);
+            // The share of one that comes back grows at each moment, and is looked at now and then.
+            let grows = self.scheduler.replicas(self.now).iter().any(|view| view.state == "starting");
+            let early = wake.is_none_or(|wake| self.now < wake) && !grows;
             let went = self.settle();
             assert!(went == 0 || !early, "{went} went, and {wake:?} was when to ask");
             self.check();
@@ -377,12 +401,11 @@ impl Books {
         hold.held.at.and_then(|at| pool.site(at)).map(|site| site.placed.id).into_iter().collect()
     }
 
-    /// By replica in the choice that has a slot, the longest prompt that it has memory for.
-    fn room(&mut self) -> BTreeMap<ReplicaId, u64> {
+    fn room(&mut self) -> Room {
         let choice = self.choice();
         let views = self.scheduler.replicas(self.now);
         if self.running.len() >= self.cap {
-            return BTreeMap::new();
+            return Room { choice, longest: BTreeMap::new() };
         }
         let mut room = BTreeMap::new();
         for view in views.into_iter().filter(|view| choice.contains(&view.id)) {
@@ -404,17 +427,17 @@ impl Books {
                 room.extend(longest.map(|longest| (view.id, longest)));
             }
         }
-        room
+        Room { choice, longest: room }
     }
 
-    /// Where it could go now.
-    fn fits(&self, ticket: &Ticket, room: &BTreeMap<ReplicaId, u64>) -> Vec<ReplicaId> {
-        let choice = self.choice();
-        let among = |of: Vec<ReplicaId>| of.into_iter().filter(|id| choice.contains(id)).collect::<Vec<_>>();
+    /// Where it could go then.
+    fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
+        let among =
+            |of: Vec<ReplicaId>| of.into_iter().filter(|id| room.choice.contains(id)).collect::<Vec<_>>();
         let first = among(self.eligible(ticket, false));
         let may = if first.is_empty() { among(self.eligible(ticket, true)) } else { first };
         may.into_iter()
-            .filter(|id| room.get(id).is_some_and(|longest| ticket.demand.input <= *longest))
+            .filter(|id| room.longest.get(id).is_some_and(|longest| ticket.demand.input <= *longest))
             .collect()
     }
 

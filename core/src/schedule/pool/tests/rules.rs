@@ -114,22 +114,16 @@ fn an_aged_call_without_memory_holds_one_replica_and_the_others_stay_open() {
     let now = epoch();
     let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
-    let held = [300, 400, 500].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
-    let mut by_place: Vec<_> = held.iter().map(at).collect();
-    by_place.sort_unstable();
-    assert_eq!(by_place, [0, 1, 2], "one each, as long as they are alike");
+    let held = [600, 700, 800].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
     let nearest = at(&held[0]);
     queue(&mut scheduler, now, of_input(900, now), "large");
     let now = now + ms(100);
     assert!(scheduler.next(now).is_none());
-    // All three have room for these; the one that will have room for the large one first is kept for it.
-    let small: Vec<_> = (0..4)
-        .map(|_| Ticket { lane: Lane::Batch, ..of_input(100, now) })
-        .map(|small| admit(&mut scheduler, now, &small))
-        .collect();
+    // All three have room for these; the one that has most of it already is kept for the large one.
+    let batch = |tokens| Ticket { lane: Lane::Batch, ..of_input(tokens, now) };
+    let small: Vec<_> = (0..3).map(|_| admit(&mut scheduler, now, &batch(50))).collect();
     assert!(small.iter().all(|grant| at(grant) != nearest));
-    let many = Ticket { lane: Lane::Batch, ..of_input(650, now) };
-    let waits = queue(&mut scheduler, now, many, "medium");
+    let waits = queue(&mut scheduler, now, batch(350), "medium");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Held);
     let [first, others @ ..] = held;
     scheduler.release(now, first);
@@ -162,6 +156,33 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     assert_eq!(at(&grant), first, "the only one that there is, though it was tried");
     scheduler.release(now, grant);
     assert_empty(&scheduler, now);
+}
+
+/// Not all that wait knock at once when the time is up: one does, and the others follow when it was taken in, or was not turned away for a second.
+#[test]
+fn whether_a_replica_has_room_again_is_asked_by_one_call() {
+    let now = epoch();
+    let mut scheduler = in_front_of(&of_slots(4), &members(0..1), now);
+    let running = admit(&mut scheduler, now, &call("a", now));
+    let mut grant = admit(&mut scheduler, now, &call("a", now));
+    scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(300))));
+    scheduler.release(now, grant);
+    (0..3).for_each(|_| drop(queue(&mut scheduler, now, call("a", now), ())));
+    let now = now + ms(300);
+    let (_, mut first) = scheduler.next(now).expect("its time is up");
+    assert!(scheduler.next(now).is_none());
+    scheduler.failed_there(now, &mut first, Fault::Full(Some(ms(300))));
+    scheduler.release(now, first);
+    let now = now + ms(300);
+    let (_, second) = scheduler.next(now).expect("its time is up again");
+    assert!(scheduler.next(now).is_none());
+    assert_eq!(scheduler.next_wake(now), Some(now + ms(1_000)));
+    let later = now + ms(1_000);
+    let (_, third) = scheduler.next(later).expect("it was taken in, as it seems");
+    let fourth = admit(&mut scheduler, later, &call("a", now));
+    queue(&mut scheduler, later, call("a", now), ());
+    assert!(scheduler.next(later).is_none(), "there are four slots");
+    [running, second, third, fourth].into_iter().for_each(|grant| scheduler.release(later, grant));
 }
 
 #[test]
