@@ -34,6 +34,16 @@ export interface ReplicaSnapshot {
   weight: number;
   /** The share of its slots that is in force. */
   share: number;
+  /** How often it has left the choice. */
+  ejections: number;
+  /** Slots in force there. */
+  limit: number;
+  /** What moves them; null where the limit is fixed. */
+  adaptive: LimitSnapshot | null;
+  /** Slots held there. */
+  in_flight: number;
+  /** Its memory; null where its size is not known. */
+  kv: KvSnapshot | null;
   /** Calls of this gate that are there now. */
   requests: number;
   /** Their tokens. */

@@ -249,3 +249,33 @@ fn check_names_what_is_wrong_and_what_was_meant() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("cpa") && text.contains("cap"), "{text}");
 }
+
+#[test]
+fn check_tells_every_setting_of_a_pool() {
+    let toml = "[targets.llama]\nttft = 4\n[targets.llama.pool]\nreplicas = [\"http://10.0.0.1:8000/v1\", { url = \"http://10.0.0.2:8000\", weight = 2, \
+                models = [\"a\", \"b\"], kv_tokens = 163 }]\ncap = 31\nhealth = \"/ready\"\npoll = \"310ms\"\ndown_after = 3\ncut_after = 7\nslow_start = \"none\"\n\
+                session = \"x-chat\"\nhedge = 13\nkey_env = \"VLLM_API_KEY\"\n\
+                [targets.dns]\ncap = 17\n[targets.dns.pool]\ndns = \"http://vllm:8000\"\ndns_every = 19\naffinity = false\nsession = \"none\"\ncap = 23\n\
+                [targets.file.pool]\nfile = \"r.toml\"\nfile_every = 29\npoll = \"none\"\nhealth = \"none\"\n[targets.told.pool]\n";
+    let output = check(toml);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "target llama: every model at http://llama, https://llama, http://10.0.0.1:8000, http://10.0.0.2:8000\n  cap 65536 of all replicas together;",
+        "of each replica: limit adaptive: 1 to 31 slots",
+        "a pool of http://10.0.0.1:8000, http://10.0.0.2:8000 (weight 2; models a, b; memory for 163 tokens)\n",
+        "health asked at /ready; figures asked each 310ms; models asked with the key in VLLM_API_KEY; down after 3s of silence, streams cut after 7s; \
+         back to a whole share at once\n",
+        "calls are placed by session (x-chat), by the beginning of their prompts, by load; hedged after 13s\n",
+        "cap 17 of all replicas together",
+        "of each replica: limit fixed: 23 slots, always",
+        "a pool of the addresses of http://vllm:8000, looked up each 19s",
+        "calls are placed by load; never hedged",
+        "a pool of what r.toml names, looked at each 29s",
+        "health not asked; figures not asked; models asked without a key",
+        "a pool of what the program tells (set_replicas)",
+        "back to a whole share in 10s",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

@@ -145,7 +145,8 @@ class ReplicaSnapshot(TypedDict):
 
     `state`: `in` the choice, `suspect` (it gets no calls until it is heard of), `down`, `trial` (one call at a time),
     `starting` (slow start), `draining` (it leaves with its last call). `share`: the share of its slots that is in
-    force. `requests`, `tokens`: of this gate's calls there. `others`: calls of other clients. `kv_usage`: the share of
+    force. `ejections`: how often it has left the choice. `limit`, `adaptive`, `in_flight`, `kv`: as of a target.
+    `requests`, `tokens`: of this gate's calls there. `others`: calls of other clients. `kv_usage`: the share of
     its memory that is taken, by itself. `models`: what it serves. Each of these three is None while it is not known.
     """
 
@@ -153,6 +154,11 @@ class ReplicaSnapshot(TypedDict):
     state: Literal["in", "suspect", "down", "trial", "starting", "draining"]
     weight: float
     share: float
+    ejections: int
+    limit: int
+    adaptive: LimitSnapshot | None
+    in_flight: int
+    kv: KvSnapshot | None
     requests: int
     tokens: int
     others: float | None

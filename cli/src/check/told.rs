@@ -191,6 +191,7 @@ fn told_pool(pool: &PoolConfig) -> [String; 3] {
     let poll = poll.map_or("not asked".to_owned(), |pace| format!("asked each {}", time(pace)));
     let key = key_env.as_ref().map_or("without a key".to_owned(), |name| format!("with the key in {name}"));
     let slow = if slow_start.is_zero() { "at once".to_owned() } else { format!("in {}", time(*slow_start)) };
+    let hedged = hedge.map_or("never hedged".to_owned(), |after| format!("hedged after {}", time(after)));
     let session = session.as_ref().map(|header| format!("by session ({header})"));
     let prompt = affinity.then(|| "by the beginning of their prompts".to_owned());
     let near: Vec<String> = session.into_iter().chain(prompt).chain(["by load".to_owned()]).collect();
@@ -201,7 +202,7 @@ fn told_pool(pool: &PoolConfig) -> [String; 3] {
             time(*down_after),
             time(*cut_after)
         ),
-        format!("calls are placed {}; hedged {}", near.join(", "), bound(*hedge, "never")),
+        format!("calls are placed {}; {hedged}", near.join(", ")),
     ]
 }
 

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 /// The longest anybody is made to wait for anything: about thirty years, as good as never.
-const NEVER: Duration = Duration::from_secs(1 << 30);
+pub(super) const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// A rate of tokens, with what has been saved of it (up to `depth`) or is owed.
 #[derive(Clone, Debug)]

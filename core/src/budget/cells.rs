@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use governor::clock::Clock;
-use governor::middleware::StateInformationMiddleware;
+use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 
-use super::bucket::after;
+use super::bucket::{NEVER, after};
 
-type Limiter = RateLimiter<NotKeyed, InMemoryState, Told, StateInformationMiddleware>;
+type Limiter = RateLimiter<NotKeyed, InMemoryState, Told, NoOpMiddleware<Nanos>>;
 
 /// A clock that shows what it was last told: policies have no clock of their own.
 #[derive(Debug, Default)]
@@ -46,8 +46,9 @@ pub(super) struct Cells {
     hand: u32,
     /// Until when every cell that comes is owed.
     owed: Option<Instant>,
-    /// What governor still had after it granted the last cell, and when.
-    left: (u32, Instant),
+    /// When governor will have the whole burst again, if nobody asks before: what it has now follows from that to the nanosecond, while the whole cells that it
+    /// says are left hide what has come of the next.
+    full_at: Instant,
 }
 
 impl Cells {
@@ -60,9 +61,8 @@ impl Cells {
         let burst = burst.min(1e19 / period.as_nanos() as f64).max(1.0) as u32;
         let cells = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).unwrap_or(Quota::per_second(NonZeroU32::MIN));
-        let limiter = RateLimiter::direct_with_clock(quota.allow_burst(cells), Told::default())
-            .with_middleware::<StateInformationMiddleware>();
-        Self { limiter, origin: now, period, burst, hand: 0, owed: None, left: (burst, now) }
+        let limiter = RateLimiter::direct_with_clock(quota.allow_burst(cells), Told::default());
+        Self { limiter, origin: now, period, burst, hand: 0, owed: None, full_at: now }
     }
 
     /// The same at another rate: with what was saved, as far as it fits, and what was owed.
@@ -136,8 +136,8 @@ impl Cells {
         }
         self.tell(now);
         match self.limiter.check() {
-            Ok(state) => {
-                self.left = (state.remaining_burst_capacity(), now);
+            Ok(()) => {
+                self.spent(1);
                 self.hand = 1;
                 None
             }
@@ -156,17 +156,25 @@ impl Cells {
     fn drain(&mut self, cells: u32, now: Instant) {
         self.tell(now);
         if let Some(cells) = NonZeroU32::new(cells)
-            && let Ok(Ok(state)) = self.limiter.check_n(cells)
+            && let Ok(Ok(())) = self.limiter.check_n(cells)
         {
-            self.left = (state.remaining_burst_capacity(), now);
+            self.spent(cells.get());
         }
     }
 
     /// What governor would grant now.
     fn granted(&self, now: Instant) -> u32 {
-        let (left, at) = self.left;
-        let come = now.saturating_duration_since(at).as_nanos() / self.period.as_nanos().max(1);
-        left.saturating_add(u32::try_from(come).unwrap_or(u32::MAX)).min(self.burst)
+        let missing = self.full_at.saturating_duration_since(now).as_nanos();
+        let missing = missing.div_ceil(self.period.as_nanos().max(1));
+        self.burst - u32::try_from(missing).unwrap_or(u32::MAX).min(self.burst)
+    }
+
+    /// Governor granted so many, at the moment that it was last told.
+    fn spent(&mut self, cells: u32) {
+        let told = Duration::from_nanos(self.limiter.clock().0.load(Ordering::Relaxed));
+        let from = self.origin.checked_add(told).map_or(self.full_at, |told| told.max(self.full_at));
+        let took = self.period.checked_mul(cells).unwrap_or(NEVER);
+        self.full_at = from.checked_add(took.min(NEVER)).unwrap_or(from);
     }
 
     /// Cells that have come meanwhile take the place of those in hand.

@@ -1,9 +1,11 @@
 //! What a replica of a pool shows of itself.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Serialize;
 
+use super::{KvSnapshot, LimitSnapshot};
 use crate::placement::ReplicaView;
 
 /// One replica, as it stands.
@@ -18,7 +20,17 @@ pub struct ReplicaSnapshot {
     pub weight: f64,
     /// The share of its slots that is in force: below 1 while it starts slowly.
     pub share: f64,
-    /// Calls of this gate that are there now.
+    /// How often it has left the choice.
+    pub ejections: u64,
+    /// Slots in force there.
+    pub limit: usize,
+    /// How their number is found; `None`: it is fixed.
+    pub adaptive: Option<LimitSnapshot>,
+    /// Slots held there.
+    pub in_flight: usize,
+    /// Its memory, where its size is known.
+    pub kv: Option<KvSnapshot>,
+    /// Calls of this gate that are there now, those that hold no slot included.
     pub requests: usize,
     /// Their tokens.
     pub tokens: u64,
@@ -30,21 +42,38 @@ pub struct ReplicaSnapshot {
     pub models: Option<Vec<Arc<str>>>,
 }
 
-impl From<ReplicaView> for ReplicaSnapshot {
-    fn from(view: ReplicaView) -> Self {
+impl ReplicaSnapshot {
+    pub(crate) fn of(view: ReplicaView, now: Instant) -> Self {
         let ReplicaView {
             id: _,
             url,
             state,
             weight,
             share,
+            ejections,
             requests,
             tokens,
             others,
             kv_usage,
             models,
-            slots: _,
+            slots,
         } = view;
-        Self { url, state, weight, share, requests, tokens, others, kv_usage, models }
+        let adaptive = slots.as_ref().and_then(|slots| slots.adaptive.as_ref());
+        Self {
+            url,
+            state,
+            weight,
+            share,
+            ejections,
+            limit: slots.as_ref().map_or(0, |slots| slots.limit),
+            adaptive: adaptive.map(|seen| LimitSnapshot::of(seen, now)),
+            in_flight: slots.as_ref().map_or(0, |slots| slots.in_flight),
+            kv: slots.as_ref().and_then(|slots| slots.kv.as_ref()).map(KvSnapshot::from),
+            requests,
+            tokens,
+            others,
+            kv_usage,
+            models,
+        }
     }
 }

@@ -184,7 +184,12 @@ impl TargetSnapshot {
             retry_budget: target.retries().lock().balance(now),
             budgets: target.budgets(now).iter().map(|budget| (budget.kind.as_str(), budget.into())).collect(),
             kv: view.kv.as_ref().map(KvSnapshot::from),
-            replicas: target.admission().replicas().into_iter().map(ReplicaSnapshot::from).collect(),
+            replicas: target
+                .admission()
+                .replicas()
+                .into_iter()
+                .map(|view| ReplicaSnapshot::of(view, now))
+                .collect(),
             replicas_problem: target.replicas_problem(),
             lanes: Lane::ALL
                 .into_iter()

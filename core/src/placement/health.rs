@@ -95,6 +95,8 @@ pub(super) struct Health {
     good: u32,
     /// The call that tries it.
     trier: Option<u64>,
+    /// How often it has left the choice.
+    ejections: u64,
     /// It went down, and nobody was told yet.
     fell: bool,
     /// Its process ended: what it had cached is gone.
@@ -118,6 +120,7 @@ impl Health {
             failed: 0,
             good: 0,
             trier: None,
+            ejections: 0,
             fell: false,
             ended: false,
             alarmed: false,
@@ -136,6 +139,11 @@ impl Health {
             State::Down(_) => "down",
             State::Trial(_) => "trial",
         }
+    }
+
+    /// How often it has left the choice; a trial that failed counts for the time before it.
+    pub(super) fn ejections(&self) -> u64 {
+        self.ejections
     }
 
     pub(super) fn life(&self) -> Option<Instant> {
@@ -390,8 +398,13 @@ impl Health {
     }
 
     fn suspects(&mut self, cause: Cause) {
+        self.leaves();
         self.alarmed |= !matches!(self.state, State::Suspect(_));
         self.state = State::Suspect(cause);
+    }
+
+    fn leaves(&mut self) {
+        self.ejections += u64::from(matches!(self.state, State::In | State::Starting(_)));
     }
 
     fn falls_for_good(&mut self, now: Instant) {
@@ -404,6 +417,7 @@ impl Health {
     }
 
     fn falls(&mut self, cause: Cause) {
+        self.leaves();
         // Once for each time that it was up: a second cause changes nothing for the calls that were there.
         self.fell |= !matches!(self.state, State::Down(_));
         self.state = State::Down(cause);

@@ -99,6 +99,8 @@ pub struct ReplicaView {
     pub weight: f64,
     /// The share of that which counts now: below 1 while it starts slowly.
     pub share: f64,
+    /// How often it has left the choice.
+    pub ejections: u64,
     /// Calls of our own.
     pub requests: usize,
     /// Tokens of our own.
@@ -356,6 +358,7 @@ impl Placement {
             state: if replica.draining { "draining" } else { replica.health.name() },
             weight: replica.member.weight,
             share: replica.health.share(now, &self.terms),
+            ejections: replica.health.ejections(),
             requests: replica.load.calls(),
             tokens: replica.load.tokens,
             others: replica.load.others(now, self.poll).map(|others| others.calls()),

@@ -13,6 +13,7 @@ mod foreign;
 mod limit;
 mod modes;
 mod pool;
+mod replicas;
 mod retries;
 mod roof;
 mod slots;

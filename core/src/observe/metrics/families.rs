@@ -54,7 +54,9 @@ pub(super) struct Families {
     pub(super) replica_calls: IntCounterVec,
     pub(super) replica_failures: IntCounterVec,
     pub(super) replica_hops: IntCounterVec,
+    pub(super) replica_ejections: IntCounterVec,
     pub(super) replica_in_flight: GaugeVec,
+    pub(super) replica_limit: GaugeVec,
     pub(super) replica_in_choice: GaugeVec,
     pub(super) replica_others: GaugeVec,
     pub(super) held: IntCounterVec,
@@ -233,6 +235,13 @@ impl Families {
                 "Calls of ours at a replica.",
                 &OF_REPLICA,
             )?,
+            replica_ejections: counter(
+                &registry,
+                "replica_ejections_total",
+                "How often a replica has left the choice.",
+                &OF_REPLICA,
+            )?,
+            replica_limit: gauge(&registry, "replica_limit", "Slots in force at a replica.", &OF_REPLICA)?,
             replica_in_choice: gauge(
                 &registry,
                 "replica_in_choice",

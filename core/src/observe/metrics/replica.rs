@@ -24,7 +24,9 @@ struct ReplicaMetrics {
     /// In the order of [`CAUSES`].
     failures: [IntCounter; CAUSES.len()],
     hops: IntCounter,
+    ejections: IntCounter,
     in_flight: Gauge,
+    limit: Gauge,
     in_choice: Gauge,
     others: Gauge,
 }
@@ -37,7 +39,9 @@ impl ReplicaMetrics {
             failures: CAUSES
                 .map(|(cause, _)| families.replica_failures.with_label_values(&[target, replica, cause])),
             hops: families.replica_hops.with_label_values(labels),
+            ejections: families.replica_ejections.with_label_values(labels),
             in_flight: families.replica_in_flight.with_label_values(labels),
+            limit: families.replica_limit.with_label_values(labels),
             in_choice: families.replica_in_choice.with_label_values(labels),
             others: families.replica_others.with_label_values(labels),
         }
@@ -45,6 +49,9 @@ impl ReplicaMetrics {
 
     fn set(&self, view: &ReplicaView) {
         self.in_flight.set(view.requests as f64);
+        self.limit.set(view.slots.as_ref().map_or(0, |slots| slots.limit) as f64);
+        // Whoever left and came back counts from the start; its series did so too, unless nobody looked in between.
+        self.ejections.inc_by(view.ejections.saturating_sub(self.ejections.get()));
         self.in_choice.set(f64::from(u8::from(matches!(view.state, "in" | "starting" | "trial"))));
         // What is not known is no number; a series that comes and goes would be no better.
         self.others.set(view.others.unwrap_or(f64::NAN));
@@ -57,6 +64,8 @@ impl ReplicaMetrics {
             gone(families.replica_failures.remove_label_values(&[target, replica, cause]));
         }
         gone(families.replica_hops.remove_label_values(labels));
+        gone(families.replica_ejections.remove_label_values(labels));
+        gone(families.replica_limit.remove_label_values(labels));
         gone(families.replica_in_flight.remove_label_values(labels));
         gone(families.replica_in_choice.remove_label_values(labels));
         gone(families.replica_others.remove_label_values(labels));
