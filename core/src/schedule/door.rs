@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::ids::TenantId;
+use super::order::LineHead;
 use super::shed::Space;
 use super::why::{Rule, Why};
 use super::{Grant, Refusal, Scheduler, Ticket};
@@ -73,7 +74,9 @@ impl<W> Scheduler<W> {
 
     /// At a pool a line may wait for other replicas than a new call does: that one need not queue in order to overtake it.
     fn overtakes(&self, now: Instant, id: TenantId, lane: Lane) -> bool {
-        self.upstream.pool().is_some() && self.line_head(now, id, lane).is_some_and(|head| !head.aged)
+        let Some(pool) = self.upstream.pool() else { return false };
+        let holds_up = |head: &LineHead| head.aged && pool.has_slot_for(head.claim.kind, self.in_flight);
+        self.line_head(now, id, lane).is_some_and(|head| !holds_up(&head))
     }
 
     /// Whether nobody who waits goes before it, and it fits.

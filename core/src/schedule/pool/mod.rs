@@ -224,6 +224,11 @@ impl Pool {
         self.sets_of(kind).among(self.choice)
     }
 
+    /// Whether one of those has a slot, beside so many in flight.
+    pub(super) fn has_slot_for(&self, kind: Kind, in_flight: usize) -> bool {
+        !self.choice_of(kind).and(self.open(in_flight)).is_empty()
+    }
+
     /// Whether that call has no answer yet, at one of those.
     pub(super) fn is_at(&self, id: GrantId, places: Places) -> bool {
         self.unanswered.get(&id).is_some_and(|at| places.contains(*at))

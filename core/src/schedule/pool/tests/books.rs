@@ -208,10 +208,7 @@ impl Books {
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
-                let line = |other: &Waiting| (other.ticket.tenant.clone(), other.ticket.lane);
-                let own = (ticket.tenant.clone(), ticket.lane);
-                let is_behind =
-                    self.waiting.values().any(|other| line(other) == own && self.is_aged(&other.ticket));
+                let is_behind = self.is_behind(self.numbers, &ticket, &room);
                 assert!(
                     is_behind || fits.iter().all(|at| held.contains(at)),
                     "{ticket:?} could go to {fits:?}"
@@ -362,7 +359,7 @@ impl Books {
             let (id, ticket) = (self.waiting[&number].id, self.waiting[&number].ticket.clone());
             let why = self.scheduler.explain(now, id).expect("it waits");
             let fits = self.fits(&ticket, &room);
-            let excused = fits.iter().all(|at| held.contains(at)) || self.is_behind(number, &ticket);
+            let excused = fits.iter().all(|at| held.contains(at)) || self.is_behind(number, &ticket, &room);
             assert!(fits.is_empty() || excused, "{ticket:?} could go to {fits:?}, {held:?} is held: {why:?}");
             let is_closed = self.choice().is_empty();
             match why.rule {
@@ -376,16 +373,16 @@ impl Books {
         }
     }
 
-    /// Whether it stands behind one of its line that is not overtaken any more.
-    fn is_behind(&self, number: u64, ticket: &Ticket) -> bool {
-        let before = self.waiting.range(..number).map(|(_, other)| &other.ticket);
-        let key = |of: &Ticket| (of.tenant.clone(), of.lane);
-        before.into_iter().any(|other| key(other) == key(ticket) && self.is_aged(other))
-            || self.waiting.values().any(|other| {
-                key(&other.ticket) == key(ticket)
-                    && other.ticket.queued_at < ticket.queued_at
-                    && self.is_aged(&other.ticket)
-            })
+    /// Whether the head of its line is not overtaken any more: it is aged, and one of its replicas has a slot.
+    fn is_behind(&self, number: u64, ticket: &Ticket, room: &Room) -> bool {
+        let line = |of: &Ticket| (of.tenant.clone(), of.lane);
+        let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
+        let head = of_line.min_by_key(|(number, other)| (other.ticket.queued_at, other.id.number, **number));
+        head.is_some_and(|(head, other)| {
+            let mut small = other.ticket.clone();
+            small.demand.input = 0;
+            *head != number && self.is_aged(&other.ticket) && !self.fits(&small, room).is_empty()
+        })
     }
 
     fn is_aged(&self, ticket: &Ticket) -> bool {

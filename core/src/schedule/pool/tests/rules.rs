@@ -58,6 +58,32 @@ fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
     assert_empty(&scheduler, now);
 }
 
+/// Nothing that it lacks is taken by whoever goes elsewhere, however old it is.
+#[test]
+fn an_aged_call_whose_replicas_have_no_slot_holds_nobody_up() {
+    let now = epoch();
+    let settings = Settings { aging: ms(100), ..of_slots(1) };
+    let mut scheduler = in_front_of(&settings, &members(0..2), now);
+    for (name, serves) in [(0, "large"), (1, "small")] {
+        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+    }
+    let held = ["large", "small"].map(|of| admit(&mut scheduler, now, &wanting(Some(of), &[], now)));
+    queue(&mut scheduler, now, wanting(Some("large"), &[], now), "large");
+    queue(&mut scheduler, now, wanting(Some("small"), &[], now), "small");
+    let now = now + ms(500);
+    let [large, small] = held;
+    scheduler.release(now, small);
+    let (who, small) = scheduler.next(now).expect("its replica has a slot");
+    assert_eq!(who, "small");
+    scheduler.release(now, small);
+    let small = admit(&mut scheduler, now, &wanting(Some("small"), &[], now));
+    [large, small].into_iter().for_each(|grant| scheduler.release(now, grant));
+    let (who, large) = scheduler.next(now).expect("its turn");
+    assert_eq!((who, at(&large)), ("large", 0));
+    scheduler.release(now, large);
+    assert_empty(&scheduler, now);
+}
+
 #[test]
 fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
     let now = epoch();
