@@ -119,6 +119,12 @@ impl Gate {
         made(&kind, message, reason.as_deref(), target, retry_after, queue_position)
     }
 
+    /// Whether clients may go on as they are: it is off, and no pool's name is to be made an address.
+    #[napi(getter)]
+    pub fn aside(&self) -> Result<bool> {
+        Ok(self.present()?.gate.is_aside())
+    }
+
     /// `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> Result<&'static str> {

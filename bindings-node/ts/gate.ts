@@ -87,12 +87,12 @@ export class Gate {
    * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
    * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the exchanges below the gate. The original is
    * left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has
-   * your own fetch and retries.
+   * your own retries, and your own fetch, unless a target is a pool, whose name only the gate can make an address.
    *
    * @throws `TypeError` for any other object.
    */
   wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
-    if (this.mode === "off") return copied(client, {});
+    if (this.#native.aside) return copied(client, {});
     const own = this.#by === "auto" ? ownerOf(fetchOf(client)) : this.#by;
     const fetch = fetchThrough(this.#native, { wrapped: true, by: transport === "native" ? "native" : own });
     // Who retries must be one: two loops, one above the other, multiply.

@@ -91,6 +91,7 @@ export interface NativeKept {
 }
 
 export interface NativeGate {
+  readonly aside: boolean;
   readonly mode: "enforce" | "observe" | "off";
   targetFor(url: string, model: string | undefined): string | null | Failure;
   setReplicas(target: string, json: string): Failure | null;

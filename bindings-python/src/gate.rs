@@ -142,6 +142,12 @@ impl Gate {
         Self::over(py, Config::from_file(path))
     }
 
+    /// Whether clients may go on as they are: it is off, and no pool's name is to be made an address.
+    #[getter]
+    fn aside(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |open| open.gate.is_aside())
+    }
+
     /// `enforce`, `observe` or `off`.
     #[getter]
     fn mode(&self, py: Python<'_>) -> PyResult<&'static str> {

@@ -20,7 +20,7 @@ _SAY = (
 
 
 def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client:
-    """Return a copy of the SDK's client whose http client has our transport; or, in mode `off`, its own.
+    """Return a copy of the SDK's client whose http client has our transport; or, in mode `off`, its own, where no target is a pool.
 
     `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
     """
@@ -33,7 +33,7 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     if family is None or not hasattr(sdk, "with_options"):
         raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SAY}")
     choice = checked(transport)
-    if gate.mode == "off":
+    if gate.aside:
         untouched: Client = sdk.with_options()
         return untouched
     ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"), choice=choice)

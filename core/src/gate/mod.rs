@@ -108,6 +108,11 @@ impl Gate {
         self.0.identify.mode()
     }
 
+    /// Whether calls need not pass through it at all: it is off, and no name of a pool is to be made an address.
+    pub fn is_aside(&self) -> bool {
+        self.mode() == Mode::Off && !self.0.identify.has_pools()
+    }
+
     /// A slot of a tool, as soon as there is one. Dropping it gives it back.
     ///
     /// A task that waits here while it holds a model slot (a response that is still streaming, or a [`Slot`]) is told so by a warning (`tracing`),

@@ -92,12 +92,17 @@ impl Identify {
         Ok(())
     }
 
+    /// Whether any target is a pool.
+    pub(crate) fn has_pools(&self) -> bool {
+        self.registry.has_pools()
+    }
+
     /// Gives a request that is to pass as it is an address, where it names a pool.
     ///
     /// # Errors
     /// `Refused` where the pool has no replica.
     pub(crate) fn point(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
-        if !self.registry.has_pools() {
+        if !self.has_pools() {
             return Ok(());
         }
         let body = request.body().bytes().map(|bytes| &bytes[..]);

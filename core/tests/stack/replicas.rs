@@ -240,3 +240,14 @@ async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
     drop(gate);
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn prompts_are_counted_by_a_replica() {
+    let (transport, asked) = answering();
+    let target = Target::new("llama").pool(Pool::of([A])).tokenizer(tidegate::config::Tokenizer::Vllm);
+    let gate = Gate::builder().target(target).build_over(transport).unwrap();
+    let mut request = ask("http://llama/v1/chat/completions");
+    request.headers_mut().insert("host", "llama".parse().unwrap());
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+    assert_eq!(*asked.lock(), ["http://10.0.0.1:8000/tokenize", "http://10.0.0.1:8000/v1/chat/completions"]);
+}

@@ -33,12 +33,12 @@ _IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which th
 
 
 def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Make a client of that family over the gate; in mode `off`, over the transport it has by itself."""
+    """Make a client of that family over the gate; in mode `off`, and without pools, over the transport it has by itself."""
     # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
     kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
     make = family.module.AsyncClient if asynchronous else family.module.Client
     choice = checked(kwargs.pop("transport")) if isinstance(kwargs.get("transport"), str) else "auto"
-    if gate.mode == "off":
+    if gate.aside:
         return make(**kwargs)
     own = [f"{name}=" for name, nothing in _OF_A_TRANSPORT.items() if kwargs.get(name, nothing) is not nothing]
     if family.ignores_proxies(trust_env=kwargs.get("trust_env", True)):
