@@ -7,7 +7,7 @@ import type { Lane } from "./context.js";
 
 /**
  * What stands in a call's way: its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its
- * tenant's own tokens, the engine's memory, a cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
+ * tenant's own tokens, the engine's memory, a pool's replicas that serve it, a cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
  */
 export type Rule =
   | "slots"
@@ -21,6 +21,7 @@ export type Rule =
   | "tokens_per_day"
   | "tenant_tokens"
   | "kv"
+  | "replicas"
   | "cool_down"
   | "outage"
   | "turn"

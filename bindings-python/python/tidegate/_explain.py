@@ -20,6 +20,7 @@ Rule = Literal[
     "tokens_per_day",
     "tenant_tokens",
     "kv",
+    "replicas",
     "cool_down",
     "outage",
     "turn",
@@ -28,8 +29,8 @@ Rule = Literal[
 """What stands in a call's way.
 
 Its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its
-tenant's own tokens, the engine's memory, a cool-down, an outage, others whose turn it is, or room that is kept for a
-call that has waited longer.
+tenant's own tokens, the engine's memory, a pool's replicas that serve it, a cool-down, an outage, others whose turn
+it is, or room that is kept for a call that has waited longer.
 """
 
 

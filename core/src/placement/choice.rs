@@ -4,7 +4,7 @@
 //!
 //! 1. Nobody over the [bound](super::bound): what is cached somewhere is worth some waiting, and no more than that.
 //! 2. Of those, some are looked at: those that hold the beginning of its prompt, as far as [we remember](super::memory); the one that all clients would send its
-//!    [key](super::key) to by [rendezvous](super::rendezvous); and two by chance, in proportion to their weights.
+//!    [key](super::key) to by [rendezvous](super::rendezvous); two by chance, in proportion to their weights; and one that has just come back and has no call of ours yet.
 //! 3. Of these the one at which it would begin to be answered first: [the work before it](super::load), and what of its prompt would have to be computed there, by how
 //!    [fast](super::speed) and how heavy the replica is. Among equals, chance.
 //!
@@ -43,6 +43,8 @@ pub(super) struct Seat {
     calls: f64,
     /// Its part of all that the pool can do.
     share: f64,
+    /// The same of one that is not starting slowly: how many it gets is slow start's, and not how soon it would answer.
+    weight: f64,
     /// Work that stands before a new call, in tokens of prompt.
     ahead: f64,
     /// How many times as long as others it takes for the same.
@@ -54,7 +56,7 @@ pub(super) struct Seat {
 impl Seat {
     fn cost(&self, work: Work) -> f64 {
         let own = work.input.saturating_sub(self.cached) as f64 + CALL;
-        (self.ahead + own) * self.slowness / self.share
+        (self.ahead + own) * self.slowness / self.weight
     }
 
     /// Whether it may have one more, if so many are its part of all, that one included.
@@ -81,6 +83,7 @@ impl Placement {
                 at,
                 calls: load.calls() as f64 + others.calls(),
                 share: (replica.member.weight * replica.health.share(now, &self.terms)).max(1e-3),
+                weight: replica.member.weight.max(1e-3),
                 ahead: load.awaiting_tokens as f64
                     + (load.answering as f64 + others.running) * ANSWERING
                     + others.waiting * self.typical,
@@ -157,6 +160,8 @@ impl Placement {
         }
         let mut looked: Vec<Seat> = seats.iter().filter(|seat| seat.cached > 0).copied().collect();
         looked.extend(self.two(seats));
+        // By chance alone it would wait for long for its first call.
+        looked.extend(seats.iter().filter(|seat| seat.share < seat.weight && seat.calls < 1.0));
         looked
     }
 

@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::ids::TenantId;
+use super::order::LineHead;
 use super::shed::Space;
 use super::why::{Rule, Why};
 use super::{Grant, Refusal, Scheduler, Ticket};
 use crate::config::OnFull;
+use crate::context::Lane;
 use crate::error::Reason;
 
 /// A no, before it says why.
@@ -57,8 +59,10 @@ impl<W> Scheduler<W> {
     fn may_go(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
         let free = !self.draining && ticket.deadline > now && self.has_slot() && !tenant.is_capped();
-        let first = tenant.lines[ticket.lane as usize].calls.is_empty() && claim.own <= tenant.own_room(now);
-        if !(free && first && self.passes(now, claim)) {
+        let fits = claim.own <= tenant.own_room(now);
+        let first =
+            tenant.lines[ticket.lane as usize].calls.is_empty() || self.overtakes(now, id, ticket.lane);
+        if !(free && fits && first && self.passes(now, claim)) {
             return false;
         }
         let ready = self.cooldown.ready(now, self.upstream.slots()).is_ok();
@@ -66,6 +70,13 @@ impl<W> Scheduler<W> {
             self.gap.stop(now);
         }
         ready
+    }
+
+    /// At a pool a line may wait for other replicas than a new call does: that one need not queue in order to overtake it.
+    fn overtakes(&self, now: Instant, id: TenantId, lane: Lane) -> bool {
+        let Some(pool) = self.upstream.pool() else { return false };
+        let holds_up = |head: &LineHead| head.aged && pool.has_slot_for(head.claim.kind, self.in_flight);
+        self.line_head(now, id, lane).is_some_and(|head| !holds_up(&head))
     }
 
     /// Whether nobody who waits goes before it, and it fits.

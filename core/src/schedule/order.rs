@@ -5,7 +5,7 @@
 //! 3. Where the front does not fit: the first that does, inside its line, its lane, the other lanes. Unless the front is aged, that is, has
 //!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
 //!
-//! Of a line whose head is aged only the head goes. A tenant without tokens of its own holds nobody up: its line stands aside until it has some.
+//! Of a line whose head is aged only the head goes; but where none of the replicas that may take it has a slot, nobody takes what it lacks, and it is overtaken. A tenant without tokens of its own holds nobody up: its line stands aside until it has some.
 
 use std::time::Instant;
 
@@ -105,14 +105,18 @@ impl<W> Scheduler<W> {
         let tenant = self.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
         let own = tenant.own_room(now);
-        let least = if head.aged { head.claim } else { line.calls.least()? };
+        let holds_up = head.aged && rooms.of(head.claim.kind).is_some();
+        let all = line.calls.least()?;
+        let least = if holds_up { head.claim } else { all };
         if least.own > own {
             return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(now, least.own)));
         }
         if head.claim.fits(rooms, own) {
             return Some(Offer::Goes(head.call));
         }
-        let next = if head.aged { None } else { line.calls.next_fit(None, rooms, own) };
+        let next = if holds_up { None } else { line.calls.next_fit(None, rooms, own) };
+        // Those of other kinds may go when the head's replicas have no slot any more.
+        let least = if all.kind.number().is_some() { least } else { all };
         Some(next.map_or(Offer::Nothing(least), |(_, call)| Offer::Goes(call)))
     }
 

@@ -69,7 +69,7 @@ impl<W> Scheduler<W> {
                 if hold.is_some_and(|hold| hold.call == call) {
                     return unheld(&claim).map(|at| own(&claim, at));
                 }
-                if age >= settings.aging {
+                if age >= settings.aging && less.of(claim.kind).is_some() {
                     return time(&claim).map(|at| own(&claim, at));
                 }
                 let of = &mut |claim: &Claim| time(claim).map(|at| own(claim, at));

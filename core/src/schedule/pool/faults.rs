@@ -11,7 +11,7 @@ impl Pool {
     /// An attempt was accepted.
     pub(in crate::schedule) fn succeeded(&mut self, now: Instant, lodging: &Lodging) {
         if let Some(site) = self.site_of(lodging) {
-            site.turned_away = false;
+            site.said(true);
             self.placement.succeeded(now, lodging.parcel.at);
             self.refresh(now);
         }
@@ -21,7 +21,7 @@ impl Pool {
     /// rate, says nothing of the others.
     fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault) -> Hold {
         if let Some(site) = self.site_of(lodging) {
-            site.turned_away = matches!(fault, Fault::Full(_) | Fault::Limited(_));
+            site.said(!matches!(fault, Fault::Full(_) | Fault::Limited(_)));
             self.placement.failed(now, lodging.parcel.at, fault);
             self.refresh(now);
         }

@@ -17,6 +17,8 @@ pub(in crate::schedule) struct Lodging {
     /// Those that it could still be tried at.
     pub(super) others: Places,
     space: Option<Space>,
+    /// Whether it asks, for all others, whether its replica has room again.
+    knocks: bool,
     /// Whether its first token is still to come.
     pub(in crate::schedule) awaits: bool,
 }
@@ -32,7 +34,7 @@ impl Lodging {
 }
 
 impl Pool {
-    /// Places a call that goes, beside so many in flight; not where memory is held for another. A forced one goes to whom may take it, room or not.
+    /// Places a call that goes, beside so many in flight, by the last survey; not where memory is held for another. A forced one goes to whom may take it, room or not.
     /// `None`: there is no replica.
     pub(in crate::schedule) fn lodge(
         &mut self,
@@ -52,19 +54,18 @@ impl Pool {
         let at = chosen.or_else(|| open.iter().next())?;
         let parcel = self.placement.sent(now, at, wants, work)?;
         let site = self.sites.get_mut(at)?.as_mut()?;
-        site.in_flight += 1;
+        let knocks = site.sent(now);
         let tracked = site.limiter.sent(now, ticket);
         let space = site.admit(ticket);
         self.unanswered.insert(id, at);
         self.refresh(now);
         let mut others = sets.first;
         others.remove(at);
-        Some((Lodging { parcel, others, space, awaits: ticket.streams }, tracked))
+        Some((Lodging { parcel, others, space, knocks, awaits: ticket.streams }, tracked))
     }
 
     /// The replicas that have room for it; where there is none, those that it is least wrong to send it to.
-    fn fitting(&mut self, ticket: &Ticket, sets: Sets, in_flight: usize, held: Option<usize>) -> Places {
-        self.survey();
+    fn fitting(&self, ticket: &Ticket, sets: Sets, in_flight: usize, held: Option<usize>) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = sets.among(self.choice);
         let fits = |at: &usize| self.site(*at).is_some_and(|site| need <= site.longest);
@@ -82,7 +83,7 @@ impl Pool {
     fn leave(&mut self, now: Instant, id: GrantId, lodging: Lodging) {
         self.settled(id);
         if let Some(site) = self.site_of(&lodging) {
-            site.in_flight = site.in_flight.saturating_sub(1);
+            site.left(lodging.knocks);
             if let Some(space) = lodging.space {
                 site.release(space);
             }

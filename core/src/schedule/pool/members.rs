@@ -46,7 +46,7 @@ impl Pool {
             }
             Sight::Models(models) => site.models.replace(models.clone()).as_ref() != Some(models),
             Sight::Gone | Sight::Silent | Sight::Unwell => {
-                site.turned_away = false;
+                site.said(true);
                 false
             }
             Sight::Well | Sight::Unknown => false,

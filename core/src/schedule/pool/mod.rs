@@ -116,7 +116,7 @@ impl Pool {
 
     /// Lets the limits, and what is known of the replicas, see the time.
     pub(super) fn tick(&mut self, now: Instant) {
-        self.sites.iter_mut().flatten().for_each(|site| site.limiter.tick(now));
+        self.sites.iter_mut().flatten().for_each(|site| site.tick(now));
         self.refresh(now);
     }
 
@@ -138,8 +138,9 @@ impl Pool {
     }
 
     pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let limits = self.sites.iter().flatten().filter_map(|site| site.limiter.next_wake());
-        limits.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
+        let sites = self.sites.iter().flatten();
+        let sites = sites.flat_map(|site| site.limiter.next_wake().into_iter().chain(site.patience_ends()));
+        sites.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
     }
 
     /// When a replica comes back into the choice, where time alone brings one.
@@ -150,8 +151,8 @@ impl Pool {
     pub(super) fn take_moves(&mut self) -> Vec<Moved> {
         let mut moves = Vec::new();
         for site in self.sites.iter_mut().flatten() {
-            let url = site.placed.url.clone();
-            moves.extend(site.limiter.take_moves().into_iter().map(|moved| (Some(url.clone()), moved)));
+            let moved = site.limiter.take_moves().into_iter();
+            moves.extend(moved.map(|moved| (Some(site.placed.url.clone()), moved)));
         }
         moves
     }
@@ -221,6 +222,11 @@ impl Pool {
     /// Those in the choice that a call of that kind may go to.
     pub(super) fn choice_of(&self, kind: Kind) -> Places {
         self.sets_of(kind).among(self.choice)
+    }
+
+    /// Whether one of those has a slot, beside so many in flight.
+    pub(super) fn has_slot_for(&self, kind: Kind, in_flight: usize) -> bool {
+        !self.choice_of(kind).and(self.open(in_flight)).is_empty()
     }
 
     /// Whether that call has no answer yet, at one of those.

@@ -1,10 +1,15 @@
 //! One replica, as far as slots and memory go.
 
+use std::time::{Duration, Instant};
+
 use super::super::limiter::Limiter;
 use super::super::why::Rule;
 use crate::kv::{self, Kv, Place, Progress};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
+
+/// One that has no room says so at once, and one that has takes longer to answer: what has not been turned away for so long was taken in.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -20,8 +25,10 @@ pub(super) struct Site {
     told: bool,
     /// The longest prompt that it has memory for, at the last survey.
     pub(super) longest: u32,
-    /// Whether the last that it said was that it has no room, or that calls come too fast.
+    /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
     pub(super) turned_away: bool,
+    /// When that call went, if one is on its way.
+    knock: Option<Instant>,
     /// What it last said that it serves.
     pub(super) models: Option<Vec<Model>>,
 }
@@ -53,6 +60,7 @@ impl Site {
             told: false,
             longest: u32::MAX,
             turned_away: false,
+            knock: None,
             models: None,
         }
     }
@@ -71,7 +79,50 @@ impl Site {
     /// Slots in force.
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots();
+        if self.turned_away {
+            let others = self.in_flight.saturating_sub(usize::from(self.knock.is_some()));
+            return all.min(others + 1);
+        }
         if self.share >= 1.0 { all } else { ((self.share * all as f64) as usize).max(1).min(all) }
+    }
+
+    /// A call goes there. Says whether it is the one that asks for all.
+    pub(super) fn sent(&mut self, now: Instant) -> bool {
+        self.in_flight += 1;
+        let knocks = self.turned_away && self.knock.is_none();
+        if knocks {
+            self.knock = Some(now);
+        }
+        knocks
+    }
+
+    /// It said whether it has room; or something else is known of it since.
+    pub(super) fn said(&mut self, has_room: bool) {
+        self.turned_away = !has_room;
+        if has_room {
+            self.knock = None;
+        }
+    }
+
+    /// A call is over there.
+    pub(super) fn left(&mut self, knocked: bool) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if knocked {
+            self.knock = None;
+        }
+    }
+
+    /// Until when it has to have turned the one that asks away, if it is to be believed that it still has no room.
+    pub(super) fn patience_ends(&self) -> Option<Instant> {
+        self.knock.map(|since| since + PATIENCE)
+    }
+
+    /// Time passes.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.limiter.tick(now);
+        if self.patience_ends().is_some_and(|at| at <= now) {
+            self.said(true);
+        }
     }
 
     /// What leaves no room for another call, whatever that takes.

@@ -186,3 +186,42 @@ async fn a_call_given_up_at_any_stage_leaves_nothing_behind() {
         }
     }
 }
+
+/// With calls that take a second, forty of them a second.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_comes_back_gets_calls_within_two_seconds() {
+    for away in [Act::Refuse, Act::Hang, Act::Status(500, &[])] {
+        let start = Instant::now();
+        let gone = move || (3 * SECOND..8 * SECOND).contains(&start.elapsed());
+        let name = format!("{:?}", std::mem::discriminant(&away));
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let seen = sent.clone();
+        let (transport, log) = replicas(move |at, what, _| {
+            if at == "a" && what == Asked::Call {
+                seen.lock().push(start.elapsed());
+            }
+            match what {
+                _ if at == "a" && gone() => away.clone(),
+                Asked::Call => Act::Answer.after(SECOND),
+                _ => Act::Answer,
+            }
+        });
+        let gate = pooled(transport, |p| p.health("/health").slow_start(10 * SECOND).cap(64));
+        let calls = (0..480u32).map(|n| {
+            let client = gate.client();
+            async move {
+                tokio::time::sleep(25 * MS * n).await;
+                read(client.call(chat(false)).await?).await
+            }
+        });
+        let answers = futures_util::future::join_all(calls).await;
+        assert!(answers.iter().all(Result::is_ok), "{name}");
+        let sent = sent.lock().clone();
+        let last = sent.iter().filter(|at| (3 * SECOND..8 * SECOND).contains(*at)).max().copied();
+        let first = sent.iter().filter(|at| **at >= 8 * SECOND).min().copied();
+        // What it was sent before goes on to be answered for a second, and speaks for it.
+        assert!(last.unwrap_or_default() <= 5 * SECOND, "{name}: out at {last:?}");
+        assert!(first.is_some_and(|first| first <= 10 * SECOND), "{name}: back at {first:?}");
+        assert_all_idle(&gate, &log);
+    }
+}

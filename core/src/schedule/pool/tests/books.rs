@@ -199,14 +199,20 @@ impl Books {
             }
             return;
         }
-        let fits = self.fits(&ticket, &room);
+        let (fits, held) = (self.fits(&ticket, &room), self.held());
         match self.scheduler.try_admit(self.now, &ticket) {
             Ok(Some(grant)) => {
                 let at = grant.placed().expect("placed").id;
                 assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
+                assert!(ticket.demand.input == 0 || !held.contains(&at), "{at:?} is held for another");
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
+                let is_behind = self.is_behind(self.numbers, &ticket, &room);
+                assert!(
+                    is_behind || fits.iter().all(|at| held.contains(at)),
+                    "{ticket:?} could go to {fits:?}"
+                );
                 let id = self.scheduler.enqueue(self.now, ticket.clone(), self.numbers);
                 self.waiting.insert(self.numbers, Waiting { id, ticket });
             }
@@ -237,7 +243,9 @@ impl Books {
                         !choice.is_empty()
                             && (fault == Fault::Broke || others.is_empty() || self.has_changed(&running))
                     ),
-                    Hold::CoolDown | Hold::Outage => assert!(choice.is_empty()),
+                    Hold::CoolDown => assert!(choice.is_empty()),
+                    // What all have no room for waits until one has, and is not the call's failure.
+                    Hold::Outage => assert!(choice.is_empty() || matches!(fault, Fault::Full(_))),
                 }
             }
             None => self.scheduler.succeeded(self.now, &mut running.grant),
@@ -251,6 +259,7 @@ impl Books {
         }
         self.scheduler.release(self.now, running.grant);
         self.learn();
+        self.settle();
         if again && fault.is_some() {
             let mut wants = running.ticket.wants.clone().expect("always");
             wants.avoid.push(id);
@@ -309,11 +318,12 @@ impl Books {
         assert!(self.scheduler.expired(self.now).is_empty(), "all have an hour");
         self.fall();
         loop {
-            let room = self.room();
+            let (room, held) = (self.room(), self.held());
             let Some((number, grant)) = self.scheduler.next(self.now) else { return went };
             let waiting = self.waiting.remove(&number).expect("each goes once");
             let (at, fits) = (grant.placed().expect("placed").id, self.fits(&waiting.ticket, &room));
             assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
+            assert!(waiting.ticket.demand.input == 0 || !held.contains(&at), "{at:?} is held for another");
             self.admitted(grant, waiting.ticket);
             went += 1;
         }
@@ -349,7 +359,7 @@ impl Books {
             let (id, ticket) = (self.waiting[&number].id, self.waiting[&number].ticket.clone());
             let why = self.scheduler.explain(now, id).expect("it waits");
             let fits = self.fits(&ticket, &room);
-            let excused = fits.iter().all(|at| held.contains(at)) || self.is_behind(number, &ticket);
+            let excused = fits.iter().all(|at| held.contains(at)) || self.is_behind(number, &ticket, &room);
             assert!(fits.is_empty() || excused, "{ticket:?} could go to {fits:?}, {held:?} is held: {why:?}");
             let is_closed = self.choice().is_empty();
             match why.rule {
@@ -363,16 +373,16 @@ impl Books {
         }
     }
 
-    /// Whether it stands behind one of its line that is not overtaken any more.
-    fn is_behind(&self, number: u64, ticket: &Ticket) -> bool {
-        let before = self.waiting.range(..number).map(|(_, other)| &other.ticket);
-        let key = |of: &Ticket| (of.tenant.clone(), of.lane);
-        before.into_iter().any(|other| key(other) == key(ticket) && self.is_aged(other))
-            || self.waiting.values().any(|other| {
-                key(&other.ticket) == key(ticket)
-                    && other.ticket.queued_at < ticket.queued_at
-                    && self.is_aged(&other.ticket)
-            })
+    /// Whether the head of its line is not overtaken any more: it is aged, and one of its replicas has a slot.
+    fn is_behind(&self, number: u64, ticket: &Ticket, room: &Room) -> bool {
+        let line = |of: &Ticket| (of.tenant.clone(), of.lane);
+        let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
+        let head = of_line.min_by_key(|(number, other)| (other.ticket.queued_at, other.id.number, **number));
+        head.is_some_and(|(head, other)| {
+            let mut small = other.ticket.clone();
+            small.demand.input = 0;
+            *head != number && self.is_aged(&other.ticket) && !self.fits(&small, room).is_empty()
+        })
     }
 
     fn is_aged(&self, ticket: &Ticket) -> bool {

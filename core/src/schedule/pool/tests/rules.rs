@@ -49,13 +49,38 @@ fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
     let waits = queue(&mut scheduler, now, wanting(Some("large"), &[], now), "large");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Replicas);
     assert_eq!(scheduler.next(now).map(|(who, _)| who), None);
-    let another = Ticket { tenant: "b".into(), ..wanting(Some("small"), &[], now) };
-    let small = admit(&mut scheduler, now, &another);
+    let small = admit(&mut scheduler, now, &wanting(Some("small"), &[], now));
     assert_eq!(at(&small), 1, "nobody whom it could serve waits there");
     scheduler.release(now, large);
     let (who, large) = scheduler.next(now).expect("its replica has a slot");
     assert_eq!((who, at(&large)), ("large", 0));
     [large, small].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+/// Nothing that it lacks is taken by whoever goes elsewhere, however old it is.
+#[test]
+fn an_aged_call_whose_replicas_have_no_slot_holds_nobody_up() {
+    let now = epoch();
+    let settings = Settings { aging: ms(100), ..of_slots(1) };
+    let mut scheduler = in_front_of(&settings, &members(0..2), now);
+    for (name, serves) in [(0, "large"), (1, "small")] {
+        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+    }
+    let held = ["large", "small"].map(|of| admit(&mut scheduler, now, &wanting(Some(of), &[], now)));
+    queue(&mut scheduler, now, wanting(Some("large"), &[], now), "large");
+    queue(&mut scheduler, now, wanting(Some("small"), &[], now), "small");
+    let now = now + ms(500);
+    let [large, small] = held;
+    scheduler.release(now, small);
+    let (who, small) = scheduler.next(now).expect("its replica has a slot");
+    assert_eq!(who, "small");
+    scheduler.release(now, small);
+    let small = admit(&mut scheduler, now, &wanting(Some("small"), &[], now));
+    [large, small].into_iter().for_each(|grant| scheduler.release(now, grant));
+    let (who, large) = scheduler.next(now).expect("its turn");
+    assert_eq!((who, at(&large)), ("large", 0));
+    scheduler.release(now, large);
     assert_empty(&scheduler, now);
 }
 
@@ -68,7 +93,7 @@ fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
     assert_ne!(at(&held[0]), at(&held[1]));
     let waits = queue(&mut scheduler, now, of_input(500, now), "waits");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
-    let beside = admit(&mut scheduler, now, &Ticket { tenant: "b".into(), ..of_input(200, now) });
+    let beside = admit(&mut scheduler, now, &of_input(200, now));
     let refused = scheduler.try_admit(now, &of_input(1_001, now)).expect_err("no replica ever holds that");
     assert_eq!((refused.reason, refused.most), (Reason::TooLarge, Some(1_000)));
     assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((2_000, 3)));
@@ -157,6 +182,35 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     assert_eq!(at(&grant), first, "the only one that there is, though it was tried");
     scheduler.release(now, grant);
     assert_empty(&scheduler, now);
+}
+
+/// Not all that wait knock at once when the time is up: one does, and the others follow when it was taken in, or was not turned away for a second.
+#[test]
+fn whether_a_replica_has_room_again_is_asked_by_one_call() {
+    let now = epoch();
+    let mut scheduler = in_front_of(&of_slots(4), &members(0..1), now);
+    let running = admit(&mut scheduler, now, &call("a", now));
+    let mut grant = admit(&mut scheduler, now, &call("a", now));
+    scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(300))));
+    scheduler.release(now, grant);
+    for _ in 0..3 {
+        queue(&mut scheduler, now, call("a", now), ());
+    }
+    let now = now + ms(300);
+    let (_, mut first) = scheduler.next(now).expect("its time is up");
+    assert!(scheduler.next(now).is_none());
+    scheduler.failed_there(now, &mut first, Fault::Full(Some(ms(300))));
+    scheduler.release(now, first);
+    let now = now + ms(300);
+    let (_, second) = scheduler.next(now).expect("its time is up again");
+    assert!(scheduler.next(now).is_none());
+    assert_eq!(scheduler.next_wake(now), Some(now + ms(1_000)));
+    let later = now + ms(1_000);
+    let (_, third) = scheduler.next(later).expect("it was taken in, as it seems");
+    let fourth = admit(&mut scheduler, later, &call("a", now));
+    queue(&mut scheduler, later, call("a", now), ());
+    assert!(scheduler.next(later).is_none(), "there are four slots");
+    [running, second, third, fourth].into_iter().for_each(|grant| scheduler.release(later, grant));
 }
 
 #[test]

@@ -1,0 +1,81 @@
+"""A pool by the client's own transport: the exchange goes to the replica, as the client would have made it there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+import tidegate
+from families import NAMES
+from kept import BODY, PATH, Counted
+from shapes import CHAT
+from upstream import Upstream, answer
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+POOL = "http://llama"
+
+
+@pytest.fixture
+def replicas() -> Iterator[list[Upstream]]:
+    """Return two replicas that answer."""
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(Upstream()) for _ in range(2)]
+        for replica in both:
+            replica.handler = answer(CHAT)
+        yield both
+
+
+def pool(replicas: list[Upstream], mode: str = "enforce") -> tidegate.Gate:
+    """Return a gate over these replicas, of which nothing is asked."""
+    urls = [replica.url for replica in replicas]
+    settings = {"replicas": urls, "health": "none", "poll": "none"}
+    return tidegate.Gate(mode=mode, targets={"llama": {"pool": settings}})
+
+
+def asked(replicas: list[Upstream]) -> list[tuple[Upstream, str]]:
+    """Return where calls came to, and the host that each named."""
+    return [
+        (replica, exchange.headers["host"])
+        for replica in replicas
+        for exchange in replica.exchanges
+        if exchange.path == PATH
+    ]
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe", "off"])
+async def test_the_exchange_goes_to_the_replica(name: str, mode: str, replicas: list[Upstream]) -> None:
+    own = Counted(name)
+    async with pool(replicas, mode).httpx_async_client(family=name, transport=own.of_async) as http:
+        for _ in range(8):
+            response = await http.post(POOL + PATH, json=BODY, headers={"authorization": "Bearer mine"})
+            assert response.json() == CHAT
+            assert str(response.request.url) == POOL + PATH
+    seen = asked(replicas)
+    assert len(seen) == len(own.requests) == 8
+    for replica, host in seen:
+        assert f"http://{host}" == replica.url
+    assert {str(request.url) for request in own.requests} <= {replica.url + PATH for replica in replicas}
+    assert all(request.headers["authorization"] == "Bearer mine" for request in own.requests)
+
+
+def test_sync_the_exchange_goes_to_the_replica(name: str, replicas: list[Upstream]) -> None:
+    own = Counted(name)
+    with pool(replicas).httpx_client(family=name, transport=own.of_sync) as http:
+        assert http.post(POOL + PATH, json=BODY).json() == CHAT
+    ((replica, host),) = asked(replicas)
+    assert f"http://{host}" == replica.url
+
+
+async def test_what_one_replica_turns_away_the_other_gets(name: str, replicas: list[Upstream]) -> None:
+    replicas[0].handler = answer({"error": {"message": "full"}}, status=503)
+    own = Counted(name)
+    gate = pool(replicas)
+    async with gate.httpx_async_client(family=name, transport=own.of_async) as http:
+        for _ in range(8):
+            assert (await http.post(POOL + PATH, json=BODY)).json() == CHAT
+    at = [replica for replica, _ in asked(replicas)]
+    assert at.count(replicas[1]) == 8
+    assert gate.snapshot()["targets"]["llama"]["retries"].get("elsewhere", 0) == at.count(replicas[0])
