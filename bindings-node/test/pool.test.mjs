@@ -18,7 +18,8 @@ const SETTINGS = { slow_start: "none", poll: "50ms" };
 /** Answers as a server of one model does. */
 const replica = (chat) => (exchange) => {
   if (exchange.path === "/health") return json({})(exchange);
-  if (exchange.path === "/v1/models") return json({ object: "list", data: [{ id: "small", max_model_len: 4096 }] })(exchange);
+  if (exchange.path === "/v1/models")
+    return json({ object: "list", data: [{ id: "small", max_model_len: 4096 }] })(exchange);
   if (exchange.path === "/metrics") {
     exchange.response.end("vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n");
     return undefined;
@@ -40,12 +41,17 @@ const urls = (gate) => replicas(gate).map(({ url }) => url);
 describe("a pool", () => {
   test("calls go to all replicas", async (t) => {
     const all = await servers(t, 3);
-    const gate = new Gate({ targets: { llama: { pool: { replicas: all.map(({ url }) => `${url}/v1`), ...SETTINGS } } } });
+    const gate = new Gate({
+      targets: { llama: { pool: { replicas: all.map(({ url }) => `${url}/v1`), ...SETTINGS } } },
+    });
     const sdk = client(gate);
     await Promise.all(Array.from({ length: 30 }, () => ask(sdk)));
     const counts = all.map((server) => calls(server).length);
     assert.ok(counts.every((count) => count > 0));
-    assert.equal(counts.reduce((one, other) => one + other), 30);
+    assert.equal(
+      counts.reduce((one, other) => one + other),
+      30,
+    );
     assert.match(gate.prometheus(), /tidegate_replica_in_choice\{replica="[^"]+",target="llama"\} 1/);
     await until(() => replicas(gate).every(({ models }) => models?.[0] === "small"));
     assert.equal((await sdk.models.list()).data[0].id, "small");
@@ -56,7 +62,10 @@ describe("a pool", () => {
     const sdk = client(new Gate({ targets: { llama: { pool: all.map(({ url }) => url) } } }));
     for (let n = 0; n < 10; n++) await ask(sdk, "mine");
     const counts = all.map((server) => calls(server).length);
-    assert.deepEqual(counts.toSorted((one, other) => one - other), [0, 0, 10]);
+    assert.deepEqual(
+      counts.toSorted((one, other) => one - other),
+      [0, 0, 10],
+    );
   });
 
   test("who is full is passed over, outside of the retry budget", async (t) => {
@@ -79,7 +88,10 @@ describe("a pool", () => {
     await waits;
     gate.setReplicas("llama", new Set([{ url: other.url, weight: 2, models: "small" }]));
     await ask(client(gate));
-    assert.deepEqual([one, other].map((server) => calls(server).length), [1, 1]);
+    assert.deepEqual(
+      [one, other].map((server) => calls(server).length),
+      [1, 1],
+    );
     const [left] = replicas(gate);
     assert.deepEqual([left.url, left.weight, left.models], [other.url, 2, ["small"]]);
     assert.throws(() => gate.setReplicas("lama", []), UnknownNameError);
@@ -103,7 +115,10 @@ describe("a pool", () => {
     renameSync(`${file}.new`, file);
     await until(() => urls(gate)[0] === other.url);
     await ask(client(gate));
-    assert.deepEqual([one, other].map((server) => calls(server).length), [1, 1]);
+    assert.deepEqual(
+      [one, other].map((server) => calls(server).length),
+      [1, 1],
+    );
     assert.equal(gate.snapshot().targets.llama.replicas_problem, null);
   });
 });

@@ -145,7 +145,9 @@ async def test_replicas_are_told_while_calls_are_under_way(servers: list[Upstrea
         gate.set_replicas("lama", [])
     with pytest.raises(tidegate.ConfigError, match="it is no pool"):
         gate.set_replicas("openai", [servers[0].url])
-    with pytest.raises(tidegate.ConfigError, match=r"replicas\[0\]\.wieght: unknown key; did you mean .weight.") as wrong:
+    with pytest.raises(
+        tidegate.ConfigError, match=r"replicas\[0\]\.wieght: unknown key; did you mean .weight."
+    ) as wrong:
         gate.set_replicas("llama", [{"url": servers[0].url, "wieght": 2}])  # type: ignore[typeddict-unknown-key]
     assert wrong.value.target == "llama"
     assert list(replicas(gate)) == [servers[2].url]

@@ -16,7 +16,8 @@ use crate::target::Target;
 /// `Refused` where none is known.
 pub(crate) fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(addresses) = target.addresses() else { return Ok(()) };
-    if target.config().pool.as_ref().is_some_and(|pool| !matches!(pool.source, Source::Listed(_))) {
+    let source = target.config().pool.as_ref().map(|pool| &pool.source);
+    if source.is_some_and(|source| !matches!(source, Source::Listed(_))) {
         // Somebody has to look where they are.
         target.called();
     }
@@ -26,6 +27,10 @@ pub(crate) fn point(target: &Target, request: &mut Request<RequestBody>) -> Resu
     let turn = addresses.turn().checked_rem(urls.len());
     match turn.and_then(|turn| urls.get(turn)) {
         Some(url) => send_to(target, url, request),
-        None => Err(nowhere(target)),
+        None => match source {
+            // Nothing waits here for the first look: the transport finds an address of it by itself.
+            Some(Source::Dns { url, .. }) => send_to(target, url, request),
+            _ => Err(nowhere(target)),
+        },
     }
 }

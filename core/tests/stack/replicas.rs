@@ -251,3 +251,15 @@ async fn prompts_are_counted_by_a_replica() {
     read(gate.client().call(request).await.unwrap()).await.unwrap();
     assert_eq!(*asked.lock(), ["http://10.0.0.1:8000/tokenize", "http://10.0.0.1:8000/v1/chat/completions"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_stands_aside_leaves_the_name_to_the_transport_until_it_knows_more() {
+    let (transport, asked) = answering();
+    let gate = Gate::builder()
+        .mode(tidegate::config::Mode::Off)
+        .target(Target::new("llama").pool(Pool::dns("http://vllm.invalid:8000")))
+        .build_over(transport)
+        .unwrap();
+    read(gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap()).await.unwrap();
+    assert_eq!(*asked.lock(), ["http://vllm.invalid:8000/v1/chat/completions"]);
+}
