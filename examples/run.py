@@ -64,6 +64,7 @@ RUNS_IN = {
     "openai_responses.py": EITHER,
     "openai_stream.py": EITHER,
     "openai_sync.py": EITHER,
+    "pool.py": EITHER,
     "pydantic_ai_agent.py": OPENAI_3,
     "slot_by_name.py": OPENAI_3,
     "tenant_shares.py": EITHER,

@@ -150,7 +150,11 @@ impl Call {
             refused_by: Some(from.target.name().clone()),
             label: from.label.clone(),
             holder: from.holder.clone(),
-            affinity: from.affinity.clone(),
+            // A pool is told the model at least.
+            affinity: from
+                .affinity
+                .clone()
+                .or_else(|| target.config().pool.as_ref().map(|_| Affinity::default())),
             target,
             story: Mutex::default(),
             is_twin: false,

@@ -218,6 +218,12 @@ impl Error {
         self
     }
 
+    /// Says why a pool's replicas may be others than those that were tried.
+    pub(crate) fn not_found(mut self, problem: &str) -> Self {
+        self.0.message.push_str(&format!("; which replicas there are is not known: {problem}"));
+        self
+    }
+
     /// Says which target refused the call first, and why it came to this one.
     pub(crate) fn refused_first(mut self, target: &str, reason: Reason) -> Self {
         self.0.message.push_str(&format!("; it came here because {target} refused it ({})", reason.as_str()));

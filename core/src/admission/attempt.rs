@@ -39,7 +39,8 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         if let Some(most) = most {
             return Err(over_maximum(target.name(), ticket.demand.input, most));
         }
-        return admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
+        let permit = admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
+        return permit.map_err(|error| target.admit_ignorance(error));
     }
     let (permit, would) = admission.force(&ticket);
     if let Some(decision) = most.map(|_| Reason::TooLarge.as_str()).or(would) {

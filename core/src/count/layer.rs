@@ -1,5 +1,6 @@
 //! The tower layer.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::HOST;
+use http::{HeaderMap, Request, Response, Uri};
 use parking_lot::Mutex;
 use tower::{Layer, Service};
 
@@ -108,6 +110,17 @@ fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
     Some((call.clone(), body.clone()))
 }
 
+/// Where to ask: of a pool, any replica that calls may go to now; which of them gets the call is not known before it is counted.
+fn place<'a>(call: &Call, request: &'a Request<RequestBody>) -> Option<(Uri, Cow<'a, HeaderMap>)> {
+    let Some(addresses) = call.target().addresses() else {
+        return Some((request.uri().clone(), Cow::Borrowed(request.headers())));
+    };
+    let replica = call.target().admission().beside()?;
+    let mut headers = request.headers().clone();
+    headers.remove(HOST);
+    Some((addresses.at(request.uri(), &replica.url)?, Cow::Owned(headers)))
+}
+
 impl Shared {
     async fn count(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         match call.target().config().tokenizer {
@@ -128,9 +141,9 @@ impl Shared {
         if request.extensions().get::<Foreign>().is_some() || self.is_silent(call.target().name()) {
             return None;
         }
+        let (uri, headers) = place(call, request)?;
         let transport = self.transport.clone();
-        let count =
-            vllm::count(&self.counters, call.facts(), request.uri(), request.headers(), body, transport);
+        let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, transport);
         match tokio::time::timeout(LONGEST, count).await {
             Ok(Ok(tokens)) => Some(tokens),
             Ok(Err(No::Question)) => None,

@@ -69,7 +69,7 @@ where
                 Err(_) => match call.why() {
                     // It has just left the queue, on another thread, and the answer that says why is on its way. A slot at this hour is a refusal too.
                     None if call.is_queued() => response.await,
-                    why => return Err(overdue(&call, why)),
+                    why => return Err(call.target().admit_ignorance(overdue(&call, why))),
                 },
             };
             Ok(answer?.map(|body| {

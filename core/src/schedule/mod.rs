@@ -210,6 +210,9 @@ impl<W> Scheduler<W> {
         };
         let id = self.tenants.find(&ticket.tenant, &self.lanes, now);
         let kind = self.kind(ticket);
+        if let Some(pool) = self.upstream.pool_mut() {
+            pool.survey();
+        }
         let grant = self.grant(now, id, ticket, kind, false);
         // It may have filled the tenant's cap while others of its calls wait.
         self.place_after(id, ticket.lane);

@@ -80,6 +80,14 @@ impl Target {
         self.keeper.get()?.problem()
     }
 
+    /// A refusal, with what is missing where it is not known which replicas there are.
+    pub(crate) fn admit_ignorance(&self, refusal: Error) -> Error {
+        match self.replicas_problem() {
+            Some(problem) => refusal.not_found(&problem),
+            None => refusal,
+        }
+    }
+
     /// The name in metrics and errors.
     pub fn name(&self) -> &Arc<str> {
         &self.config.name

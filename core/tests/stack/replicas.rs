@@ -160,3 +160,94 @@ fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
     // Every environment has this one.
     assert!(open("PATH").is_ok());
 }
+
+/// A file of replicas, and a gate over them.
+fn of_file(name: &str) -> (std::path::PathBuf, Gate, Arc<Mutex<Vec<Uri>>>) {
+    let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let (transport, asked) = answering();
+    let pool = Pool::file(path.display().to_string());
+    let target = Target::new("llama").pool(pool).deadline(30 * SECOND);
+    (path, Gate::builder().target(target).build_over(transport).unwrap(), asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_wait_for_replicas_that_are_not_known_yet() {
+    let (path, gate, asked) = of_file("late");
+    let client = gate.client();
+    let call =
+        tokio::spawn(async move { client.call(ask("http://llama/v1/chat/completions")).await.map(drop) });
+    tokio::time::sleep(10 * SECOND).await;
+    let waits = gate.explain_all(1).pop().unwrap();
+    assert_eq!(waits.rule, Some("outage"));
+    assert_eq!(gate.snapshot().targets["llama"].queue_depth, 1);
+    std::fs::write(&path, A).unwrap();
+    call.await.unwrap().unwrap();
+    assert_eq!(*asked.lock(), ["http://10.0.0.1:8000/v1/chat/completions"]);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_vain_is_told_what_is_missing() {
+    let (path, gate, asked) = of_file("missing");
+    let began = tokio::time::Instant::now();
+    let error = gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap_err();
+    assert!(error.reason().is_some(), "{error}");
+    let missing = format!("; which replicas there are is not known: {}: cannot be read", path.display());
+    assert!(error.message().contains(&missing), "{error}");
+    assert!(began.elapsed() <= 30 * SECOND && asked.lock().is_empty());
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let book = asked.clone();
+    let (transport, _) = upstream(move |_, request, exchange| {
+        let path = request.uri().path().to_owned();
+        book.lock().push(path.clone());
+        async move {
+            let answer = match path.as_str() {
+                "/metrics" => {
+                    "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n\
+                               vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n"
+                }
+                "/v1/models" => r#"{"data": [{"id": "m", "max_model_len": 4096}]}"#,
+                _ => ANSWER,
+            };
+            Ok(json(exchange, answer))
+        }
+    });
+    let gate = pool(transport, Pool::of([A]));
+    tokio::time::sleep(100 * SECOND).await;
+    assert!(asked.lock().is_empty(), "nobody is asked before somebody calls");
+    for _ in 0..20 {
+        read(gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap()).await.unwrap();
+        tokio::time::sleep(SECOND / 4).await;
+    }
+    let count = |path: &str| asked.lock().iter().filter(|asked| **asked == path).count();
+    assert!((3..=8).contains(&count("/metrics")), "about once a second: {}", count("/metrics"));
+    assert_eq!(count("/v1/models"), 1);
+    let replica = gate.snapshot().targets["llama"].replicas[0].clone();
+    assert_eq!((replica.others, replica.kv_usage), (Some(4.0), Some(0.5)));
+    assert_eq!(replica.kv.unwrap().capacity, 16_000);
+    assert_eq!(replica.models.unwrap(), ["m".into()]);
+    // And some seconds longer.
+    tokio::time::sleep(30 * SECOND).await;
+    let after = asked.lock().len();
+    tokio::time::sleep(1_000 * SECOND).await;
+    assert_eq!(asked.lock().len(), after);
+    drop(gate);
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prompts_are_counted_by_a_replica() {
+    let (transport, asked) = answering();
+    let target = Target::new("llama").pool(Pool::of([A])).tokenizer(tidegate::config::Tokenizer::Vllm);
+    let gate = Gate::builder().target(target).build_over(transport).unwrap();
+    let mut request = ask("http://llama/v1/chat/completions");
+    request.headers_mut().insert("host", "llama".parse().unwrap());
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+    assert_eq!(*asked.lock(), ["http://10.0.0.1:8000/tokenize", "http://10.0.0.1:8000/v1/chat/completions"]);
+}

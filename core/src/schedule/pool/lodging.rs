@@ -34,7 +34,7 @@ impl Lodging {
 }
 
 impl Pool {
-    /// Places a call that goes, beside so many in flight; not where memory is held for another. A forced one goes to whom may take it, room or not.
+    /// Places a call that goes, beside so many in flight, by the last survey; not where memory is held for another. A forced one goes to whom may take it, room or not.
     /// `None`: there is no replica.
     pub(in crate::schedule) fn lodge(
         &mut self,
@@ -65,8 +65,7 @@ impl Pool {
     }
 
     /// The replicas that have room for it; where there is none, those that it is least wrong to send it to.
-    fn fitting(&mut self, ticket: &Ticket, sets: Sets, in_flight: usize, held: Option<usize>) -> Places {
-        self.survey();
+    fn fitting(&self, ticket: &Ticket, sets: Sets, in_flight: usize, held: Option<usize>) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = sets.among(self.choice);
         let fits = |at: &usize| self.site(*at).is_some_and(|site| need <= site.longest);

@@ -151,8 +151,8 @@ impl Pool {
     pub(super) fn take_moves(&mut self) -> Vec<Moved> {
         let mut moves = Vec::new();
         for site in self.sites.iter_mut().flatten() {
-            let url = site.placed.url.clone();
-            moves.extend(site.limiter.take_moves().into_iter().map(|moved| (Some(url.clone()), moved)));
+            let moved = site.limiter.take_moves().into_iter();
+            moves.extend(moved.map(|moved| (Some(site.placed.url.clone()), moved)));
         }
         moves
     }

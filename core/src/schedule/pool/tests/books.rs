@@ -199,11 +199,12 @@ impl Books {
             }
             return;
         }
-        let fits = self.fits(&ticket, &room);
+        let (fits, held) = (self.fits(&ticket, &room), self.held());
         match self.scheduler.try_admit(self.now, &ticket) {
             Ok(Some(grant)) => {
                 let at = grant.placed().expect("placed").id;
                 assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
+                assert!(ticket.demand.input == 0 || !held.contains(&at), "{at:?} is held for another");
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
@@ -211,7 +212,6 @@ impl Books {
                 let own = (ticket.tenant.clone(), ticket.lane);
                 let is_behind =
                     self.waiting.values().any(|other| line(other) == own && self.is_aged(&other.ticket));
-                let held = self.held();
                 assert!(
                     is_behind || fits.iter().all(|at| held.contains(at)),
                     "{ticket:?} could go to {fits:?}"
@@ -321,11 +321,12 @@ impl Books {
         assert!(self.scheduler.expired(self.now).is_empty(), "all have an hour");
         self.fall();
         loop {
-            let room = self.room();
+            let (room, held) = (self.room(), self.held());
             let Some((number, grant)) = self.scheduler.next(self.now) else { return went };
             let waiting = self.waiting.remove(&number).expect("each goes once");
             let (at, fits) = (grant.placed().expect("placed").id, self.fits(&waiting.ticket, &room));
             assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
+            assert!(waiting.ticket.demand.input == 0 || !held.contains(&at), "{at:?} is held for another");
             self.admitted(grant, waiting.ticket);
             went += 1;
         }

@@ -65,7 +65,7 @@ fn pool() -> impl Strategy<Value = (Settings, usize)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Whatever happens, in whatever order: nobody waits who fits at a replica that may take it, nobody goes where it does not fit, all comes back, and what is held is one
     /// replica for one aged call.

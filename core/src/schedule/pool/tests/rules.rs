@@ -167,7 +167,9 @@ fn whether_a_replica_has_room_again_is_asked_by_one_call() {
     let mut grant = admit(&mut scheduler, now, &call("a", now));
     scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(300))));
     scheduler.release(now, grant);
-    (0..3).for_each(|_| drop(queue(&mut scheduler, now, call("a", now), ())));
+    for _ in 0..3 {
+        queue(&mut scheduler, now, call("a", now), ());
+    }
     let now = now + ms(300);
     let (_, mut first) = scheduler.next(now).expect("its time is up");
     assert!(scheduler.next(now).is_none());
