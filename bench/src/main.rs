@@ -67,6 +67,8 @@ enum Command {
     Pool(run::pool::Look),
     /// A replica that is killed, and one that hangs, over real sockets.
     Failover,
+    /// Sixty-four clients that start at once, and how unevenly their calls fall.
+    Herd,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -114,6 +116,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Cancel => run::cancel::measure,
         Command::Fairness => run::fairness::measure,
         Command::Starvation => run::starvation::measure,
+        Command::Herd => run::herd::measure,
         Command::WorkConserving => run::work_conserving::measure,
         Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,

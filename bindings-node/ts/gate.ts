@@ -64,7 +64,7 @@ export class Gate {
     );
     port.knows(this.#native);
     this.#by = fetch ?? "auto";
-    this.fetch = this.mode === "off" ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });
+    this.fetch = this.#native.aside ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });
   }
 
   /**

@@ -9,6 +9,7 @@ pub(crate) mod cap;
 pub(crate) mod cooldown;
 pub(crate) mod failover;
 pub(crate) mod fairness;
+pub(crate) mod herd;
 pub(crate) mod hot_path;
 pub(crate) mod kv;
 pub(crate) mod memory;
