@@ -113,14 +113,16 @@ impl Load {
     fn counted(&mut self, computed: f64) {
         match self.computed {
             Some(before) if computed >= before => {
-                self.cache.filled += ((computed - before) as u64).saturating_sub(self.sent);
+                let came = (computed - before) as u64;
+                self.cache.filled = self.cache.filled.saturating_add(came.saturating_sub(self.sent));
+                // What waits there yet is counted when it begins. What was never computed, since more was cached than we knew, is forgotten by and by.
+                self.sent = self.sent.saturating_sub(came) / 2;
             }
             // It counts from the beginning: another process.
             Some(_) => self.restarted(),
-            None => {}
+            None => self.sent = 0,
         }
         self.computed = Some(computed);
-        self.sent = 0;
     }
 
     /// What was cached is gone.
@@ -170,7 +172,7 @@ mod tests {
 
     #[test]
     fn others_are_what_is_not_ours() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let mut load = Load::new(ReplicaId(1));
         assert_eq!(load.others(now, POLL), None);
         load.send(500, 10, 600);
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_others_computed_there_displaces_ours_and_a_restart_all_of_it() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let mut load = Load::new(ReplicaId(1));
         let counters = |queries: f64, hits: f64| Standing {
             prefix_queries: Some(queries),

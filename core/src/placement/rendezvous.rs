@@ -60,8 +60,8 @@ mod tests {
         let mut owned = [0; 8];
         (0..20_000).map(mix).for_each(|key| owned[owner(key, &all)] += 1);
         for (at, owned) in owned.iter().enumerate() {
-            let expected = if at == 5 { 6_000 } else { 2_000 };
-            assert!((owned - expected as i32).abs() < 250, "{at}: {owned}");
+            let expected: i32 = if at == 5 { 6_000 } else { 2_000 };
+            assert!((owned - expected).abs() < 250, "{at}: {owned}");
         }
     }
 

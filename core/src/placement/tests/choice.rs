@@ -54,7 +54,7 @@ fn but_not_behind_a_queue() {
 
 #[test]
 fn clients_that_see_the_pool_agree_on_new_conversations() {
-    let now = Instant::now();
+    let now = crate::clock::now();
     let mut clients: Vec<Placement> = (0..8)
         .map(|seed| {
             let mut client = Placement::new(&PoolConfig::default(), seed, now);
@@ -113,7 +113,7 @@ fn a_stale_look_is_neither_full_nor_empty() {
 
 #[test]
 fn weights_share_the_calls() {
-    let now = Instant::now();
+    let now = crate::clock::now();
     let mut pool = Placement::new(&PoolConfig::default(), 7, now);
     let mut members = members(4);
     members[1].weight = 3.0;

@@ -99,7 +99,7 @@ fn those_that_failed_a_call_are_avoided_while_there_are_others() {
 
 #[test]
 fn no_more_than_a_set_can_hold() {
-    let now = Instant::now();
+    let now = crate::clock::now();
     let mut pool = Placement::new(&PoolConfig::default(), 1, now);
     let many: Vec<Member> = (0..200).map(|n| Member::at(&format!("http://r{n}"))).collect();
     assert_eq!(pool.set_members(now, &many).len(), MOST);

@@ -16,7 +16,7 @@ fn pool(replicas: usize) -> (Placement, Instant) {
 }
 
 fn with(replicas: usize, config: PoolConfig) -> (Placement, Instant) {
-    let now = Instant::now();
+    let now = crate::clock::now();
     let mut pool = Placement::new(&config, 7, now);
     let joined = pool.set_members(now, &members(replicas));
     assert_eq!(joined.len(), replicas);
