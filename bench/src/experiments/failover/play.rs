@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use http::Request;
 use http_body_util::BodyExt;
-use tidegate::{ErrorKind, Transport};
+use serde_json::json;
+use tidegate::{ErrorKind, RequestBody, Transport};
 use tidegate_sim::scenario::Arrivals;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -88,13 +90,14 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     let lasts = GOES + fault.away() + AFTER;
     let start = Instant::now();
     let mut calls = JoinSet::new();
-    for at in Arrivals::Poisson.draw(&mut rng, Duration::ZERO, RATE, (RATE * lasts.as_secs_f64()) as usize) {
+    let times = Arrivals::Poisson.draw(&mut rng, Duration::ZERO, RATE, (RATE * lasts.as_secs_f64()) as usize);
+    for (nth, at) in times.into_iter().enumerate() {
         // Half of them stream, for up to two seconds.
         let ask = Ask { tenant: "a", prompt: 8, output: rng.u32(8..=40), stream: rng.bool() };
         let through = through.clone();
         calls.spawn(async move {
             sleep_until(start + at).await;
-            call(through, &ask).await
+            call(through, &ask, nth).await
         });
     }
     sleep_until(start + GOES).await;
@@ -145,10 +148,23 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     })
 }
 
-async fn call(through: Transport, ask: &Ask) -> Ended {
+/// Each call has a prompt of its own: one that all share would go where it is cached.
+fn request(ask: &Ask, nth: usize) -> Request<RequestBody> {
+    let mut request = ask.request(POOL);
+    let body = json!({
+        "model": "sim",
+        "messages": [{"role": "user", "content": format!("{nth}: hello")}],
+        "max_tokens": ask.output,
+        "stream": ask.stream,
+    });
+    *request.body_mut() = body.to_string().into_bytes().into();
+    request
+}
+
+async fn call(through: Transport, ask: &Ask, nth: usize) -> Ended {
     let sent = Instant::now();
     let mut ended = Ended { ok: false, begun: false, truncated: false, took: Duration::ZERO };
-    if let Ok(response) = through.oneshot(ask.request(POOL)).await {
+    if let Ok(response) = through.oneshot(request(ask, nth)).await {
         let good = response.status().is_success();
         let mut body = response.into_body();
         let mut whole = !ask.stream;

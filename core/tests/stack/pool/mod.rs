@@ -198,6 +198,8 @@ pub(crate) fn four() -> Pool {
         .health(None)
         .poll(None)
         .slow_start(None)
+        // All prompts here are the same, and would go to the same replica.
+        .affinity(false)
 }
 
 /// As [`assert_idle`], upstream too.

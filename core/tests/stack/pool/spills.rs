@@ -171,6 +171,7 @@ async fn no_model_is_asked_of_a_replica_that_does_not_serve_it() {
                         Replica::at("http://b").model("other"),
                         Replica::at("http://c").model("m"),
                     ])
+                    .affinity(false)
                     .health(None)
                     .poll(None),
                 ),
