@@ -28,6 +28,18 @@ pub(crate) enum Fault {
     Stale,
 }
 
+impl Fault {
+    /// As it is added to a setting.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Slow => ", one replica three times slower",
+            Self::Killed => ", one replica killed and back",
+            Self::Stale => ", all metrics stale",
+        }
+    }
+}
+
 /// The replica that goes wrong.
 const ILL: usize = 3;
 
