@@ -113,8 +113,11 @@ fn chosen(clients: usize, wanted: &dyn Fn(&Entry) -> bool) -> Vec<Entry> {
     entries(clients).into_iter().filter(|entry| wanted(entry)).collect()
 }
 
+/// A figure and its name.
+type Named = (&'static str, fn(&Figures) -> f64);
+
 /// Figures that are told.
-const TOLD: [(&str, fn(&Figures) -> f64); 6] = [
+const TOLD: [Named; 6] = [
     ("p50 TTFT, s", |run| run.p50_s),
     ("p99 TTFT, s", |run| run.p99_s),
     ("mean TTFT, s", |run| run.mean_s),
