@@ -25,7 +25,9 @@ const DRAWN: [(&str, &str, RGBColor); 6] = [
     ("oracle-2", "oracle", RGBColor(60, 60, 60)),
     ("ours", "ours", RGBColor(0, 114, 178)),
 ];
-const SIZE: (u32, u32) = (900, 380);
+const SIZE: (u32, u32) = (960, 320);
+/// What the two panels take of its width; the names stand beside them.
+const PANELS: u32 = 760;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = (usize, Vec<Point>);
@@ -36,12 +38,14 @@ pub(crate) fn draw(workload: Workload, by_clients: &[Drawn]) -> Fallible<String>
     let drawn = {
         let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         let drawn = root.fill(&WHITE).map_err(|error| error.to_string()).and_then(|()| {
-            let (left, right) = root.split_horizontally(SIZE.0 / 2);
+            let (panels, names) = root.split_horizontally(PANELS);
+            legend(&names)?;
+            let (left, right) = panels.split_horizontally(PANELS / 2);
             let highest =
                 by_clients.iter().flat_map(|(_, points)| points).map(|point| point.p99_s).fold(1.0, f64::max);
             let title = format!("{}: p99 TTFT, s", workload.name());
-            panel(&left, &title, (0.5..highest * 3.0).log_scale(), by_clients, |point| point.p99_s)?;
-            panel(&right, "prefix hits, %", 0.0..110.0, by_clients, |point| 100.0 * point.hit_rate)
+            panel(&left, &title, (0.5..highest * 1.3).log_scale(), by_clients, |point| point.p99_s)?;
+            panel(&right, "prefix hits, %", 0.0..100.0, by_clients, |point| 100.0 * point.hit_rate)
         });
         drawn.and_then(|()| root.present().map_err(|error| error.to_string()))
     };
@@ -86,7 +90,7 @@ where
         .y_label_formatter(&|y| y.to_string())
         .draw()
         .map_err(failed)?;
-    for (short, name, color) in DRAWN {
+    for (short, _, color) in DRAWN {
         let at = |(place, (_, points)): (usize, &Drawn)| {
             let point = points.iter().find(|point| point.short == short)?;
             Some((place as f64, of(point)))
@@ -94,14 +98,18 @@ where
         let line: Vec<(f64, f64)> = by_clients.iter().enumerate().filter_map(at).collect();
         let dots = line.iter().map(|at| Circle::new(*at, 3, color.filled()));
         chart.draw_series(dots).map_err(failed)?;
-        chart
-            .draw_series(LineSeries::new(line.iter().copied(), color.stroke_width(2)))
-            .map_err(failed)?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+        chart.draw_series(LineSeries::new(line.iter().copied(), color.stroke_width(2))).map_err(failed)?;
     }
-    let mut labels = chart.configure_series_labels();
-    let labels = labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.8));
-    labels.draw().map_err(failed)?;
+    Ok(())
+}
+
+fn legend(area: &Panel) -> Result<(), String> {
+    for (place, (_, name, color)) in DRAWN.iter().rev().enumerate() {
+        let y = 50 + 20 * place as i32;
+        let line = PathElement::new([(8, y), (30, y)], color.stroke_width(2));
+        area.draw(&line).map_err(|error| error.to_string())?;
+        let text = Text::new(*name, (38, y - 6), ("sans-serif", 13));
+        area.draw(&text).map_err(|error| error.to_string())?;
+    }
     Ok(())
 }
