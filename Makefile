@@ -36,7 +36,7 @@ NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
 TEST := test-rust test-python test-openai2 test-node test-examples
-BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool
+BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory
 

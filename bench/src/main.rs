@@ -65,6 +65,8 @@ enum Command {
     AdaptiveGate(run::adaptive_gate::Look),
     /// Eight replicas with prefix caches: ours beside other ways to choose one and an oracle, in virtual time.
     Pool(run::pool::Look),
+    /// Sixty-four clients that start at once, and how unevenly their calls fall.
+    Herd,
     /// What an open stream costs in memory, over real sockets.
     Memory,
     /// The upstream of `memory`, in a process of its own.
@@ -111,6 +113,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Cancel => run::cancel::measure,
         Command::Fairness => run::fairness::measure,
         Command::Starvation => run::starvation::measure,
+        Command::Herd => run::herd::measure,
         Command::WorkConserving => run::work_conserving::measure,
         Command::Scale => run::scale::measure,
         Command::HotPath => run::hot_path::measure,

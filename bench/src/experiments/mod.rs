@@ -8,6 +8,7 @@ pub(crate) mod cancel;
 pub(crate) mod cap;
 pub(crate) mod cooldown;
 pub(crate) mod fairness;
+pub(crate) mod herd;
 pub(crate) mod hot_path;
 pub(crate) mod kv;
 pub(crate) mod memory;

@@ -33,7 +33,8 @@ impl Affinity {
 
 /// How many chunks are in the beginning of this index.
 fn chunks_to(index: usize) -> usize {
-    let level = (index / EACH).min(MOST / EACH);
+    let index = index.min(MOST - 1);
+    let level = index / EACH;
     let step = 1 << level;
     EACH * (step - 1) + (index % EACH + 1) * step
 }

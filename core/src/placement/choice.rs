@@ -2,19 +2,19 @@
 //!
 //! # The rule
 //!
-//! 1. Nobody over the [bound](super::bound): what is cached somewhere is worth some waiting, and no more than that.
-//! 2. Of those, some are looked at: those that hold the beginning of its prompt, as far as [we remember](super::memory); the one that all clients would send its
-//!    [key](super::key) to by [rendezvous](super::rendezvous); and two by chance, in proportion to their weights.
-//! 3. Of these the one at which it would begin to be answered first: [the work before it](super::load), and what of its prompt would have to be computed there, by how
-//!    [fast](super::speed) and how heavy the replica is. Among equals, chance.
+//! 1. Nobody over the [bound](super::bound). For a conversation with a key of its own, which cannot by itself make a hot spot, [`SLACK`] times that: few long prompts are
+//!    uneven, and each that is turned away is computed twice.
+//! 2. Of those, some are looked at: the one at which most of the prompt is cached, and two by chance, in proportion to their weights. Cached is what we [sent](super::memory)
+//!    there; and the replica that all clients would send its [key](super::key) to, by [rendezvous](super::rendezvous), is credited with [`HINT`] of the prompt, as far as
+//!    the traffic is others': what they sent where is not known otherwise.
+//! 3. Of these the least cost: [the work before it](super::load), which its first token waits for, and what of its prompt would have to be computed there, [`BEHIND`] times
+//!    more, for those behind it wait for that and what they had cached makes room for it; by how [fast](super::speed) and how heavy the replica is. Among equals, chance.
 //!
 //! # Why
 //!
-//! Two by chance and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. Only where nearly all calls are
-//! our own, and so nothing that we see is old, all are looked at.
-//!
-//! What others sent where is not known. So the owner of a key is credited with [`HINT`] of the prompt, as far as the traffic is others': enough that a conversation
-//! stays together whichever client its next turn comes from, and not enough to wait behind a queue for it.
+//! Two by chance and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. For the same reason only one of
+//! those that hold as much: a prompt that begins as all others do is cached everywhere. Only where nearly all calls are our own, and so nothing that we see is old, all
+//! are looked at.
 
 use std::time::Instant;
 
@@ -24,14 +24,20 @@ use super::memory::Cache;
 use super::rendezvous;
 use super::speed::Pooled;
 use super::words::{Wants, Work};
-use super::{Places, Placement};
+use super::{Placement, Places};
 
 /// The part of a prompt that is taken to be where others would have sent it.
-const HINT: f64 = 0.6;
+const HINT: f64 = 1.0;
+/// What of a prompt has to be computed counts so many times more than what stands before it.
+const BEHIND: f64 = 2.0;
+/// A call of others that waits, beside what one of ours has to be computed: what they know to be cached we do not.
+const WAITING: f64 = 0.5;
 /// What a call that is being answered adds to the work before another, in prompt tokens.
 const ANSWERING: f64 = 64.0;
 /// What any call costs beside its prompt, in the same.
 const CALL: f64 = 256.0;
+/// How far beyond the bound a conversation may go where it is known.
+const SLACK: f64 = 1.5;
 /// Where others have less than this share of the calls, what we see is as it is.
 const ALONE: f64 = 0.1;
 
@@ -53,13 +59,13 @@ pub(super) struct Seat {
 
 impl Seat {
     fn cost(&self, work: Work) -> f64 {
-        let own = work.input.saturating_sub(self.cached) as f64 + CALL;
+        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + BEHIND) + CALL;
         (self.ahead + own) * self.slowness / self.share
     }
 
     /// Whether it may have one more, if so many are its part of all, that one included.
-    fn is_within(&self, part: f64) -> bool {
-        self.calls + 1.0 <= bound::most(part) || self.calls <= part
+    fn is_within(&self, part: f64, slack: f64) -> bool {
+        self.calls + 1.0 <= bound::most(part) * slack || self.calls <= part
     }
 
     /// What the call's first token waits for there, by what is known of its own speed.
@@ -83,7 +89,7 @@ impl Placement {
                 share: (replica.member.weight * replica.health.share(now, &self.terms)).max(1e-3),
                 ahead: load.awaiting_tokens as f64
                     + (load.answering as f64 + others.running) * ANSWERING
-                    + others.waiting * self.typical,
+                    + others.waiting * self.typical * WAITING,
                 slowness: pooled.map_or(1.0, |pooled| pooled.slowness(load.speed)),
                 cached: 0,
             }
@@ -124,40 +130,42 @@ impl Placement {
     }
 
     /// See the module's documentation.
-    pub(super) fn best(&mut self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Option<usize> {
+    pub(super) fn best(
+        &mut self,
+        now: Instant,
+        wants: Option<&Wants>,
+        work: Work,
+        open: Places,
+    ) -> Option<usize> {
         let mut seats = self.seats(now, wants, work, open);
-        within_bound(&mut seats);
-        let looked = self.looked_at(now, wants, work, &mut seats);
-        let chosen = self.least(&looked, work)?;
-        Some(chosen.at)
+        let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
+        within_bound(&mut seats, if key.is_some() { SLACK } else { 1.0 });
+        if let Some(owner) = key.and_then(|key| self.owner(key, &seats))
+            && let Some(seat) = seats.get_mut(owner)
+        {
+            let hint = (work.input as f64 * HINT * self.foreign) as u64;
+            seat.cached = seat.cached.max(hint);
+        }
+        if self.foreign >= ALONE || seats.iter().any(|seat| !self.is_seen(now, seat.at)) {
+            seats = self.looked_at(&seats);
+        }
+        self.least(&seats, work).map(|seat| seat.at)
     }
 
-    /// Those that are looked at: see the module's documentation.
-    fn looked_at(&mut self, now: Instant, wants: Option<&Wants>, work: Work, seats: &mut [Seat]) -> Vec<Seat> {
-        let seen = seats.iter().filter(|seat| self.is_seen(now, seat.at)).count();
-        let seen = seen == seats.len();
-        let owner = wants.and_then(|wants| self.owner(wants, seats, seen));
-        if let Some(seat) = owner.and_then(|owner| seats.get_mut(owner)) {
-            seat.cached = seat.cached.max(self.hint(work));
-        }
-        if seen && self.foreign < ALONE {
-            return seats.to_vec();
-        }
-        let mut looked: Vec<Seat> = seats.iter().filter(|seat| seat.cached > 0).copied().collect();
+    /// The one at which most is cached, and two by chance.
+    fn looked_at(&mut self, seats: &[Seat]) -> Vec<Seat> {
+        let most = seats.iter().map(|seat| seat.cached).max().filter(|most| *most > 0);
+        let best: Vec<Seat> = seats.iter().filter(|seat| Some(seat.cached) == most).copied().collect();
+        let mut looked: Vec<Seat> = self.rng.choice(best).into_iter().collect();
         looked.extend(self.two(seats));
         looked
     }
 
-    fn hint(&self, work: Work) -> u64 {
-        (work.input as f64 * HINT * self.foreign) as u64
-    }
-
     /// The index of the one that every client would send it to.
-    fn owner(&self, wants: &Wants, seats: &[Seat], seen: bool) -> Option<usize> {
-        let key = self.counts.key(&wants.affinity, self.members()).filter(|key| key.sure || seen)?;
+    fn owner(&self, key: u64, seats: &[Seat]) -> Option<usize> {
         let draw = |seat: &Seat| {
             let replica = self.replicas.get(seat.at)?.as_ref()?;
-            Some(rendezvous::draw(key.hash, replica.name, replica.member.weight))
+            Some(rendezvous::draw(key, replica.name, replica.member.weight))
         };
         let draws = seats.iter().enumerate().filter_map(|(index, seat)| Some((index, draw(seat)?)));
         draws.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(index, _)| index)
@@ -190,16 +198,16 @@ impl Placement {
     }
 }
 
-/// Takes out those that would have more calls than the bound lets them. Never all: one has no more than its part now.
-fn within_bound(seats: &mut Vec<Seat>) {
+/// Takes out those that would have more calls than `slack` times the bound lets them. Never all: one has no more than its part now.
+fn within_bound(seats: &mut Vec<Seat>, slack: f64) {
     let calls = seats.iter().map(|seat| seat.calls).sum::<f64>() + 1.0;
     let shares = seats.iter().map(|seat| seat.share).sum::<f64>();
-    seats.retain(|seat| seat.is_within(calls * seat.share / shares));
+    seats.retain(|seat| seat.is_within(calls * seat.share / shares, slack));
 }
 
 #[cfg(test)]
 pub(super) fn is_within(seats: &[Seat], at: usize) -> bool {
     let mut within = seats.to_vec();
-    within_bound(&mut within);
+    within_bound(&mut within, SLACK);
     within.iter().any(|seat| seat.at == at)
 }

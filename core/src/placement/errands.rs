@@ -156,7 +156,8 @@ impl Rounds {
             Ask::Load | Ask::Models if replica.draining || matches!(state, State::Down(_)) => None,
             Ask::Load => Some(asked.load.due(self.poll?).unwrap_or(now)),
             Ask::Models => {
-                let wanted = self.wanted.is_some_and(|wanted| asked.models.last.is_none_or(|last| last < wanted));
+                let wanted =
+                    self.wanted.is_some_and(|wanted| asked.models.last.is_none_or(|last| last < wanted));
                 let after = match (wanted, asked.said) {
                     (true, _) => MODELS_WANTED,
                     (false, true) => MODELS,
@@ -171,7 +172,9 @@ impl Rounds {
 /// When one that is well has been silent for long enough to be asked.
 fn quiet(now: Instant, replica: &Replica) -> Instant {
     let slot = &replica.asked.health;
-    let Some(last) = slot.last else { return replica.health.life().map_or(now, |life| (life + SILENT).max(now)) };
+    let Some(last) = slot.last else {
+        return replica.health.life().map_or(now, |life| (life + SILENT).max(now));
+    };
     if slot.out {
         return last + LOST;
     }

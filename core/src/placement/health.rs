@@ -165,7 +165,8 @@ impl Health {
     pub(super) fn share(&self, now: Instant, terms: &Terms) -> f64 {
         match self.state {
             State::Starting(since) if !terms.slow_start.is_zero() => {
-                let part = now.saturating_duration_since(since).as_secs_f64() / terms.slow_start.as_secs_f64();
+                let part =
+                    now.saturating_duration_since(since).as_secs_f64() / terms.slow_start.as_secs_f64();
                 part.clamp(LEAST_SHARE, 1.0)
             }
             State::Trial(_) => LEAST_SHARE,
@@ -235,7 +236,8 @@ impl Health {
         self.life = Some(now);
         match self.state {
             // Streams that it has begun go on though it takes no more connections, and calls may fail though it is alive.
-            State::Suspect(Cause::Refused | Cause::Failing) | State::Down(Cause::Refused | Cause::Failing) => {}
+            State::Suspect(Cause::Refused | Cause::Failing)
+            | State::Down(Cause::Refused | Cause::Failing) => {}
             State::Suspect(_) => {
                 self.missed = None;
                 self.state = State::In;

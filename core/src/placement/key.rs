@@ -4,8 +4,8 @@
 //! the shortest that is not more of the traffic than half of what one replica should carry, learned from decayed counts; one that is more is split by what follows
 //! it. A session that the caller names comes before all beginnings, and is held to the same.
 //!
-//! A client that has just begun cannot know that. While it sees what others' load is, it takes a beginning for rare until it has seen it [`SEEN`] times: should
-//! all do so with a common one, the bound stops them at the next look. Where nobody's load is to be seen only a key that is *known* to be rare is followed.
+//! A client that has just begun cannot know that, and neither can one all of whose calls begin alike. So a key is followed only if it is at most [`UNHEARD`] of the calls so
+//! far: after three that began otherwise. Sixty-four clients that start at once with one system prompt would all be at one replica else, before anybody has seen it.
 
 use std::hash::BuildHasherDefault;
 
@@ -16,20 +16,16 @@ use super::words::Affinity;
 
 /// How often a beginning must have been seen to be common.
 const SEEN: f64 = 3.0;
+/// A beginning that is at most this much of the calls, so far, is rare enough to be followed blindly: one that all share would be all of them.
+const UNHEARD: f64 = 0.25;
+/// How deep a beginning is counted.
+const DEEP: usize = 64;
 /// Calls after which one counts less than half as much, for each replica.
 const SPAN: f64 = 32.0;
 /// The most beginnings that are counted.
-const MOST: usize = 8_192;
+const MOST: usize = 16_384;
 
-/// What a call is known by.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Key {
-    pub(super) hash: u64,
-    /// Whether enough was seen to say that it is rare.
-    pub(super) sure: bool,
-}
-
-/// Decayed counts of calls, and of their beginnings as far down as they are common.
+/// Decayed counts of calls, and of their beginnings.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     calls: f64,
@@ -43,31 +39,24 @@ impl Counts {
         Self { calls: 0.0, scale: 1.0, of: LruCache::unbounded_with_hasher(BuildHasherDefault::default()) }
     }
 
-    /// The key of a call, in a pool of so many replicas. `None`: it has none that is not common.
-    pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<Key> {
-        let rare = rare(replicas);
-        let calls = self.calls / self.scale;
-        let key = candidates(affinity).map(|hash| (hash, self.count(hash)));
-        let (hash, count) = key.into_iter().find(|(_, count)| !common(*count, calls, rare))?;
-        Some(Key { hash, sure: (count + 1.0) / (calls + 1.0) <= rare })
+    /// The key of a call, in a pool of so many replicas. `None`: none that is known to be rare.
+    pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<u64> {
+        let (rare, calls) = (rare(replicas), self.calls / self.scale);
+        let mut counted = candidates(affinity).map(|hash| (hash, self.count(hash)));
+        let (hash, count) = counted.find(|(_, count)| !(*count >= SEEN && *count > rare * calls))?;
+        ((count + 1.0) / (calls + 1.0) <= rare.max(UNHEARD)).then_some(hash)
     }
 
     /// A call was sent.
     pub(super) fn sent(&mut self, affinity: &Affinity, replicas: usize) {
-        let rare = rare(replicas);
         // Rather than decay all that was counted, what is counted from now on counts more.
         self.scale *= 1.0 + 1.0 / (SPAN * replicas.max(1) as f64);
         if self.scale > 1e100 {
             self.forget();
         }
         self.calls += self.scale;
-        let calls = self.calls / self.scale;
         for hash in candidates(affinity) {
-            let count = self.of.get_or_insert_mut(hash, || 0.0);
-            *count += self.scale;
-            if !common(*count / self.scale - 1.0, calls, rare) {
-                break;
-            }
+            *self.of.get_or_insert_mut(hash, || 0.0) += self.scale;
         }
         while self.of.len() > MOST {
             self.of.pop_lru();
@@ -86,16 +75,12 @@ impl Counts {
 }
 
 fn candidates(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
-    affinity.session.into_iter().chain(affinity.beginnings.iter().copied())
+    affinity.session.into_iter().chain(affinity.beginnings.iter().copied()).take(DEEP)
 }
 
 /// Half of what one replica should carry.
 fn rare(replicas: usize) -> f64 {
     0.5 / replicas.max(1) as f64
-}
-
-fn common(count: f64, calls: f64, rare: f64) -> bool {
-    count >= SEEN && count > rare * calls
 }
 
 #[cfg(test)]
@@ -109,21 +94,21 @@ mod tests {
     #[test]
     fn a_common_beginning_is_split_by_what_follows_it() {
         let mut counts = Counts::new();
-        assert_eq!(counts.key(&of(&[1, 10]), 8), Some(Key { hash: 1, sure: false }), "nothing is known yet");
+        assert_eq!(counts.key(&of(&[1, 10]), 8), None, "nothing is known yet");
         for session in 0..200 {
             counts.sent(&of(&[1, 2, 100 + session % 100]), 8);
         }
-        assert_eq!(counts.key(&of(&[1, 2, 150, 7]), 8), Some(Key { hash: 150, sure: true }));
+        assert_eq!(counts.key(&of(&[1, 2, 150, 7]), 8), Some(150));
         assert_eq!(counts.key(&of(&[1, 2]), 8), None, "nothing in it tells it from the others");
-        assert_eq!(counts.key(&of(&[5, 2]), 8), Some(Key { hash: 5, sure: true }));
+        assert_eq!(counts.key(&of(&[5, 2]), 8), Some(5));
         assert_eq!(counts.key(&of(&[]), 8), None);
         let named = Affinity { session: Some(9), ..of(&[1, 2, 150]) };
-        assert_eq!(counts.key(&named, 8).map(|key| key.hash), Some(9));
+        assert_eq!(counts.key(&named, 8), Some(9));
         // What was common is forgotten.
         for session in 0..4_000 {
             counts.sent(&of(&[10_000 + session]), 8);
         }
-        assert_eq!(counts.key(&of(&[1, 2, 150]), 8).map(|key| key.hash), Some(1));
+        assert_eq!(counts.key(&of(&[1, 2, 150]), 8), Some(1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::replica::Replica;
 use super::words::{Member, ReplicaId, Wants};
-use super::{MOST, Places, Placement};
+use super::{MOST, Placement, Places};
 
 impl Placement {
     /// From now on these are the replicas. Who is new joins, whose URL is known already stays what it is (its weight may change), and who is not among them

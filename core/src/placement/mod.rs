@@ -208,7 +208,8 @@ impl Placement {
         let doubted = |replica: &Replica| {
             !replica.draining && replica.health.out().is_some_and(|cause| cause != Cause::Refused)
         };
-        let mut doubted: Vec<(usize, &Replica)> = self.known().filter(|(_, replica)| doubted(replica)).collect();
+        let mut doubted: Vec<(usize, &Replica)> =
+            self.known().filter(|(_, replica)| doubted(replica)).collect();
         let more = doubted.len().saturating_sub(self.members() / 2);
         doubted.sort_by_key(|(_, replica)| replica.health.badness());
         doubted.into_iter().take(more).map(|(at, _)| at).collect()
@@ -312,7 +313,10 @@ impl Placement {
     /// The share of its slots that a replica has in force: below 1 while it comes back slowly.
     pub fn share(&mut self, now: Instant, at: usize) -> f64 {
         self.settle(now);
-        self.replicas.get(at).and_then(Option::as_ref).map_or(1.0, |known| known.health.share(now, &self.terms))
+        self.replicas
+            .get(at)
+            .and_then(Option::as_ref)
+            .map_or(1.0, |known| known.health.share(now, &self.terms))
     }
 
     /// When time alone may bring a replica into the choice, or raise its share.

@@ -59,7 +59,11 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
         .map(|seed| {
             let mut client = Placement::new(&PoolConfig::default(), seed, now);
             client.set_members(now, &members(8));
-            (0..8).for_each(|at| client.stands(now, at, 4.0, 0.0));
+            for other in 0..4 {
+                let call = client.place(now, Some(&wants(&[seed << 50 | 1 << 40 | other])), work(1)).unwrap();
+                client.ended(now, call);
+            }
+            (0..60).for_each(|_| (0..8).for_each(|at| client.stands(now, at, 4.0, 0.0)));
             client
         })
         .collect();

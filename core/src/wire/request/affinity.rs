@@ -1,20 +1,53 @@
 //! What a request shares with others: its session, and the beginnings of its prompt.
+//!
+//! The model reads tools first, then the system's instructions, then the turns, whatever order they have in the JSON; so they are hashed in that order, each beginning
+//! with all that stands before it, and model and cache salt before all. A beginning ends after each [`CHUNK`] bytes of content, and **after the first message of the
+//! user**: that is where one conversation begins to differ from another, and without it a short first turn under a long system prompt would have no beginning of its
+//! own. A prompt shorter than all that has one: itself.
+//!
+//! Only content is hashed, and who said it: not ids, types, or where caches are asked to be cut (`cache_control`), which move from turn to turn. A text and a list of one
+//! text are the same. So the next turn of a conversation has all the beginnings of the one before.
+//!
+//! The hashes are the same in every process and version that runs beside this one, since clients agree by them. They are no secret and no proof: who finds two prompts
+//! of one hash makes them share a replica, and nothing else.
+
+mod text;
+mod walk;
 
 use http::{HeaderMap, HeaderName};
 
-use super::RequestFacts;
+use self::text::Text;
+use self::walk::Shared;
+use super::{RequestFacts, decoded};
 use crate::placement::Affinity;
 
 /// Bytes of prompt from one beginning to the next.
 pub const CHUNK: usize = 1024;
 
-/// Reads a request. Nothing of the prompt is kept but hashes.
+/// Reads a request. Nothing of the prompt is kept but hashes. Of a compressed body beyond 1 MiB, one that is no JSON, or none, there are no beginnings.
+///
+/// Takes time in proportion to the body: of a prompt of 100 KB some 30 µs. Of the turns nothing is hashed beyond 960 KB.
 pub(crate) fn affinity(
     facts: &RequestFacts,
     headers: &HeaderMap,
     body: Option<&[u8]>,
     session: Option<&HeaderName>,
 ) -> Affinity {
-    let _ = (facts, headers, body, session);
-    Affinity::default()
+    let content = body.and_then(|body| decoded(headers, body));
+    let shared = content.and_then(|content| Shared::read(&content)).unwrap_or_default();
+    let mut whose = Text::default();
+    whose.text(facts.model.as_deref().unwrap_or_default());
+    whose.text(shared.salt.as_deref().unwrap_or_default());
+    let whose = whose.hash();
+    let named = session.and_then(|name| headers.get(name)).filter(|value| !value.is_empty());
+    let session = named.map(|value| value.as_bytes()).or(shared.session.as_deref().map(str::as_bytes));
+    let session = session.map(|session| {
+        let mut of = Text::after(!whose);
+        of.bytes(session);
+        of.hash()
+    });
+    Affinity::of(session, shared.beginnings(whose))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Sixty-four clients that know nothing of one another start at once before eight replicas: how unevenly do their calls fall?
+//!
+//! A *wave* is so many calls of each client before the first of them is answered, and before anybody has seen how a replica stands. Then everybody looks once, and as
+//! many come again. Prompts share nothing, or all but their ends.
+//!
+//! With one call a client nobody can do better than chance: whoever chooses alone, without a word from the others, throws a die, and the calls fall as a multinomial
+//! does. From the second call on a client knows of its own first, and that is where ways to choose differ.
+
+mod peers;
+mod wave;
+
+use self::peers::{PEERS, Peer};
+use self::wave::{CLIENTS, Prompts, REPLICAS, play};
+use crate::Fallible;
+use crate::report::{Op, Report};
+use crate::virtual_time;
+
+/// Constants were chosen on seeds 1 to 1,000.
+const SEEDS: std::ops::Range<u64> = 10_000..11_000;
+/// Calls of each client in the first wave.
+const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
+
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("herd", [SEEDS.start, SEEDS.end - 1]);
+    for prompts in [Prompts::Distinct, Prompts::Shared] {
+        for calls in CALLS {
+            for peer in PEERS {
+                let runs = virtual_time::each(SEEDS, |seed| Ok(play(seed, calls, prompts, peer)))?;
+                tell(&mut report, prompts, calls, peer, &runs);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// `runs`: the fullest replica's calls after the first wave, and after the second.
+fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &[[usize; 2]]) {
+    let mean = (CLIENTS * calls) as f64 / REPLICAS as f64;
+    let within = |wave: usize, most: f64| {
+        let held = runs.iter().filter_map(|run| run.get(wave)).filter(|fullest| **fullest as f64 <= most);
+        held.count() as f64 / runs.len() as f64
+    };
+    let worst = runs.iter().map(|run| run[0]).max().unwrap_or_default();
+    let told = format!("{}, {calls} calls a client", prompts.name());
+    let figures = [
+        ("share of seeds within mean + 3 sqrt(mean)", within(0, mean + 3.0 * mean.sqrt())),
+        ("share of seeds within the bound", within(0, bound(mean))),
+        ("share of seeds within the bound after a look and as many again", within(1, bound(2.0 * mean))),
+        ("fullest replica of all seeds / mean", worst as f64 / mean),
+    ];
+    for (what, value) in figures {
+        match peer {
+            Peer::Ours => report.figure(format!("{told}: {what}"), value),
+            other => report.peer(other.name(), format!("{told}: {what}"), value),
+        }
+    }
+    if peer == Peer::Ours {
+        let [even, first, second, _] = figures.map(|(_, value)| value);
+        match prompts {
+            Prompts::Distinct => {
+                report.bar(
+                    format!("{told}: share of seeds within mean + 3 sqrt(mean)"),
+                    even,
+                    Op::AtLeast,
+                    0.99,
+                );
+            }
+            Prompts::Shared => {
+                report.bar(format!("{told}: share of seeds within the bound"), first, Op::AtLeast, 0.99);
+                report.bar(
+                    format!("{told}: the same after a look and as many again"),
+                    second,
+                    Op::AtLeast,
+                    0.99,
+                );
+            }
+        }
+    }
+}
+
+/// What a replica may have where each has so many in the mean.
+fn bound(mean: f64) -> f64 {
+    (1.25 * mean).max(mean + 2.0 * mean.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fullest(peer: Peer, calls: usize, prompts: Prompts) -> [usize; 2] {
+        play(1, calls, prompts, peer)
+    }
+
+    #[test]
+    fn every_call_falls_somewhere_and_the_fullest_is_no_emptier_than_the_mean() {
+        for peer in PEERS {
+            for prompts in [Prompts::Distinct, Prompts::Shared] {
+                let [first, second] = fullest(peer, 2, prompts);
+                assert!(
+                    first >= CLIENTS * 2 / REPLICAS && second >= CLIENTS * 4 / REPLICAS,
+                    "{}",
+                    peer.name()
+                );
+                assert!(first <= CLIENTS * 2 && second <= CLIENTS * 4);
+                assert_eq!([first, second], fullest(peer, 2, prompts), "the same again");
+            }
+        }
+    }
+
+    #[test]
+    fn who_follows_a_shared_prefix_without_a_bound_is_a_herd() {
+        assert_eq!(fullest(Peer::Rendezvous, 4, Prompts::Shared)[0], 4 * CLIENTS);
+        assert_eq!(fullest(Peer::PolledArgmin, 1, Prompts::Distinct)[0], CLIENTS);
+        assert!(fullest(Peer::Ours, 4, Prompts::Shared)[0] < 2 * 4 * CLIENTS / REPLICAS);
+    }
+}

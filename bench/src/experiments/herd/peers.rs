@@ -1,0 +1,144 @@
+//! Ways to choose: ours, and those of others.
+
+use std::time::Instant;
+
+use fastrand::Rng;
+use tidegate::config::PoolConfig;
+use tidegate::placement::{
+    Affinity, Member, Parcel, Placement, Places, ReplicaId, Sight, Standing, Wants, Work,
+};
+
+use super::wave::REPLICAS;
+use crate::virtual_time::beginning;
+
+/// A way to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Ours,
+    Random,
+    RoundRobin,
+    OwnArgmin,
+    PolledArgmin,
+    TwoChoices,
+    Rendezvous,
+    BoundedHashing,
+}
+
+pub(crate) const PEERS: [Peer; 8] = [
+    Peer::Ours,
+    Peer::Random,
+    Peer::RoundRobin,
+    Peer::OwnArgmin,
+    Peer::PolledArgmin,
+    Peer::TwoChoices,
+    Peer::Rendezvous,
+    Peer::BoundedHashing,
+];
+
+impl Peer {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Random => "random",
+            Self::RoundRobin => "round robin from a random start",
+            Self::OwnArgmin => "fewest own calls",
+            Self::PolledArgmin => "fewest calls at the last look",
+            Self::TwoChoices => "two choices on own counts",
+            Self::Rendezvous => "rendezvous without bound: our affinity, its bound and its caution off",
+            Self::BoundedHashing => "hashing with bounded own load (KubeAI)",
+        }
+    }
+}
+
+/// One client.
+pub(crate) struct Client {
+    peer: Peer,
+    rng: Rng,
+    next: usize,
+    own: [usize; REPLICAS],
+    seen: [f64; REPLICAS],
+    ours: Placement,
+    now: Instant,
+    parcels: Vec<Parcel>,
+}
+
+impl Client {
+    pub(crate) fn new(peer: Peer, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let now = beginning();
+        let mut ours = Placement::new(&PoolConfig::default(), seed, now);
+        if peer == Peer::Ours {
+            let members: Vec<Member> =
+                (0..REPLICAS).map(|at| Member::at(&format!("http://replica-{at}"))).collect();
+            ours.set_members(now, &members);
+        }
+        let next = rng.usize(..REPLICAS);
+        Self { peer, rng, next, own: [0; REPLICAS], seen: [0.0; REPLICAS], ours, now, parcels: Vec::new() }
+    }
+
+    /// How each replica stands, all clients' calls together.
+    pub(crate) fn look(&mut self, standings: &[Standing; REPLICAS]) {
+        self.seen = standings.map(|standing| standing.running);
+        let ids: Vec<ReplicaId> = self.ours.view(self.now).iter().map(|replica| replica.id).collect();
+        for (id, standing) in ids.into_iter().zip(standings) {
+            self.ours.saw(self.now, id, Sight::Standing(*standing));
+        }
+    }
+
+    pub(crate) fn choose(&mut self, beginnings: &[u64], work: Work) -> usize {
+        let at = match self.peer {
+            Peer::Ours => self.ours(beginnings, work),
+            Peer::Random => self.rng.usize(..REPLICAS),
+            Peer::RoundRobin => {
+                self.next = (self.next + 1) % REPLICAS;
+                self.next
+            }
+            Peer::OwnArgmin => {
+                let least = self.own.iter().min().copied().unwrap_or_default();
+                let equals: Vec<usize> =
+                    (0..REPLICAS).filter(|at| self.own.get(*at) == Some(&least)).collect();
+                equals.get(self.rng.usize(..equals.len().max(1))).copied().unwrap_or_default()
+            }
+            Peer::PolledArgmin => {
+                let seen = self.seen.iter().enumerate();
+                seen.min_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
+            }
+            Peer::TwoChoices => {
+                let one = self.rng.usize(..REPLICAS);
+                let other = (one + self.rng.usize(1..REPLICAS)) % REPLICAS;
+                if self.own.get(other) < self.own.get(one) { other } else { one }
+            }
+            Peer::Rendezvous => order(beginnings).first().copied().unwrap_or_default(),
+            Peer::BoundedHashing => {
+                // KubeAI: 125 % of its own mean, the next on the ring where that is reached.
+                let most =
+                    (1.25 * (self.own.iter().sum::<usize>() + 1) as f64 / REPLICAS as f64).ceil() as usize;
+                let fits = |at: &usize| self.own.get(*at).is_some_and(|own| *own < most);
+                order(beginnings).into_iter().find(fits).unwrap_or_default()
+            }
+        };
+        if let Some(own) = self.own.get_mut(at) {
+            *own += 1;
+        }
+        at
+    }
+
+    fn ours(&mut self, beginnings: &[u64], work: Work) -> usize {
+        let affinity = Affinity { session: None, beginnings: beginnings.into() };
+        let wants = Wants { affinity, ..Wants::default() };
+        let open: Places = self.ours.in_choice(self.now);
+        let at = self.ours.choose(self.now, Some(&wants), work, open).unwrap_or_default();
+        self.parcels.extend(self.ours.sent(self.now, at, Some(&wants), work));
+        at
+    }
+}
+
+/// Replicas in the order in which a prompt's first beginning prefers them.
+fn order(beginnings: &[u64]) -> Vec<usize> {
+    let first = beginnings.first().copied().unwrap_or_default();
+    let draw =
+        |at: &usize| Rng::with_seed(first ^ (*at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..);
+    let mut order: Vec<usize> = (0..REPLICAS).collect();
+    order.sort_by_key(draw);
+    order
+}

@@ -1,0 +1,64 @@
+//! The clients, and what they send.
+
+use tidegate::placement::{Standing, Work};
+
+use super::peers::{Client, Peer};
+
+pub(crate) const CLIENTS: usize = 64;
+pub(crate) const REPLICAS: usize = 8;
+/// Beginnings of a prompt, and how many of them are the same for all where one is shared.
+const BEGINNINGS: u64 = 10;
+const SHARED: u64 = 8;
+/// 256 tokens for each beginning.
+const WORK: Work = Work { input: 2_560, output: 200 };
+
+/// What prompts have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prompts {
+    Distinct,
+    Shared,
+}
+
+impl Prompts {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Distinct => "distinct prefixes",
+            Self::Shared => "one shared prefix",
+        }
+    }
+
+    fn of(self, call: u64, seed: u64) -> Vec<u64> {
+        let shared = if self == Self::Shared { SHARED } else { 0 };
+        (0..BEGINNINGS)
+            .map(|at| if at < shared { at + 1 } else { hash(seed, call * BEGINNINGS + at) })
+            .collect()
+    }
+}
+
+fn hash(seed: u64, what: u64) -> u64 {
+    fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what).u64(..)
+}
+
+/// The fullest replica's calls after one wave, and after everybody has looked and sent as many again.
+pub(crate) fn play(seed: u64, calls: usize, prompts: Prompts, peer: Peer) -> [usize; 2] {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(peer, rng.u64(..))).collect();
+    let mut counts = [0; REPLICAS];
+    let mut number = 0;
+    [0, 1].map(|wave| {
+        for _ in 0..calls {
+            for client in &mut clients {
+                number += 1;
+                let at = client.choose(&prompts.of(number, seed), WORK);
+                if let Some(count) = counts.get_mut(at) {
+                    *count += 1;
+                }
+            }
+        }
+        if wave == 0 {
+            let stand = |count: usize| Standing { running: count as f64, ..Standing::default() };
+            clients.iter_mut().for_each(|client| client.look(&counts.map(stand)));
+        }
+        counts.into_iter().max().unwrap_or_default()
+    })
+}

@@ -1,0 +1,92 @@
+//! A hash of text as it passes, which is told at the end of each chunk.
+
+use super::CHUNK;
+
+/// Of more chunks than this nothing is told.
+const MOST: usize = 960;
+
+/// Odd, and with as many ones as zeros: of what wyhash multiplies by.
+const BY: u64 = 0xa076_1d64_78bd_642f;
+
+/// Hashes of all that came, at the end of each chunk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Text {
+    state: u64,
+    /// Bytes since the last end.
+    since: usize,
+    pub(super) ends: Vec<u64>,
+}
+
+impl Text {
+    pub(super) fn after(state: u64) -> Self {
+        Self { state, ..Self::default() }
+    }
+
+    /// Of all that came so far.
+    pub(super) fn hash(&self) -> u64 {
+        folded(self.state ^ BY, self.since as u64 ^ BY)
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
+        while self.ends.len() < MOST {
+            let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.since));
+            self.take(now);
+            self.since += now.len();
+            if self.since < CHUNK {
+                return;
+            }
+            self.end();
+            bytes = later;
+        }
+    }
+
+    /// Something of which the model does not read the bytes: an image is no thousand pages.
+    pub(super) fn opaque(&mut self, data: &str) {
+        let mut whole = Self::default();
+        whole.take(data.as_bytes());
+        self.bytes(&whole.state.to_le_bytes());
+    }
+
+    /// What tells things apart that have the same bytes. Counts as none.
+    pub(super) fn mark(&mut self, mark: u64) {
+        self.state = folded(self.state ^ mark, BY);
+    }
+
+    /// An end here, unless there is one already.
+    pub(super) fn close(&mut self) {
+        if self.since > 0 && self.ends.len() < MOST {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        self.since = 0;
+        self.ends.push(self.state);
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let mut state = self.state ^ (bytes.len() as u64).wrapping_mul(BY);
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            state = folded(state ^ u64::from_le_bytes(*word), BY);
+        }
+        let mut last = [0; 8];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        self.state = folded(state ^ u64::from_le_bytes(last), BY.rotate_left(31));
+    }
+}
+
+/// Two hashes made one.
+pub(super) fn both(before: u64, after: u64) -> u64 {
+    folded(before ^ BY, after ^ BY.rotate_left(17))
+}
+
+/// Both halves of the product.
+fn folded(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product as u64) ^ ((product >> 64) as u64)
+}
