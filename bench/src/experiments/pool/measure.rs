@@ -1,53 +1,192 @@
-//! All of it on seeds that nobody chose on.
+//! All of it on seeds that nobody chose on: figures, bars, and the files that are committed.
+
+use std::path::{Path, PathBuf};
 
 use super::figures::Figures;
 use super::play::{Clients, Fault};
-use super::roster::{Entry, OURS, OWN_COUNTS, Role, entries};
+use super::plot;
+use super::roster::{Entry, OWN_COUNTS, Role, entries};
 use super::stage::{Scene, capacity};
-use super::table::{median, table};
+use super::table::{LEGEND, median, table};
 use super::workload::Workload;
 use crate::Fallible;
-use crate::report::{Op, Report};
+use crate::report::{Op, Report, Spread};
 
 /// Seeds 1 to 100 are for choosing on.
-const SEEDS: std::ops::RangeInclusive<u64> = 101..=105;
+const SEEDS: std::ops::RangeInclusive<u64> = 101..=103;
 const CLIENTS: [usize; 3] = [1, 8, 64];
+/// Shares of what the pool can take. All choosers play the second, and that is what is drawn.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
+const DRAWN: f64 = LOADS[1];
+/// The load at which something goes wrong: seven replicas of eight can still take it.
+const FAULTY: f64 = LOADS[0];
+/// Those that play every load.
+const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
+/// Those that play with clients that keep their sessions.
+const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("pool", SEEDS);
-    let seeds: Vec<u64> = SEEDS.collect();
+    let mut results =
+        format!("# pool: every setting, seeds {} to {}\n\n{LEGEND}\n", SEEDS.start(), SEEDS.end());
     for workload in Workload::ALL {
         let full = capacity(workload)?;
-        report.figure(format!("{}: full at so many times its speed", workload.name()), full);
+        report.figure(format!("{}: the pool is full at so many times its speed", workload.name()), full);
+        let mut drawn = Vec::new();
         for load in LOADS {
-            let scene = Scene::new(workload, load, full);
-            let calls = scene.calls(&seeds)?;
+            let scene = Setting::new(Scene::new(workload, load, full))?;
             for count in CLIENTS {
-                let entries = entries(count);
                 let clients = Clients { count, sticky: false };
-                let runs = scene.play(&calls, clients, Fault::None, &entries)?;
-                let title = format!("{}, {count} clients", scene.name());
-                eprint!("{}", table(&title, &entries, &runs));
-                bars(&mut report, &title, &entries, &runs);
+                let played = scene
+                    .play(clients, Fault::None, &|entry| load == DRAWN || ALWAYS.contains(&entry.short))?;
+                results.push_str(&played.tell(&mut report));
+                played.against_the_oracle(&mut report);
+                if load == DRAWN {
+                    drawn.push((count, played.lines()));
+                }
+            }
+            if load == DRAWN {
+                for count in [8, 64] {
+                    let clients = Clients { count, sticky: true };
+                    let played = scene.play(clients, Fault::None, &|entry| STICKY.contains(&entry.short))?;
+                    results.push_str(&played.tell(&mut report));
+                }
+            }
+            if load == FAULTY {
+                for fault in [Fault::Slow, Fault::Killed, Fault::Stale] {
+                    for count in CLIENTS {
+                        let clients = Clients { count, sticky: false };
+                        let played =
+                            scene.play(clients, fault, &|entry| ["ours", "p2c"].contains(&entry.short))?;
+                        results.push_str(&played.tell(&mut report));
+                        played.against_own_counts(&mut report);
+                    }
+                }
             }
         }
+        write(&format!("{}.svg", workload.name()), &plot::draw(workload, &drawn)?)?;
     }
+    write("results.md", &results)?;
     Ok(report)
 }
 
-fn bars(report: &mut Report, title: &str, entries: &[Entry], runs: &[Vec<Figures>]) {
-    let of = |role: Role| {
-        entries.iter().zip(runs).filter(move |(entry, _)| entry.role == role).map(|(_, runs)| runs)
-    };
-    let p99 = |runs: &Vec<Figures>| median(runs, |run| run.p99_s);
-    let hits = |runs: &Vec<Figures>| median(runs, |run| run.hit_rate);
-    let (Some(ours), Some(best)) = (of(Role::Ours).next(), of(Role::Oracle).map(p99).min_by(f64::total_cmp))
-    else {
-        return;
-    };
-    let most = of(Role::Oracle).map(hits).fold(0.0, f64::max);
-    report.bar(format!("{title}: p99 TTFT / the oracle's"), p99(ours) / best, Op::AtMost, 1.5);
-    report.bar(format!("{title}: prefix hit rate / the oracle's"), hits(ours) / most, Op::AtLeast, 0.9);
-    let _ = (OURS, OWN_COUNTS);
+/// A scene, its calls, and its oracles' runs, which are the same for any number of clients.
+struct Setting {
+    scene: Scene,
+    calls: super::stage::Courses,
+    oracles: Vec<Vec<Figures>>,
+}
+
+/// What some played, and the oracles.
+struct Played {
+    title: String,
+    entries: Vec<Entry>,
+    runs: Vec<Vec<Figures>>,
+}
+
+impl Setting {
+    fn new(scene: Scene) -> Fallible<Self> {
+        let calls = scene.calls(&SEEDS.collect::<Vec<_>>())?;
+        let one = Clients { count: 1, sticky: false };
+        let oracles =
+            scene.play(&calls, one, Fault::None, &chosen(1, &|entry| entry.role == Role::Oracle))?;
+        Ok(Self { scene, calls, oracles })
+    }
+
+    fn play(&self, clients: Clients, fault: Fault, wanted: &dyn Fn(&Entry) -> bool) -> Fallible<Played> {
+        let mut entries = chosen(clients.count, &|entry| entry.role != Role::Oracle && wanted(entry));
+        let mut runs = self.scene.play(&self.calls, clients, fault, &entries)?;
+        if fault == Fault::None {
+            entries.extend(chosen(clients.count, &|entry| entry.role == Role::Oracle));
+            runs.extend(self.oracles.iter().cloned());
+        }
+        let sticky = if clients.sticky { " that keep their sessions" } else { "" };
+        let plural = if clients.count == 1 { "" } else { "s" };
+        let title =
+            format!("{}, {} client{plural}{sticky}{}", self.scene.name(), clients.count, fault.name());
+        eprint!("{}", table(&title, &entries, &runs));
+        Ok(Played { title, entries, runs })
+    }
+}
+
+fn chosen(clients: usize, wanted: &dyn Fn(&Entry) -> bool) -> Vec<Entry> {
+    entries(clients).into_iter().filter(|entry| wanted(entry)).collect()
+}
+
+/// A figure and its name.
+type Named = (&'static str, fn(&Figures) -> f64);
+
+/// Figures that are told.
+const TOLD: [Named; 6] = [
+    ("p50 TTFT, s", |run| run.p50_s),
+    ("p99 TTFT, s", |run| run.p99_s),
+    ("mean TTFT, s", |run| run.mean_s),
+    ("prefix hits, share of prompt tokens", |run| run.hit_rate),
+    ("calls at the fullest replica / mean", |run| run.spread),
+    ("goodput, share of calls in time", |run| run.goodput),
+];
+
+impl Played {
+    /// Into the report, and as text.
+    fn tell(&self, report: &mut Report) -> String {
+        for (entry, runs) in self.entries.iter().zip(&self.runs) {
+            for (what, of) in TOLD {
+                let (key, value) = (format!("{}: {what}", self.title), Spread::of(runs.iter().map(of)));
+                match entry.role {
+                    Role::Ours => report.figure(key, value),
+                    _ => report.peer(entry.name, key, value),
+                }
+            }
+        }
+        table(&self.title, &self.entries, &self.runs)
+    }
+
+    fn of(&self, wanted: impl Fn(&Entry) -> bool) -> impl Iterator<Item = &Vec<Figures>> {
+        self.entries.iter().zip(&self.runs).filter(move |(entry, _)| wanted(entry)).map(|(_, runs)| runs)
+    }
+
+    /// The best of the oracles by p99, and the best of them by hits.
+    fn against_the_oracle(&self, report: &mut Report) {
+        let Some(ours) = self.of(|entry| entry.role == Role::Ours).next() else { return };
+        let oracles = |of: fn(&Figures) -> f64| {
+            self.of(|entry| entry.role == Role::Oracle).map(move |runs| median(runs, of))
+        };
+        let p99 = oracles(|run| run.p99_s).fold(f64::NAN, f64::min);
+        let hits = oracles(|run| run.hit_rate).fold(f64::NAN, f64::max);
+        let key = |what: &str| format!("{}: {what} / the best oracle's", self.title);
+        report.bar(key("p99 TTFT"), median(ours, |run| run.p99_s) / p99, Op::AtMost, 1.5);
+        report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
+    }
+
+    /// Never worse: of all seeds the worst.
+    fn against_own_counts(&self, report: &mut Report) {
+        let ours = self.of(|entry| entry.role == Role::Ours).next();
+        let peer = self.of(|entry| entry.name == OWN_COUNTS).next();
+        let Some((ours, peer)) = ours.zip(peer) else { return };
+        for (what, of) in [TOLD[1], TOLD[2]] {
+            let ratios = ours.iter().zip(peer).map(|(ours, peer)| of(ours) / of(peer));
+            let key = format!("{}: {what} / {OWN_COUNTS} (worst seed)", self.title);
+            report.bar(key, Spread::of(ratios).most, Op::AtMost, 1.0);
+        }
+    }
+
+    /// What is drawn.
+    fn lines(&self) -> Vec<plot::Point> {
+        let all = self.entries.iter().zip(&self.runs);
+        all.map(|(entry, runs)| plot::Point {
+            short: entry.short,
+            p99_s: median(runs, |run| run.p99_s),
+            hit_rate: median(runs, |run| run.hit_rate),
+        })
+        .collect()
+    }
+}
+
+/// `bench/pool`.
+fn write(name: &str, text: &str) -> Fallible<()> {
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("pool");
+    std::fs::create_dir_all(&folder)?;
+    let mut text = text.trim_end().to_owned();
+    text.push('\n');
+    Ok(std::fs::write(folder.join(name), text)?)
 }

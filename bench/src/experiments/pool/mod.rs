@@ -5,6 +5,7 @@ mod figures;
 mod look;
 mod measure;
 mod play;
+mod plot;
 mod replicas;
 mod roster;
 mod stage;

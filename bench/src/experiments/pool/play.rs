@@ -28,6 +28,18 @@ pub(crate) enum Fault {
     Stale,
 }
 
+impl Fault {
+    /// As it is added to a setting.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Slow => ", one replica three times slower",
+            Self::Killed => ", one replica killed and back",
+            Self::Stale => ", all metrics stale",
+        }
+    }
+}
+
 /// The replica that goes wrong.
 const ILL: usize = 3;
 
@@ -248,4 +260,47 @@ enum Turn {
     Slow,
     Kill,
     Back,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::pool::replicas::engine;
+    use crate::experiments::pool::roster::{Role, entries};
+    use crate::experiments::pool::workload::Workload;
+
+    const FAULTS: [Fault; 4] = [Fault::None, Fault::Slow, Fault::Killed, Fault::Stale];
+
+    #[test]
+    fn every_call_is_answered_whoever_chooses_and_runs_repeat() {
+        let mut calls = Workload::Sessions.draw(1, 2.0).unwrap();
+        calls.truncate(200);
+        let engine = engine(Workload::Sessions);
+        for entry in entries(4) {
+            for fault in FAULTS {
+                let count = if entry.role == Role::Oracle { 1 } else { 4 };
+                let clients = Clients { count, sticky: false };
+                let stage = Stage { engine: &engine, calls: &calls, clients, fault, seed: 1 };
+                let (run, again) = (play(&stage, &entry.make), play(&stage, &entry.make));
+                let first = |run: &Run| run.calls.iter().map(|call| call.first_token).collect::<Vec<_>>();
+                assert_eq!(run.calls.len(), calls.len());
+                assert!(first(&run).iter().all(Option::is_some), "{} with {fault:?}", entry.name);
+                assert_eq!((first(&run), run.truncated), (first(&again), again.truncated), "{}", entry.name);
+                assert!(fault == Fault::Killed || run.truncated == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_replica_is_worse_for_who_does_not_look() {
+        let calls = Workload::Sessions.draw(2, 1.0).unwrap();
+        let engine = engine(Workload::Sessions);
+        let random = entries(1).into_iter().find(|entry| entry.short == "random").unwrap();
+        let p99 = |fault| {
+            let clients = Clients { count: 1, sticky: false };
+            let stage = Stage { engine: &engine, calls: &calls, clients, fault, seed: 1 };
+            play(&stage, &random.make).figures().p99_s
+        };
+        assert!(p99(Fault::Slow) > 1.5 * p99(Fault::None));
+    }
 }

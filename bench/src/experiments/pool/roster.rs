@@ -41,6 +41,8 @@ impl Entry {
     }
 }
 
+/// The most of the mean that KubeAI lets a replica have.
+const KUBEAI: f64 = 1.25;
 /// How much the oracles weigh what a call takes from those behind it.
 const OTHERS: [(&str, &str, f64); 5] = [
     ("oracle-0", "oracle, own first token", 0.0),
@@ -50,7 +52,6 @@ const OTHERS: [(&str, &str, f64); 5] = [
     ("oracle-4", "oracle, own and four times others'", 4.0),
 ];
 
-pub(crate) const OURS: &str = "ours";
 pub(crate) const OWN_COUNTS: &str = "power of two on own counts";
 
 /// All of them, for so many clients.
@@ -58,7 +59,7 @@ pub(crate) fn entries(clients: usize) -> Vec<Entry> {
     let ours = |without: Without| move |seed| Box::new(Ours::new(seed, without)) as Box<dyn Chooser>;
     let all = Without::default();
     let mut entries = vec![
-        Entry::new("ours", OURS, Role::Ours, ours(all)),
+        Entry::new("ours", "ours", Role::Ours, ours(all)),
         Entry::new(
             "no-affinity",
             "ours, without affinity",
@@ -77,7 +78,10 @@ pub(crate) fn entries(clients: usize) -> Vec<Entry> {
             Box::new(TwoChoices::new(seed, Polled::Yes))
         }),
         Entry::new("hashing", "hashing with bounded loads (KubeAI)", Role::Peer, |_| {
-            Box::new(BoundedHashing::new())
+            Box::new(BoundedHashing::new(KUBEAI))
+        }),
+        Entry::new("unbounded", "hashing without a bound", Role::Peer, |_| {
+            Box::new(BoundedHashing::new(f64::INFINITY))
         }),
         Entry::new("tree", "longest match (SGLang)", Role::Peer, move |_| {
             Box::new(LongestMatch::new(clients))

@@ -11,6 +11,9 @@ use super::workload::{Call, Workload};
 use crate::Fallible;
 use crate::virtual_time;
 
+/// The calls of each seed.
+pub(crate) type Courses = Vec<(u64, Arc<[Call]>)>;
+
 /// A workload at a speed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
@@ -55,7 +58,7 @@ impl Scene {
     }
 
     /// Its calls, of each seed.
-    pub(crate) fn calls(&self, seeds: &[u64]) -> Fallible<Vec<(u64, Arc<[Call]>)>> {
+    pub(crate) fn calls(&self, seeds: &[u64]) -> Fallible<Courses> {
         seeds.iter().map(|seed| Ok((*seed, self.workload.draw(*seed, self.speed)?.into()))).collect()
     }
 

@@ -6,6 +6,9 @@ use super::figures::Figures;
 use super::roster::Entry;
 use crate::report::Spread;
 
+pub(crate) const LEGEND: &str = "Medians of the seeds. TTFT: time to first token. Prefix hits: share of prompt tokens that were cached. Fullest / mean: calls at the fullest replica over the mean, over all arrivals. \
+In time: first token within a second and twice what the whole prompt takes alone. Computing: share of the engines' time in which they computed prompts, as if nothing else took any.";
+
 /// The median of the seeds.
 pub(crate) fn median(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
     Spread::of(runs.iter().map(of)).median

@@ -8,23 +8,24 @@ use crate::experiments::pool::replicas::REPLICAS;
 
 /// Places of each replica on the ring.
 const COPIES: u64 = 256;
-const BOUND: f64 = 1.25;
 
 /// See the module.
 pub(crate) struct BoundedHashing {
     /// In order of their hashes.
     ring: Vec<(u64, usize)>,
     own: [f64; REPLICAS],
+    /// The most of the mean that a replica may have.
+    bound: f64,
 }
 
 impl BoundedHashing {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(bound: f64) -> Self {
         let places = (0..REPLICAS as u64).flat_map(|at| (0..COPIES).map(move |copy| (at, copy)));
         let mut ring: Vec<_> = places
             .map(|(at, copy)| (fastrand::Rng::with_seed(at << 32 | copy).u64(..), at as usize))
             .collect();
         ring.sort_unstable();
-        Self { ring, own: [0.0; REPLICAS] }
+        Self { ring, own: [0.0; REPLICAS], bound }
     }
 
     fn load(&self, at: usize) -> f64 {
@@ -38,7 +39,7 @@ impl Chooser for BoundedHashing {
         // A prompt shorter than one beginning is like no other.
         let key = ask.call.beginnings.first().copied().unwrap_or(ask.call.session);
         let most =
-            BOUND * (open.iter().map(|at| self.load(*at)).sum::<f64>() + 1.0) / open.len().max(1) as f64;
+            self.bound * (open.iter().map(|at| self.load(*at)).sum::<f64>() + 1.0) / open.len().max(1) as f64;
         let from = self.ring.partition_point(|(hash, _)| *hash < key);
         let around = self.ring.iter().cycle().skip(from).take(self.ring.len()).map(|(_, at)| *at);
         let mut around = around.filter(|at| open.contains(at));
