@@ -253,7 +253,7 @@ impl Admission {
 
     /// Whether that replica is down.
     pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
-        self.state.lock().scheduler.is_down(now(), id)
+        self.state.lock().scheduler.is_down(id)
     }
 
     /// Refuses what waits and what comes; what is in flight goes on.

@@ -13,9 +13,10 @@ use super::words::{Ask, Errand, Errands};
 
 /// For how long after the last call replicas are looked after.
 const ACTIVE: Duration = Duration::from_secs(10);
-/// For how long a replica may be silent with calls of ours, and without, before it is asked whether it is well.
+/// For how long a replica may be silent with calls of ours, and without, before it is asked whether it is well. Without, nothing is lost before the next call, and each of
+/// its clients asks: a second at least.
 const SILENT: Duration = Duration::from_millis(300);
-const IDLE: Duration = Duration::from_millis(400);
+const IDLE: Duration = Duration::from_millis(1_250);
 /// How often one is asked that is not what it should be.
 const SUSPECT: Duration = Duration::from_millis(250);
 /// At least this often is one asked that is down.
@@ -55,6 +56,8 @@ pub(super) struct Asked {
     health: Slot,
     load: Slot,
     models: Slot,
+    /// When to ask after its health whatever else holds.
+    urgent: Option<Instant>,
     /// Whether it said what it serves when it was last asked.
     said: bool,
 }
@@ -65,20 +68,20 @@ impl Asked {
         let slot = match ask {
             Ask::Health => &mut self.health,
             Ask::Load => &mut self.load,
-            Ask::Models => {
-                self.said = true;
-                &mut self.models
-            }
+            Ask::Models => &mut self.models,
         };
         slot.out = false;
         slot.last
     }
 
-    /// Something happened: ask after its health at once.
-    pub(super) fn urge(&mut self) {
-        if !self.health.out {
-            self.health.last = None;
-        }
+    /// It said what it serves.
+    pub(super) fn told(&mut self) {
+        self.said = true;
+    }
+
+    /// Something happened: ask after its health then.
+    pub(super) fn urge(&mut self, at: Instant) {
+        self.urgent = Some(at);
     }
 
     /// It is another process now: ask what it serves.
@@ -123,7 +126,10 @@ impl Rounds {
                 let asked = &mut replica.asked;
                 let (slot, part) = match ask {
                     // Never later than it is said to be.
-                    Ask::Health => (&mut asked.health, 0.8 + 0.2 * rng.f64()),
+                    Ask::Health => {
+                        asked.urgent = None;
+                        (&mut asked.health, 0.8 + 0.2 * rng.f64())
+                    }
                     Ask::Load => (&mut asked.load, 0.8 + 0.4 * rng.f64()),
                     Ask::Models => {
                         asked.said = false;
@@ -145,15 +151,16 @@ impl Rounds {
         let asked = &replica.asked;
         let state = replica.health.state();
         match ask {
+            Ask::Health if !self.probes => None,
             Ask::Health => {
-                let after = match state {
-                    State::In | State::Starting(_) => return self.probes.then(|| quiet(now, replica)),
-                    State::Suspect(_) | State::Trial(_) => SUSPECT,
-                    State::Down(_) => DOWN,
+                let due = match state {
+                    State::In => quiet(now, replica),
+                    State::Suspect | State::Trial => asked.health.due(SUSPECT).unwrap_or(now),
+                    State::Down => asked.health.due(DOWN).unwrap_or(now),
                 };
-                self.probes.then(|| asked.health.due(after).unwrap_or(now))
+                Some(asked.urgent.filter(|_| !asked.health.out).map_or(due, |urgent| due.min(urgent)))
             }
-            Ask::Load | Ask::Models if replica.draining || matches!(state, State::Down(_)) => None,
+            Ask::Load | Ask::Models if replica.draining || state == State::Down => None,
             Ask::Load => Some(asked.load.due(self.poll?).unwrap_or(now)),
             Ask::Models => {
                 let wanted =

@@ -1,5 +1,6 @@
 //! Who is in the pool: joins, leaves, and what each of them serves.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::replica::Replica;
@@ -9,7 +10,7 @@ use super::{MOST, Placement, Places};
 impl Placement {
     /// From now on these are the replicas. Who is new joins, whose URL is known already stays what it is (its weight may change), and who is not among them
     /// drains: it gets no more calls, and leaves with its last one. One that comes back before that goes on as what it is. Returns the places of those that joined; of
-    /// more than [`MOST`] the last do not.
+    /// more than [`MOST`], those that drain included, the last do not: see [`Placement::take_pending`].
     pub fn set_members(&mut self, now: Instant, members: &[Member]) -> Places {
         for slot in &mut self.replicas {
             let Some(replica) = slot else { continue };
@@ -21,11 +22,15 @@ impl Placement {
         // Beside others that run, a new one is brought in slowly; the first all at once.
         let starts = self.replicas.iter().flatten().any(|replica| replica.health.life().is_some());
         let mut joined = Places::NONE;
+        let mut pending = false;
         for member in members {
             match self.replicas.iter_mut().flatten().find(|known| known.member.url == member.url) {
                 Some(known) => known.member = member.clone(),
                 None => {
-                    let Some(at) = self.free() else { break };
+                    let Some(at) = self.free() else {
+                        pending = true;
+                        continue;
+                    };
                     self.ids += 1;
                     joined.insert(at);
                     let replica = Replica::new(ReplicaId(self.ids), member.clone(), now, starts);
@@ -40,7 +45,15 @@ impl Placement {
                 replica.load.holds(tokens);
             }
         }
+        self.pending = pending.then(|| members.into());
+        self.settle(now);
         joined
+    }
+
+    /// All members, where some of them had no place and there is one now: to be told again, by [`Placement::set_members`]. To be asked where one left.
+    pub fn take_pending(&mut self) -> Option<Arc<[Member]>> {
+        let free = self.replicas.len() < MOST || self.replicas.iter().any(Option::is_none);
+        self.pending.take_if(|_| free)
     }
 
     /// A place that nobody has.
@@ -58,13 +71,18 @@ impl Placement {
         self.replicas.iter().flatten().filter(|replica| !replica.draining).count()
     }
 
-    /// Those that could take such a call, well or not: they do not drain, serve its model and take its length, as far as is known, and are none that it avoids. Where that
-    /// leaves nobody, those that it avoids; where nobody is known to serve its model, all: the replica is the source of truth. The same where all are too short.
+    /// Those that could take such a call, well or not: they do not drain, are known to serve its model, take its length, as far as is known, and are none that it avoids. Where
+    /// that leaves nobody, those that it avoids; where nobody is known to serve its model, those of which it is not known, and where there are none, all: the replica is
+    /// the source of truth. The same where all are too short.
     pub fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> Places {
         let all = self.present(|replica| !replica.draining);
         let model = wants.and_then(|wants| wants.model.as_deref());
         let serving = match model {
-            Some(model) => self.present(|replica| replica.serves(model) != Some(false)).and(all),
+            Some(model) => {
+                let known = self.present(|replica| replica.serves(model) == Some(true)).and(all);
+                let unknown = self.present(|replica| replica.serves(model).is_none()).and(all);
+                or_else(known, unknown)
+            }
             None => all,
         };
         let serving = or_else(serving, all);

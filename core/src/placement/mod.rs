@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use self::errands::Rounds;
-use self::health::{Cause, Terms};
+use self::health::{State, Terms};
 use self::key::Counts;
 use self::memory::{Cache, Memory};
 pub use self::places::{MOST, Places};
@@ -65,6 +65,8 @@ pub struct Placement {
     counts: Counts,
     /// Tokens that a call's prompt has to be computed, in the mean.
     typical: f64,
+    /// All members, where some have no place yet.
+    pending: Option<Arc<[Member]>>,
     /// The share of all calls that is others', in the mean over looks. A half until the first: nobody knows.
     foreign: f64,
 }
@@ -132,8 +134,7 @@ pub struct SlotsView {
 
 impl Placement {
     /// A pool without replicas. `seed`: what is drawn by chance is drawn from it.
-    pub fn new(config: &PoolConfig, seed: u64, now: Instant) -> Self {
-        let _ = now;
+    pub fn new(config: &PoolConfig, seed: u64) -> Self {
         let probes = config.health.is_some();
         Self {
             replicas: Vec::new(),
@@ -146,6 +147,7 @@ impl Placement {
             memory: Memory::new(),
             counts: Counts::new(),
             typical: 0.0,
+            pending: None,
             foreign: 0.5,
         }
     }
@@ -159,7 +161,7 @@ impl Placement {
         match sight {
             Sight::Well => {
                 asked.answered(Ask::Health);
-                health.well(now, &terms);
+                health.well(now);
             }
             Sight::Unwell => {
                 asked.answered(Ask::Health);
@@ -192,7 +194,11 @@ impl Placement {
             Sight::Models(models) => {
                 asked.answered(Ask::Models);
                 health.alive(now);
-                replica.models = Some(models);
+                // One that loads yet serves nothing, and says so.
+                replica.models = Some(models).filter(|models| !models.is_empty());
+                if replica.models.is_some() {
+                    asked.told();
+                }
             }
         }
         self.settle(now);
@@ -200,8 +206,9 @@ impl Placement {
 
     /// A sign of life: something came from a replica. Cheap, and need not be told for every byte.
     pub fn alive(&mut self, now: Instant, at: usize) {
-        if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
-            replica.health.alive(now);
+        let replica = self.replicas.get_mut(at).and_then(Option::as_mut);
+        if replica.is_some_and(|replica| replica.health.alive(now)) {
+            self.settle(now);
         }
     }
 
@@ -219,19 +226,36 @@ impl Placement {
     /// Those that calls may go to now: they are well, as far as is known, and do not drain.
     pub fn in_choice(&mut self, now: Instant) -> Places {
         self.settle(now);
-        let held = self.present(|replica| replica.draining || replica.health.is_held(now));
-        let out = self.present(|replica| replica.health.out().is_some());
-        self.present(|_| true).less(out.less(self.kept())).less(held)
+        self.present(|replica| {
+            !replica.draining && replica.health.is_in_choice() && !replica.health.is_held(now)
+        })
     }
 
-    /// Of those that are out by evidence that may be wrong, those that stay in because more than half of the pool would be out: the least bad.
+    /// A replica for a request that takes no slot: one in the choice, else one that merely asked to be left alone, else any that does not refuse connections. `None`: there is
+    /// none.
+    pub fn beside(&mut self, now: Instant) -> Option<Placed> {
+        let choice = self.in_choice(now);
+        let held = |replica: &Replica| !replica.draining && replica.health.is_in_choice();
+        let open = [choice, self.present(held), self.present(|replica| !replica.health.refuses())];
+        let open = open.into_iter().find(|places| !places.is_empty())?;
+        let at = self.choose(now, None, Work::default(), open)?;
+        Some(self.replicas.get(at)?.as_ref()?.placed.clone())
+    }
+
+    /// Whether a replica is down, or is not known any more: nothing is to be hoped of it for a stream that is silent.
+    pub fn is_down(&self, id: ReplicaId) -> bool {
+        let replica = self.named(id).and_then(|at| self.replicas.get(at)?.as_ref());
+        replica.is_none_or(|replica| replica.health.state() == State::Down)
+    }
+
+    /// Of those that are out by evidence that may be wrong, those that stay in because more than half of those that do not refuse connections would be out: the least bad.
     fn kept(&self) -> Places {
-        let doubted = |replica: &Replica| {
-            !replica.draining && replica.health.out().is_some_and(|cause| cause != Cause::Refused)
-        };
+        let listens = |replica: &&Replica| !replica.draining && !replica.health.refuses();
+        let half = self.replicas.iter().flatten().filter(listens).count() / 2;
+        let doubted = |replica: &Replica| listens(&replica) && replica.health.is_out();
         let mut doubted: Vec<(usize, &Replica)> =
             self.known().filter(|(_, replica)| doubted(replica)).collect();
-        let more = doubted.len().saturating_sub(self.members() / 2);
+        let more = doubted.len().saturating_sub(half);
         doubted.sort_by_key(|(_, replica)| replica.health.badness());
         doubted.into_iter().take(more).map(|(at, _)| at).collect()
     }
@@ -285,12 +309,13 @@ impl Placement {
         replica.load.answers(uncached);
         let took = now.saturating_duration_since(parcel.sent).mul_f64(replica.member.weight);
         replica.load.speed.learn(parcel.work, took);
-        replica.health.alive(now);
+        if replica.health.first_token(now, parcel.sent) {
+            self.settle(now);
+        }
     }
 
     /// It is over. A replica that drains leaves with its last call: then this is its place, which is free.
-    pub fn ended(&mut self, now: Instant, parcel: Parcel) -> Option<usize> {
-        let _ = now;
+    pub fn ended(&mut self, parcel: Parcel) -> Option<usize> {
         let replica = self.of(&parcel)?;
         replica.load.end(parcel.awaited, parcel.tokens);
         replica.health.ended(parcel.number);
@@ -302,38 +327,30 @@ impl Placement {
     }
 
     /// An attempt there was accepted.
-    pub fn succeeded(&mut self, now: Instant, at: usize) {
-        let terms = self.terms;
-        if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
-            replica.health.succeeded(now, &terms);
+    pub fn succeeded(&mut self, now: Instant, parcel: &Parcel) {
+        let replica = self.of(parcel);
+        if replica.is_some_and(|replica| replica.health.succeeded(now, parcel.number, parcel.sent)) {
+            self.settle(now);
         }
     }
 
     /// An attempt there failed.
-    pub fn failed(&mut self, now: Instant, at: usize, fault: Fault) {
-        let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) else { return };
-        replica.health.failed(now, fault, &mut self.rng);
+    pub fn failed(&mut self, now: Instant, parcel: &Parcel, fault: Fault) {
+        let replica = self.replicas.get_mut(parcel.at).and_then(Option::as_mut);
+        let Some(replica) = replica.filter(|known| known.placed.id == parcel.placed.id) else { return };
+        replica.health.failed(now, parcel.number, parcel.sent, fault, &mut self.rng);
         self.settle(now);
     }
 
     /// Those that went down since this was last asked: what they have not begun to answer is to be called back.
     pub fn take_fallen(&mut self) -> Places {
-        let kept = self.kept();
-        let mut fallen = Places::NONE;
-        for (at, replica) in self.replicas.iter_mut().enumerate() {
-            if let Some(replica) = replica
-                && !kept.contains(at)
-                && replica.health.take_fell()
-            {
-                fallen.insert(at);
-            }
-        }
-        fallen
+        let falls =
+            |known: &mut Option<Replica>| known.as_mut().is_some_and(|known| known.health.take_fell());
+        self.replicas.iter_mut().enumerate().filter_map(|(at, known)| falls(known).then_some(at)).collect()
     }
 
-    /// The share of its slots that a replica has in force: below 1 while it comes back slowly.
-    pub fn share(&mut self, now: Instant, at: usize) -> f64 {
-        self.settle(now);
+    /// The share of its slots that a replica has in force: below 1 while it comes back slowly. As of the last time that [`Placement::in_choice`] was asked.
+    pub fn share(&self, now: Instant, at: usize) -> f64 {
         self.replicas
             .get(at)
             .and_then(Option::as_ref)
@@ -373,13 +390,21 @@ impl Placement {
     fn settle(&mut self, now: Instant) {
         for replica in self.replicas.iter_mut().flatten() {
             replica.health.tick(now, &self.terms);
-            if replica.health.take_alarmed() {
-                replica.asked.urge();
+            if let Some(soon) = replica.health.take_alarmed() {
+                replica.asked.urge(now + soon);
             }
             if replica.health.take_ended() {
                 self.memory.forget(replica.load.cache.name);
                 replica.load.restarted();
                 replica.asked.begin();
+            }
+        }
+        let kept = self.kept();
+        let whole = self.present(|replica| !replica.draining && replica.health.is_whole());
+        for (at, replica) in self.replicas.iter_mut().enumerate() {
+            if let Some(replica) = replica {
+                let alone = whole.less(Places::one(at)).is_empty();
+                replica.health.stands(kept.contains(at), alone);
             }
         }
     }

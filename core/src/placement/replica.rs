@@ -51,10 +51,15 @@ impl Replica {
     pub(super) fn takes(&self, model: Option<&str>, least_input: u64) -> bool {
         let Some(models) = &self.models else { return true };
         let of = |name: &str| models.iter().find(|known| *known.name == *name);
+        let longest_of = |model: &Model| model.longest.or_else(|| of(model.parent.as_deref()?)?.longest);
         let longest = match model.and_then(of) {
-            Some(model) => model.longest.or_else(|| of(model.parent.as_deref()?)?.longest),
-            // Not named, or not known here: no longer than the longest.
-            None => models.iter().map(|model| model.longest).max().flatten(),
+            Some(model) => longest_of(model),
+            // Not named, or not known here: no longer than the longest, where all of them say.
+            None => models
+                .iter()
+                .map(longest_of)
+                .collect::<Option<Vec<_>>>()
+                .and_then(|all| all.into_iter().max()),
         };
         longest.is_none_or(|longest| least_input < longest)
     }

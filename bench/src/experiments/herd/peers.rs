@@ -66,7 +66,7 @@ impl Client {
     pub(crate) fn new(peer: Peer, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let now = beginning();
-        let mut ours = Placement::new(&PoolConfig::default(), seed, now);
+        let mut ours = Placement::new(&PoolConfig::default(), seed);
         if peer == Peer::Ours {
             let members: Vec<Member> =
                 (0..REPLICAS).map(|at| Member::at(&format!("http://replica-{at}"))).collect();

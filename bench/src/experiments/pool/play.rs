@@ -154,8 +154,8 @@ impl Play<'_> {
                 for id in lost {
                     let Some(open) = self.open.remove(&id) else { continue };
                     let Some(chooser) = self.choosers.get_mut(open.client) else { continue };
+                    chooser.failed(now, id.0, open.at);
                     chooser.ended(now, id.0, open.at);
-                    chooser.failed(now, open.at);
                     if open.begun {
                         self.run.truncated += 1;
                     } else {
@@ -179,8 +179,8 @@ impl Play<'_> {
                 self.open.insert(SequenceId(id), Open { client, at, begun: false });
                 break;
             }
+            chooser.failed(now, id, at);
             chooser.ended(now, id, at);
-            chooser.failed(now, at);
             tried.insert(at);
         }
         self.schedule(client);

@@ -19,9 +19,9 @@ fn of_two_the_one_with_less_work_before_it() {
     pool.first_token(now, &mut second);
     let view = pool.view(now);
     assert_eq!((view[first.at].requests, view[second.at].requests), (1, 2));
-    assert_eq!(pool.ended(now, second), None);
-    assert_eq!(pool.ended(now, first), None);
-    assert_eq!(pool.ended(now, third), None);
+    assert_eq!(pool.ended(second), None);
+    assert_eq!(pool.ended(first), None);
+    assert_eq!(pool.ended(third), None);
     assert!(pool.view(now).iter().all(|replica| replica.requests == 0 && replica.tokens == 0));
 }
 
@@ -32,13 +32,13 @@ fn what_was_sent_somewhere_goes_there_again() {
         let hash = 1_000 * (conversation + 1);
         let first = pool.place(now, Some(&wants(&[hash, hash + 1])), work(2_000)).unwrap();
         let home = first.at;
-        pool.ended(now, first);
+        pool.ended(first);
         let mut turn = vec![hash, hash + 1];
         for next in 2..6 {
             turn.push(hash + next);
             let call = pool.place(now, Some(&wants(&turn)), work(1_000 * (next + 1))).unwrap();
             assert_eq!(call.at, home);
-            pool.ended(now, call);
+            pool.ended(call);
         }
     }
 }
@@ -57,11 +57,11 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
     let now = crate::clock::now();
     let mut clients: Vec<Placement> = (0..8)
         .map(|seed| {
-            let mut client = Placement::new(&PoolConfig::default(), seed, now);
+            let mut client = Placement::new(&PoolConfig::default(), seed);
             client.set_members(now, &members(8));
             for other in 0..4 {
                 let call = client.place(now, Some(&wants(&[seed << 50 | 1 << 40 | other])), work(1)).unwrap();
-                client.ended(now, call);
+                client.ended(call);
             }
             (0..60).for_each(|_| (0..8).for_each(|at| client.stands(now, at, 4.0, 0.0)));
             client
@@ -73,7 +73,7 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
         for client in &mut clients {
             let call = client.place(now, Some(&wants), work(20_000)).unwrap();
             homes.push(call.at);
-            client.ended(now, call);
+            client.ended(call);
         }
         homes.dedup();
         assert_eq!(homes.len(), 1, "{conversation}");
@@ -89,7 +89,7 @@ fn a_slow_replica_gets_less() {
         sent[parcel.at] += usize::from(call >= 200);
         let took = if parcel.at == 2 { ms(300) } else { ms(100) };
         pool.first_token(now + took, &mut parcel);
-        pool.ended(now + took, parcel);
+        pool.ended(parcel);
         now += ms(400);
     }
     assert!(sent[2] * 4 < 1_800, "one at a time there is always another: {sent:?}");
@@ -103,7 +103,7 @@ fn a_stale_look_is_neither_full_nor_empty() {
     for _ in 0..20 {
         let call = pool.place(now, None, work(100)).unwrap();
         assert_ne!(call.at, 0, "it is full");
-        pool.ended(now, call);
+        pool.ended(call);
     }
     let later = now + Duration::from_secs(4);
     assert!(pool.view(later).iter().all(|replica| replica.others.is_none()));
@@ -114,7 +114,7 @@ fn a_stale_look_is_neither_full_nor_empty() {
 #[test]
 fn weights_share_the_calls() {
     let now = crate::clock::now();
-    let mut pool = Placement::new(&PoolConfig::default(), 7, now);
+    let mut pool = Placement::new(&PoolConfig::default(), 7);
     let mut members = members(4);
     members[1].weight = 3.0;
     pool.set_members(now, &members);

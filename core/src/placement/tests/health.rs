@@ -9,28 +9,34 @@ fn no_probes() -> PoolConfig {
 #[test]
 fn one_refused_connection_makes_it_suspect_and_two_take_it_down() {
     let (mut pool, now) = pool(4);
-    pool.failed(now, 1, Fault::Gone);
+    pool.all_well(now);
+    pool.fault(now, 1, Fault::Gone);
     assert_eq!(pool.state(now, 1), "suspect");
     assert!(!pool.in_choice(now).contains(1));
     assert!(pool.take_fallen().is_empty(), "nothing is called back yet");
     pool.tell(now, 1, Sight::Well);
     assert_eq!(pool.state(now, 1), "in", "it was one connection");
-    pool.failed(now, 1, Fault::Gone);
+    pool.fault(now, 1, Fault::Gone);
     pool.tell(now, 1, Sight::Gone);
     assert_eq!(pool.state(now, 1), "down");
     assert_eq!(pool.take_fallen(), Places::one(1));
     assert!(pool.take_fallen().is_empty(), "told once");
-    pool.failed(now, 2, Fault::Gone);
-    pool.failed(now, 2, Fault::Gone);
+    pool.fault(now, 2, Fault::Gone);
+    pool.fault(now, 2, Fault::Gone);
     assert_eq!(pool.take_fallen(), Places::one(2), "two calls are as good as a probe");
+    pool.tell(now, 3, Sight::Gone);
+    assert_eq!(pool.state(now, 3), "suspect", "of probes one is not enough either");
+    pool.tell(now, 3, Sight::Gone);
+    assert_eq!(pool.take_fallen(), Places::one(3));
 }
 
 #[test]
 fn who_refuses_connections_is_out_whatever_their_number() {
     let (mut pool, now) = pool(4);
-    for at in 0..4 {
-        pool.tell(now, at, Sight::Gone);
-    }
+    pool.all_well(now);
+    (0..4).for_each(|at| pool.tell(now, at, Sight::Gone));
+    assert_eq!(pool.in_choice(now).len(), 2, "one connection each may be something else");
+    (0..4).for_each(|at| pool.tell(now, at, Sight::Gone));
     assert!(pool.in_choice(now).is_empty());
     assert_eq!(pool.take_fallen().len(), 4);
 }
@@ -40,13 +46,80 @@ fn of_silence_never_more_than_half() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
     pool.errands(now);
-    for at in 0..4 {
-        pool.tell(now + S, at, Sight::Silent);
+    for _ in 0..2 {
+        (0..4).for_each(|at| pool.tell(now + S, at, Sight::Silent));
     }
     assert_eq!(pool.in_choice(now + S).len(), 2);
-    let later = now + 4 * S;
+    pool.all_well(now + S);
+    for _ in 0..2 {
+        (0..4).for_each(|at| pool.tell(now + 2 * S, at, Sight::Unwell));
+    }
+    let later = now + 5 * S;
     assert_eq!(pool.in_choice(later).len(), 2);
+    assert!(pool.view(later).iter().all(|replica| replica.state == "down"));
     assert_eq!(pool.take_fallen().len(), 2, "nor are the calls of the others called back");
+}
+
+#[test]
+fn who_refuses_is_none_of_those_of_whom_half_stays() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    pool.dies(now, 0);
+    pool.tell(now, 1, Sight::Unwell);
+    assert_eq!(pool.in_choice(now), Places::one(1));
+}
+
+#[test]
+fn one_that_stayed_in_the_choice_is_back_without_trial_and_nothing_is_called_back() {
+    for replicas in [1, 4] {
+        let (mut pool, now) = pool(replicas);
+        pool.all_well(now);
+        for at in 0..replicas {
+            pool.tell(now, at, Sight::Unwell);
+            pool.tell(now, at, Sight::Unwell);
+        }
+        let later = now + 3 * S;
+        let kept = pool.in_choice(later);
+        assert_eq!(kept.len(), replicas.div_ceil(2));
+        assert_eq!(pool.take_fallen().len(), replicas / 2);
+        for at in kept.iter() {
+            assert_eq!(pool.state(later, at), "down");
+            pool.tell(later, at, Sight::Well);
+            assert_eq!((pool.state(later, at), pool.share(later, at)), ("in", 1.0));
+        }
+        pool.all_well(later);
+        assert!(pool.take_fallen().is_empty(), "who fell and came back has not fallen");
+    }
+}
+
+#[test]
+fn the_first_that_comes_back_is_whole_at_once_and_the_others_slowly() {
+    let (mut pool, now) = pool(3);
+    pool.all_well(now);
+    (0..3).for_each(|at| pool.dies(now, at));
+    assert!(pool.in_choice(now).is_empty());
+    pool.tell(now + S, 1, Sight::Well);
+    assert_eq!((pool.state(now + S, 1), pool.share(now + S, 1)), ("in", 1.0), "there is nobody beside it");
+    (0..3).for_each(|_| pool.tell(now + S, 0, Sight::Well));
+    assert_eq!(pool.state(now + S, 0), "starting");
+    assert!(pool.share(now + S, 0) <= 0.1);
+    pool.dies(now + S, 1);
+    assert_eq!(pool.share(now + S, 0), 1.0, "as long as it is alone");
+}
+
+#[test]
+fn after_a_pause_of_our_own_one_lost_probe_calls_nothing_back() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    pool.wake(now + 3 * S);
+    pool.errands(now + 3 * S);
+    // The answer came long ago, but we were not there.
+    pool.tell(now + 9 * S, 1, Sight::Silent);
+    assert_eq!(pool.state(now + 9 * S, 1), "suspect");
+    assert!(pool.take_fallen().is_empty());
+    pool.tell(now + 9 * S + ms(10), 1, Sight::Well);
+    assert_eq!(pool.state(now + 9 * S + ms(10), 1), "in");
+    assert!(pool.take_fallen().is_empty());
 }
 
 #[test]
@@ -58,7 +131,7 @@ fn the_least_bad_stay_in() {
     pool.tell(now + S, 1, Sight::Silent);
     assert_eq!(pool.in_choice(now + S), [2, 3].into_iter().collect());
     for _ in 0..5 {
-        pool.failed(now + S, 2, Fault::Broke);
+        pool.fault(now + S, 2, Fault::Broke);
     }
     assert_eq!(pool.in_choice(now + S), [2, 3].into_iter().collect());
     assert_eq!(pool.state(now + S, 2), "suspect");
@@ -67,13 +140,15 @@ fn the_least_bad_stay_in() {
 #[test]
 fn a_silent_one_is_suspect_then_down_and_comes_back_by_trial_and_slow_start() {
     let (mut pool, now) = pool(4);
+    pool.all_well(now - S);
     pool.wake(now);
     let asked = pool.errands(now).due.into_iter().filter(|errand| errand.ask == Ask::Health).count();
     assert_eq!(asked, 4);
     pool.tell(now + ms(500), 3, Sight::Silent);
     assert_eq!(pool.state(now + ms(500), 3), "suspect");
     assert!(pool.take_fallen().is_empty());
-    assert_eq!(pool.next_wake(now + ms(500)), Some(now + 2 * S), "down_after its first miss was asked");
+    pool.tell(now + ms(1_200), 3, Sight::Silent);
+    assert_eq!(pool.next_wake(now + ms(1_200)), Some(now + 2 * S), "down_after its first miss was asked");
     assert!(!pool.in_choice(now + 2 * S).contains(3));
     assert_eq!(pool.state(now + 2 * S, 3), "down");
     assert_eq!(pool.take_fallen(), Places::one(3));
@@ -83,25 +158,27 @@ fn a_silent_one_is_suspect_then_down_and_comes_back_by_trial_and_slow_start() {
     assert!(pool.in_choice(now + 3 * S).contains(3));
     let call = pool.sent(now + 3 * S, 3, None, work(1)).unwrap();
     assert!(!pool.in_choice(now + 3 * S).contains(3));
-    pool.succeeded(now + 3 * S, 3);
+    pool.succeeded(now + 3 * S, &call);
     assert!(pool.in_choice(now + 3 * S).contains(3));
     pool.tell(now + 4 * S, 3, Sight::Well);
     assert_eq!(pool.state(now + 4 * S, 3), "starting");
     assert!(pool.share(now + 4 * S, 3) <= 0.1);
     assert!((pool.share(now + 9 * S, 3) - 0.5).abs() < 1e-9);
+    pool.in_choice(now + 14 * S);
     assert_eq!(pool.share(now + 14 * S, 3), 1.0);
     assert_eq!(pool.state(now + 14 * S, 3), "in");
-    assert!(pool.ended(now + 14 * S, call).is_none());
+    assert!(pool.ended(call).is_none());
 }
 
 #[test]
 fn a_trial_that_ends_unheard_of_leaves_room_for_the_next() {
     let (mut pool, now) = pool(2);
-    pool.tell(now, 0, Sight::Gone);
+    pool.all_well(now);
+    pool.dies(now, 0);
     pool.tell(now + S, 0, Sight::Well);
     let call = pool.sent(now + S, 0, None, work(1)).unwrap();
     assert!(!pool.in_choice(now + S).contains(0));
-    pool.ended(now + S, call);
+    pool.ended(call);
     assert!(pool.in_choice(now + S).contains(0));
 }
 
@@ -123,17 +200,17 @@ fn five_failures_in_a_minute_eject_unless_most_calls_are_accepted() {
     let (mut pool, now) = pool(4);
     for n in 0..5 {
         assert!(pool.in_choice(now).contains(0));
-        pool.failed(now + S * n, 0, Fault::Broke);
+        pool.fault(now + S * n, 0, Fault::Broke);
     }
     assert_eq!(pool.state(now + 4 * S, 0), "suspect");
     for n in 0..50 {
-        pool.failed(now + 16 * S * n, 1, Fault::Broke);
+        pool.fault(now + 16 * S * n, 1, Fault::Broke);
     }
     assert_eq!(pool.state(now + 800 * S, 1), "in", "too few for a minute");
     for n in 0..200 {
-        pool.succeeded(now, 2);
+        pool.accept(now, 2);
         if n % 10 == 0 {
-            pool.failed(now, 2, Fault::Broke);
+            pool.fault(now, 2, Fault::Broke);
         }
     }
     assert_eq!(pool.state(now, 2), "in", "a tenth of many");
@@ -142,7 +219,7 @@ fn five_failures_in_a_minute_eject_unless_most_calls_are_accepted() {
 #[test]
 fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
     let (mut pool, mut now) = pool(4);
-    (0..5).for_each(|_| pool.failed(now, 0, Fault::Broke));
+    (0..5).for_each(|_| pool.fault(now, 0, Fault::Broke));
     let mut trials = 0;
     for _ in 0..400 {
         now += ms(250);
@@ -150,8 +227,8 @@ fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
         if pool.state(now, 0) == "trial" {
             trials += 1;
             let call = pool.sent(now, 0, None, work(1)).unwrap();
-            pool.failed(now, 0, Fault::Broke);
-            pool.ended(now, call);
+            pool.fault(now, 0, Fault::Broke);
+            pool.ended(call);
             assert_eq!(pool.state(now, 0), "suspect");
         }
     }
@@ -161,16 +238,16 @@ fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
 #[test]
 fn without_probes_time_opens_the_trial() {
     let (mut pool, now) = with(4, no_probes());
-    pool.failed(now, 0, Fault::Gone);
-    pool.failed(now, 0, Fault::Gone);
+    pool.fault(now, 0, Fault::Gone);
+    pool.fault(now, 0, Fault::Gone);
     assert_eq!(pool.next_wake(now), Some(now + S));
     assert!(pool.in_choice(now + S).contains(0));
     assert_eq!(pool.state(now + S, 0), "trial");
-    pool.failed(now + S, 0, Fault::Gone);
+    pool.fault(now + S, 0, Fault::Gone);
     assert!(!pool.in_choice(now + 2 * S).contains(0));
     assert!(pool.in_choice(now + 3 * S).contains(0), "twice as long");
-    pool.succeeded(now + 3 * S, 0);
-    pool.succeeded(now + 3 * S, 0);
+    pool.accept(now + 3 * S, 0);
+    pool.accept(now + 3 * S, 0);
     assert_eq!(pool.state(now + 3 * S, 0), "starting");
 }
 
@@ -179,14 +256,15 @@ fn every_state_is_left() {
     // Without anybody who asks or answers: time alone.
     for config in [PoolConfig::default(), no_probes()] {
         let (mut pool, now) = with(8, config);
-        pool.tell(now, 0, Sight::Gone);
+        pool.dies(now, 0);
         pool.tell(now, 1, Sight::Silent);
         pool.tell(now, 2, Sight::Unwell);
-        (0..5).for_each(|_| pool.failed(now, 3, Fault::Broke));
-        pool.failed(now, 4, Fault::Gone);
-        pool.failed(now, 5, Fault::Full(None));
-        pool.failed(now, 6, Fault::Limited(Some(20 * S)));
-        assert_eq!(pool.in_choice(now), Places::one(7));
+        (0..5).for_each(|_| pool.fault(now, 3, Fault::Broke));
+        pool.fault(now, 4, Fault::Gone);
+        pool.fault(now, 5, Fault::Full(None));
+        pool.fault(now, 6, Fault::Limited(Some(20 * S)));
+        assert_eq!(pool.in_choice(now).iter().filter(|at| [5, 6].contains(at)).count(), 0);
+        assert!(pool.in_choice(now).len() <= 4);
         let mut at = now;
         while let Some(next) = pool.next_wake(at) {
             assert!(next > at);
@@ -195,8 +273,8 @@ fn every_state_is_left() {
         }
         assert_eq!(pool.in_choice(at).len(), 8, "{:?}", pool.view(at));
         for place in 0..8 {
-            pool.succeeded(at, place);
-            pool.succeeded(at, place);
+            pool.accept(at, place);
+            pool.accept(at, place);
         }
         assert!(pool.view(at + 60 * S).iter().all(|replica| ["in", "starting"].contains(&replica.state)));
         pool.in_choice(at + 60 * S);
@@ -208,21 +286,166 @@ fn every_state_is_left() {
 fn busy_is_not_ill() {
     let (mut pool, now) = pool(2);
     for _ in 0..20 {
-        pool.failed(now, 0, Fault::Full(None));
+        pool.fault(now, 0, Fault::Full(None));
     }
     assert_eq!(pool.state(now, 0), "in");
     assert!(!pool.in_choice(now).contains(0));
-    assert!(pool.in_choice(now + ms(500)).contains(0), "a moment");
-    pool.failed(now, 1, Fault::Full(Some(3 * S)));
-    assert!(!pool.in_choice(now + 2 * S).contains(1), "as long as it says");
-    assert!(pool.in_choice(now + 3 * S).contains(1));
-    assert_eq!(pool.next_wake(now + S), Some(now + 3 * S));
+    assert!(pool.in_choice(now + ms(100)).contains(0), "a moment, however many they were");
+    pool.fault(now, 1, Fault::Full(Some(3 * S)));
+    assert!(!pool.in_choice(now + 3 * S).contains(1), "as long as it says");
+    assert!(pool.in_choice(now + 3 * S + ms(100)).contains(1));
+    assert!(pool.next_wake(now + S).is_some_and(|at| at > now + 3 * S && at <= now + 3 * S + ms(100)));
     assert!(pool.take_fallen().is_empty());
+}
+
+#[test]
+fn one_that_asks_for_no_time_is_left_alone_for_a_moment_that_grows() {
+    let (mut pool, mut now) = pool(1);
+    let mut holds = Vec::new();
+    for _ in 0..8 {
+        pool.fault(now, 0, Fault::Full(Some(Duration::ZERO)));
+        assert!(!pool.in_choice(now + ms(49)).contains(0));
+        let until = pool.next_wake(now).unwrap();
+        holds.push(until - now);
+        now = until;
+    }
+    assert!(holds[0] <= ms(100) && holds[7] >= ms(250) && holds[7] <= ms(500), "{holds:?}");
+    pool.accept(now, 0);
+    pool.fault(now, 0, Fault::Full(None));
+    assert!(pool.in_choice(now + ms(100)).contains(0), "it took one in");
+}
+
+#[test]
+fn what_a_process_asked_for_ends_with_it() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    pool.fault(now, 0, Fault::Full(Some(3_600 * S)));
+    pool.dies(now + S, 0);
+    pool.tell(now + 2 * S, 0, Sight::Well);
+    assert!(pool.in_choice(now + 2 * S).contains(0));
+}
+
+#[test]
+fn each_cause_has_its_own_cure() {
+    let (mut pool, now) = pool(4);
+    pool.all_well(now);
+    pool.tell(now, 0, Sight::Unwell);
+    pool.alive(now + ms(1), 0);
+    assert_eq!(pool.state(now + ms(1), 0), "suspect", "streams go on where probes say that it is unwell");
+    pool.tell(now + ms(2), 0, Sight::Well);
+    assert_eq!(pool.state(now + ms(2), 0), "in");
+    (0..5).for_each(|_| pool.fault(now, 1, Fault::Broke));
+    pool.tell(now + ms(1), 1, Sight::Gone);
+    pool.tell(now + ms(2), 1, Sight::Well);
+    assert_eq!(pool.state(now + ms(2), 1), "trial", "a probe that is well does not mend what failed before");
+    pool.tell(now + ms(3), 1, Sight::Well);
+    pool.tell(now + ms(4), 1, Sight::Well);
+    assert_eq!(pool.state(now + ms(4), 1), "trial");
+}
+
+#[test]
+fn one_that_starts_goes_on_starting_after_a_lost_probe() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    pool.dies(now, 1);
+    (0..3).for_each(|_| pool.tell(now + S, 1, Sight::Well));
+    assert_eq!(pool.state(now + S, 1), "starting");
+    pool.tell(now + 2 * S, 1, Sight::Unwell);
+    pool.tell(now + 3 * S, 1, Sight::Well);
+    assert_eq!(pool.state(now + 3 * S, 1), "starting");
+    assert!(pool.share(now + 3 * S, 1) <= 0.21);
+}
+
+#[test]
+fn a_call_that_was_sent_since_overrules_the_refusal() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    let before = pool.sent(now, 0, None, work(1)).unwrap();
+    pool.dies(now + ms(1), 0);
+    pool.succeeded(now + ms(2), &before);
+    assert_eq!(pool.state(now + ms(2), 0), "down", "its listener is gone, and what it has begun goes on");
+    let mut since = pool.sent(now + ms(2), 0, None, work(1)).unwrap();
+    pool.first_token(now + ms(3), &mut since);
+    assert_eq!(pool.state(now + ms(3), 0), "trial");
+    pool.succeeded(now + ms(4), &since);
+    pool.accept(now + ms(5), 0);
+    assert_eq!(pool.state(now + ms(5), 0), "starting");
+    assert_eq!((pool.ended(before), pool.ended(since)), (None, None));
+}
+
+#[test]
+fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
+    for bad in [Sight::Gone, Sight::Unwell, Sight::Silent] {
+        let (mut pool, mut now) = pool(4);
+        let knock = |pool: &mut Placement, now| {
+            pool.wake(now);
+            for errand in pool.errands(now).due {
+                if errand.ask == Ask::Health {
+                    pool.saw(now, errand.to, bad.clone());
+                }
+            }
+        };
+        let mut waited = 0;
+        for _ in 0..600 {
+            now += ms(10);
+            knock(&mut pool, now);
+            let choice = pool.in_choice(now);
+            waited += usize::from(choice.is_empty());
+            now += ms(1);
+            choice.iter().for_each(|at| pool.accept(now, at));
+        }
+        assert_eq!(waited, 0, "{bad:?}");
+        assert!(pool.view(now).iter().all(|replica| replica.state == "in"), "{bad:?}: {:?}", pool.view(now));
+        // As soon as one tells something, they are believed again.
+        pool.all_well(now);
+        pool.dies(now, 0);
+        assert_eq!(pool.state(now, 0), "down");
+    }
+}
+
+#[test]
+fn whom_only_probes_call_gone_that_never_told_is_not_down_until_a_call_finds_it_so() {
+    let (mut pool, now) = pool(2);
+    (0..2).for_each(|at| pool.dies(now, at));
+    assert_eq!(pool.in_choice(now).len(), 1);
+    let kept = pool.in_choice(now).iter().next().unwrap();
+    pool.fault(now, kept, Fault::Gone);
+    assert_eq!(pool.state(now, kept), "down");
+    assert_eq!(pool.take_fallen(), Places::one(kept));
+}
+
+#[test]
+fn who_is_down_or_gone_is_down_drained_or_not() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    let ids: Vec<ReplicaId> = pool.view(now).iter().map(|replica| replica.id).collect();
+    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    pool.set_members(now, &members(1));
+    assert!(!pool.is_down(ids[0]) && !pool.is_down(ids[1]), "it drains, and answers");
+    pool.dies(now, 1);
+    assert_eq!(pool.state(now, 1), "draining");
+    assert!(pool.is_down(ids[1]));
+    assert_eq!(pool.ended(call), Some(1));
+    assert!(pool.is_down(ids[1]), "it is not there any more");
+}
+
+#[test]
+fn what_takes_no_slot_goes_where_calls_would_have_to_wait() {
+    let (mut pool, now) = pool(2);
+    pool.all_well(now);
+    pool.dies(now, 0);
+    assert_eq!(pool.beside(now).unwrap().id, ReplicaId(2));
+    pool.fault(now, 1, Fault::Full(None));
+    assert!(pool.in_choice(now).is_empty());
+    assert_eq!(pool.beside(now).unwrap().id, ReplicaId(2), "it only asked to be left alone");
+    pool.dies(now, 1);
+    assert!(pool.beside(now).is_none());
 }
 
 #[test]
 fn an_unwell_one_is_out_and_then_down() {
     let (mut pool, now) = pool(4);
+    pool.all_well(now);
     pool.tell(now, 0, Sight::Unwell);
     assert_eq!(pool.state(now, 0), "suspect");
     pool.tell(now + ms(250), 0, Sight::Unwell);
@@ -236,8 +459,12 @@ fn what_it_had_cached_ended_with_it() {
     let (mut pool, now) = pool(4);
     let same = wants(&[1, 2]);
     let call = pool.sent(now, 2, Some(&same), work(4_000)).unwrap();
-    pool.ended(now, call);
+    pool.ended(call);
     assert!(pool.seats(now, Some(&same), work(4_000), Places::one(2))[0].cached > 3_000);
-    pool.tell(now, 2, Sight::Gone);
+    pool.all_well(now);
+    pool.dies(now, 2);
     assert_eq!(pool.seats(now, Some(&same), work(4_000), Places::one(2))[0].cached, 0);
+    let name = pool.cache(2).map(|cache| cache.name);
+    (0..5).for_each(|_| pool.tell(now, 2, Sight::Gone));
+    assert_eq!(pool.cache(2).map(|cache| cache.name), name, "it ends once");
 }

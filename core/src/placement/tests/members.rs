@@ -18,7 +18,7 @@ fn who_is_not_named_any_more_finishes_what_it_has() {
     assert_eq!(pool.in_choice(now), Places::one(0));
     assert_eq!(pool.view(now).len(), 2, "the one without calls is gone");
     assert_eq!(pool.view(now)[1].state, "draining");
-    assert_eq!(pool.ended(now, call), Some(1));
+    assert_eq!(pool.ended(call), Some(1));
     assert_eq!(pool.view(now).len(), 1);
     // Its place is free for the next.
     assert_eq!(pool.set_members(now, &all), [1, 2].into_iter().collect());
@@ -36,7 +36,7 @@ fn one_that_comes_back_while_it_drains_goes_on() {
     assert!(pool.set_members(now, &all).is_empty());
     assert_eq!(pool.in_choice(now).len(), 2);
     assert_eq!(pool.view(now)[1].weight, 2.0);
-    assert_eq!(pool.ended(now, call), None);
+    assert_eq!(pool.ended(call), None);
 }
 
 #[test]
@@ -57,9 +57,11 @@ fn calls_go_where_their_model_is_served() {
     pool.tell(now, 1, serving(&["base"]));
     pool.tell(now, 2, serving(&["base"]));
     let some = |places: &[usize]| places.iter().copied().collect::<Places>();
-    assert_eq!(pool.eligible(Some(&asking("adapter")), 1), some(&[0, 3]), "of the last nothing is known");
-    assert_eq!(pool.eligible(Some(&asking("base")), 1), some(&[0, 1, 2, 3]));
+    assert_eq!(pool.eligible(Some(&asking("adapter")), 1), some(&[0]), "of the last nothing is known");
+    assert_eq!(pool.eligible(Some(&asking("base")), 1), some(&[0, 1, 2]));
     assert_eq!(pool.eligible(Some(&asking("other")), 1), some(&[3]));
+    pool.tell(now, 3, serving(&[]));
+    assert_eq!(pool.eligible(Some(&asking("other")), 1), some(&[3]), "it loads yet");
     pool.tell(now, 3, serving(&["base"]));
     assert_eq!(pool.eligible(Some(&asking("other")), 1).len(), 4, "the replica is the source of truth");
     assert_eq!(pool.eligible(None, 1).len(), 4);
@@ -85,6 +87,9 @@ fn long_prompts_go_where_they_fit() {
     assert_eq!(pool.eligible(Some(&asking("base")), 1_000), Places::one(1), "an answer has a token");
     assert_eq!(pool.eligible(Some(&asking("adapter")), 99_999), Places::one(1));
     assert_eq!(pool.eligible(Some(&asking("base")), 200_000).len(), 2, "let the replica say so");
+    assert_eq!(pool.eligible(None, 50_000), Places::one(1));
+    pool.tell(now, 0, Sight::Models(vec![model("base", Some(1_000), None), model("other", None, None)]));
+    assert_eq!(pool.eligible(None, 50_000).len(), 2, "of one of its models it is not known");
 }
 
 #[test]
@@ -100,8 +105,34 @@ fn those_that_failed_a_call_are_avoided_while_there_are_others() {
 #[test]
 fn no_more_than_a_set_can_hold() {
     let now = crate::clock::now();
-    let mut pool = Placement::new(&PoolConfig::default(), 1, now);
+    let mut pool = Placement::new(&PoolConfig::default(), 1);
     let many: Vec<Member> = (0..200).map(|n| Member::at(&format!("http://r{n}"))).collect();
     assert_eq!(pool.set_members(now, &many).len(), MOST);
     assert_eq!(pool.in_choice(now).len(), MOST);
+}
+
+#[test]
+fn who_finds_no_place_joins_when_one_comes_free() {
+    let now = crate::clock::now();
+    let mut pool = Placement::new(&PoolConfig::default(), 1);
+    let some = |from: usize, to: usize| -> Vec<Member> {
+        (from..to).map(|n| Member::at(&format!("http://r{n}"))).collect()
+    };
+    pool.set_members(now, &some(0, 70));
+    let mut calls: Vec<Parcel> = (0..70).filter_map(|at| pool.sent(now, at, None, work(1))).collect();
+    // All others instead, but the last, whose weight changes.
+    let mut next = some(100, 170);
+    next.push(Member { weight: 2.0, ..Member::at("http://r69") });
+    assert_eq!(pool.set_members(now, &next).len(), MOST - 70);
+    assert_eq!(pool.view(now)[69].weight, 2.0, "who is known already is not forgotten for who is not");
+    assert!(pool.take_pending().is_none(), "there is no place yet");
+    for _ in 0..12 {
+        let left = pool.ended(calls.remove(0)).unwrap();
+        let members = pool.take_pending().expect("there is one");
+        assert_eq!(pool.set_members(now, &members), Places::one(left));
+    }
+    assert!(pool.ended(calls.remove(0)).is_some());
+    assert!(pool.take_pending().is_none(), "all are in");
+    assert_eq!(pool.in_choice(now).len(), 71);
+    assert!(calls.into_iter().filter_map(|call| pool.ended(call)).count() > 0);
 }

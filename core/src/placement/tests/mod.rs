@@ -17,7 +17,7 @@ fn pool(replicas: usize) -> (Placement, Instant) {
 
 fn with(replicas: usize, config: PoolConfig) -> (Placement, Instant) {
     let now = crate::clock::now();
-    let mut pool = Placement::new(&config, 7, now);
+    let mut pool = Placement::new(&config, 7);
     let joined = pool.set_members(now, &members(replicas));
     assert_eq!(joined.len(), replicas);
     (pool, now)
@@ -47,6 +47,30 @@ impl Placement {
         let at = self.choose(now, wants, work, open)?;
         assert!(open.contains(at));
         self.sent(now, at, wants, work)
+    }
+
+    /// A call that is sent there now is accepted.
+    fn accept(&mut self, now: Instant, at: usize) {
+        let Some(call) = self.sent(now, at, None, work(1)) else { return };
+        self.succeeded(now, &call);
+        let _ = self.ended(call);
+    }
+
+    /// A call that is sent there now fails.
+    fn fault(&mut self, now: Instant, at: usize, fault: Fault) {
+        let Some(call) = self.sent(now, at, None, work(1)) else { return };
+        self.failed(now, &call, fault);
+        let _ = self.ended(call);
+    }
+
+    /// Probes find all of them well, and so are believed when they do not.
+    fn all_well(&mut self, now: Instant) {
+        (0..self.replicas.len()).for_each(|at| self.tell(now, at, Sight::Well));
+    }
+
+    /// Probes find nobody, often enough.
+    fn dies(&mut self, now: Instant, at: usize) {
+        (0..2).for_each(|_| self.tell(now, at, Sight::Gone));
     }
 
     /// Tells of the replica at a place.

@@ -78,10 +78,10 @@ proptest! {
                 }
                 Event::End(index) if !calls.is_empty() => {
                     let call = calls.swap_remove(index.index(calls.len()));
-                    let _ = pool.ended(now, call);
+                    let _ = pool.ended(call);
                 }
-                Event::Fault(at, which) => pool.failed(now, at, fault(which)),
-                Event::Accepted(at) => pool.succeeded(now, at),
+                Event::Fault(at, which) => pool.fault(now, at, fault(which)),
+                Event::Accepted(at) => pool.accept(now, at),
                 Event::Sight(at, which) => {
                     let id = pool.replicas.get(at).and_then(Option::as_ref).map(|known| known.placed.id);
                     pool.saw(now, id.unwrap_or(ReplicaId(99)), sight(which));
@@ -94,15 +94,16 @@ proptest! {
                 Event::Errands => drop(pool.errands(now)),
                 Event::FirstToken(_) | Event::End(_) => {}
             }
-            // By evidence that may be wrong never more than half are out.
+            // By evidence that may be wrong never more than half are out of those that listen.
             let choice = pool.in_choice(now);
-            let (mut out, mut members) = (0, 0);
+            let (mut out, mut listen) = (0, 0);
             for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
-                members += 1;
-                let doubted = replica.health.out().is_some_and(|cause| cause != Cause::Refused);
+                let listens = !replica.health.refuses();
+                listen += usize::from(listens);
+                let doubted = listens && replica.health.is_out();
                 out += usize::from(doubted && !choice.contains(at) && !replica.health.is_held(now));
             }
-            prop_assert!(out <= members / 2);
+            prop_assert!(out <= listen / 2);
             // Counts are those of the calls there are.
             for replica in pool.view(now) {
                 let here = calls.iter().filter(|call| call.placed.id == replica.id).count();
@@ -111,7 +112,7 @@ proptest! {
             prop_assert!(pool.next_wake(now).is_none_or(|next| next > now));
         }
         for call in calls {
-            let _ = pool.ended(now, call);
+            let _ = pool.ended(call);
         }
         prop_assert!(pool.known().all(|(_, replica)| replica.load.awaiting_tokens == 0 && replica.load.tokens == 0));
         prop_assert!(pool.view(now).iter().all(|replica| replica.state != "draining"));

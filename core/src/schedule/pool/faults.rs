@@ -12,7 +12,7 @@ impl Pool {
     pub(in crate::schedule) fn succeeded(&mut self, now: Instant, lodging: &Lodging) {
         if let Some(site) = self.site_of(lodging) {
             site.said(true);
-            self.placement.succeeded(now, lodging.parcel.at);
+            self.placement.succeeded(now, &lodging.parcel);
             self.refresh(now);
         }
     }
@@ -22,7 +22,7 @@ impl Pool {
     fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault) -> Hold {
         if let Some(site) = self.site_of(lodging) {
             site.said(!matches!(fault, Fault::Full(_) | Fault::Limited(_)));
-            self.placement.failed(now, lodging.parcel.at, fault);
+            self.placement.failed(now, &lodging.parcel, fault);
             self.refresh(now);
         }
         if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
@@ -79,10 +79,9 @@ impl<W> Scheduler<W> {
         !pool.sets(Some(wants), least_input).first.and(pool.choice).is_empty()
     }
 
-    /// Whether that replica is down.
-    pub fn is_down(&self, now: Instant, id: ReplicaId) -> bool {
-        let views = self.upstream.pool().map(|pool| pool.placement.view(now)).unwrap_or_default();
-        views.iter().any(|replica| replica.id == id && replica.state == "down")
+    /// Whether that replica is down, or has left: see [`Placement::is_down`](crate::placement::Placement::is_down).
+    pub fn is_down(&self, id: ReplicaId) -> bool {
+        self.upstream.pool().is_some_and(|pool| pool.placement.is_down(id))
     }
 
     /// A call that its replica has not begun to answer, and will not: it went down. To be called back, and queued again with what it was charged. Ask until `None`

@@ -88,7 +88,7 @@ impl Pool {
                 site.release(space);
             }
         }
-        if let Some(left) = self.placement.ended(now, lodging.parcel)
+        if let Some(left) = self.placement.ended(lodging.parcel)
             && let Some(site) = self.sites.get_mut(left)
         {
             *site = None;
@@ -114,6 +114,10 @@ impl<W> Scheduler<W> {
     pub(in crate::schedule) fn leave(&mut self, now: Instant, id: GrantId, lodging: Option<Box<Lodging>>) {
         if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), lodging) {
             pool.leave(now, id, *lodging);
+            // Others may have waited for the place of one that drained.
+            if let Some(members) = pool.placement.take_pending() {
+                self.set_members(now, &members);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Pool;
 use super::site::Site;
-use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight, SlotsView, Work};
+use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight, SlotsView};
 use crate::schedule::Scheduler;
 use crate::schedule::limiter::Limiter;
 
@@ -117,9 +117,6 @@ impl<W> Scheduler<W> {
 
     /// A replica for a request that takes no slot.
     pub fn beside(&mut self, now: Instant) -> Option<Placed> {
-        let pool = self.upstream.pool_mut()?;
-        pool.refresh(now);
-        let at = pool.placement.choose(now, None, Work::default(), pool.choice)?;
-        pool.site(at).map(|site| site.placed.clone())
+        self.upstream.pool_mut()?.placement.beside(now)
     }
 }

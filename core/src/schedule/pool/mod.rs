@@ -68,7 +68,7 @@ impl Pool {
     pub(super) fn new(settings: &Settings, now: Instant) -> Option<Self> {
         let config = settings.pool.as_ref()?;
         Some(Self {
-            placement: Placement::new(config, fastrand::u64(..), now),
+            placement: Placement::new(config, fastrand::u64(..)),
             sites: Vec::new(),
             choice: Places::NONE,
             kinds: Kinds::default(),

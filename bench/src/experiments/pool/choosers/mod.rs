@@ -52,7 +52,7 @@ pub(crate) trait Chooser {
     /// It is over, well or not.
     fn ended(&mut self, _now: Duration, _id: u64, _at: usize) {}
     /// Nobody listens there, or what was open broke.
-    fn failed(&mut self, _now: Duration, _at: usize) {}
+    fn failed(&mut self, _now: Duration, _id: u64, _at: usize) {}
     /// When it wants to look around.
     fn next_look(&self) -> Option<Duration> {
         None

@@ -38,7 +38,7 @@ impl Ours {
             poll: PoolConfig::default().poll.filter(|_| !without.polls),
             ..PoolConfig::default()
         };
-        let mut placement = Placement::new(&config, seed, beginning());
+        let mut placement = Placement::new(&config, seed);
         let members: Vec<Member> =
             (0..REPLICAS).map(|at| Member::at(&format!("http://replica-{at}"))).collect();
         placement.set_members(beginning(), &members);
@@ -79,21 +79,23 @@ impl Chooser for Ours {
         at
     }
 
-    fn first_token(&mut self, now: Duration, id: u64, at: usize) {
+    fn first_token(&mut self, now: Duration, id: u64, _: usize) {
         if let Some(parcel) = self.parcels.get_mut(&id) {
-            self.placement.succeeded(instant(now), at);
+            self.placement.succeeded(instant(now), parcel);
             self.placement.first_token(instant(now), parcel);
         }
     }
 
-    fn ended(&mut self, now: Duration, id: u64, _: usize) {
+    fn ended(&mut self, _: Duration, id: u64, _: usize) {
         if let Some(parcel) = self.parcels.remove(&id) {
-            self.placement.ended(instant(now), parcel);
+            self.placement.ended(parcel);
         }
     }
 
-    fn failed(&mut self, now: Duration, at: usize) {
-        self.placement.failed(instant(now), at, Fault::Gone);
+    fn failed(&mut self, now: Duration, id: u64, _: usize) {
+        if let Some(parcel) = self.parcels.get(&id) {
+            self.placement.failed(instant(now), parcel, Fault::Gone);
+        }
         self.next = Some(self.next.map_or(now, |next| next.min(now)));
     }
 

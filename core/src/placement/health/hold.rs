@@ -1,0 +1,53 @@
+//! For how long a replica is left alone that has no room: as long as it asks, and a moment of our own on top.
+//!
+//! The moment is there even where it asks for none at all, since what is turned away goes back into the queue free of charge; it is drawn by chance, since all of its clients
+//! were told the same; and it grows with each hold in a row, once a hold, however many calls were turned away together.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+/// The first moment at most; half of it at least.
+const MOMENT: Duration = Duration::from_millis(100);
+/// The longest that it grows to.
+const LONGEST: Duration = Duration::from_millis(500);
+/// A replica that asks for more is not believed: its pool has others to ask.
+const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hold {
+    until: Option<Instant>,
+    /// In a row, with no call accepted in between.
+    row: u32,
+}
+
+impl Hold {
+    /// It turned a call away. `asked`: what it said how long.
+    pub(super) fn extend(&mut self, now: Instant, asked: Option<Duration>, rng: &mut Rng) {
+        if !self.holds(now) {
+            self.row = self.row.saturating_add(1);
+        }
+        let most = (MOMENT * (1 << self.row.saturating_sub(1).min(3))).min(LONGEST);
+        let own = most.mul_f64(0.5 + 0.5 * rng.f64());
+        let asked = asked.unwrap_or_default().min(LONGEST_ASKED);
+        self.until = self.until.max(Some(now + asked + own));
+    }
+
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        self.until(now).is_some()
+    }
+
+    pub(super) fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)
+    }
+
+    /// It took a call in.
+    pub(super) fn accepted(&mut self) {
+        self.row = 0;
+    }
+
+    /// Its process ended, and with it what it asked for.
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+}
