@@ -17,7 +17,7 @@ use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight, Wants};
+use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight};
 use crate::schedule::{
     Grant, Moved, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
@@ -244,11 +244,6 @@ impl Admission {
     /// A replica for a request that takes no slot.
     pub(crate) fn beside(&self) -> Option<Placed> {
         self.state.lock().scheduler.beside(now())
-    }
-
-    /// Whether a call that was tried at these replicas ([`Wants::avoid`]) could go to another now.
-    pub(crate) fn has_others(&self, wants: &Wants, least_input: u64) -> bool {
-        self.state.lock().scheduler.has_others(now(), wants, least_input)
     }
 
     /// Whether that replica is down.
