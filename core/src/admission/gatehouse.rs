@@ -293,11 +293,14 @@ impl Admission {
     }
 
     /// Something came from the replica that has it. Cheap: few of these take the lock.
-    pub(super) fn alive(&self, grant: &Grant) {
+    pub(super) fn alive(self: &Arc<Self>, grant: &Grant) {
         let Some((pulse, at)) = self.pulse.as_ref().zip(grant.place()) else { return };
         let now = now();
         if pulse.is_due(at, now) {
-            self.state.lock().scheduler.alive(now, grant);
+            let is_back = self.state.lock().scheduler.alive(now, grant);
+            if is_back {
+                self.look_again();
+            }
         }
     }
 

@@ -60,14 +60,20 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Something came from the replica that has this slot.
-    pub fn alive(&mut self, now: Instant, grant: &Grant) {
-        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &grant.lodging)
-            && pool.site_of(lodging).is_some()
-        {
-            pool.placement.alive(now, lodging.parcel.at);
-            pool.refresh(now);
+    /// Something came from the replica that has this slot. Says whether it is back in the choice with it: ask [`Scheduler::next`] then.
+    pub fn alive(&mut self, now: Instant, grant: &Grant) -> bool {
+        let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &grant.lodging) else { return false };
+        if pool.site_of(lodging).is_none() {
+            return false;
         }
+        let before = pool.choice;
+        pool.placement.alive(now, lodging.parcel.at);
+        pool.refresh(now);
+        let is_back = !pool.choice.less(before).is_empty();
+        if is_back {
+            self.note_slots(now);
+        }
+        is_back
     }
 
     /// Whether that replica is down.

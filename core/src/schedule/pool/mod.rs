@@ -13,7 +13,7 @@ mod site;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use kinds::Kinds;
@@ -206,6 +206,15 @@ impl Pool {
         Kind::new(self.kinds.number(places))
     }
 
+    /// What sets the replicas apart that take a prompt: the longest that each model takes, in order.
+    fn lengths(&self) -> Vec<u64> {
+        let models = self.sites.iter().flatten().filter_map(|site| site.models.as_ref()).flatten();
+        let mut lengths: Vec<_> = models.filter_map(|model| model.longest).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        lengths
+    }
+
     /// A call of that kind waits.
     pub(super) fn came(&mut self, kind: Kind) {
         kind.number().into_iter().for_each(|number| self.kinds.came(number));
@@ -309,8 +318,14 @@ impl<W> Scheduler<W> {
     fn claim_anew(&mut self) {
         let Some(pool) = self.upstream.pool_mut() else { return };
         let mut moved = Vec::new();
+        let lengths = pool.lengths();
+        // Few models and lengths, however many wait. A number that is remembered here stays: whoever it was found for waits of it.
+        let mut known = HashMap::new();
         for (call, waiter) in self.waiters.iter_mut() {
-            let kind = pool.kind(&waiter.ticket);
+            let model = waiter.ticket.wants.as_ref().and_then(|wants| wants.model.clone());
+            let input = waiter.ticket.demand.least_input();
+            let length = lengths.partition_point(|longest| *longest <= input);
+            let kind = *known.entry((model, length)).or_insert_with(|| pool.kind(&waiter.ticket));
             if kind != waiter.claim.kind {
                 // The new one first: a number that nobody waits of may be given to another.
                 pool.came(kind);

@@ -69,14 +69,12 @@ struct Running {
     ticket: Ticket,
     place: Option<Place>,
     answered: bool,
-    /// Where it could have gone instead, and was not tried; nowhere, if it was tried where it went.
-    others: Vec<ReplicaId>,
+    /// The places where it could have gone instead, and was not tried; none, if it was tried where it went. Who joins where another was may be tried as well.
+    others: Places,
 }
 
 /// What there is at one moment.
 struct Room {
-    /// Those that calls may go to.
-    choice: Vec<ReplicaId>,
     /// Of those with a slot, the longest prompt that each has memory for.
     longest: BTreeMap<ReplicaId, u64>,
     /// The same, with a slot or without, in the order of their places.
@@ -226,7 +224,7 @@ impl Books {
                 let choice = self.choice();
                 let expected = match fault {
                     Fault::Full(_) | Fault::Limited(_) | Fault::Gone
-                        if running.others.iter().any(|other| choice.contains(other)) =>
+                        if !running.others.and(self.places(&choice)).is_empty() =>
                     {
                         Hold::Elsewhere
                     }
@@ -311,6 +309,7 @@ impl Books {
         let mut others = self.eligible(&ticket);
         let avoid = &ticket.wants.as_ref().expect("always").avoid;
         others.retain(|other| *other != id && !avoid.contains(other) && !avoid.contains(&id));
+        let others = self.places(&others);
         let memory = self.memories.get_mut(&id);
         let place = memory.map(|memory| memory.admit(&ticket.demand, Progress::default()));
         self.running.push(Running { grant, ticket, place, answered: false, others });
@@ -416,7 +415,7 @@ impl Books {
                 longest.insert(view.id, of_it);
             }
         }
-        Room { choice, longest, memories }
+        Room { longest, memories }
     }
 
     /// Where it could go then.
@@ -455,6 +454,11 @@ impl Books {
         let pool = self.scheduler.upstream.pool().expect("a pool");
         let choice = pool.placement.clone().in_choice(self.now);
         choice.iter().filter_map(|at| Some(pool.site(at)?.placed.id)).collect()
+    }
+
+    fn places(&self, ids: &[ReplicaId]) -> Places {
+        let pool = self.scheduler.upstream.pool().expect("a pool");
+        ids.iter().filter_map(|id| pool.placement.place_of(*id)).collect()
     }
 
     fn id(&self, name: usize) -> Option<ReplicaId> {

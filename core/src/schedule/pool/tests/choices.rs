@@ -49,9 +49,9 @@ fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
     let (nearest, other) = (at(&held[1]), at(&held[2]));
     queue(&mut scheduler, now, of("a", "x", 900), "front");
     queue(&mut scheduler, now, of("b", "y", 900), "head");
-    queue(&mut scheduler, now, of("b", "y", 350), "medium");
     let now = now + ms(100);
-    assert!(scheduler.next(now).is_none(), "what has room for 350 is kept for the head of its line");
+    queue(&mut scheduler, now, of("b", "y", 350), "what has room for 350 is kept for the head of its line");
+    assert!(scheduler.next(now).is_none());
     let small = admit(&mut scheduler, now, &of("b", "y", 200));
     assert_eq!(at(&small), other);
     let [x, first, second] = held;
