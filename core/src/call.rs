@@ -73,11 +73,12 @@ struct Story {
     demand: Option<Demand>,
     /// The replica that has its present attempt.
     placed: Option<Placed>,
-    /// Replicas that failed it.
+    /// Replicas that failed it: its next attempt goes to others, while those have room.
     tried: Vec<ReplicaId>,
-    /// Those among them to which its next attempt does not go.
-    avoid: Vec<ReplicaId>,
 }
+
+/// So many attempts of a call are remembered: its first, and the last.
+const REMEMBERED: usize = 100;
 
 /// What a call is identified by; see [`Call::new`].
 pub(crate) struct Identity {
@@ -277,7 +278,7 @@ impl Call {
                 Box::new(Wants {
                     model: self.0.facts.model.clone(),
                     affinity: affinity.clone(),
-                    avoid: story.avoid.clone(),
+                    avoid: story.tried.clone(),
                 })
             }),
             charged: story.charged,
@@ -286,7 +287,12 @@ impl Call {
 
     /// A new attempt asks for a slot.
     pub(crate) fn attempt_queued(&self, now: Instant) {
-        self.story().attempts.push(Attempt::queued(now));
+        let attempts = &mut self.story().attempts;
+        if attempts.len() >= REMEMBERED {
+            // A pool without room turns a patient call away many times.
+            attempts.remove(1);
+        }
+        attempts.push(Attempt::queued(now));
     }
 
     /// It stands in the queue, there.

@@ -17,7 +17,7 @@ use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight, Wants};
+use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight};
 use crate::schedule::{
     Grant, Moved, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
@@ -246,11 +246,6 @@ impl Admission {
         self.state.lock().scheduler.beside(now())
     }
 
-    /// Whether a call that was tried at these replicas ([`Wants::avoid`]) could go to another now.
-    pub(crate) fn has_others(&self, wants: &Wants, least_input: u64) -> bool {
-        self.state.lock().scheduler.has_others(now(), wants, least_input)
-    }
-
     /// Whether that replica is down.
     pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
         self.state.lock().scheduler.is_down(id)
@@ -298,11 +293,14 @@ impl Admission {
     }
 
     /// Something came from the replica that has it. Cheap: few of these take the lock.
-    pub(super) fn alive(&self, grant: &Grant) {
+    pub(super) fn alive(self: &Arc<Self>, grant: &Grant) {
         let Some((pulse, at)) = self.pulse.as_ref().zip(grant.place()) else { return };
         let now = now();
         if pulse.is_due(at, now) {
-            self.state.lock().scheduler.alive(now, grant);
+            let is_back = self.state.lock().scheduler.alive(now, grant);
+            if is_back {
+                self.look_again();
+            }
         }
     }
 

@@ -17,13 +17,7 @@ impl Call {
             let story = self.story();
             let mut avoid = story.tried.clone();
             avoid.extend(story.placed.as_ref().map(|placed| placed.id));
-            Story {
-                spare: true,
-                exact_input: story.exact_input,
-                tried: avoid.clone(),
-                avoid,
-                ..Story::default()
-            }
+            Story { spare: true, exact_input: story.exact_input, tried: avoid, ..Story::default() }
         };
         Self(Arc::new(Inner {
             id: from.id,

@@ -96,6 +96,8 @@ pub enum Hold {
     CoolDown,
     /// The replica that failed it is one of several, and nothing ran there: the call goes to another at once, and the attempt does not count against it.
     Elsewhere,
+    /// All replicas that the call may go to turned it away for want of room, and may be asked again: it waits a moment, and the attempt does not count against it.
+    Full,
     /// The target is down: as above, and the attempt does not count against the call.
     Outage,
 }

@@ -135,6 +135,12 @@ impl Kv {
         if room >= small(self.usable) { small(self.capacity) } else { room }
     }
 
+    /// The engine turns out to hold so many tokens. The calls in flight stay where they are.
+    pub fn resize(&mut self, capacity: u64, headroom: f64) {
+        self.capacity = capacity;
+        self.usable = (capacity as f64 * (1.0 - headroom)) as u64;
+    }
+
     /// The most that any call may hold, however idle the engine is.
     pub fn most(&self) -> u64 {
         self.capacity

@@ -108,11 +108,10 @@ where
         let Some(mut failure) = failure_of(&call, &result) else { return result };
         if called_back == Some(Cause::Fell) {
             hold = Hold::Elsewhere;
-        } else if failure.retryable && !call.leaves_replica() && hold == Hold::Elsewhere {
-            // All have been asked: from here on it is a failure like any other.
-            hold = Hold::No;
+        } else if failure.retryable {
+            call.avoid_replica();
         }
-        if !(matches!(hold, Hold::Outage | Hold::Elsewhere) && failure.never_executed) {
+        if !(matches!(hold, Hold::Outage | Hold::Elsewhere | Hold::Full) && failure.never_executed) {
             attempts += 1;
         }
         (failure.hold, failure.attempts) = (hold, attempts);
@@ -129,7 +128,10 @@ where
         if let Next::GiveUp(why) = next {
             return hand_up(&call, result, why);
         }
-        let sleep = if let Next::Backoff(sleep) = next { Some(sleep) } else { None };
+        let sleep = match next {
+            Next::Backoff(sleep) | Next::Later(sleep) => Some(sleep),
+            Next::Requeue | Next::GiveUp(_) => None,
+        };
         call.attempt(|attempt| attempt.backoff = sleep);
         call.target().metrics().retried(match (hold, called_back) {
             (Hold::Elsewhere, Some(_)) => REPLICA_DOWN,

@@ -6,6 +6,9 @@ use crate::backoff;
 use crate::config::RetryConfig;
 use crate::cooldown::Hold;
 
+/// How long a call at most stands back that all replicas turned away: about as long as one is left alone that does not say.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// A failed attempt, as far as the next step depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
@@ -32,6 +35,8 @@ pub enum Next {
     GiveUp(Why),
     /// Queue again at once: the target is held, and the queue with it.
     Requeue,
+    /// Sleep, without a slot, then queue again. Charged to nothing: nothing ran, and time has passed.
+    Later(Duration),
     /// Sleep, without a slot, then queue again. Charged to the retry budget.
     Backoff(Duration),
 }
@@ -86,6 +91,11 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     // What may have run is the call's, and is not run without end.
     if failure.hold == Hold::Outage && failure.never_executed {
         return Next::Requeue;
+    }
+    // Each replica paces those that knock there; this paces the call, whatever a replica says of when to come back.
+    if failure.hold == Hold::Full && failure.never_executed {
+        let sleep = MOMENT.mul_f64(0.5 + 0.5 * random);
+        return if sleep < failure.left { Next::Later(sleep) } else { Next::GiveUp(Why::Deadline) };
     }
     if failure.attempts >= config.attempts {
         return Next::GiveUp(Why::Attempts);
@@ -156,6 +166,10 @@ mod tests {
         let down = Failure { hold: Hold::Outage, attempts: 99, ..failure() };
         assert_eq!(broke(Failure { never_executed: true, ..down }), Next::Requeue);
         assert_eq!(broke(down), Next::GiveUp(Why::Attempts), "what may have run is not run without end");
+        let busy = Failure { hold: Hold::Full, never_executed: true, attempts: 99, ..failure() };
+        assert_eq!(broke(busy), Next::Later(Duration::from_millis(75)), "never at once");
+        let short = Failure { left: Duration::from_millis(75), ..busy };
+        assert_eq!(broke(short), Next::GiveUp(Why::Deadline));
         let full = Failure { hold: Hold::Elsewhere, attempts: 99, ..failure() };
         let long = Some(Duration::from_secs(700));
         assert_eq!(broke(Failure { never_executed: true, delay: long, ..full }), Next::Requeue);

@@ -95,6 +95,11 @@ impl Held {
         Self { kv: false, at, ..self }
     }
 
+    /// Whether anything is lacking that all replicas share.
+    pub(super) fn of_all(&self) -> bool {
+        self.tokens || self.input || self.output
+    }
+
     /// Whether a call of that need would take of what all calls share, and is held.
     pub(super) fn is_used_by(&self, need: &Need) -> bool {
         (self.tokens && need.tokens > 0)

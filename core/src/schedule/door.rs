@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::ids::TenantId;
-use super::order::LineHead;
+use super::rooms::Rooms;
 use super::shed::Space;
 use super::why::{Rule, Why};
 use super::{Grant, Refusal, Scheduler, Ticket};
 use crate::config::OnFull;
-use crate::context::Lane;
 use crate::error::Reason;
 
 /// A no, before it says why.
@@ -38,8 +37,10 @@ impl<W> Scheduler<W> {
         // Where nothing is bounded nobody asks how much it takes.
         let claim = if self.is_sized() { self.claim(ticket) } else { Claim::default() };
         let oversize = self.oversize(ticket, &claim);
-        if oversize.is_none() && self.may_go(now, id, ticket, &claim) {
-            let grant = self.grant(now, id, ticket, claim.kind, false);
+        if oversize.is_none()
+            && let Some(rooms) = self.may_go(now, id, ticket, &claim)
+        {
+            let grant = self.grant(now, id, ticket, claim.kind, rooms.kept, false);
             // It may have filled the tenant's cap while others of its calls wait.
             self.place_after(id, ticket.lane);
             return Ok(Some(grant));
@@ -56,43 +57,44 @@ impl<W> Scheduler<W> {
         Err(self.refusal(now, id, ticket, &claim, no))
     }
 
-    fn may_go(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> bool {
-        let Some(tenant) = self.tenants.get(id) else { return false };
+    /// What it would take of, where it may go.
+    fn may_go(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> Option<Rooms> {
+        let tenant = self.tenants.get(id)?;
+        let own = tenant.own_room(now);
         let free = !self.draining && ticket.deadline > now && self.has_slot() && !tenant.is_capped();
-        let fits = claim.own <= tenant.own_room(now);
-        let first =
-            tenant.lines[ticket.lane as usize].calls.is_empty() || self.overtakes(now, id, ticket.lane);
-        if !(free && fits && first && self.passes(now, claim)) {
-            return false;
+        let first = tenant.lines[ticket.lane as usize].calls.is_empty();
+        // At a pool a line may wait for other replicas than a new call does: that one need not queue in order to overtake it.
+        if !(free && claim.own <= own && (first || self.upstream.pool().is_some())) {
+            return None;
         }
-        let ready = self.cooldown.ready(now, self.upstream.slots()).is_ok();
-        if !ready {
+        let mut rooms = self.left_for_new(now)?;
+        if !first {
+            let head = self.line_head(now, id, ticket.lane)?;
+            rooms = if head.aged { self.behind(&head, &rooms, own)? } else { rooms };
+        }
+        if !rooms.fit(claim) {
+            return None;
+        }
+        if self.cooldown.ready(now, self.upstream.slots()).is_err() {
             self.gap.stop(now);
+            return None;
         }
-        ready
+        Some(rooms)
     }
 
-    /// At a pool a line may wait for other replicas than a new call does: that one need not queue in order to overtake it.
-    fn overtakes(&self, now: Instant, id: TenantId, lane: Lane) -> bool {
-        let Some(pool) = self.upstream.pool() else { return false };
-        let holds_up = |head: &LineHead| head.aged && pool.has_slot_for(head.claim.kind, self.in_flight);
-        self.line_head(now, id, lane).is_some_and(|head| !holds_up(&head))
-    }
-
-    /// Whether nobody who waits goes before it, and it fits.
-    fn passes(&mut self, now: Instant, claim: &Claim) -> bool {
+    /// What those who wait leave to one that does not. `None`: one of them goes before it.
+    fn left_for_new(&mut self, now: Instant) -> Option<Rooms> {
         if !self.is_sized() {
-            return self.lanes.is_empty();
+            return self.lanes.is_empty().then_some(Rooms::UNBOUNDED);
         }
         self.unpark(now);
         // Whoever could go is let go first, by the driver; who could not is overtaken, as in the queue.
         let alone = self.lanes.is_empty();
         if !alone && self.pick(now).is_some() {
-            return false;
+            return None;
         }
         let rooms = self.rooms(now);
-        let rooms = if alone { rooms } else { self.less_held(rooms) };
-        rooms.fit(claim)
+        Some(if alone { rooms } else { self.less_held(rooms) })
     }
 
     /// Why it may not even wait.

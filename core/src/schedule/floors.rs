@@ -6,8 +6,8 @@
 use std::time::Instant;
 
 use super::Scheduler;
-use super::ids::{TenantId, WaiterId};
-use super::order::Pick;
+use super::ids::TenantId;
+use super::order::{Next, Pick};
 use super::rooms::Rooms;
 use super::tenants::Tenants;
 use crate::config::LaneConfig;
@@ -80,12 +80,12 @@ impl<W> Scheduler<W> {
         let hungry = self.hungry();
         let due = hungry.into_iter().filter(|hungry| !(hungry.rounded && had));
         due.into_iter().find_map(|Hungry { holder, .. }| {
-            let call = self.first_for(now, holder, rooms)?;
-            Some(Pick { call, floor: Some(holder) })
+            let next = self.first_for(now, holder, rooms)?;
+            Some(Pick { next, floor: Some(holder) })
         })
     }
 
-    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, rooms: &Rooms) -> Option<WaiterId> {
+    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, rooms: &Rooms) -> Option<Next> {
         match holder {
             Holder::Tenant(tenant) => self.first_of(now, tenant, rooms),
             Holder::Lane(lane) => self.first_in(now, lane, rooms),

@@ -223,13 +223,14 @@ impl<W> Scheduler<W> {
         self.watch(now);
     }
 
-    /// Charges the call everything that it takes, and gives it a slot.
+    /// Charges the call everything that it takes, and gives it a slot. `kept`: see [`Next`](super::order::Next).
     pub(super) fn grant(
         &mut self,
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
         kind: Kind,
+        kept: Option<usize>,
         by_floor: bool,
     ) -> Grant {
         let lane = ticket.lane;
@@ -239,7 +240,7 @@ impl<W> Scheduler<W> {
         self.grants += 1;
         self.last_grant = Some(now);
         let id_of = GrantId(self.grants);
-        let (tracked, lodging) = self.track(now, id_of, ticket, kind);
+        let (tracked, lodging) = self.track(now, id_of, ticket, kind, kept);
         self.cooldown.admitted(now, !self.has_slot());
         let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost: ticket.cost });
         let mut own = 0;

@@ -257,9 +257,11 @@ impl<W> Scheduler<W> {
         id: GrantId,
         ticket: &Ticket,
         kind: Kind,
+        kept: Option<usize>,
     ) -> (Option<Tracked>, Option<Box<Lodging>>) {
         // What is held, is held for somebody who waits.
         let held = self.hold.filter(|_| !self.lanes.is_empty()).and_then(|hold| hold.held.at);
+        let held = held.into_iter().chain(kept).collect();
         // Of those in flight before it.
         let beside = self.in_flight.saturating_sub(1);
         let gone = match &mut self.upstream {

@@ -213,7 +213,7 @@ impl<W> Scheduler<W> {
         if let Some(pool) = self.upstream.pool_mut() {
             pool.survey();
         }
-        let grant = self.grant(now, id, ticket, kind, false);
+        let grant = self.grant(now, id, ticket, kind, None, false);
         // It may have filled the tenant's cap while others of its calls wait.
         self.place_after(id, ticket.lane);
         (grant, verdict)
@@ -226,9 +226,9 @@ impl<W> Scheduler<W> {
             self.gap.stop(now);
             return None;
         };
-        let waiter = self.take(pick.call)?;
-        let mut grant =
-            self.grant(now, waiter.tenant, &waiter.ticket, waiter.claim.kind, pick.floor.is_some());
+        let waiter = self.take(pick.next.call)?;
+        let (kind, by_floor) = (waiter.claim.kind, pick.floor.is_some());
+        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, by_floor);
         grant.spent = self.open(now).saturating_sub(waiter.since);
         self.floors.went(pick.floor, self.grants);
         if pick.floor.is_none() {

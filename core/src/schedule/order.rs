@@ -5,8 +5,11 @@
 //! 3. Where the front does not fit: the first that does, inside its line, its lane, the other lanes. Unless the front is aged, that is, has
 //!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
 //!
-//! Of a line whose head is aged only the head goes; but where none of the replicas that may take it has a slot, nobody takes what it lacks, and it is overtaken. A tenant without tokens of its own holds nobody up: its line stands aside until it has some.
+//! Of a line whose head is aged only the head goes. At a pool the others go where they take nothing that it lacks: where none of the replicas that may take it has a slot,
+//! anywhere; where all that it lacks is memory, anywhere but at the one replica that is kept for it. A tenant without tokens of its own holds nobody up: its line stands
+//! aside until it has some.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::claim::{Claim, Held};
@@ -26,14 +29,22 @@ pub(super) struct Hold {
 /// The call that goes.
 #[derive(Debug)]
 pub(super) struct Pick {
-    pub(super) call: WaiterId,
+    pub(super) next: Next,
     /// Whose floor it goes by; `None`: by its turn.
     pub(super) floor: Option<Holder>,
 }
 
+/// A call that fits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    pub(super) call: WaiterId,
+    /// The replica whose memory is kept for the head of its line.
+    pub(super) kept: Option<usize>,
+}
+
 /// What a line has to offer.
 enum Offer {
-    Goes(WaiterId),
+    Goes(Next),
     /// Its tenant has no tokens of its own for any of them until then.
     Dry(Instant),
     /// Nothing that fits; and the least that one that may go takes.
@@ -71,16 +82,16 @@ impl<W> Scheduler<W> {
 
     fn by_turn(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
         let order = self.lanes.order(now, self.settings.aging);
-        let call = order.into_iter().find_map(|lane| self.first_in(now, lane, rooms))?;
-        Some(Pick { call, floor: None })
+        let next = order.into_iter().find_map(|lane| self.first_in(now, lane, rooms))?;
+        Some(Pick { next, floor: None })
     }
 
     /// The first call of a lane that fits.
-    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, rooms: &Rooms) -> Option<WaiterId> {
+    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, rooms: &Rooms) -> Option<Next> {
         let mut after: Option<lanes::Spot> = None;
         while let Some(spot) = self.lanes.next_fit(lane, after.as_ref(), rooms) {
             match self.offer(now, spot.tenant, lane, rooms) {
-                Some(Offer::Goes(call)) => return Some(call),
+                Some(Offer::Goes(next)) => return Some(next),
                 Some(Offer::Dry(until)) => self.park(now, spot.tenant, lane, until),
                 Some(Offer::Nothing(least)) => self.lanes.set(lane, &spot, least),
                 None => {}
@@ -91,10 +102,10 @@ impl<W> Scheduler<W> {
     }
 
     /// The first call of a tenant that fits, of whichever of its lines would go first.
-    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, rooms: &Rooms) -> Option<WaiterId> {
+    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, rooms: &Rooms) -> Option<Next> {
         let order = self.lanes.order(now, self.settings.aging);
         order.into_iter().find_map(|lane| match self.offer(now, tenant, lane, rooms) {
-            Some(Offer::Goes(call)) => Some(call),
+            Some(Offer::Goes(next)) => Some(next),
             _ => None,
         })
     }
@@ -105,19 +116,32 @@ impl<W> Scheduler<W> {
         let tenant = self.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
         let own = tenant.own_room(now);
-        let holds_up = head.aged && rooms.of(head.claim.kind).is_some();
+        let behind = if head.aged { self.behind(&head, rooms, own) } else { Some(rooms.clone()) };
         let all = line.calls.least()?;
-        let least = if holds_up { head.claim } else { all };
+        let least = if behind.is_some() { all } else { head.claim };
         if least.own > own {
             return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(now, least.own)));
         }
         if head.claim.fits(rooms, own) {
-            return Some(Offer::Goes(head.call));
+            return Some(Offer::Goes(Next { call: head.call, kept: None }));
         }
-        let next = if holds_up { None } else { line.calls.next_fit(None, rooms, own) };
-        // Those of other kinds may go when the head's replicas have no slot any more.
-        let least = if all.kind.number().is_some() { least } else { all };
-        Some(next.map_or(Offer::Nothing(least), |(_, call)| Offer::Goes(call)))
+        if let Some(rooms) = behind
+            && let Some((_, call)) = line.calls.next_fit(None, &rooms, own)
+        {
+            return Some(Offer::Goes(Next { call, kept: rooms.kept }));
+        }
+        // At a pool what the head lacks changes, and with it who may pass.
+        Some(Offer::Nothing(if self.upstream.pool().is_some() { all } else { least }))
+    }
+
+    /// What is left for those behind an aged head. `None`: nothing; only the head goes.
+    pub(super) fn behind(&self, head: &LineHead, rooms: &Rooms, own: u32) -> Option<Rooms> {
+        let pool = self.upstream.pool()?;
+        let Some(room) = rooms.of(head.claim.kind) else { return Some(rooms.clone()) };
+        if head.claim.own > own || !room.open || Held::lacking(&head.claim.need, &room).of_all() {
+            return None;
+        }
+        Some(Rooms { kept: pool.reserve(&head.claim, &room), ..rooms.clone() })
     }
 
     /// `None`: the line does not stand.
@@ -162,9 +186,9 @@ impl<W> Scheduler<W> {
     pub(super) fn rooms(&mut self, now: Instant) -> Rooms {
         let replicas = self.upstream.pool_mut().map(|pool| {
             pool.survey();
-            Box::new(pool.by_kind(self.in_flight, None))
+            Arc::new(pool.by_kind(self.in_flight, None))
         });
-        Rooms { shared: self.stock.room(now), replicas }
+        Rooms { shared: self.stock.room(now), replicas, kept: None }
     }
 
     /// What is left beside what is held.
@@ -172,7 +196,7 @@ impl<W> Scheduler<W> {
         let Some(Hold { held, .. }) = &self.hold else { return rooms };
         rooms.shared = held.leave(rooms.shared);
         if let (Some(pool), Some(at)) = (self.upstream.pool(), held.at) {
-            rooms.replicas = Some(Box::new(pool.by_kind(self.in_flight, Some(at))));
+            rooms.replicas = Some(Arc::new(pool.by_kind(self.in_flight, Some(at))));
         }
         rooms
     }

@@ -2,6 +2,7 @@
 //! to cancel and to queue again with what it was charged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::floors::slots;
@@ -35,19 +36,24 @@ impl<W> Scheduler<W> {
     /// of its lane, while somebody who holds less than its floor waits for nothing but a slot. Ask until `None`; each is named once.
     pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
         let called_back = self.lent.as_ref()?.called_back.len();
-        if self.has_slot() || self.draining || self.cooldown.ready(now, self.upstream.slots()).is_err() {
+        let is_pool = self.upstream.pool().is_some();
+        // At a pool a slot may be free that is none for whom it is owed to.
+        let idle = !is_pool && self.has_slot();
+        if idle || self.draining || self.cooldown.ready(now, self.upstream.slots()).is_err() {
             return None;
         }
         self.unpark(now);
         let mut rooms = self.rooms(now);
-        rooms.replicas = self.upstream.pool().map(|pool| Box::new(pool.by_kind_but_slots()));
+        rooms.replicas = self.upstream.pool().map(|pool| Arc::new(pool.by_kind_but_slots()));
         let mut wanted = 0;
         let mut at = Places::NONE;
         for hungry in self.hungry() {
-            if let Some(call) = self.first_for(now, hungry.holder, &rooms) {
+            if let Some(next) = self.first_for(now, hungry.holder, &rooms)
+                && let Some(places) = self.places_without_slot(next.call)
+            {
                 // Where calls may lack more than slots, no more is known than that one could go.
                 wanted += if self.is_sized() { 1 } else { hungry.missing };
-                at = at.or(self.places_of(call));
+                at = at.or(places);
             }
         }
         if wanted <= called_back {
@@ -65,11 +71,11 @@ impl<W> Scheduler<W> {
         Some(id)
     }
 
-    /// Of a pool, the replicas in the choice that a waiting call may go to.
-    fn places_of(&self, call: WaiterId) -> Places {
-        let waiter = self.waiters.get(call);
-        let places = waiter.and_then(|waiter| Some(self.upstream.pool()?.choice_of(waiter.claim.kind)));
-        places.unwrap_or(Places::NONE)
+    /// Of a pool, the replicas in the choice that a waiting call may go to; `None`: one of them has a slot.
+    fn places_without_slot(&self, call: WaiterId) -> Option<Places> {
+        let Some(pool) = self.upstream.pool() else { return Some(Places::NONE) };
+        let kind = self.waiters.get(call)?.claim.kind;
+        (!pool.has_slot_for(kind, self.in_flight)).then(|| pool.choice_of(kind))
     }
 
     fn borrows(&self, tenant: TenantId, lane: Lane) -> bool {

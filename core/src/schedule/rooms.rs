@@ -3,6 +3,8 @@
 //! At a pool a call fits where some replica of its set has a slot and memory for it; so of all that those replicas have, one number says whether it does: the longest
 //! prompt that one of them has room for.
 
+use std::sync::Arc;
+
 use super::claim::{Claim, Kind};
 use crate::budget::{Need, Room};
 
@@ -11,25 +13,51 @@ use crate::budget::{Need, Room};
 pub(super) struct Rooms {
     pub(super) shared: Room,
     /// `None`: the target is no pool.
-    pub(super) replicas: Option<Box<ByKind>>,
+    pub(super) replicas: Option<Arc<ByKind>>,
+    /// The replica whose memory is kept for the head of a line from those behind it.
+    pub(super) kept: Option<usize>,
+}
+
+/// The longest prompt that one of several replicas has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Most {
+    longest: u32,
+    at: usize,
+    /// The same without that one's memory.
+    but: u32,
+}
+
+impl Most {
+    /// Of those with a slot, by place; `None`: there is none.
+    pub(super) fn of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
+        all.fold(None, |most: Option<Self>, (at, longest)| match most {
+            None => Some(Self { longest, at, but: 0 }),
+            Some(most) if longest > most.longest => Some(Self { longest, at, but: most.longest }),
+            Some(most) => Some(Self { but: most.but.max(longest), ..most }),
+        })
+    }
+
+    fn beside(self, kept: Option<usize>) -> u32 {
+        if kept == Some(self.at) { self.but } else { self.longest }
+    }
 }
 
 /// For each kind of call, the longest prompt that a replica has room for which may take it; `None`: none of them has a slot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByKind {
-    kinds: Vec<Option<u32>>,
+    kinds: Vec<Option<Most>>,
     /// The most of all kinds of a shade.
     shades: [Option<u32>; Kind::SHADES],
 }
 
-impl FromIterator<Option<u32>> for ByKind {
+impl FromIterator<Option<Most>> for ByKind {
     /// In the order of the kinds' numbers.
-    fn from_iter<I: IntoIterator<Item = Option<u32>>>(all: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = Option<Most>>>(all: I) -> Self {
         let kinds: Vec<_> = all.into_iter().collect();
         let mut shades = [None; Kind::SHADES];
         for (number, most) in kinds.iter().enumerate() {
             if let Some(shade) = shades.get_mut(Kind::shade(number as u32)) {
-                *shade = (*shade).max(*most);
+                *shade = (*shade).max(most.map(|most| most.longest));
             }
         }
         Self { kinds, shades }
@@ -37,9 +65,10 @@ impl FromIterator<Option<u32>> for ByKind {
 }
 
 impl ByKind {
-    fn of(&self, kind: Kind) -> Option<u32> {
+    /// Of several kinds it says at least what there is.
+    fn of(&self, kind: Kind, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = kind.number() {
-            return self.kinds.get(number).copied().flatten();
+            return self.kinds.get(number).copied().flatten().map(|most| most.beside(kept));
         }
         let shades = self.shades.iter().enumerate();
         shades.filter(|(shade, _)| kind.shades & (1 << shade) != 0).filter_map(|(_, most)| *most).max()
@@ -48,12 +77,12 @@ impl ByKind {
 
 impl Rooms {
     /// Nothing is bounded.
-    pub(super) const UNBOUNDED: Self = Self { shared: Room::UNBOUNDED, replicas: None };
+    pub(super) const UNBOUNDED: Self = Self { shared: Room::UNBOUNDED, replicas: None, kept: None };
 
     /// What there is for calls of that kind; of several kinds, at most. `None`: no replica that may take them has a slot.
     pub(super) fn of(&self, kind: Kind) -> Option<Room> {
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
-        let kv = replicas.of(kind)?;
+        let kv = replicas.of(kind, self.kept)?;
         Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
     }
 

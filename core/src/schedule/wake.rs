@@ -53,31 +53,37 @@ impl<W> Scheduler<W> {
         let rooms = self.rooms(now);
         let less = self.less_held(rooms.clone());
         for lane in Lane::ALL {
-            let Self { lanes, tenants, waiters, stock, hold, settings, .. } = self;
-            let (stock, hold, rooms, less) = (&*stock, *hold, &rooms, &less);
+            let this = &*self;
+            let (stock, hold, rooms, less) = (&this.stock, this.hold, &rooms, &less);
             let unheld = |claim: &Claim| stock.ready_at(now, &claim.need, &rooms.of(claim.kind)?);
-            let time = |claim: &Claim| {
+            let among = |claim: &Claim, rooms: &Rooms| {
                 let held = hold.is_some_and(|hold| hold.held.is_used_by(&claim.need));
-                if held { None } else { stock.ready_at(now, &claim.need, &less.of(claim.kind)?) }
+                if held { None } else { stock.ready_at(now, &claim.need, &rooms.of(claim.kind)?) }
             };
-            let of = &mut |tenant: TenantId| {
-                let tenant = tenants.get(tenant)?;
+            let time = |claim: &Claim| among(claim, less);
+            let of = &mut |id: TenantId| {
+                let tenant = this.tenants.get(id)?;
                 let line = &tenant.lines[lane as usize];
                 let ((_, call), claim) = line.calls.first()?;
                 let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
-                let age = now.saturating_duration_since(waiters.get(call)?.ticket.queued_at);
-                if hold.is_some_and(|hold| hold.call == call) {
-                    return unheld(&claim).map(|at| own(&claim, at));
-                }
-                if age >= settings.aging && less.of(claim.kind).is_some() {
-                    return time(&claim).map(|at| own(&claim, at));
-                }
-                let of = &mut |claim: &Claim| time(claim).map(|at| own(claim, at));
-                line.calls.soonest(None, &mut |least| time(least), &mut |_, claim| of(claim))
+                let head = if hold.is_some_and(|hold| hold.call == call) {
+                    unheld(&claim).map(|at| own(&claim, at))
+                } else {
+                    time(&claim).map(|at| own(&claim, at))
+                };
+                let aged = this.line_head(now, id, lane).filter(|head| head.aged);
+                let behind = match &aged {
+                    Some(head) => this.behind(head, less, tenant.own_room(now)),
+                    None => Some(less.clone()),
+                };
+                let Some(behind) = behind else { return head };
+                let of = &mut |claim: &Claim| among(claim, &behind).map(|at| own(claim, at));
+                let bound = &mut |least: &Claim| among(least, &behind);
+                line.calls.soonest(head, bound, &mut |_, claim| of(claim))
             };
             // Of the head for which room is held, the lane's own bound says nothing.
             let bound = &mut |least: &Claim| if hold.is_some() { unheld(least) } else { time(least) };
-            best = lanes.soonest(lane, best, bound, of);
+            best = this.lanes.soonest(lane, best, bound, of);
         }
         best = earlier(best, self.soonest_parked(now, &rooms, best));
         if self.hold.is_some() {

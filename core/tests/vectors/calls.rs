@@ -83,7 +83,7 @@ fn backoff_vectors() {
             match decide(&retry, failure, || true, random) {
                 Next::Backoff(sleep) => Some(sleep.as_millis()),
                 Next::GiveUp(_) => None,
-                Next::Requeue => panic!("{}: nothing holds it", case.name),
+                Next::Requeue | Next::Later(_) => panic!("{}: nothing holds it", case.name),
             }
         };
         let bounds: Vec<_> =

@@ -205,7 +205,7 @@ impl TargetMetrics {
 
     pub(crate) fn cooled(&self, hold: Hold, at: Option<&Placed>) {
         match hold {
-            Hold::No => {}
+            Hold::No | Hold::Full => {}
             Hold::Elsewhere => {
                 if let Some(placed) = at {
                     self.replicas.hopped(&self.families, &self.name, &placed.url);

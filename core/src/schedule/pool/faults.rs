@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Lodging, Pool};
 use crate::cooldown::Hold;
-use crate::placement::{Fault, ReplicaId, Wants};
+use crate::placement::{Fault, ReplicaId};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
@@ -18,7 +18,7 @@ impl Pool {
     }
 
     /// An attempt failed. Where nothing ran it goes to another at once, as long as there is one in the choice that it was not tried at: a replica which is full, or limits its
-    /// rate, says nothing of the others.
+    /// rate, says nothing of the others. Nobody else decides whether there is one.
     fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault) -> Hold {
         if let Some(site) = self.site_of(lodging) {
             site.said(!matches!(fault, Fault::Full(_) | Fault::Limited(_)));
@@ -27,11 +27,9 @@ impl Pool {
         }
         if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
             Hold::Elsewhere
-        } else if matches!(fault, Fault::Full(_)) {
-            // All are full, or were: each is left alone for a moment after each call that it turned away, and that is what paces the tries.
-            Hold::Outage
         } else if !self.is_closed() {
-            Hold::No
+            // All that it may go to are full, or were; and one says that it may be asked again at once.
+            if matches!(fault, Fault::Full(_)) { Hold::Full } else { Hold::No }
         } else if matches!(fault, Fault::Limited(_)) {
             Hold::CoolDown
         } else {
@@ -51,7 +49,7 @@ impl<W> Scheduler<W> {
     /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_fallen`] then.
     ///
     /// Says [`Hold::Elsewhere`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
-    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. So does what all replicas have no room for.
+    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. What all have no room for that are still there: [`Hold::Full`].
     pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged();
         let hold = match (self.upstream.pool_mut(), &grant.lodging) {
@@ -62,21 +60,20 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Something came from the replica that has this slot.
-    pub fn alive(&mut self, now: Instant, grant: &Grant) {
-        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &grant.lodging)
-            && pool.site_of(lodging).is_some()
-        {
-            pool.placement.alive(now, lodging.parcel.at);
-            pool.refresh(now);
+    /// Something came from the replica that has this slot. Says whether it is back in the choice with it: ask [`Scheduler::next`] then.
+    pub fn alive(&mut self, now: Instant, grant: &Grant) -> bool {
+        let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &grant.lodging) else { return false };
+        if pool.site_of(lodging).is_none() {
+            return false;
         }
-    }
-
-    /// Whether a call could go to a replica in the choice that it does not avoid.
-    pub fn has_others(&mut self, now: Instant, wants: &Wants, least_input: u64) -> bool {
-        let Some(pool) = self.upstream.pool_mut() else { return false };
+        let before = pool.choice;
+        pool.placement.alive(now, lodging.parcel.at);
         pool.refresh(now);
-        !pool.sets(Some(wants), least_input).first.and(pool.choice).is_empty()
+        let is_back = !pool.choice.less(before).is_empty();
+        if is_back {
+            self.note_slots(now);
+        }
+        is_back
     }
 
     /// Whether that replica is down, or has left: see [`Placement::is_down`](crate::placement::Placement::is_down).

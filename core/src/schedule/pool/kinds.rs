@@ -8,44 +8,27 @@ use crate::placement::Places;
 /// So many kinds are remembered that nobody who waits is of.
 const REMEMBERED: usize = 64;
 
-/// The replicas that may take a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Sets {
-    /// Those that it has not been tried at.
-    pub(super) first: Places,
-    /// All of them.
-    pub(super) all: Places,
-}
-
-impl Sets {
-    /// Of those in the choice, the ones that it may go to: where there is one that it was not tried at, no other.
-    pub(super) fn among(&self, choice: Places) -> Places {
-        let first = self.first.and(choice);
-        if first.is_empty() { self.all.and(choice) } else { first }
-    }
-}
-
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     /// With how many who wait are of each.
-    table: Vec<Option<(Sets, usize)>>,
+    table: Vec<Option<(Places, usize)>>,
     free: Vec<usize>,
-    numbers: HashMap<Sets, usize>,
+    numbers: HashMap<Places, usize>,
     /// How many make it worth looking for those to forget.
     many: usize,
 }
 
 impl Kinds {
     /// The number of that kind. It stays its number while somebody of it waits, and until others are asked for.
-    pub(super) fn number(&mut self, sets: Sets) -> u32 {
-        if let Some(number) = self.numbers.get(&sets) {
+    pub(super) fn number(&mut self, places: Places) -> u32 {
+        if let Some(number) = self.numbers.get(&places) {
             return *number as u32;
         }
         if self.free.is_empty() && self.table.len() >= self.many.max(REMEMBERED) {
             self.forget();
         }
-        let known = Some((sets, 0));
+        let known = Some((places, 0));
         let number = match self.free.pop() {
             Some(free) => {
                 if let Some(place) = self.table.get_mut(free) {
@@ -58,12 +41,12 @@ impl Kinds {
                 self.table.len() - 1
             }
         };
-        self.numbers.insert(sets, number);
+        self.numbers.insert(places, number);
         number as u32
     }
 
-    pub(super) fn get(&self, number: usize) -> Option<Sets> {
-        self.table.get(number).copied().flatten().map(|(sets, _)| sets)
+    pub(super) fn get(&self, number: usize) -> Option<Places> {
+        self.table.get(number).copied().flatten().map(|(places, _)| places)
     }
 
     /// One more of that kind waits.
@@ -81,8 +64,8 @@ impl Kinds {
     }
 
     /// Each, in the order of their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Sets>> {
-        self.table.iter().map(|known| known.map(|(sets, _)| sets))
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Places>> {
+        self.table.iter().map(|known| known.map(|(places, _)| places))
     }
 
     /// How many calls wait, of all kinds.
@@ -94,8 +77,8 @@ impl Kinds {
     fn forget(&mut self) {
         let Self { table, free, numbers, many } = self;
         for (number, known) in table.iter_mut().enumerate() {
-            if let Some((sets, _)) = known.take_if(|(_, waiting)| *waiting == 0) {
-                numbers.remove(&sets);
+            if let Some((places, _)) = known.take_if(|(_, waiting)| *waiting == 0) {
+                numbers.remove(&places);
                 free.push(number);
             }
         }
@@ -110,7 +93,7 @@ mod tests {
     #[test]
     fn a_kind_that_nobody_waits_of_is_forgotten_and_another_keeps_its_number() {
         let mut kinds = Kinds::default();
-        let of = |at: usize| Sets { first: Places::one(at), all: Places::one(at) };
+        let of = Places::one;
         let kept = kinds.number(of(3));
         kinds.came(kept as usize);
         for at in 0..128 {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::site::Space;
-use super::{Pool, Sets};
+use super::Pool;
 use crate::kv::Progress;
 use crate::placement::{Parcel, Placed, Places, Work};
 use crate::schedule::claim::Kind;
@@ -14,7 +14,7 @@ use crate::schedule::{Grant, GrantId, Scheduler, Ticket};
 #[derive(Debug)]
 pub(in crate::schedule) struct Lodging {
     pub(super) parcel: Parcel,
-    /// Those that it could still be tried at.
+    /// Those that it could be tried at next, at once; none where it was tried here before.
     pub(super) others: Places,
     space: Option<Space>,
     /// Whether it asks, for all others, whether its replica has room again.
@@ -34,7 +34,7 @@ impl Lodging {
 }
 
 impl Pool {
-    /// Places a call that goes, beside so many in flight, by the last survey; not where memory is held for another. A forced one goes to whom may take it, room or not.
+    /// Places a call that goes, beside so many in flight, by the last survey; not where memory is held for others. A forced one goes to whom may take it, room or not.
     /// `None`: there is no replica.
     pub(in crate::schedule) fn lodge(
         &mut self,
@@ -43,11 +43,11 @@ impl Pool {
         ticket: &Ticket,
         kind: Kind,
         in_flight: usize,
-        held: Option<usize>,
+        held: Places,
     ) -> Option<(Lodging, Option<Tracked>)> {
-        let sets = self.sets_of(kind);
-        let open = self.fitting(ticket, sets, in_flight, held);
         let wants = ticket.wants.as_deref();
+        let (may, tried) = (self.places_of(kind), self.tried(wants));
+        let open = self.fitting(ticket, may, tried, in_flight, held);
         let work = Work { input: ticket.demand.input, output: ticket.demand.output };
         // What is not among those that were asked for would be in nobody's books.
         let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
@@ -59,23 +59,27 @@ impl Pool {
         let space = site.admit(ticket);
         self.unanswered.insert(id, at);
         self.refresh(now);
-        let mut others = sets.first;
-        others.remove(at);
+        let others = if tried.contains(at) { Places::NONE } else { may.less(tried).less(Places::one(at)) };
         Some((Lodging { parcel, others, space, knocks, awaits: ticket.streams }, tracked))
     }
 
-    /// The replicas that have room for it; where there is none, those that it is least wrong to send it to.
-    fn fitting(&self, ticket: &Ticket, sets: Sets, in_flight: usize, held: Option<usize>) -> Places {
+    /// The replicas that have room for it, of these those that it was not tried at; where there is none, those that it is least wrong to send it to.
+    fn fitting(
+        &self,
+        ticket: &Ticket,
+        may: Places,
+        tried: Places,
+        in_flight: usize,
+        held: Places,
+    ) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
-        let among = sets.among(self.choice);
+        let among = may.and(self.choice);
         let fits = |at: &usize| self.site(*at).is_some_and(|site| need <= site.longest);
         let open: Places = among.and(self.open(in_flight)).iter().filter(fits).collect();
-        let free = match held {
-            Some(at) if need > 0 => open.less(Places::one(at)),
-            _ => open,
-        };
+        let free = if need > 0 { open.less(held) } else { open };
         let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));
-        let all = [free, open, among, self.choice, sets.all];
+        let new = |places: Places| places.less(tried);
+        let all = [new(free), free, new(open), open, new(among), among, new(may), may];
         all.into_iter().find(|places| !places.is_empty()).unwrap_or_else(|| present().collect())
     }
 

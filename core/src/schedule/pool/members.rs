@@ -23,8 +23,10 @@ impl Pool {
             }
             let told =
                 members.iter().find(|member| member.url == view.url).and_then(|member| member.kv_tokens);
-            if let (Some(site), Some(tokens)) = (place, told.or(self.of_each.kv_tokens)) {
-                site.set_memory(tokens, self.of_each.kv_headroom, true);
+            let Some(site) = place else { continue };
+            match told.or(self.of_each.kv_tokens) {
+                Some(tokens) => site.set_memory(tokens, self.of_each.kv_headroom, true),
+                None => site.ask_memory(),
             }
         }
         // One that had no calls has left at once, and nobody says so.

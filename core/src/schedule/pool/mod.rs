@@ -13,17 +13,16 @@ mod site;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use kinds::Kinds;
-pub(super) use kinds::Sets;
 pub(super) use lodging::Lodging;
 use site::Site;
 
 use super::claim::{Claim, Kind};
 use super::limiter::Limiter;
-use super::rooms::ByKind;
+use super::rooms::{ByKind, Most};
 use super::settings::Settings;
 use super::upstream::Moved;
 use super::why::Rule;
@@ -184,25 +183,36 @@ impl Pool {
         self.closed + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Which replicas may take a call.
-    pub(super) fn sets(&self, wants: Option<&Wants>, least_input: u64) -> Sets {
-        let avoid = wants.map(|wants| wants.avoid.as_slice()).unwrap_or_default();
-        let tried: Places = avoid.iter().filter_map(|id| self.placement.place_of(*id)).collect();
-        let all = match wants.filter(|_| !tried.is_empty()) {
-            // Whom it avoids it may go to all the same, where nobody else is in the choice.
-            Some(wants) => {
-                let wants = Wants { avoid: Vec::new(), ..wants.clone() };
+    /// Which replicas may take a call: also those that it was tried at, where others have no room.
+    fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> Places {
+        match wants.filter(|wants| !wants.avoid.is_empty()) {
+            Some(Wants { model, .. }) => {
+                let wants = Wants { model: model.clone(), ..Wants::default() };
                 self.placement.eligible(Some(&wants), least_input)
             }
             None => self.placement.eligible(wants, least_input),
-        };
-        Sets { first: all.less(tried), all }
+        }
+    }
+
+    /// Those that it was tried at.
+    fn tried(&self, wants: Option<&Wants>) -> Places {
+        let avoid = wants.map(|wants| wants.avoid.as_slice()).unwrap_or_default();
+        avoid.iter().filter_map(|id| self.placement.place_of(*id)).collect()
     }
 
     /// The kind of such a call.
     pub(super) fn kind(&mut self, ticket: &Ticket) -> Kind {
-        let sets = self.sets(ticket.wants.as_deref(), ticket.demand.least_input());
-        Kind::new(self.kinds.number(sets))
+        let places = self.eligible(ticket.wants.as_deref(), ticket.demand.least_input());
+        Kind::new(self.kinds.number(places))
+    }
+
+    /// What sets the replicas apart that take a prompt: the longest that each model takes, in order.
+    fn lengths(&self) -> Vec<u64> {
+        let models = self.sites.iter().flatten().filter_map(|site| site.models.as_ref()).flatten();
+        let mut lengths: Vec<_> = models.filter_map(|model| model.longest).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        lengths
     }
 
     /// A call of that kind waits.
@@ -215,13 +225,13 @@ impl Pool {
         kind.number().into_iter().for_each(|number| self.kinds.left(number));
     }
 
-    pub(super) fn sets_of(&self, kind: Kind) -> Sets {
+    fn places_of(&self, kind: Kind) -> Places {
         kind.number().and_then(|number| self.kinds.get(number)).unwrap_or_default()
     }
 
     /// Those in the choice that a call of that kind may go to.
     pub(super) fn choice_of(&self, kind: Kind) -> Places {
-        self.sets_of(kind).among(self.choice)
+        self.places_of(kind).and(self.choice)
     }
 
     /// Whether one of those has a slot, beside so many in flight.
@@ -251,11 +261,9 @@ impl Pool {
     }
 
     fn longest_of_each(&self, open: Places, held: Option<usize>) -> ByKind {
-        let longest = |sets: Sets| {
-            let among = sets.among(self.choice).and(open).iter();
-            among.filter_map(|at| Some(if held == Some(at) { 0 } else { self.site(at)?.longest })).max()
-        };
-        self.kinds.iter().map(|sets| longest(sets?)).collect()
+        let longest = |at| Some((at, if held == Some(at) { 0 } else { self.site(at)?.longest }));
+        let most = |places: Places| Most::of(places.and(self.choice).and(open).iter().filter_map(longest));
+        self.kinds.iter().map(|places| most(places?)).collect()
     }
 
     /// The replica whose memory is kept for a call that lacks some: the one that has come nearest to having it. `None`: one has it, and lacks but a slot; or none
@@ -274,7 +282,7 @@ impl Pool {
 
     /// The most that a call may hold, where it has more input than that for certain.
     pub(super) fn oversize(&self, claim: &Claim, least_input: u64) -> Option<u64> {
-        let sites = self.sets_of(claim.kind).all.iter().filter_map(|at| self.site(at));
+        let sites = self.places_of(claim.kind).iter().filter_map(|at| self.site(at));
         let most = sites.map(|site| site.most().unwrap_or(u64::MAX)).max()?;
         (least_input > most).then_some(most)
     }
@@ -310,8 +318,14 @@ impl<W> Scheduler<W> {
     fn claim_anew(&mut self) {
         let Some(pool) = self.upstream.pool_mut() else { return };
         let mut moved = Vec::new();
+        let lengths = pool.lengths();
+        // Few models and lengths, however many wait. A number that is remembered here stays: whoever it was found for waits of it.
+        let mut known = HashMap::new();
         for (call, waiter) in self.waiters.iter_mut() {
-            let kind = pool.kind(&waiter.ticket);
+            let model = waiter.ticket.wants.as_ref().and_then(|wants| wants.model.clone());
+            let input = waiter.ticket.demand.least_input();
+            let length = lengths.partition_point(|longest| *longest <= input);
+            let kind = *known.entry((model, length)).or_insert_with(|| pool.kind(&waiter.ticket));
             if kind != waiter.claim.kind {
                 // The new one first: a number that nobody waits of may be given to another.
                 pool.came(kind);

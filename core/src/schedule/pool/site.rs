@@ -19,8 +19,7 @@ pub(super) struct Site {
     /// The share of its slots that is in force, 0 to 1: less than all while it comes back.
     pub(super) share: f64,
     pub(super) in_flight: usize,
-    memory: Option<Memory>,
-    memories: u64,
+    memory: Option<Kv>,
     /// Whether its memory's size was configured, and so is not asked.
     told: bool,
     /// The longest prompt that it has memory for, at the last survey.
@@ -33,17 +32,9 @@ pub(super) struct Site {
     pub(super) models: Option<Vec<Model>>,
 }
 
-/// A replica's memory. One that was found to be of another size is another one.
-#[derive(Debug)]
-struct Memory {
-    number: u64,
-    kv: Kv,
-}
-
 /// What a call takes of a replica's memory.
 #[derive(Debug)]
 pub(super) struct Space {
-    memory: u64,
     place: Place,
     pub(super) progress: Progress,
 }
@@ -56,7 +47,6 @@ impl Site {
             share: 1.0,
             in_flight: 0,
             memory: None,
-            memories: 0,
             told: false,
             longest: u32::MAX,
             turned_away: false,
@@ -67,13 +57,19 @@ impl Site {
 
     /// Its memory is so large. `told`: by the configuration, which knows better than the replica. Of calls that are there already nothing is known.
     pub(super) fn set_memory(&mut self, tokens: u64, headroom: f64, told: bool) {
-        let known = self.memory.as_ref().map(|memory| memory.kv.most());
-        if (self.told && !told) || known == Some(tokens) {
+        if self.told && !told {
             return;
         }
         self.told = told;
-        self.memories += 1;
-        self.memory = Some(Memory { number: self.memories, kv: Kv::new(tokens, headroom) });
+        match &mut self.memory {
+            Some(kv) => kv.resize(tokens, headroom),
+            None => self.memory = Some(Kv::new(tokens, headroom)),
+        }
+    }
+
+    /// Nobody configures how large its memory is any more: what it says of itself holds, once it does.
+    pub(super) fn ask_memory(&mut self) {
+        self.told = false;
     }
 
     /// Slots in force.
@@ -132,27 +128,27 @@ impl Site {
 
     /// The most that any call may hold; `None`: not known.
     pub(super) fn most(&self) -> Option<u64> {
-        self.memory.as_ref().map(|memory| memory.kv.most())
+        self.memory.as_ref().map(Kv::most)
     }
 
     pub(super) fn survey(&mut self) {
-        self.longest = self.memory.as_mut().map_or(u32::MAX, |memory| memory.kv.longest());
+        self.longest = self.memory.as_mut().map_or(u32::MAX, Kv::longest);
     }
 
     pub(super) fn memory(&self) -> Option<kv::View> {
-        self.memory.as_ref().map(|memory| memory.kv.view())
+        self.memory.as_ref().map(Kv::view)
     }
 
     pub(super) fn admit(&mut self, ticket: &Ticket) -> Option<Space> {
-        let Memory { number, kv } = self.memory.as_mut()?;
+        let kv = self.memory.as_mut()?;
         let progress = Progress::default();
         let place = kv.admit_expecting(&ticket.demand, ticket.forecast.clone(), progress.clone());
-        Some(Space { memory: *number, place, progress })
+        Some(Space { place, progress })
     }
 
     pub(super) fn release(&mut self, space: Space) {
-        if let Some(memory) = self.memory.as_mut().filter(|memory| memory.number == space.memory) {
-            memory.kv.release(space.place);
+        if let Some(kv) = &mut self.memory {
+            kv.release(space.place);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The augmented set against a sorted `Vec`.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::super::claim::{Claim, Kind};
 use super::super::ranked::Ranked;
-use super::super::rooms::Rooms;
+use super::super::rooms::{Most, Rooms};
 use super::*;
 use crate::budget::{Need, Room};
 use crate::testing::epoch;
@@ -62,8 +64,9 @@ proptest! {
             }
             let [tokens, kv, own] = probe;
             let shared = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
-            let replicas = of_kinds.clone().map(|kinds| Box::new(kinds.into_iter().collect()));
-            for rooms in [Rooms { shared, replicas: None }, Rooms { shared, replicas }] {
+            let most = |longest: Option<u32>| Most::of(longest.map(|longest| (0, longest)).into_iter());
+            let replicas = of_kinds.clone().map(|kinds| Arc::new(kinds.into_iter().map(most).collect()));
+            for rooms in [Rooms { shared, replicas: None, kept: None }, Rooms { shared, replicas, kept: None }] {
                 let fits = |(_, claim): &&(u16, Claim)| {
                     let longest = match &of_kinds {
                         Some(kinds) if rooms.replicas.is_some() => kinds[claim.kind.number().unwrap()],

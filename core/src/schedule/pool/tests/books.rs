@@ -67,22 +67,18 @@ struct Waiting {
 struct Running {
     grant: Grant,
     ticket: Ticket,
-    place: Option<(u64, Place)>,
+    place: Option<Place>,
     answered: bool,
+    /// The places where it could have gone instead, and was not tried; none, if it was tried where it went. Who joins where another was may be tried as well.
+    others: Places,
 }
 
 /// What there is at one moment.
 struct Room {
-    /// Those that calls may go to.
-    choice: Vec<ReplicaId>,
     /// Of those with a slot, the longest prompt that each has memory for.
     longest: BTreeMap<ReplicaId, u64>,
-}
-
-/// A replica's memory as it must be. Its number changes with its size.
-struct Memory {
-    number: u64,
-    kv: Kv,
+    /// The same, with a slot or without, in the order of their places.
+    memories: Vec<(ReplicaId, u64)>,
 }
 
 pub(super) struct Books {
@@ -93,7 +89,7 @@ pub(super) struct Books {
     cap: usize,
     waiting: BTreeMap<u64, Waiting>,
     running: Vec<Running>,
-    memories: BTreeMap<ReplicaId, Memory>,
+    memories: BTreeMap<ReplicaId, Kv>,
     numbers: u64,
     /// Calls that were there when their replicas fell.
     called_back: Vec<GrantId>,
@@ -199,20 +195,15 @@ impl Books {
             }
             return;
         }
-        let (fits, held) = (self.fits(&ticket, &room), self.held());
+        let held = [self.held(), self.kept(self.numbers, &ticket, &room)].concat();
+        let free = self.free(&ticket, &room, &held);
         match self.scheduler.try_admit(self.now, &ticket) {
             Ok(Some(grant)) => {
-                let at = grant.placed().expect("placed").id;
-                assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
-                assert!(ticket.demand.input == 0 || !held.contains(&at), "{at:?} is held for another");
+                assert_well_placed(&grant, &ticket, &free);
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
-                let is_behind = self.is_behind(self.numbers, &ticket, &room);
-                assert!(
-                    is_behind || fits.iter().all(|at| held.contains(at)),
-                    "{ticket:?} could go to {fits:?}"
-                );
+                assert!(free.is_empty(), "{ticket:?} could go to {free:?}");
                 let id = self.scheduler.enqueue(self.now, ticket.clone(), self.numbers);
                 self.waiting.insert(self.numbers, Waiting { id, ticket });
             }
@@ -231,31 +222,25 @@ impl Books {
             Some(fault) => {
                 let hold = self.scheduler.failed_there(self.now, &mut running.grant, fault);
                 let choice = self.choice();
-                let others: Vec<_> = self
-                    .eligible(&running.ticket, false)
-                    .into_iter()
-                    .filter(|other| *other != id && choice.contains(other))
-                    .collect();
-                match hold {
-                    // Those that have come since count too, or not: nobody was asked of them.
-                    Hold::Elsewhere => assert!(!choice.is_empty() && fault != Fault::Broke),
-                    Hold::No => assert!(
-                        !choice.is_empty()
-                            && (fault == Fault::Broke || others.is_empty() || self.has_changed(&running))
-                    ),
-                    Hold::CoolDown => assert!(choice.is_empty()),
-                    // What all have no room for waits until one has, and is not the call's failure.
-                    Hold::Outage => assert!(choice.is_empty() || matches!(fault, Fault::Full(_))),
-                }
+                let expected = match fault {
+                    Fault::Full(_) | Fault::Limited(_) | Fault::Gone
+                        if !running.others.and(self.places(&choice)).is_empty() =>
+                    {
+                        Hold::Elsewhere
+                    }
+                    Fault::Full(_) if !choice.is_empty() => Hold::Full,
+                    _ if !choice.is_empty() => Hold::No,
+                    Fault::Limited(_) => Hold::CoolDown,
+                    _ => Hold::Outage,
+                };
+                assert_eq!(hold, expected, "{fault:?}");
             }
             None => self.scheduler.succeeded(self.now, &mut running.grant),
         }
         let charged = running.grant.charged();
         self.called_back.retain(|called| *called != running.grant.id());
-        if let (Some((number, place)), Some(memory)) = (running.place, self.memories.get_mut(&id))
-            && memory.number == number
-        {
-            memory.kv.release(place);
+        if let (Some(place), Some(memory)) = (running.place, self.memories.get_mut(&id)) {
+            memory.release(place);
         }
         self.scheduler.release(self.now, running.grant);
         self.learn();
@@ -265,16 +250,6 @@ impl Books {
             wants.avoid.push(id);
             self.arrive(Ticket { charged: Some(charged), wants: Some(wants), ..running.ticket }, false);
         }
-    }
-
-    /// Whether what the call could go to is not what it was when it went.
-    fn has_changed(&self, running: &Running) -> bool {
-        let pool = self.scheduler.upstream.pool().expect("a pool");
-        let lodging = running.grant.lodging.as_ref().expect("placed");
-        let sets = pool.sets(running.ticket.wants.as_deref(), running.ticket.demand.least_input());
-        let mut first = sets.first;
-        first.remove(lodging.parcel.at);
-        first != lodging.others
     }
 
     fn see(&mut self, which: usize, sight: Sight) {
@@ -320,10 +295,10 @@ impl Books {
         loop {
             let (room, held) = (self.room(), self.held());
             let Some((number, grant)) = self.scheduler.next(self.now) else { return went };
+            let kept = self.kept(number, &self.waiting[&number].ticket, &room);
             let waiting = self.waiting.remove(&number).expect("each goes once");
-            let (at, fits) = (grant.placed().expect("placed").id, self.fits(&waiting.ticket, &room));
-            assert!(fits.contains(&at), "{at:?} was none of {fits:?}");
-            assert!(waiting.ticket.demand.input == 0 || !held.contains(&at), "{at:?} is held for another");
+            let free = self.free(&waiting.ticket, &room, &[held, kept].concat());
+            assert_well_placed(&grant, &waiting.ticket, &free);
             self.admitted(grant, waiting.ticket);
             went += 1;
         }
@@ -331,10 +306,13 @@ impl Books {
 
     fn admitted(&mut self, grant: Grant, ticket: Ticket) {
         let id = grant.placed().expect("placed").id;
+        let mut others = self.eligible(&ticket);
+        let avoid = &ticket.wants.as_ref().expect("always").avoid;
+        others.retain(|other| *other != id && !avoid.contains(other) && !avoid.contains(&id));
+        let others = self.places(&others);
         let memory = self.memories.get_mut(&id);
-        let place =
-            memory.map(|memory| (memory.number, memory.kv.admit(&ticket.demand, Progress::default())));
-        self.running.push(Running { grant, ticket, place, answered: false });
+        let place = memory.map(|memory| memory.admit(&ticket.demand, Progress::default()));
+        self.running.push(Running { grant, ticket, place, answered: false, others });
     }
 
     fn check(&mut self) {
@@ -349,7 +327,7 @@ impl Books {
                 .count();
             let slots = view.slots.expect("kept");
             assert_eq!((slots.in_flight, view.requests), (here, here));
-            let known = self.memories.get(&view.id).map(|memory| memory.kv.view());
+            let known = self.memories.get(&view.id).map(Kv::view);
             assert_eq!(slots.kv, known);
         }
         let room = self.room();
@@ -359,30 +337,42 @@ impl Books {
             let (id, ticket) = (self.waiting[&number].id, self.waiting[&number].ticket.clone());
             let why = self.scheduler.explain(now, id).expect("it waits");
             let fits = self.fits(&ticket, &room);
-            let excused = fits.iter().all(|at| held.contains(at)) || self.is_behind(number, &ticket, &room);
-            assert!(fits.is_empty() || excused, "{ticket:?} could go to {fits:?}, {held:?} is held: {why:?}");
+            let held = [&held[..], &self.kept(number, &ticket, &room)].concat();
+            let free = self.free(&ticket, &room, &held);
+            assert!(free.is_empty(), "{ticket:?} could go to {free:?}, {held:?} is held: {why:?}");
             let is_closed = self.choice().is_empty();
             match why.rule {
                 Rule::Outage | Rule::CoolDown => assert!(is_closed),
                 Rule::Slots | Rule::FirstTokens | Rule::Replicas | Rule::Kv => {
                     assert!(fits.is_empty() && !is_closed)
                 }
-                Rule::Held | Rule::Turn => assert!(!fits.is_empty() && excused),
+                Rule::Held | Rule::Turn => assert!(!fits.is_empty()),
                 other => panic!("{other:?} is no rule here"),
             }
         }
     }
 
-    /// Whether the head of its line is not overtaken any more: it is aged, and one of its replicas has a slot.
-    fn is_behind(&self, number: u64, ticket: &Ticket, room: &Room) -> bool {
+    /// The replica that is kept for the head of its line: that is aged, one of its replicas has a slot and none so much memory; of those the one that has most.
+    fn kept(&self, number: u64, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
         let line = |of: &Ticket| (of.tenant.clone(), of.lane);
         let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
         let head = of_line.min_by_key(|(number, other)| (other.ticket.queued_at, other.id.number, **number));
-        head.is_some_and(|(head, other)| {
-            let mut small = other.ticket.clone();
-            small.demand.input = 0;
-            *head != number && self.is_aged(&other.ticket) && !self.fits(&small, room).is_empty()
-        })
+        let Some((_, Waiting { ticket: head, .. })) =
+            head.filter(|(head, other)| **head != number && self.is_aged(&other.ticket))
+        else {
+            return Vec::new();
+        };
+        let mut small = head.clone();
+        small.demand.input = 0;
+        if self.fits(&small, room).is_empty() {
+            return Vec::new();
+        }
+        let need = head.demand.input;
+        let may = self.eligible(head);
+        let could = |id: &ReplicaId| self.memories.get(id).is_none_or(|memory| need <= memory.most());
+        let ever = room.memories.iter().rev().filter(|(id, _)| may.contains(id) && could(id));
+        let most = ever.max_by_key(|(_, longest)| *longest);
+        most.filter(|(_, longest)| *longest < need).map(|(id, _)| *id).into_iter().collect()
     }
 
     fn is_aged(&self, ticket: &Ticket) -> bool {
@@ -402,45 +392,48 @@ impl Books {
     fn room(&mut self) -> Room {
         let choice = self.choice();
         let views = self.scheduler.replicas(self.now);
-        if self.running.len() >= self.cap {
-            return Room { choice, longest: BTreeMap::new() };
-        }
-        let mut room = BTreeMap::new();
+        let full = self.running.len() >= self.cap;
+        let (mut longest, mut memories) = (BTreeMap::new(), Vec::new());
         for view in views.into_iter().filter(|view| choice.contains(&view.id)) {
             let slots = view.slots.expect("kept");
             let awaits =
                 slots.adaptive.is_some_and(|found| found.limit.awaiting >= found.limit.awaiting_limit);
-            if slots.in_flight < slots.limit && !awaits {
-                let longest = match self.memories.get_mut(&view.id) {
-                    Some(memory) => {
-                        let room = u64::from(memory.kv.room());
-                        // By definition, and not by what the scheduler asks.
-                        (0..=memory.kv.most()).rev().find(|input| {
-                            let demand = crate::estimate::Demand { input: *input, ..Default::default() };
-                            u64::from(memory.kv.need(&demand)) <= room
-                        })
-                    }
-                    None => Some(u64::MAX),
-                };
-                room.extend(longest.map(|longest| (view.id, longest)));
+            let of_it = match self.memories.get_mut(&view.id) {
+                Some(memory) => {
+                    let room = u64::from(memory.room());
+                    // By definition, and not by what the scheduler asks.
+                    let fits = |input: &u64| {
+                        let demand = crate::estimate::Demand { input: *input, ..Default::default() };
+                        u64::from(memory.need(&demand)) <= room
+                    };
+                    (0..=memory.most()).rev().find(fits).expect("nothing always fits")
+                }
+                None => u64::MAX,
+            };
+            memories.push((view.id, of_it));
+            if slots.in_flight < slots.limit && !awaits && !full {
+                longest.insert(view.id, of_it);
             }
         }
-        Room { choice, longest: room }
+        Room { longest, memories }
     }
 
     /// Where it could go then.
     fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
-        let among =
-            |of: Vec<ReplicaId>| of.into_iter().filter(|id| room.choice.contains(id)).collect::<Vec<_>>();
-        let first = among(self.eligible(ticket, false));
-        let may = if first.is_empty() { among(self.eligible(ticket, true)) } else { first };
-        may.into_iter()
-            .filter(|id| room.longest.get(id).is_some_and(|longest| ticket.demand.input <= *longest))
-            .collect()
+        let mut fits = self.eligible(ticket);
+        fits.retain(|id| room.longest.get(id).is_some_and(|longest| ticket.demand.input <= *longest));
+        fits
     }
 
-    /// Those that may take it, well or not; with those that it was tried at, or without.
-    fn eligible(&self, ticket: &Ticket, tried: bool) -> Vec<ReplicaId> {
+    /// The same, but for what is held for others.
+    fn free(&self, ticket: &Ticket, room: &Room, held: &[ReplicaId]) -> Vec<ReplicaId> {
+        let mut free = self.fits(ticket, room);
+        free.retain(|id| ticket.demand.input == 0 || !held.contains(id));
+        free
+    }
+
+    /// Those that may take it, well or not.
+    fn eligible(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
         let present = || views.iter().filter(|view| view.state != "draining");
@@ -454,7 +447,6 @@ impl Books {
         if all.is_empty() {
             all = present().map(|view| view.id).collect();
         }
-        all.retain(|id| tried || !wants.avoid.contains(id));
         all
     }
 
@@ -462,6 +454,11 @@ impl Books {
         let pool = self.scheduler.upstream.pool().expect("a pool");
         let choice = pool.placement.clone().in_choice(self.now);
         choice.iter().filter_map(|at| Some(pool.site(at)?.placed.id)).collect()
+    }
+
+    fn places(&self, ids: &[ReplicaId]) -> Places {
+        let pool = self.scheduler.upstream.pool().expect("a pool");
+        ids.iter().filter_map(|id| pool.placement.place_of(*id)).collect()
     }
 
     fn id(&self, name: usize) -> Option<ReplicaId> {
@@ -478,11 +475,21 @@ impl Books {
     }
 
     fn set_memory(&mut self, id: ReplicaId, tokens: u64, told: bool) {
-        let known = self.memories.get(&id);
-        if (self.configured.is_some() && !told) || known.is_some_and(|memory| memory.kv.most() == tokens) {
+        let known = self.memories.get_mut(&id);
+        if self.configured.is_some() && !told {
             return;
         }
-        let number = known.map_or(0, |memory| memory.number) + 1;
-        self.memories.insert(id, Memory { number, kv: Kv::new(tokens, 0.0) });
+        match known {
+            Some(kv) => kv.resize(tokens, 0.0),
+            None => drop(self.memories.insert(id, Kv::new(tokens, 0.0))),
+        }
     }
+}
+
+/// To one that was free for it, and to none that it was tried at while there was another.
+fn assert_well_placed(grant: &Grant, ticket: &Ticket, free: &[ReplicaId]) {
+    let at = grant.placed().expect("placed").id;
+    assert!(free.contains(&at), "{at:?} was none of {free:?}");
+    let avoid = &ticket.wants.as_ref().expect("always").avoid;
+    assert!(!avoid.contains(&at) || free.iter().all(|id| avoid.contains(id)), "{at:?}, of {free:?}");
 }

@@ -11,6 +11,7 @@ use crate::testing::epoch;
 use crate::{Lane, Reason};
 
 mod books;
+mod choices;
 mod properties;
 mod rules;
 

@@ -1,0 +1,167 @@
+//! Which of the replicas a call may go to, and what is kept there for another.
+
+use super::*;
+use crate::cooldown::Hold;
+use crate::placement::{Fault, Sight, Standing};
+
+/// One replica is kept for it, as for the front of all: the others are there for whom it stands before.
+#[test]
+fn an_aged_head_without_memory_keeps_one_replica_from_those_of_its_line() {
+    let now = epoch();
+    let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
+    let mut scheduler = in_front_of(&settings, &members(0..3), now);
+    let held = [600, 700, 800].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
+    let [nearest, second, _] = [0, 1, 2].map(|which: usize| at(&held[which]));
+    queue(&mut scheduler, now, of_input(900, now), "large");
+    let now = now + ms(100);
+    assert!(scheduler.next(now).is_none());
+    let small = admit(&mut scheduler, now, &of_input(200, now));
+    assert_eq!(at(&small), second, "the only other that has so much");
+    let waits = queue(&mut scheduler, now, of_input(250, now), "medium");
+    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Held);
+    scheduler.release(now, small);
+    let (who, medium) = scheduler.next(now).expect("there is room beside the one that is kept");
+    assert_eq!((who, at(&medium)), ("medium", second));
+    let [first, others @ ..] = held;
+    scheduler.release(now, first);
+    let (who, large) = scheduler.next(now).expect("all of one replica is free");
+    assert_eq!((who, at(&large)), ("large", nearest));
+    others.into_iter().chain([medium, large]).for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+/// The front of all is another tenant's, and has a replica held for itself.
+#[test]
+fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
+    let now = epoch();
+    let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
+    let mut scheduler = in_front_of(&settings, &members(0..3), now);
+    for (name, serves) in [(0, "x"), (1, "y"), (2, "y")] {
+        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+    }
+    let of = |tenant: &str, model: &str, tokens: u64| {
+        let mut asked = wanting(Some(model), &[], now);
+        (asked.tenant, asked.demand.input, asked.demand.exact) = (tenant.into(), tokens, true);
+        asked
+    };
+    let held = [("x", 500), ("y", 600), ("y", 700)]
+        .map(|(model, tokens)| admit(&mut scheduler, now, &of("a", model, tokens)));
+    let (nearest, other) = (at(&held[1]), at(&held[2]));
+    queue(&mut scheduler, now, of("a", "x", 900), "front");
+    queue(&mut scheduler, now, of("b", "y", 900), "head");
+    let now = now + ms(100);
+    queue(&mut scheduler, now, of("b", "y", 350), "what has room for 350 is kept for the head of its line");
+    assert!(scheduler.next(now).is_none());
+    let small = admit(&mut scheduler, now, &of("b", "y", 200));
+    assert_eq!(at(&small), other);
+    let [x, first, second] = held;
+    [x, first].into_iter().for_each(|grant| scheduler.release(now, grant));
+    let went = draw(&mut scheduler, now);
+    let places: Vec<_> = went.iter().map(|(who, grant)| (*who, at(grant))).collect();
+    assert_eq!(places, [("front", 0), ("head", nearest)]);
+    went.into_iter().for_each(|(_, grant)| scheduler.release(now, grant));
+    [small, second].into_iter().for_each(|grant| scheduler.release(now, grant));
+    draw(&mut scheduler, now).into_iter().for_each(|(_, grant)| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+/// One that turned it away a moment ago may have room by now; one that is full of long answers has none.
+#[test]
+fn what_was_tried_somewhere_goes_there_again_rather_than_wait_for_another() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(1), &members(0..2), now);
+    let ids = [0, 1].map(|name| id_of(&scheduler, name, now));
+    let first = admit(&mut scheduler, now, &wanting(None, &[ids[0]], now));
+    assert_eq!(at(&first), 1, "where it was not tried, while there is room");
+    let again = admit(&mut scheduler, now, &wanting(None, &[ids[0]], now));
+    assert_eq!(at(&again), 0);
+    [first, again].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+#[test]
+fn a_forced_call_goes_to_one_that_serves_it_well_or_not() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
+    for (name, serves) in [(0, "large"), (1, "small")] {
+        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+    }
+    let large = wanting(Some("large"), &[], now);
+    let mut grant = admit(&mut scheduler, now, &large);
+    let _ = scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(900))));
+    let (forced, _) = scheduler.force(now, &large);
+    assert_eq!(at(&forced), 0, "the other does not know the model");
+    [grant, forced].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+/// One engine of several is missing from one look at its metrics.
+#[test]
+fn a_memory_that_turns_out_to_be_of_another_size_keeps_its_calls() {
+    let now = epoch();
+    let told = |tokens| Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() });
+    let mut scheduler = in_front_of(&of_slots(10), &members(0..1), now);
+    let id = id_of(&scheduler, 0, now);
+    scheduler.saw(now, id, told(1_000));
+    let grant = admit(&mut scheduler, now, &of_input(800, now));
+    scheduler.saw(now, id, told(500));
+    assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((500, 1)));
+    let waits = queue(&mut scheduler, now, of_input(300, now), "waits");
+    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
+    scheduler.saw(now, id, told(2_000));
+    let (_, second) = scheduler.next(now).expect("there is room for both");
+    assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((2_000, 2)));
+    [grant, second].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+#[test]
+fn a_size_that_nobody_configures_any_more_is_asked_again() {
+    let now = epoch();
+    let told = |tokens| Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() });
+    let mut named = members(0..1);
+    named[0].kv_tokens = Some(300);
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(1), &named, now);
+    let id = id_of(&scheduler, 0, now);
+    scheduler.saw(now, id, told(500));
+    scheduler.set_members(now, &members(0..1));
+    scheduler.saw(now, id, told(500));
+    assert_eq!(scheduler.view(now).kv.map(|kv| kv.capacity), Some(500));
+}
+
+#[test]
+fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..of_slots(2) };
+    let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
+    configured.tenants.insert("vip".into(), vip);
+    let mut scheduler = in_front_of(&configured, &members(0..2), now);
+    for (name, serves) in [(0, "large"), (1, "small")] {
+        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+    }
+    let lent: Vec<_> = (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some("large"), &[], now))).collect();
+    queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
+    assert_eq!(scheduler.reclaim(now), Some(lent[1].id()), "the other replica has two slots");
+    assert_eq!(scheduler.reclaim(now), None, "one is on its way");
+    lent.into_iter().for_each(|grant| scheduler.release(now, grant));
+    let (_, grant) = scheduler.next(now).expect("the owner");
+    scheduler.release(now, grant);
+    assert_eq!(scheduler.reclaim(now), None);
+    assert_empty(&scheduler, now);
+}
+
+/// Each call is tried where it was not, at once; one that all turned away waits a moment, whatever they say of when to come back.
+#[test]
+fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
+    let ids = [0, 1].map(|name| id_of(&scheduler, name, now));
+    let busy: Vec<_> = (0..2).map(|_| admit(&mut scheduler, now, &wanting(None, &[ids[0]], now))).collect();
+    assert!(busy.iter().all(|grant| at(grant) == 1));
+    let mut again = admit(&mut scheduler, now, &wanting(None, &[ids[0]], now));
+    assert_eq!(at(&again), 0);
+    // There is one that it was not tried at, but that is full: to say "elsewhere" again would send it back here at once.
+    assert_eq!(scheduler.failed_there(now, &mut again, Fault::Full(Some(Duration::ZERO))), Hold::Full);
+    busy.into_iter().chain([again]).for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
