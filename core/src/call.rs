@@ -3,6 +3,7 @@
 mod replicas;
 mod twin;
 
+pub(crate) use replicas::Ended;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -217,6 +218,11 @@ impl Call {
         self.0.own_deadline
     }
 
+    /// What its own client allows.
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.0.timeouts
+    }
+
     /// Whether it runs a model, and so needs a slot.
     pub fn is_inference(&self) -> bool {
         self.0.facts.route == Route::Inference
@@ -314,8 +320,10 @@ impl Call {
         story.progress = permit.progress();
         story.usage = None;
         story.placed = permit.placed().cloned();
+        let replica = story.placed.as_ref().map(|placed| placed.url.clone());
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);
+            attempt.replica = replica;
         }
     }
 

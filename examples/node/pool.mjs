@@ -11,15 +11,24 @@ const client = gate.wrap(new OpenAI({ baseURL: "http://llama/v1" }));
 
 async function ask(question) {
   const messages = [{ role: "user", content: question }];
-  const stream = await client.chat.completions.create({ model: "gpt-4o-mini", messages, max_completion_tokens: 16, stream: true });
+  const stream = await client.chat.completions.create({
+    model: "gpt-4o-mini",
+    messages,
+    max_completion_tokens: 16,
+    stream: true,
+  });
   let text = "";
   for await (const chunk of stream) text += chunk.choices[0]?.delta.content ?? "";
   return text;
 }
 
-const answers = await Promise.all(Array.from({ length: 100 }, (_, number) => ask(`What is tide gate number ${number}?`)));
+const answers = await Promise.all(
+  Array.from({ length: 100 }, (_, number) => ask(`What is tide gate number ${number}?`)),
+);
 const { llama } = gate.snapshot().targets;
-console.log(`${answers.length} answers; ${llama.retries.elsewhere ?? 0} calls met the replica that is down, and went to the other at once`);
+console.log(
+  `${answers.length} answers; ${llama.retries.elsewhere ?? 0} calls met the replica that is down, and went to the other at once`,
+);
 for (const replica of llama.replicas) {
   console.log(`${replica.url}: ${replica.state}, ${replica.limit} slots, ${replica.in_flight} in flight`);
 }

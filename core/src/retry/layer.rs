@@ -11,7 +11,7 @@ use super::charge::Charge;
 use super::policy::{Failure, Next, Why, decide};
 use crate::admission::Cause;
 use crate::body::{RequestBody, ResponseBody};
-use crate::call::Call;
+use crate::call::{Call, Ended};
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::Error;
@@ -104,14 +104,11 @@ where
             body = again;
             continue;
         }
-        let mut hold = call.take_hold();
+        let hold = call.take_hold();
         let Some(mut failure) = failure_of(&call, &result) else { return result };
-        if called_back == Some(Cause::Fell) {
-            hold = Hold::Elsewhere;
-        } else if failure.retryable && !call.leaves_replica() && hold == Hold::Elsewhere {
-            // All have been asked: from here on it is a failure like any other.
-            hold = Hold::No;
-        }
+        let at_replica = failure.retryable && !result.as_ref().is_err_and(Error::is_local);
+        let ended = Ended { at_replica, never_executed: failure.never_executed };
+        let hold = call.hold_after(hold, &ended, called_back);
         if !(matches!(hold, Hold::Outage | Hold::Elsewhere) && failure.never_executed) {
             attempts += 1;
         }
@@ -131,6 +128,9 @@ where
         }
         let sleep = if let Next::Backoff(sleep) = next { Some(sleep) } else { None };
         call.attempt(|attempt| attempt.backoff = sleep);
+        if hold == Hold::Elsewhere {
+            call.target().metrics().hopped(call.placed().as_ref());
+        }
         call.target().metrics().retried(match (hold, called_back) {
             (Hold::Elsewhere, Some(_)) => REPLICA_DOWN,
             (Hold::Elsewhere, None) => ELSEWHERE,
@@ -145,6 +145,26 @@ where
     }
 }
 
+/// Counts an attempt's failure, where somebody upstream had a part in it.
+fn note(call: &Call, result: &Result<Response<ResponseBody>, Error>, class: &'static str) {
+    if !result.as_ref().is_err_and(|error| error.reason().is_some() || error.is_local()) {
+        call.set_last_failure(class);
+        call.target().metrics().upstream_failed(class, call.placed().as_ref());
+    }
+}
+
+/// Counts the failure of an attempt that nothing follows from.
+pub(crate) fn note_in_vain(call: &Call, result: &Result<Response<ResponseBody>, Error>) {
+    match result {
+        Ok(response) => {
+            if let Some(verdict) = response.extensions().get::<Verdict>() {
+                note(call, result, verdict.class.as_str());
+            }
+        }
+        Err(error) => note(call, result, error.kind().as_str()),
+    }
+}
+
 /// What failed, if anything did.
 fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Option<Failure> {
     let refused = result.as_ref().is_err_and(|error| error.reason().is_some());
@@ -156,10 +176,7 @@ fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Op
         // What admission refuses, it has waited for as long as the call may.
         Err(error) => (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str()),
     };
-    if !refused && !result.as_ref().is_err_and(Error::is_local) {
-        call.set_last_failure(class);
-        call.target().metrics().upstream_failed(class, call.placed().as_ref());
-    }
+    note(call, result, class);
     Some(Failure {
         retryable,
         never_executed,
