@@ -279,7 +279,8 @@ class Gate:
 
         What was expected of a call at the door (`estimated_input_tokens`, `estimated_output_tokens`) stands beside what
         the provider counted (`input_tokens`, `output_tokens`). Each key is told in `tidegate.snapshot.CallRecord`. What
-        runs no model (files, lists of models) is not in it. No prompt and no header is kept, and no URL but a replica's.
+        runs no model (files, lists of models) is not in it. No prompt and no header is kept, and no URL but those of
+        replicas.
         """
         calls: list[CallRecord] = json.loads(self._native.calls())
         return calls
