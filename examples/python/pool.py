@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 
 import tidegate
 
-# Yours: their addresses here, or dns="http://vllm.svc:8000", or file="replicas.toml"; gate.set_replicas(...) at run time.
+# Yours: their addresses here, or dns="http://vllm.svc:8000", or file="replicas.toml", or gate.set_replicas(...).
 up, down = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1"), "http://127.0.0.1:9"
 gate = tidegate.Gate(targets={"llama": {"ttft": "2s", "pool": {"replicas": [up, down]}}})
 # The pool's name is its address: it need not exist.

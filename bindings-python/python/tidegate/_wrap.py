@@ -20,7 +20,9 @@ _SAY = (
 
 
 def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client:
-    """Return a copy of the SDK's client whose http client has our transport; or, in mode `off`, its own, where no target is a pool.
+    """Return a copy of the SDK's client whose http client has our transport; in mode `off` its own.
+
+    Where a target is a pool it is ours in every mode, since only that knows where the pool is.
 
     `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
     """

@@ -192,7 +192,7 @@ impl Placement {
             left < 0.0
         });
         // Of sums that round there may be something left.
-        drawn.or_else(|| others().last()).copied()
+        drawn.or_else(|| others().next_back()).copied()
     }
 
     fn least(&mut self, looked: &[Seat], work: Work) -> Option<Seat> {

@@ -33,7 +33,7 @@ _IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which th
 
 
 def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Make a client of that family over the gate; in mode `off`, and without pools, over the transport it has by itself."""
+    """Make a client of that family over the gate; in mode `off` without pools, over its own transport."""
     # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
     kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
     make = family.module.AsyncClient if asynchronous else family.module.Client

@@ -80,8 +80,8 @@ impl Kept {
         Self { door, keeper }
     }
 
-    pub(super) fn of_file(path: &PathBuf) -> Self {
-        let source = Source::File { path: path.clone(), every: Duration::from_secs(1) };
+    pub(super) fn of_file(path: &std::path::Path) -> Self {
+        let source = Source::File { path: path.to_owned(), every: Duration::from_secs(1) };
         Self::new(source, well(), Script::of([Err("nobody asks")]))
     }
 
