@@ -185,7 +185,14 @@ impl Kept {
     /// It failed: as what, and where what was thrown is kept.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
-        self.give_up(Error::new(kind_of(&kind), message).because(Thrown(thrown)));
+        // The host itself said that nobody listens there.
+        let refused = kind == "refused";
+        let error = if refused {
+            Error::new(ErrorKind::Connect, message).nobody_listens()
+        } else {
+            Error::new(kind_of(&kind), message)
+        };
+        self.give_up(error.because(Thrown(thrown)));
     }
 
     /// This side is over. Idempotent.

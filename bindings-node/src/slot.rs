@@ -30,6 +30,13 @@ impl Slot {
 
 #[napi]
 impl Slot {
+    /// The base URL of the replica that the slot is at, where its target is a pool.
+    #[napi(getter)]
+    pub fn replica(&self) -> Option<String> {
+        let mut held = self.0.lock();
+        held.as_mut()?.get_mut()?.replica().map(str::to_owned)
+    }
+
     /// Says that the upstream failed the call, and returns whether the same call may succeed later; undefined once it was given back.
     #[napi]
     pub fn failed(&self, status: Option<u32>, retry_after: Option<f64>) -> Result<Option<bool>> {

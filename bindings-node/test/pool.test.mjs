@@ -100,7 +100,24 @@ describe("a pool", () => {
       () => gate.setReplicas("llama", [{ url: one.url, wieght: 2 }]),
       (error) => error instanceof ConfigError && /wieght: unknown key; did you mean "weight"/.test(error.message),
     );
+    for (const wrong of [one.url, { url: one.url }])
+      assert.throws(() => gate.setReplicas("llama", wrong), /give a list/);
     assert.deepEqual(urls(gate), [other.url]);
+  });
+
+  test("books and slots name the replica", async (t) => {
+    const [one] = await servers(t, 1);
+    const gate = new Gate({ targets: { llama: { pool: [one.url] }, openai: 8 } });
+    await ask(client(gate));
+    assert.deepEqual(
+      gate
+        .calls()
+        .at(-1)
+        .attempts.map((attempt) => attempt.replica),
+      [one.url],
+    );
+    assert.equal(await gate.slot("llama", (slot) => slot.replica), one.url);
+    assert.equal(await gate.slot("openai", (slot) => slot.replica), null);
   });
 
   test("a file is followed", async (t) => {

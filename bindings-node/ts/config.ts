@@ -231,7 +231,10 @@ export interface PoolConfig {
   session?: string | Off;
   /** Whether calls with the same beginning go to one replica, within bounds. Default: true. */
   affinity?: boolean;
-  /** After how long without a first token a call is tried at another replica as well. Default: never. */
+  /**
+   * After how long without a first token a call is tried at another replica as well: streams only, in mode `enforce`, and never of a client whose own fetch was kept.
+   * From 50 ms to 5 min. Default: never.
+   */
   hedge?: Duration | Off;
   /** The environment variable with the key that `/v1/models` is asked with. Default: none. */
   key_env?: string;

@@ -130,7 +130,7 @@ export class Gate {
    *
    * The same queue, limits and books as for every other call to that target; a target that is there for slots alone has `url: "none"`. There
    * is one attempt and no retry. What a wrapped client calls takes slots of its own: do not hold one around it. Where the function
-   * resolves the call went well; `slot.failed(status, retryAfter)` says that the upstream failed it; without that, a rejection says nothing
+   * resolves the call went well; `slot.replica` is where it is to go, if the target is a pool; `slot.failed(status, retryAfter)` says that the upstream failed it; without that, a rejection says nothing
    * of the target, and the call counts as cancelled.
    *
    * @throws {@link UnknownNameError} for a target that is not configured; {@link Refused} when the queue is full, the wait is over, or the
@@ -168,9 +168,12 @@ export class Gate {
    * It takes the place of the configured list.
    *
    * @throws {@link UnknownNameError} for a target that is not configured; {@link ConfigError} for one without a `pool`, or whose replicas `dns` or a `file`
-   * names, and for what is no replica. They stay what they were.
+   * names, and for what is no replica. They stay what they were. `TypeError` for one URL, or one object, where a list of them belongs.
    */
   setReplicas(target: string, replicas: Iterable<string | ReplicaConfig>): void {
+    if (typeof replicas !== "object" || replicas === null || !(Symbol.iterator in replicas)) {
+      throw new TypeError("replicas: give a list, also where there is only one: [...]");
+    }
     const failure = this.#native.setReplicas(target, JSON.stringify([...replicas]));
     if (failure) throw errorOf(failure);
   }
@@ -185,7 +188,7 @@ export class Gate {
     return this.#native.prometheus();
   }
 
-  /** The last 1,024 calls that ended, oldest first, with the stamps of each attempt. No prompt, header or URL is kept. */
+  /** The last 1,024 calls that ended, oldest first, with the stamps of each attempt. No prompt and no header is kept, and no URL but a replica's. */
   calls(): CallRecord[] {
     return JSON.parse(this.#native.calls());
   }

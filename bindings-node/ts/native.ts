@@ -58,6 +58,7 @@ export interface NativePermit {
 }
 
 export interface NativeSlot {
+  readonly replica?: string | null;
   /** Whether the same call may succeed later; null once it was given back. */
   failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
   close(well: boolean): void;

@@ -19,6 +19,14 @@ export class TargetSlot {
   }
 
   /**
+   * Where its target is a pool, the base URL of the replica that the slot is at: the call is to go there. Null for any other target, in mode `off`, and once the slot
+   * was given back.
+   */
+  get replica(): string | null {
+    return this.#native.replica ?? null;
+  }
+
+  /**
    * Says that the upstream failed the call, and cools the target down as any such answer would. The first word counts.
    *
    * @param status - the HTTP status (of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500);

@@ -264,6 +264,8 @@ export interface CallRecord {
 export interface AttemptRecord {
   queued_at: number;
   admitted_at: number | null;
+  /** The base URL of the replica that it went to, where its target is a pool. */
+  replica: string | null;
   sent_at: number | null;
   first_token_at: number | null;
   released_at: number | null;

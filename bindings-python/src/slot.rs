@@ -42,6 +42,12 @@ impl Slot {
 
 #[pymethods]
 impl Slot {
+    /// The base URL of the replica that the slot is at, where its target is a pool; else None.
+    #[getter]
+    fn replica(&self) -> PyResult<Option<String>> {
+        self.tell(|slot| slot.replica().map(str::to_owned))
+    }
+
     /// Says that the call went well, which leaving the block without an exception says too. The first word counts.
     fn succeeded(&self) -> PyResult<()> {
         self.tell(tidegate::Slot::succeeded)

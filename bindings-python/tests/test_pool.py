@@ -150,7 +150,20 @@ async def test_replicas_are_told_while_calls_are_under_way(servers: list[Upstrea
     ) as wrong:
         gate.set_replicas("llama", [{"url": servers[0].url, "wieght": 2}])  # type: ignore[typeddict-unknown-key]
     assert wrong.value.target == "llama"
+    for one in (servers[0].url, {"url": servers[0].url}):
+        with pytest.raises(TypeError, match="give a list"):
+            gate.set_replicas("llama", one)
     assert list(replicas(gate)) == [servers[2].url]
+
+
+async def test_books_and_slots_name_the_replica(servers: list[Upstream]) -> None:
+    gate = tidegate.Gate({"llama": {"pool": [servers[0].url]}, "openai": 8})
+    await ask(client(gate))
+    assert [attempt["replica"] for attempt in gate.calls()[-1]["attempts"]] == [servers[0].url]
+    async with gate.slot("llama") as slot:
+        assert slot.replica == servers[0].url
+    async with gate.slot("openai") as slot:
+        assert slot.replica is None
 
 
 async def test_a_file_is_followed(servers: list[Upstream], tmp_path: Path) -> None:

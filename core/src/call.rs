@@ -218,6 +218,11 @@ impl Call {
         self.0.own_deadline
     }
 
+    /// What its own client allows.
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.0.timeouts
+    }
+
     /// Whether it runs a model, and so needs a slot.
     pub fn is_inference(&self) -> bool {
         self.0.facts.route == Route::Inference
@@ -320,8 +325,10 @@ impl Call {
         story.progress = permit.progress();
         story.usage = None;
         story.placed = permit.placed().cloned();
+        let replica = story.placed.as_ref().map(|placed| placed.url.clone());
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);
+            attempt.replica = replica;
         }
     }
 

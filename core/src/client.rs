@@ -96,7 +96,7 @@ impl Client {
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         if self.identify.mode() == Mode::Off {
             // A pool's name is no address.
-            self.identify.point(&mut request)?;
+            self.identify.point(&mut request).await?;
             return self.transport.clone().oneshot(request).await;
         }
         self.identify.identify(&mut request)?;

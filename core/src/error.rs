@@ -177,6 +177,8 @@ struct Inner {
     why: Option<Why>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     local: bool,
+    refused: bool,
+    replica: Option<Arc<str>>,
 }
 
 impl Error {
@@ -192,6 +194,8 @@ impl Error {
             why: None,
             source: None,
             local: false,
+            refused: false,
+            replica: None,
         }))
     }
 
@@ -253,6 +257,29 @@ impl Error {
     pub fn local(mut self) -> Self {
         self.0.local = true;
         self
+    }
+
+    /// Says of a connection that could not be made that the host itself answered so (refused, or reset): nobody listens there. Without it the host may be out of reach, or
+    /// its name or certificate wrong, which says less.
+    pub fn nobody_listens(mut self) -> Self {
+        self.0.refused = true;
+        self
+    }
+
+    /// See [`Error::nobody_listens`].
+    pub fn is_nobody(&self) -> bool {
+        self.0.refused && self.0.kind == ErrorKind::Connect
+    }
+
+    /// Says which replica of a pool it happened at.
+    pub(crate) fn at_replica(mut self, url: &Arc<str>) -> Self {
+        self.0.replica = Some(url.clone());
+        self
+    }
+
+    /// The replica that it happened at, by its base URL, where its target is a pool and a replica had the call.
+    pub fn replica(&self) -> Option<&str> {
+        self.0.replica.as_deref()
     }
 
     /// Whether the target has no part in it: nothing is to be concluded of the target, not even that it is up.
@@ -365,8 +392,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(target) = &self.0.target {
-            write!(f, "{target}: ")?;
+        match (&self.0.target, &self.0.replica) {
+            (Some(target), Some(replica)) => write!(f, "{target} at {replica}: ")?,
+            (Some(target), None) => write!(f, "{target}: ")?,
+            (None, _) => {}
         }
         f.write_str(&self.0.message)
     }
@@ -378,6 +407,7 @@ impl fmt::Debug for Error {
             .field("kind", &self.0.kind)
             .field("message", &self.0.message)
             .field("target", &self.0.target)
+            .field("replica", &self.0.replica)
             .field("retry_after", &self.0.retry_after)
             .field("queue_position", &self.0.queue_position)
             .finish()

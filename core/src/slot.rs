@@ -12,10 +12,10 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::active::Active;
-use crate::admission::{Holding, Permit, attempt};
+use crate::admission::attempt::{self, End};
+use crate::admission::{Holding, Permit};
 use crate::call::Call;
 use crate::clock;
-use crate::cooldown::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{CallLog, Outcome, Tally};
 use crate::wire::{Class, RateHeaders, classify};
@@ -56,11 +56,17 @@ impl Slot {
         Ok(Self(Some(Held { permit, told: false, _holding: holding, tally })))
     }
 
+    /// Where its target is a pool, the base URL of the replica that the slot is at: the call is to go there. `None` for any other target, and in mode `off`, where nobody
+    /// chooses.
+    pub fn replica(&self) -> Option<&str> {
+        self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
+    }
+
     /// The upstream did what it was asked: the target is up.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.untold() {
             call.attempt(|attempt| attempt.complete = true);
-            attempt::judge(&call, &mut held.permit, None);
+            attempt::judge(&call, &mut held.permit, &End::Answered(None));
             held.tally.ended(Outcome::Completed);
         }
     }
@@ -84,14 +90,14 @@ impl Slot {
                 attempt.failed = true;
             });
             call.target().metrics().upstream_failed(class, call.placed().as_ref());
-            let failure = match &verdict {
-                Some(verdict) => attempt::weigh(verdict),
-                None => Some((Failure::Other, retry_after)),
+            let end = match &verdict {
+                Some(verdict) => End::Answered(Some(verdict)),
+                None => End::Lost(retry_after),
             };
             if verdict.as_ref().is_some_and(|verdict| verdict.class == Class::RateLimited) {
                 held.permit.heard(call.sent_at(), &RateHeaders::default(), true);
             }
-            attempt::judge(&call, &mut held.permit, failure);
+            attempt::judge(&call, &mut held.permit, &end);
             held.tally.ended(Outcome::Failed);
         }
         verdict.is_none_or(|verdict| verdict.retryable)

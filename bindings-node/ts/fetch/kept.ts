@@ -41,7 +41,10 @@ export class Host {
     const control = new AbortController();
     port.serving(exchange.id, () => control.abort(this.#asked.signal?.reason));
     try {
-      const response = await this.#fetch(url ?? this.#asked.url.href, this.#init(exchange, changes, url !== null, control.signal));
+      const response = await this.#fetch(
+        url ?? this.#asked.url.href,
+        this.#init(exchange, changes, url !== null, control.signal),
+      );
       const attempt = this.responses.push(response) - 1;
       if (exchange.answer(attempt, response.status, headersFor(response))) await bring(exchange, response);
       else await response.body?.cancel();
@@ -116,9 +119,9 @@ export function restored(headers: string, response: Response): string {
   return flat;
 }
 
-/** By the code that Node and undici give the cause: in `connect` and `connect_timeout` nothing was sent. */
+/** By the code that Node and undici give the cause: in `refused`, `connect` and `connect_timeout` nothing was sent. */
 const KINDS: Record<string, string> = {
-  ECONNREFUSED: "connect",
+  ECONNREFUSED: "refused",
   ENOTFOUND: "connect",
   EAI_AGAIN: "connect",
   EHOSTUNREACH: "connect",

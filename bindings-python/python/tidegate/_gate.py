@@ -123,7 +123,10 @@ class Gate:
                 `pool` the wait for a slot. With `transport`, `mounts`, `proxy`, `verify` or `cert`, or with
                 `trust_env=False` where the environment has proxies, connections are made by httpx's own transport,
                 below the gate; closing the client closes it, as ever. `transport` may also be a word, as in `wrap`:
-                `keep` does so without any of these, `native` refuses them.
+                `keep` does so without any of these, `native` refuses them. Then the thread itself waits for the answer
+                and cannot be called away: a call to a pool whose replica hangs stays there until `timeout`'s `read`
+                is over, and only then goes to another. Set it as low as silence may last, or use the asynchronous
+                client, which moves as soon as the replica is known to be down.
 
         Raises:
             ImportError: where neither is installed.
@@ -196,6 +199,9 @@ class Gate:
         `url: "none"`. There is one attempt and no retry. What a wrapped client calls takes slots of its own: do not
         hold one around it.
 
+        Where the target is a pool, `slot.replica` is the base URL of the replica that the slot is at, and the call is
+        to go there. It is None for any other target, and in mode `off`.
+
         Left without an exception the call went well. `slot.failed(status, retry_after)` says that the upstream failed
         it, and cools the target down as any such answer would; it returns whether the same call may succeed later.
         Without it an exception says nothing of the target, and the call counts as cancelled.
@@ -247,8 +253,12 @@ class Gate:
         Raises:
             UnknownNameError: for a target that is not configured.
             ConfigError: for one that is no such pool, and for what is no replica. They stay what they were.
+            TypeError: for one URL, or one dict, where a list of them belongs.
 
         """
+        if isinstance(replicas, (str, bytes, Mapping)):
+            msg = "replicas: give a list, also where there is only one: [...]"
+            raise TypeError(msg)
         self._native.set_replicas(target, json.dumps(list(replicas), default=_plain, allow_nan=False))
 
     def snapshot(self) -> Snapshot:
@@ -269,7 +279,8 @@ class Gate:
 
         What was expected of a call at the door (`estimated_input_tokens`, `estimated_output_tokens`) stands beside what
         the provider counted (`input_tokens`, `output_tokens`). Each key is told in `tidegate.snapshot.CallRecord`. What
-        runs no model (files, lists of models) is not in it, and no prompt, header or URL is kept.
+        runs no model (files, lists of models) is not in it. No prompt and no header is kept, and no URL but those of
+        replicas.
         """
         calls: list[CallRecord] = json.loads(self._native.calls())
         return calls

@@ -209,7 +209,8 @@ class PoolConfig(TypedDict, total=False):
     Its replicas are named by one of `replicas`, `dns` (`"http://vllm.internal:8000"`, each address of which is one) and
     `file` (TOML, JSON, or a URL a line); without any of them by `Gate.set_replicas`. `cap`: the most slots of each; it
     is the limit itself where there is no objective. `health`: the path that says whether one is well. `poll`: how
-    often its load is asked. `hedge`: after how long without a first token a call is tried elsewhere as well.
+    often its load is asked. `hedge`: after how long without a first token a call is tried elsewhere
+    as well: streams only, in mode `enforce`, and never of a client that keeps its own transport.
     `key_env`: the environment variable with the key that `/v1/models` is asked with.
     """
 

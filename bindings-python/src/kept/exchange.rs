@@ -134,6 +134,8 @@ impl Exchange {
         let error = match kind {
             // No connection was free in the client's own pool: nothing was sent, and the target had no part in it.
             "pool" => Error::new(ErrorKind::ConnectTimeout, text).local(),
+            // The host itself said that nobody listens there.
+            "refused" => Error::new(ErrorKind::Connect, text).nobody_listens(),
             _ => Error::new(kind_of(kind), text),
         };
         let error = error.because(PyErr::from_value(exception.clone()));

@@ -1,7 +1,8 @@
 //! Exchanges that the thread which made the call serves, while it waits.
 //!
 //! The call is driven by that thread alone: nothing is handed to another one and back. While the thread is in its transport the call rests, so
-//! that no attempt is begun, and no slot taken, which nobody could serve.
+//! that no attempt is begun, and no slot taken, which nobody could serve. Nor is it called back there when its pool's replica goes down: its client's
+//! read timeout ends the attempt.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use http::Response;
+
 use super::Permit;
 use super::refused::over_maximum;
+use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
@@ -42,6 +45,8 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         let permit = admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
         return permit.map_err(|error| target.admit_ignorance(error));
     }
+    // Nobody waits in a queue here until there is a replica.
+    call.replicas_known().await;
     let (permit, would) = admission.force(&ticket);
     if let Some(decision) = most.map(|_| Reason::TooLarge.as_str()).or(would) {
         call.target().metrics().would(decision);
@@ -60,35 +65,84 @@ fn none_free(call: &Call) -> Error {
     Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
 }
 
-/// What an upstream's refusal means for its target, and the delay that it asked for; `None` where it says nothing against the target.
-pub(crate) fn weigh(verdict: &Verdict) -> Option<(Failure, Option<Duration>)> {
-    // A rate limit turns away unread too, but does not mean that the target is down.
-    let away = verdict.class == Class::Overloaded;
-    let failure = if away { Failure::Unread { worth_waiting: true } } else { Failure::Other };
-    verdict.retryable.then_some((failure, verdict.delay))
+/// How an attempt ended, for its judge.
+pub(crate) enum End<'a> {
+    /// With an answer, or a refusal.
+    Answered(Option<&'a Verdict>),
+    /// Without one.
+    Failed(&'a Error),
+    /// Without one, as the holder of a slot says; who perhaps was told when to come back.
+    Lost(Option<Duration>),
 }
 
-/// What an upstream's refusal means for the replica that it came from; `None` where it says nothing against it.
-pub(crate) fn fault(verdict: &Verdict) -> Option<Fault> {
-    match verdict.class {
-        _ if !verdict.retryable => None,
-        Class::Overloaded => Some(Fault::Full(verdict.delay)),
-        Class::RateLimited => Some(Fault::Limited(verdict.delay)),
-        Class::ServerError | Class::Timeout => Some(Fault::Broke),
-        _ => None,
+impl<'a> End<'a> {
+    pub(crate) fn of(result: &'a Result<Response<ResponseBody>, Error>) -> Self {
+        match result {
+            Ok(response) => End::Answered(response.extensions().get()),
+            Err(error) => End::Failed(error),
+        }
+    }
+
+    /// Whether nothing is to be concluded from it.
+    fn says_nothing(&self, call: &Call) -> bool {
+        matches!(self, End::Failed(error) if error.is_local() || call.was_impatient(error))
+    }
+
+    /// What it means for a target, and the delay that it asked for; `None` where it says nothing against it.
+    fn against_target(&self, call: &Call) -> Option<(Failure, Option<Duration>)> {
+        match *self {
+            End::Answered(verdict) => {
+                let verdict = verdict.filter(|verdict| verdict.retryable)?;
+                // A rate limit turns away unread too, but does not mean that the target is down.
+                let away = verdict.class == Class::Overloaded;
+                let failure = if away { Failure::Unread { worth_waiting: true } } else { Failure::Other };
+                Some((failure, verdict.delay))
+            }
+            End::Failed(error) if error.never_sent() => {
+                Some((Failure::Unread { worth_waiting: call.has_own_deadline() }, None))
+            }
+            End::Failed(_) => Some((Failure::Other, None)),
+            End::Lost(delay) => Some((Failure::Other, delay)),
+        }
+    }
+
+    /// What it means for the replica that had it.
+    fn against_replica(&self) -> Option<Fault> {
+        match self {
+            End::Answered(verdict) => {
+                let verdict = verdict.filter(|verdict| verdict.retryable)?;
+                match verdict.class {
+                    Class::Overloaded => Some(Fault::Full(verdict.delay)),
+                    Class::RateLimited => Some(Fault::Limited(verdict.delay)),
+                    Class::ServerError | Class::Timeout => Some(Fault::Broke),
+                    _ => None,
+                }
+            }
+            End::Failed(error) if error.is_nobody() => Some(Fault::Gone),
+            // Also where no connection came about for another reason: it may be the way there.
+            End::Failed(_) | End::Lost(_) => Some(Fault::Broke),
+        }
     }
 }
 
-/// Tells the target's cool-down how the attempt went.
-pub(crate) fn judge(call: &Call, permit: &mut Permit, failed: Option<(Failure, Option<Duration>)>) -> Hold {
-    let Some((failure, delay)) = failed else {
+/// Tells the target's cool-down, or its replica's, how the attempt went.
+pub(crate) fn judge(call: &Call, permit: &mut Permit, end: &End<'_>) -> Hold {
+    if end.says_nothing(call) {
+        return Hold::No;
+    }
+    let hold = if permit.placed().is_some() {
+        end.against_replica().map(|fault| permit.failed_there(fault))
+    } else {
+        let against = end.against_target(call);
+        against.map(|(failure, delay)| permit.failed(call.id(), failure, delay))
+    };
+    let Some(hold) = hold else {
         permit.succeeded();
         return Hold::No;
     };
-    let hold = permit.failed(call.id(), failure, delay);
-    if hold != Hold::No {
-        call.target().metrics().cooled(hold, call.placed().as_ref());
-        tracing::debug!(target = %call.target().name(), ?hold, ?delay, "held back");
+    if matches!(hold, Hold::CoolDown | Hold::Outage) {
+        call.target().metrics().cooled(hold);
+        tracing::debug!(target = %call.target().name(), ?hold, "held back");
     }
     hold
 }

@@ -175,6 +175,7 @@ impl Body for Held {
             this.ended.get_or_insert(outcome::of_error(error, this.progress.tokens() > 0));
             this.broke(error);
         }
+        let frame = frame.map(|frame| frame.map_err(|error| this.call.happened(error)));
         // Many readers never ask for the end once they have all that was announced.
         if !matches!(frame, Some(Ok(_))) || over {
             this.release(true);

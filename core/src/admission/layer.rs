@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower::{Layer, Service};
 
+use super::attempt::End;
 use super::held::Held;
 use super::recall::Cause;
 use super::{Linger, ahead, attempt};
@@ -14,9 +15,8 @@ use crate::admission::Permit;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
-use crate::cooldown::{Failure, Hold};
+use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::placement::Fault;
 use crate::wire::RateHeaders;
 use crate::wire::classify::{Class, Verdict};
 
@@ -74,8 +74,10 @@ where
             };
             held.answered(&result);
             hear(&call, held.permit(), &result);
-            call.set_hold(judge(&call, held.permit(), &result));
-            Ok(result?.map(|body| ahead::over(&call, held.over(body))))
+            let judged = held.permit().map(|permit| attempt::judge(&call, permit, &End::of(&result)));
+            call.set_hold(judged.unwrap_or(Hold::No));
+            let answer = result.map_err(|error| call.happened(error))?;
+            Ok(answer.map(|body| ahead::over(&call, held.over(body))))
         })
     }
 }
@@ -93,7 +95,7 @@ fn call_back(call: &Call, cause: Cause) -> Error {
             "its replica went down before it had begun to answer (see the pool's `down_after`)",
         ),
     };
-    error.at(call.target().name())
+    call.happened(error)
 }
 
 /// What the answer's head says of the provider's budgets.
@@ -114,31 +116,4 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
         Err(error) if error.never_sent() => permit.unsent(),
         Err(_) => {}
     }
-}
-
-/// What its attempt's end says of the target, or of the replica where it is a pool.
-fn judge(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) -> Hold {
-    let Some(permit) = permit else { return Hold::No };
-    if permit.placed().is_some() {
-        let fault = match result {
-            Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::fault),
-            Err(error) if error.is_local() => return Hold::No,
-            Err(error) if error.never_sent() => Some(Fault::Gone),
-            Err(_) => Some(Fault::Broke),
-        };
-        let Some(fault) = fault else {
-            permit.succeeded();
-            return Hold::No;
-        };
-        return permit.failed_there(fault);
-    }
-    let failed = match result {
-        Ok(response) => response.extensions().get::<Verdict>().and_then(attempt::weigh),
-        Err(error) if error.is_local() => return Hold::No,
-        Err(error) if error.never_sent() => {
-            Some((Failure::Unread { worth_waiting: call.has_own_deadline() }, None))
-        }
-        Err(_) => Some((Failure::Other, None)),
-    };
-    attempt::judge(call, permit, failed)
 }

@@ -51,6 +51,13 @@ impl Call {
         self.0.winner.get().is_some()
     }
 
+    /// Its twin failed: the replica that had it is one that failed the call.
+    pub(crate) fn avoids_replica_of(&self, twin: &Self) {
+        if let Some(placed) = twin.placed() {
+            self.avoids(placed.id);
+        }
+    }
+
     /// Its twin came too late, or not at all: what it tried is among what the call did, before its present attempt. To be told once the twin is over.
     pub(crate) fn came_before(&self, twin: &Self) {
         let theirs = twin.story().attempts.clone();

@@ -181,7 +181,7 @@
 //! | `slow_start` | the time in which a replica that comes, or comes back, is brought to its whole share; *none*: at once | 1 ms to 1 h | 10 s |
 //! | `session` | the request header that names a session, whose calls go to one replica, within bounds; *none* | | `"x-session-id"` |
 //! | `affinity` | whether calls with the same beginning go to one replica, within bounds | | true |
-//! | `hedge` | after how long without a first token a call is tried at another replica as well, inside the retry budget | a duration | none |
+//! | `hedge` | after how long without a first token a call is tried at another replica as well, inside the retry budget: streams only, in mode `enforce`, and never of a client that keeps its own transport | 50ms to 5m | none |
 //! | `key_env` | the environment variable with the key that `/v1/models` is asked with; calls bring their own | | none |
 //!
 //! # Rates

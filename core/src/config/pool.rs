@@ -30,8 +30,8 @@ pub struct PoolConfig {
     pub session: Option<http::HeaderName>,
     /// Whether calls with the same beginning go to one replica, within bounds. Default: yes.
     pub affinity: bool,
-    /// After how long without a first token a call is tried at another replica as well, inside the retry budget; the one that answers first counts, the other is
-    /// cancelled. Default: never.
+    /// After how long without a first token a call is tried at another replica as well (50 ms to 5 min), inside the retry budget; the one that answers first counts, the
+    /// other is cancelled. Only streams are, in mode `enforce`, and never those of a client that keeps its own transport. Default: never.
     pub hedge: Option<Duration>,
     /// The environment variable with the key that `/v1/models` is asked with, where replicas want one. Calls bring their own. Default: none; what they serve is
     /// not known then.

@@ -59,13 +59,29 @@ fn port(uri: &Uri) -> Option<u16> {
 }
 
 /// A key. Has no `Debug` and no `Display`, so that nothing can show it.
-pub(super) struct Credential(String);
+pub(crate) struct Credential(String);
 
 impl Credential {
     /// `None` for what no header can hold.
     pub(super) fn new(key: &str) -> Option<Self> {
         let key = key.trim();
         (!key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(key.to_owned()))
+    }
+
+    /// The one that a variable of the environment holds.
+    ///
+    /// # Errors
+    /// What is wrong with the variable. Never shows what it holds.
+    pub(crate) fn in_environment(variable: &str) -> Result<Self, &'static str> {
+        let value = std::env::var_os(variable).ok_or("is not in the environment")?;
+        value.to_str().and_then(Self::new).ok_or("holds nothing that a header could")
+    }
+
+    /// As OpenAI's API takes it.
+    pub(crate) fn bearer(&self) -> Option<HeaderValue> {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
     }
 
     /// Writes it where the target looks for one, whatever the caller's own did.

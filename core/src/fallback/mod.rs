@@ -17,6 +17,7 @@ mod layer;
 mod policy;
 mod ways;
 
+pub(crate) use credential::Credential;
 pub(crate) use layer::FallbackLayer;
 pub(crate) use policy::REASONS;
 pub(crate) use ways::Ways;

@@ -78,14 +78,12 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
 }
 
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
-    let wrong = |what| {
+    Credential::in_environment(variable).map_err(|what| {
         Error::config(format!(
             "targets.{}.key_env: {variable} {what}; set it, or leave key_env out (then the caller's own key goes along, to the same host only)",
             config.name
         ))
-    };
-    let value = std::env::var_os(variable).ok_or_else(|| wrong("is not in the environment"))?;
-    value.to_str().and_then(Credential::new).ok_or_else(|| wrong("holds nothing that a header could"))
+    })
 }
 
 fn bases(config: &TargetConfig) -> Vec<Base> {

@@ -78,7 +78,7 @@ impl Gate {
         let identify = Identify::new(mode, &config, metrics.clone(), tools.holders().cloned())?;
         let identify = Arc::new(identify);
         for target in identify.targets() {
-            target.keep(&transport)?;
+            target.keep(&transport, mode == Mode::Enforce)?;
         }
         let ways = Arc::new(Ways::new(&config, &identify)?);
         let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());

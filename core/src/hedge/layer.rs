@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
+use http_body_util::{BodyExt, Collected, Limited};
 use tower::{Layer, Service};
 
 use crate::body::{RequestBody, ResponseBody};
@@ -13,9 +15,13 @@ use crate::call::Call;
 use crate::clock;
 use crate::error::Error;
 use crate::observe::Hedged;
-use crate::retry::Charge;
+use crate::retry::{Charge, note_in_vain};
 use crate::transport::Foreign;
 use crate::wire::classify::Verdict;
+
+/// How long a failure's explanation is waited for, and the most that is kept of it.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST: usize = 1 << 20;
 
 /// Tries a stream at another replica as well, once its first token is later than the pool's `hedge`.
 ///
@@ -105,29 +111,36 @@ impl Second {
             return first.await;
         };
         let _count = Count(&twin);
+        // Behind what it is about: whichever way this ends, the second try is over when its story is told.
+        let pair = Pair::new(&call, &twin);
         request.extensions_mut().insert(twin.clone());
-        std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
-        let mut second = Box::pin(inner.call(request));
+        // A stack that takes no other call now has no second try either, and is not waited for.
+        let mut second = Box::pin(async move {
+            std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+            inner.call(request).await
+        });
         let theirs = tokio::select! {
             biased;
             ours = &mut first => {
-                if is_answer(&ours) {
-                    drop(second);
-                    call.came_before(&twin);
+                if is_final(&ours) {
                     return ours;
                 }
+                // Its slot is needed for nothing any more.
+                let ours = let_go(ours).await;
                 let theirs = second.await;
                 if !is_answer(&theirs) {
-                    drop(theirs);
-                    call.came_before(&twin);
+                    note_in_vain(&twin, &theirs);
+                    pair.failed();
                     return ours;
                 }
                 theirs
             }
             theirs = &mut second => {
                 if !is_answer(&theirs) {
+                    note_in_vain(&twin, &theirs);
+                    pair.failed();
                     drop(theirs);
-                    call.came_before(&twin);
+                    drop(pair);
                     return first.await;
                 }
                 theirs
@@ -135,10 +148,54 @@ impl Second {
         };
         // Its slot goes back before the other's answer is handed up.
         drop(first);
-        call.goes_on_as(&twin);
+        pair.won();
         call.target().metrics().hedged(Hedged::Won);
         theirs
     }
+}
+
+/// A call and its second try. Told apart or dropped, it makes one story of the two.
+struct Pair<'a> {
+    call: &'a Call,
+    twin: &'a Call,
+    won: bool,
+}
+
+impl<'a> Pair<'a> {
+    fn new(call: &'a Call, twin: &'a Call) -> Self {
+        Self { call, twin, won: false }
+    }
+
+    /// The second try came first. To be told once the call's own attempt is over.
+    fn won(mut self) {
+        self.won = true;
+    }
+
+    /// The second try failed: its replica is none to go to next.
+    fn failed(&self) {
+        self.call.avoids_replica_of(self.twin);
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        if self.won {
+            self.call.goes_on_as(self.twin);
+        } else {
+            self.call.came_before(self.twin);
+        }
+    }
+}
+
+/// Reads what a failure says, which is at hand and short, so that the slot goes back that its body holds.
+async fn let_go(failed: Result<Response<ResponseBody>, Error>) -> Result<Response<ResponseBody>, Error> {
+    let (parts, body) = failed?.into_parts();
+    let read = tokio::time::timeout(PATIENCE, Limited::new(body, LONGEST).collect()).await;
+    // What is longer, or late, was no explanation.
+    let text = read.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
+    let mut response = Response::from_parts(parts, ResponseBody::full(text));
+    response.headers_mut().remove(CONTENT_LENGTH);
+    Ok(response)
 }
 
 /// Whether two attempts at it could be under way at once.
@@ -163,6 +220,14 @@ async fn late(call: &Call, after: Duration) {
             return;
         }
         tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
+    }
+}
+
+/// Whether no other try would change it.
+fn is_final(result: &Result<Response<ResponseBody>, Error>) -> bool {
+    match result {
+        Ok(response) => response.extensions().get::<Verdict>().is_none_or(|verdict| !verdict.retryable),
+        Err(error) => !error.retryable(),
     }
 }
 

@@ -101,14 +101,14 @@ impl Identify {
     ///
     /// # Errors
     /// `Refused` where the pool has no replica.
-    pub(crate) fn point(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+    pub(crate) async fn point(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
         if !self.has_pools() {
             return Ok(());
         }
         let body = request.body().bytes().map(|bytes| &bytes[..]);
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
         match self.registry.configured(request.uri(), facts.model.as_deref()) {
-            Some(target) => pool::point(target, request),
+            Some(target) => pool::point(target, request).await,
             None => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! The five stamps of an attempt, and how a call ended.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// One try of a call upstream.
@@ -9,6 +10,8 @@ pub struct Attempt {
     pub queued_at: Instant,
     /// It got one.
     pub admitted_at: Option<Instant>,
+    /// The replica that it got it at, by its base URL, where its target is a pool.
+    pub replica: Option<Arc<str>>,
     /// It was handed to the transport.
     pub sent_at: Option<Instant>,
     /// The first content, reasoning or tool-call delta came.
@@ -34,6 +37,7 @@ impl Attempt {
         Self {
             queued_at: now,
             admitted_at: None,
+            replica: None,
             sent_at: None,
             first_token_at: None,
             released_at: None,

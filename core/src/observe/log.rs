@@ -1,4 +1,4 @@
-//! The bounded log of calls: the last ones, with their stamps. Holds no prompt, no header and no URL.
+//! The bounded log of calls: the last ones, with their stamps. Holds no prompt, no header, and of URLs only those of replicas, as they were configured.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub struct CallRecord {
 pub struct AttemptRecord {
     pub queued_at: f64,
     pub admitted_at: Option<f64>,
+    /// The replica that it went to, by its base URL, where its target is a pool.
+    pub replica: Option<Arc<str>>,
     pub sent_at: Option<f64>,
     pub first_token_at: Option<f64>,
     pub released_at: Option<f64>,
@@ -112,6 +114,7 @@ impl CallLog {
                 .map(|attempt| AttemptRecord {
                     queued_at: since(attempt.queued_at),
                     admitted_at: attempt.admitted_at.map(since),
+                    replica: attempt.replica.clone(),
                     sent_at: attempt.sent_at.map(since),
                     first_token_at: attempt.first_token_at.map(since),
                     released_at: attempt.released_at.map(since),

@@ -38,7 +38,7 @@ impl Asker {
     /// What was seen; `None`: nothing that would change what is known.
     pub(super) async fn ask(&self, errand: &Errand) -> Option<Sight> {
         match errand.ask {
-            Ask::Health => Some(self.health(&errand.url).await),
+            Ask::Health => self.health(&errand.url).await,
             Ask::Load => {
                 let text = self.read(&errand.url, "/metrics", None).await;
                 Some(text.and_then(|text| vllm::standing(&text)).map_or(Sight::Unknown, Sight::Standing))
@@ -50,7 +50,7 @@ impl Asker {
         }
     }
 
-    async fn health(&self, replica: &str) -> Sight {
+    async fn health(&self, replica: &str) -> Option<Sight> {
         let path = self.health.as_deref().unwrap_or("/health");
         let exchange = async {
             let response = self.get(replica, path, None).await?;
@@ -61,15 +61,18 @@ impl Asker {
             Ok(Ok((status, response))) => {
                 // Read to its end, within bounds, so that the connection can be used again. What it says was said already.
                 let _ = timeout(HEALTH, Limited::new(response.into_body(), UNREAD).collect()).await;
-                if status.is_server_error() { Sight::Unwell } else { Sight::Well }
+                Some(if status.is_server_error() { Sight::Unwell } else { Sight::Well })
             }
-            Ok(Err(error)) => match error.kind() {
-                ErrorKind::Connect => Sight::Gone,
-                ErrorKind::ConnectTimeout => Sight::Silent,
+            // What this side lacks says nothing of the other.
+            Ok(Err(error)) if error.is_local() => None,
+            Ok(Err(error)) if error.is_nobody() => Some(Sight::Gone),
+            Ok(Err(error)) => Some(match error.kind() {
+                // Its name, its certificate or the way there: whoever is there was not heard.
+                ErrorKind::Connect | ErrorKind::ConnectTimeout => Sight::Silent,
                 // Something listens there, and hangs up.
                 _ => Sight::Unwell,
-            },
-            Err(_) => Sight::Silent,
+            }),
+            Err(_) => Some(Sight::Silent),
         }
     }
 

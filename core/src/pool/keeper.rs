@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 use http::header::HeaderValue;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use super::ask::Asker;
 use super::dns::{Resolve, System};
 use super::source::{Look, Source};
 use crate::admission::Admission;
 use crate::clock::now;
-use crate::config::PoolConfig;
+use crate::config::{self, PoolConfig};
 use crate::error::Error;
+use crate::fallback::Credential;
 use crate::placement::{ReplicaId, Sight};
 use crate::transport::Transport;
 
@@ -43,10 +45,13 @@ struct Shared {
     asker: Asker,
     source: Option<Arc<Source>>,
     state: AtomicU8,
+    /// Whether it is known what a first look tells, be it nothing.
+    looked: watch::Sender<bool>,
 }
 
 impl Keeper {
-    /// Of a pool whose door is `admission`. Reads the file that names its replicas, where one does.
+    /// Of a pool whose door is `admission`. Reads the file that names its replicas, where one does. `acting`: whether the gate acts on calls; one that does not opens whatever
+    /// is missing.
     ///
     /// # Errors
     /// `Config`, where `key_env` names no usable key.
@@ -54,25 +59,26 @@ impl Keeper {
         admission: &Arc<Admission>,
         pool: &PoolConfig,
         transport: Transport,
+        acting: bool,
     ) -> Result<Self, Error> {
-        Self::resolving(admission, pool, transport, Arc::new(System))
+        let key = match key(admission.name(), pool) {
+            Err(problem) if !acting => {
+                tracing::warn!(%problem, "what its replicas serve is not asked");
+                None
+            }
+            key => key?,
+        };
+        Ok(Self::resolving(admission, pool, transport, key, Arc::new(System)))
     }
 
     pub(super) fn resolving(
         admission: &Arc<Admission>,
         pool: &PoolConfig,
         transport: Transport,
+        key: Option<HeaderValue>,
         resolve: Arc<dyn Resolve>,
-    ) -> Result<Self, Error> {
+    ) -> Self {
         let name = admission.name();
-        let key = match &pool.key_env {
-            Some(variable) => Some(key(variable).map_err(|why| {
-                Error::config(format!(
-                    "targets.{name}.pool.key_env: {variable} {why}; set it, or leave key_env out"
-                ))
-            })?),
-            None => None,
-        };
         let source = Source::of(name, &pool.source, resolve).map(Arc::new);
         if let Some(source) = &source {
             source.open(admission);
@@ -82,8 +88,9 @@ impl Keeper {
             asker: Asker { transport, health: pool.health.clone(), key },
             source,
             state: AtomicU8::new(STOPPED),
+            looked: watch::Sender::new(!matches!(pool.source, config::Source::Dns { .. })),
         };
-        Ok(Self { shared: Arc::new(shared), task: Mutex::default() })
+        Self { shared: Arc::new(shared), task: Mutex::default() }
     }
 
     /// A call comes. Costs one load where others came just before. Without a runtime around it nothing is kept: then no call can be made either.
@@ -98,6 +105,17 @@ impl Keeper {
         {
             let task = runtime.spawn(run(Running(Some(self.shared.clone()))));
             *self.task.lock() = Some(task.abort_handle());
+        }
+    }
+
+    /// Until it was looked once which replicas there are, or for so long. At once where nobody has to.
+    ///
+    /// *Cancellation safety*: nothing is lost.
+    pub(crate) async fn looked(&self, longest: Duration) {
+        let mut looked = self.shared.looked.subscribe();
+        let known = *looked.borrow_and_update();
+        if !known {
+            let _ = timeout(longest, looked.wait_for(|looked| *looked)).await;
         }
     }
 
@@ -136,6 +154,7 @@ async fn run(mut running: Running) {
     let Some(shared) = running.0.clone() else { return };
     let mut under_way: JoinSet<News> = JoinSet::new();
     let mut next_look = shared.source.is_some().then(now);
+    let mut look: Option<AbortHandle> = None;
     let mut last_busy = now();
     loop {
         let Some(admission) = shared.admission.upgrade() else { return };
@@ -155,43 +174,53 @@ async fn run(mut running: Running) {
             let shared = shared.clone();
             under_way.spawn(async move { News::Saw(errand.to, shared.asker.ask(&errand).await) });
         }
-        if let Some(source) = shared.source.as_ref().filter(|_| next_look.is_some_and(|at| at <= now)) {
-            // Until it has come back there is no other.
-            next_look = None;
+        let looks = look.as_ref().is_some_and(|look| !look.is_finished());
+        if let Some(source) =
+            shared.source.as_ref().filter(|_| !looks && next_look.is_some_and(|at| at <= now))
+        {
+            // The next comes, whatever becomes of this one.
+            next_look = Some(now + source.every());
             let source = source.clone();
-            under_way.spawn(async move { News::Looked(source.look().await) });
+            look = Some(under_way.spawn(async move { News::Looked(source.look().await) }));
         }
-        let wake = [errands.next, next_look].into_iter().flatten().fold(now + PACE, Instant::min);
+        let next = next_look.filter(|at| *at > now);
+        let wake = [errands.next, next].into_iter().flatten().fold(now + PACE, Instant::min);
         tokio::select! {
             biased;
-            Some(news) = under_way.join_next() => shared.hear(news.ok(), &mut next_look),
+            Some(news) = under_way.join_next() => {
+                match news {
+                    Ok(news) => shared.hear(news, &mut next_look),
+                    // It told nothing, and nobody is to wait for it.
+                    Err(_) => drop(shared.looked.send_replace(true)),
+                }
+            }
             () = sleep_until(wake.into()) => {}
         }
     }
 }
 
 impl Shared {
-    fn hear(&self, news: Option<News>, next_look: &mut Option<Instant>) {
+    fn hear(&self, news: News, next_look: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match news {
-            Some(News::Saw(replica, Some(sight))) => admission.saw(replica, sight),
-            Some(News::Looked(look)) => {
+            News::Saw(replica, Some(sight)) => admission.saw(replica, sight),
+            News::Looked(look) => {
                 if let Some(source) = &self.source {
                     *next_look = Some(now() + source.every());
                     source.take(&admission, look);
+                    self.looked.send_replace(true);
                 }
             }
-            Some(News::Saw(_, None)) | None => {}
+            News::Saw(_, None) => {}
         }
     }
 }
 
 /// What `/v1/models` is asked with.
-fn key(variable: &str) -> Result<HeaderValue, &'static str> {
-    let value = std::env::var_os(variable).ok_or("is not in the environment")?;
-    let key = value.to_str().map(str::trim).filter(|key| !key.is_empty());
-    let key = key.and_then(|key| HeaderValue::try_from(format!("Bearer {key}")).ok());
-    let mut key = key.ok_or("holds nothing that a header could")?;
-    key.set_sensitive(true);
-    Ok(key)
+fn key(name: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>, Error> {
+    let Some(variable) = &pool.key_env else { return Ok(None) };
+    let key = Credential::in_environment(variable).map_err(|what| {
+        Error::config(format!("targets.{name}.pool.key_env: {variable} {what}; set it, or leave key_env out"))
+    })?;
+    Ok(key.bearer())
 }

@@ -11,7 +11,9 @@ use tower::{Layer, Service};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
+use crate::config::Source;
 use crate::error::{Error, ErrorKind, Reason};
+use crate::placement::Placed;
 use crate::target::Target;
 
 /// Puts the address of a call's replica into its request.
@@ -37,7 +39,10 @@ pub struct PoolService<S> {
 
 impl<S> Service<Request<RequestBody>> for PoolService<S>
 where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
+        + Clone
+        + Send
+        + 'static,
     S::Future: Send + 'static,
 {
     type Response = Response<ResponseBody>;
@@ -51,15 +56,28 @@ where
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
         let call = request.extensions().get::<Call>().filter(|call| call.target().config().pool.is_some());
         let Some(call) = call.cloned() else { return Box::pin(self.inner.call(request)) };
-        let placed = if call.is_inference() { call.placed() } else { call.target().admission().beside() };
-        let sent = match &placed {
-            Some(placed) => send_to(call.target(), &placed.url, &mut request),
-            None => Err(nowhere(call.target())),
-        };
-        match sent {
-            Ok(()) => Box::pin(self.inner.call(request)),
-            Err(error) => Box::pin(async move { Err(error) }),
+        if call.is_inference() {
+            let placed = call.placed();
+            return match sent(&call, placed, &mut request) {
+                Ok(()) => Box::pin(self.inner.call(request)),
+                Err(error) => Box::pin(async move { Err(error) }),
+            };
         }
+        let clone = self.inner.clone();
+        // The service that was polled ready is the one to call.
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        Box::pin(async move {
+            call.replicas_known().await;
+            sent(&call, call.target().admission().beside(), &mut request)?;
+            inner.call(request).await
+        })
+    }
+}
+
+fn sent(call: &Call, placed: Option<Placed>, request: &mut Request<RequestBody>) -> Result<(), Error> {
+    match placed {
+        Some(placed) => send_to(call.target(), &placed.url, request),
+        None => Err(nowhere(call.target())),
     }
 }
 
@@ -80,7 +98,14 @@ pub(super) fn send_to(
     Ok(())
 }
 
+/// There is no replica for it, why, and what to do about it.
 pub(super) fn nowhere(target: &Target) -> Error {
-    let text = "the pool has no replica that could be asked now";
-    Error::new(ErrorKind::Refused(Reason::Outage), text).at(target.name())
+    let none = target.admission().replicas().is_empty();
+    let told = target.config().pool.as_ref().is_some_and(|pool| pool.source == Source::Told);
+    let text = match (none, told) {
+        (true, true) => "the pool has no replica: tell the gate of them (`set_replicas`)",
+        (true, false) => "the pool has no replica",
+        (false, _) => "none of the pool's replicas can be asked now: they are down, or leave",
+    };
+    target.admit_ignorance(Error::new(ErrorKind::Refused(Reason::Outage), text).at(target.name()))
 }

@@ -3,23 +3,32 @@
 use std::sync::Arc;
 
 use http::Request;
+use tokio::time::Instant;
 
 use super::layer::{nowhere, send_to};
 use crate::body::RequestBody;
 use crate::config::Source;
+use crate::context::Context;
 use crate::error::Error;
 use crate::target::Target;
 
-/// Points a request at the pool's replicas in turn, whatever is known of them: those that are listed, or those last heard of.
+/// Points a request at the pool's replicas in turn, whatever is known of them: those that are listed, or those last heard of. Where nobody has looked yet it waits for that,
+/// within the deadline.
+///
+/// *Cancellation safety*: nothing is held.
 ///
 /// # Errors
 /// `Refused` where none is known.
-pub(crate) fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
+pub(crate) async fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(addresses) = target.addresses() else { return Ok(()) };
     let source = target.config().pool.as_ref().map(|pool| &pool.source);
     if source.is_some_and(|source| !matches!(source, Source::Listed(_))) {
         // Somebody has to look where they are.
         target.called();
+        let own = request.extensions().get::<Context>().and_then(|context| context.deadline);
+        let left = own.map(|own| own.saturating_duration_since(Instant::now()));
+        let longest = target.config().deadline;
+        target.replicas_known(left.map_or(longest, |left| left.min(longest))).await;
     }
     let replicas = target.admission().replicas();
     let urls: Vec<&Arc<str>> =
@@ -28,7 +37,7 @@ pub(crate) fn point(target: &Target, request: &mut Request<RequestBody>) -> Resu
     match turn.and_then(|turn| urls.get(turn)) {
         Some(url) => send_to(target, url, request),
         None => match source {
-            // Nothing waits here for the first look: the transport finds an address of it by itself.
+            // The lookup failed, or takes longer than the call may: the transport has a lookup of its own, and its error says more.
             Some(Source::Dns { url, .. }) => send_to(target, url, request),
             _ => Err(nowhere(target)),
         },

@@ -108,7 +108,7 @@ where
         let Some(mut failure) = failure_of(&call, &result) else { return result };
         if called_back == Some(Cause::Fell) {
             hold = Hold::Elsewhere;
-        } else if failure.retryable {
+        } else if failure.retryable && !result.as_ref().is_err_and(Error::is_local) {
             call.avoid_replica();
         }
         if !(matches!(hold, Hold::Outage | Hold::Elsewhere | Hold::Full) && failure.never_executed) {
@@ -133,6 +133,9 @@ where
             Next::Requeue | Next::GiveUp(_) => None,
         };
         call.attempt(|attempt| attempt.backoff = sleep);
+        if hold == Hold::Elsewhere {
+            call.target().metrics().hopped(call.placed().as_ref());
+        }
         call.target().metrics().retried(match (hold, called_back) {
             (Hold::Elsewhere, Some(_)) => REPLICA_DOWN,
             (Hold::Elsewhere, None) => ELSEWHERE,
@@ -147,6 +150,26 @@ where
     }
 }
 
+/// Counts an attempt's failure, where somebody upstream had a part in it.
+fn note(call: &Call, result: &Result<Response<ResponseBody>, Error>, class: &'static str) {
+    if !result.as_ref().is_err_and(|error| error.reason().is_some() || error.is_local()) {
+        call.set_last_failure(class);
+        call.target().metrics().upstream_failed(class, call.placed().as_ref());
+    }
+}
+
+/// Counts the failure of an attempt that nothing follows from.
+pub(crate) fn note_in_vain(call: &Call, result: &Result<Response<ResponseBody>, Error>) {
+    match result {
+        Ok(response) => {
+            if let Some(verdict) = response.extensions().get::<Verdict>() {
+                note(call, result, verdict.class.as_str());
+            }
+        }
+        Err(error) => note(call, result, error.kind().as_str()),
+    }
+}
+
 /// What failed, if anything did.
 fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Option<Failure> {
     let refused = result.as_ref().is_err_and(|error| error.reason().is_some());
@@ -158,10 +181,7 @@ fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Op
         // What admission refuses, it has waited for as long as the call may.
         Err(error) => (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str()),
     };
-    if !refused && !result.as_ref().is_err_and(Error::is_local) {
-        call.set_last_failure(class);
-        call.target().metrics().upstream_failed(class, call.placed().as_ref());
-    }
+    note(call, result, class);
     Some(Failure {
         retryable,
         never_executed,

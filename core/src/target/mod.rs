@@ -3,7 +3,7 @@
 mod expected;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -56,14 +56,14 @@ impl Target {
         Arc::new(Self { config, admission, retries, expected, addresses, metrics, keeper: OnceLock::new() })
     }
 
-    /// From now on its replicas are looked after, where it is a pool: while calls come, by this transport.
+    /// From now on its replicas are looked after, where it is a pool: while calls come, by this transport. `acting`: whether the gate acts on calls.
     ///
     /// # Errors
     /// `Config`, where the pool's `key_env` names no usable key.
-    pub(crate) fn keep(&self, transport: &Transport) -> Result<(), Error> {
+    pub(crate) fn keep(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
         if let Some(pool) = &self.config.pool {
             // A gate opens once; another keeper would be dropped here.
-            let _ = self.keeper.set(Keeper::new(&self.admission, pool, transport.clone())?);
+            let _ = self.keeper.set(Keeper::new(&self.admission, pool, transport.clone(), acting)?);
         }
         Ok(())
     }
@@ -72,6 +72,13 @@ impl Target {
     pub(crate) fn called(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.called();
+        }
+    }
+
+    /// Until it was looked once which replicas it has, or for so long; at once where it is no pool, or somebody said.
+    pub(crate) async fn replicas_known(&self, longest: Duration) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.looked(longest).await;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -142,12 +143,33 @@ fn from_reqwest(error: reqwest::Error) -> Error {
     } else {
         ErrorKind::Transport
     };
-    Error::new(kind, describe(&error))
+    let told = Error::new(kind, describe(&error));
+    if kind != ErrorKind::Connect {
+        return told;
+    }
+    match sources(&error).find_map(|e| e.downcast_ref::<io::Error>()) {
+        Some(why) if is_refusal(why) => told.nobody_listens(),
+        Some(why) if is_ours(why) => told.local(),
+        _ => told,
+    }
+}
+
+/// Whether the host said that nobody listens there.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+}
+
+/// Whether this process or machine has nothing left to connect with: descriptors, ports, memory.
+fn is_ours(error: &io::Error) -> bool {
+    // Of the process, of the machine; the numbers are the same on Linux, macOS and the BSDs, and Windows has its own.
+    const TOO_MANY_FILES: [i32; 3] = [24, 23, 10_024];
+    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::OutOfMemory)
+        || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
 /// Whether the peer ended the body before the length that it had announced.
 fn cut_short(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::UnexpectedEof)
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
@@ -169,4 +191,25 @@ fn describe(error: &reqwest::Error) -> String {
         text.push_str(&cause.to_string());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_side_lacks_is_not_the_hosts_fault() {
+        let (refused, reset) = (io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset);
+        for (error, refusal, ours) in [
+            (refused.into(), true, false),
+            (reset.into(), true, false),
+            (io::Error::from_raw_os_error(24), false, true),
+            (io::ErrorKind::AddrNotAvailable.into(), false, true),
+            (io::Error::other("failed to lookup address information"), false, false),
+            (io::ErrorKind::TimedOut.into(), false, false),
+            (io::ErrorKind::HostUnreachable.into(), false, false),
+        ] {
+            assert_eq!((is_refusal(&error), is_ours(&error)), (refusal, ours), "{error}");
+        }
+    }
 }

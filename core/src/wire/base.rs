@@ -27,10 +27,14 @@ impl Base {
         Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), path: path.into() })
     }
 
-    /// Whether a request is under it already.
+    /// Whether a request is under it already: as targets are matched, whether or not a default port or a host's final dot is written.
     pub(crate) fn holds(&self, uri: &Uri) -> bool {
+        let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         uri.scheme() == Some(&self.scheme)
-            && uri.authority() == Some(&self.authority)
+            && uri
+                .host()
+                .is_some_and(|host| undotted(host).eq_ignore_ascii_case(undotted(self.authority.host())))
+            && uri.port_u16().unwrap_or(default) == self.authority.port_u16().unwrap_or(default)
             && below(uri.path(), &self.path).is_some()
     }
 
@@ -71,6 +75,10 @@ fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
     }
     let from = path.len() - rest.len() - version.len() - 1;
     path.get(from..).unwrap_or(rest)
+}
+
+fn undotted(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
 }
 
 fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {

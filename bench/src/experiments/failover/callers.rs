@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use parking_lot::Mutex;
-use tidegate::config::{Config, Pool, Replica, Retry, Target, TransportConfig};
+use tidegate::config::{Config, ConfigBuilder, Pool, Replica, Retry, Target, TransportConfig};
 use tidegate::transport::Http;
 use tidegate::{Gate, RequestBody, Transport};
 use tokio::time::Instant;
@@ -28,8 +28,12 @@ pub(super) enum Caller {
     Ours,
     /// Nobody asks after replicas: what calls meet there is all that is known.
     HealthOff,
-    /// And what fails is not tried again.
+    /// And what may have run is not tried again. What never ran still goes to another replica.
+    RetriesOff,
+    /// Each replica is a target of its own, they take turns, and nothing that fails there is tried anywhere else.
     FailoverOff,
+    /// The pool, with so few slots that three replicas have no room for all: calls wait while one is away.
+    Tight,
     /// No gate: each attempt goes to the next replica, four of them a call.
     RoundRobin,
 }
@@ -39,7 +43,9 @@ impl Caller {
         match self {
             Caller::Ours => "ours",
             Caller::HealthOff => "health off",
-            Caller::FailoverOff => "health and retries off",
+            Caller::RetriesOff => "health off, 1 attempt",
+            Caller::FailoverOff => "no pool, in turn, 1 attempt",
+            Caller::Tight => "the pool, 12 slots a replica",
             Caller::RoundRobin => "round robin, 4 attempts",
         }
     }
@@ -50,9 +56,20 @@ impl Caller {
         if self == Caller::RoundRobin {
             return Ok((Rule::four(DEADLINE).over(in_turn(wire, replicas)), None));
         }
-        let pool = Pool::of(replicas.iter().map(Replica::at)).cap(64);
-        let pool = if self == Caller::Ours { pool } else { pool.health(None).poll(None) };
-        let retry = if self == Caller::FailoverOff { Retry::new().attempts(1) } else { Retry::new() };
+        if self == Caller::FailoverOff {
+            let single = |(nth, url): (usize, &String)| {
+                let once = Retry::new().attempts(1);
+                Target::new(format!("replica-{nth}")).url(url).cap(64).retry(once).deadline(DEADLINE)
+            };
+            let singles = replicas.iter().enumerate().map(single);
+            let gate = Gate::over(singles.fold(Config::builder(), ConfigBuilder::target).build()?, wire)?;
+            return Ok((in_turn(Transport::new(gate.client()), replicas), Some(gate)));
+        }
+        let cap = if self == Caller::Tight { 12 } else { 64 };
+        let pool = Pool::of(replicas.iter().map(Replica::at)).cap(cap);
+        let asks = matches!(self, Caller::Ours | Caller::Tight);
+        let pool = if asks { pool } else { pool.health(None).poll(None) };
+        let retry = if self == Caller::RetriesOff { Retry::new().attempts(1) } else { Retry::new() };
         let target = Target::new("llama").pool(pool).retry(retry).deadline(DEADLINE);
         let gate = Gate::over(Config::builder().target(target).build()?, wire)?;
         Ok((Transport::new(gate.client()), Some(gate)))

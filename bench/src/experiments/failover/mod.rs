@@ -17,6 +17,7 @@ const FEW: std::ops::RangeInclusive<u64> = 31..=32;
 type Pick = fn(&Run) -> f64;
 const CALLS: &str = "calls";
 const COMPLETED: &str = "completed";
+const HIT: &str = "calls there when it went";
 const NEEDLESS: &str = "failed with nothing delivered";
 const TRUNCATED: &str = "truncated";
 const OTHERWISE: &str = "failed in mid-answer, not as truncated";
@@ -24,9 +25,10 @@ const LEAKED: &str = "slots and calls left over";
 const OUT: &str = "s from the fault to the last call sent there";
 const BACK: &str = "s from its return to the first call sent there";
 const LONGEST: &str = "longest completed call, s";
-const FIGURES: [(&str, Pick); 9] = [
+const FIGURES: [(&str, Pick); 10] = [
     (CALLS, |run| run.calls),
     (COMPLETED, |run| run.completed),
+    (HIT, |run| run.hit),
     (NEEDLESS, |run| run.needless),
     (TRUNCATED, |run| run.truncated),
     (OTHERWISE, |run| run.otherwise),
@@ -45,12 +47,16 @@ pub(crate) fn measure() -> Fallible<Report> {
             report.figure(key(what), Spread::of(ours.iter().map(pick)));
         }
         let most = |pick: Pick| Spread::of(ours.iter().map(pick)).most;
+        // Else it would not be the fault that nothing is lost to.
+        report.bar(key(HIT), Spread::of(ours.iter().map(|run| run.hit)).least, Op::AtLeast, 1.0);
         report.bar(key(NEEDLESS), most(|run| run.needless), Op::AtMost, 0.0);
         report.bar(key(OTHERWISE), most(|run| run.otherwise), Op::AtMost, 0.0);
         report.bar(key(LEAKED), most(|run| run.leaked), Op::AtMost, 0.0);
         report.bar(key(OUT), most(|run| run.out), Op::AtMost, 1.0);
         report.bar(key(BACK), most(|run| run.back), Op::AtMost, 2.0);
-        for caller in [Caller::HealthOff, Caller::FailoverOff, Caller::RoundRobin] {
+        for caller in
+            [Caller::Tight, Caller::HealthOff, Caller::RetriesOff, Caller::FailoverOff, Caller::RoundRobin]
+        {
             let theirs = runs(caller, fault, FEW)?;
             for (what, pick) in FIGURES {
                 report.peer(caller.name(), key(what), Spread::of(theirs.iter().map(pick)));

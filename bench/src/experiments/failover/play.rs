@@ -54,6 +54,8 @@ impl Fault {
 pub(super) struct Run {
     pub(super) calls: f64,
     pub(super) completed: f64,
+    /// Calls that the replica had under way when it went.
+    pub(super) hit: f64,
     /// Failed, and nothing had been delivered.
     pub(super) needless: f64,
     /// Failed in mid-answer, and their callers were told so.
@@ -102,6 +104,7 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     }
     sleep_until(start + GOES).await;
     let gone = Instant::now();
+    let hit = victim.in_flight();
     match fault {
         Fault::Killed => {
             victim.kill();
@@ -138,6 +141,7 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     Ok(Run {
         calls: ended.len() as f64,
         completed: count(|ended| ended.ok),
+        hit: hit as f64,
         needless: count(|ended| !ended.ok && !ended.begun),
         truncated: count(|ended| !ended.ok && ended.begun && ended.truncated),
         otherwise: count(|ended| !ended.ok && ended.begun && !ended.truncated),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import importlib.util
@@ -49,6 +50,9 @@ _KINDS = {
 
 # The same, once the answer had begun.
 _KINDS_LATER = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated"}
+
+# How far causes are followed: an httpx error is four deep.
+_DEEPEST = 8
 
 
 class Family:
@@ -125,11 +129,29 @@ class Family:
         if isinstance(error, self.module.HTTPError):
             for cls in type(error).__mro__:
                 kind = (_KINDS_LATER.get(cls.__name__) if begun else None) or _KINDS.get(cls.__name__)
+                if kind == "connect" and _is_refused(error):
+                    return "refused"
                 if kind is not None:
                     return kind
         if isinstance(error, OSError):
-            return "connect" if isinstance(error, ConnectionRefusedError) else "transport"
+            return "refused" if isinstance(error, ConnectionRefusedError) else "transport"
         return "request"
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether the host answered that nobody listens there, at every address that was tried."""
+    seen: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if seen is None:
+            break
+        if isinstance(seen, OSError) and seen.errno == errno.ECONNREFUSED:
+            return True
+        # What anyio raises where there were several addresses; without a class of that name there are no groups.
+        parts = getattr(seen, "exceptions", None)
+        if isinstance(parts, tuple) and parts:
+            return all(isinstance(part, ConnectionRefusedError) for part in parts)
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def _on(ours: type, base: type) -> type:

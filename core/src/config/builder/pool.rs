@@ -112,7 +112,8 @@ impl Pool {
         self.set("affinity", Value::Bool(yes))
     }
 
-    /// `hedge`: after how long without a first token a call is tried at another replica as well; `None` for never.
+    /// `hedge`: after how long without a first token a call is tried at another replica as well; `None` for never. Only streams are, in mode `enforce`, and never those of a
+    /// client that keeps its own transport.
     pub fn hedge(self, after: impl Into<Option<Duration>>) -> Self {
         self.set("hedge", time(after))
     }

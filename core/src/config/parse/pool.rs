@@ -14,7 +14,7 @@ use super::rates::TOKENS;
 use super::section::{Section, Spot};
 use super::target::{is_variable, url};
 use super::tree::{Node, Value};
-use super::value::{Bad, count, duration, flag, number, or_off, whole, within};
+use super::value::{Bad, count, flag, number, or_off, whole, within};
 use super::{CAP, json, toml};
 use crate::Error;
 use crate::config::matching::Prefix;
@@ -84,7 +84,7 @@ pub(super) fn read(spot: Spot<'_>) -> Said {
     section.set("slow_start", &mut pool.slow_start, slow);
     section.set("session", &mut pool.session, or_off(header));
     section.set("affinity", &mut pool.affinity, flag);
-    section.set("hedge", &mut pool.hedge, or_off(duration));
+    section.set("hedge", &mut pool.hedge, or_off(within(millis(50)..=secs(300), "50ms to 5m")));
     if let Some(spot) = section.get("key_env") {
         match spot.value {
             Value::Text(name) if is_variable(name) => pool.key_env = Some(Arc::from(&**name)),

@@ -203,16 +203,18 @@ impl TargetMetrics {
         self.families.gave_up.with_label_values(&[&*self.name, why.as_str()]).inc();
     }
 
-    pub(crate) fn cooled(&self, hold: Hold, at: Option<&Placed>) {
+    pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
-            Hold::No | Hold::Full => {}
-            Hold::Elsewhere => {
-                if let Some(placed) = at {
-                    self.replicas.hopped(&self.families, &self.name, &placed.url);
-                }
-            }
+            Hold::No | Hold::Elsewhere | Hold::Full => {}
             Hold::CoolDown => self.cool_down.inc(),
             Hold::Outage => self.outage.inc(),
+        }
+    }
+
+    /// A call leaves a replica for another, for free.
+    pub(crate) fn hopped(&self, from: Option<&Placed>) {
+        if let Some(placed) = from {
+            self.replicas.hopped(&self.families, &self.name, &placed.url);
         }
     }
 

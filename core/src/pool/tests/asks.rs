@@ -53,8 +53,13 @@ async fn health_is_what_the_status_says() {
     ] {
         assert_eq!(ask(Ask::Health, answering(status, "whatever")).await, Some(expected), "{status}");
     }
+    let refused = || Error::new(ErrorKind::Connect, "as scripted").nobody_listens();
+    let ask_of = |error: fn() -> Error| ask(Ask::Health, transport(move |_| async move { Err(error()) }));
+    assert_eq!(ask(Ask::Health, transport(move |_| async move { Err(refused()) })).await, Some(Sight::Gone));
+    let no_descriptor = || Error::new(ErrorKind::Connect, "too many open files").local();
+    assert_eq!(ask_of(no_descriptor).await, None, "it says nothing of the replica");
     for (kind, expected) in [
-        (ErrorKind::Connect, Sight::Gone),
+        (ErrorKind::Connect, Sight::Silent),
         (ErrorKind::ConnectTimeout, Sight::Silent),
         (ErrorKind::Transport, Sight::Unwell),
         (ErrorKind::Truncated, Sight::Unwell),

@@ -61,6 +61,29 @@ async fn a_name_that_never_answers_is_asked_again() {
     assert_eq!(kept.keeper.problem().as_deref(), Some("the lookup of vllm.svc took too long"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_look_that_panics_is_not_the_last() {
+    struct Broken(std::sync::atomic::AtomicUsize);
+    impl crate::pool::dns::Resolve for Broken {
+        fn addresses(&self, _: &str) -> crate::pool::dns::Addresses {
+            let nth = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Box::pin(async move {
+                assert!(nth > 0, "a resolver that breaks once");
+                Ok(vec![std::net::Ipv4Addr::LOCALHOST.into()])
+            })
+        }
+    }
+    let source = crate::config::Source::Dns {
+        url: "http://vllm.svc:8000".into(),
+        every: std::time::Duration::from_secs(5),
+    };
+    let kept = Kept::new(source, super::support::well(), Arc::new(Broken(0.into())));
+    kept.keeper.called();
+    kept.keeper.looked(std::time::Duration::from_secs(3600)).await;
+    pass(5.2).await;
+    assert_eq!(kept.replicas(), ["127.0.0.1:8000"]);
+}
+
 #[tokio::test]
 async fn the_systems_own_resolver_knows_this_machine() {
     use crate::pool::dns::Resolve as _;

@@ -76,7 +76,7 @@ impl Kept {
         let target = TargetConfig { pool: Some(pool.clone()), ..TargetConfig::named("llama") };
         let purse = Purse::new(&RateConfig::default(), now());
         let door = Admission::new(target.name.clone(), &Settings::from(&target), purse, None, "");
-        let keeper = Keeper::resolving(&door, &pool, transport, resolve).unwrap();
+        let keeper = Keeper::resolving(&door, &pool, transport, None, resolve);
         Self { door, keeper }
     }
 

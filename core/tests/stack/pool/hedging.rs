@@ -115,3 +115,80 @@ async fn where_one_of_the_two_fails_the_other_goes_on() {
     assert_eq!((hedges(&gate, "won"), log.calls().len()), (1, 2));
     assert_all_idle(&gate, &log);
 }
+
+/// The first replica that is asked does one thing, the others another.
+fn first_and_others(first: Act, others: Act) -> (Transport, Arc<Log>) {
+    let asked = Arc::new(Mutex::new(None::<String>));
+    replicas(move |at, what, _| {
+        if what != Asked::Call {
+            return Act::Answer;
+        }
+        let mut seen = asked.lock();
+        if seen.get_or_insert_with(|| at.to_owned()) == at { first.clone() } else { others.clone() }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_is_final_is_not_withheld_until_the_second_try_is_over() {
+    let (transport, log) =
+        first_and_others(Act::Status(400, &[]).after(2 * SECOND), Act::stream(60 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert_eq!((response.status().as_u16(), start.elapsed()), (400, 2 * SECOND));
+    drop(response);
+    assert_eq!(log.calls().len(), 2);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_first_gives_its_slot_back_while_the_second_goes_on() {
+    let (transport, log) =
+        first_and_others(Act::Status(500, &[]).after(2 * SECOND), Act::stream(10 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let client = gate.client();
+    let call = tokio::spawn(async move { read(client.call(chat(true)).await?).await });
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(gate.snapshot().targets["llm"].in_flight, 1, "the second's alone");
+    assert_eq!(call.await.unwrap().unwrap(), STREAM.concat());
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_both_met_is_handed_up_and_counted_and_neither_replica_is_next() {
+    let asked = Arc::new(Mutex::new(0));
+    let (transport, log) = replicas(move |_, what, _| {
+        if what != Asked::Call {
+            return Act::Answer;
+        }
+        let mut asked = asked.lock();
+        *asked += 1;
+        match *asked {
+            1 => Act::Status(500, &[]).after(2 * SECOND),
+            2 => Act::Status(500, &[]).after(SECOND / 2),
+            _ => Act::stream(MS),
+        }
+    });
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    let calls = log.calls();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[2] != calls[0] && calls[2] != calls[1], "{calls:?}");
+    let failures = "tidegate_failed_attempts_total{class=\"server_error\",target=\"llm\"} 2\n";
+    assert!(gate.prometheus().contains(failures), "the second's too: {}", gate.prometheus());
+    assert_eq!(gate.calls().records().pop().unwrap().attempts.len(), 3);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_with_both_under_way_leaves_both_in_the_record() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(60 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let call = gate.client();
+    assert!(tokio::time::timeout(3 * SECOND, call.call(chat(true))).await.is_err());
+    assert_eq!(log.calls().len(), 2);
+    let record = gate.calls().records().pop().unwrap();
+    assert_eq!((record.outcome, record.attempts.len()), ("cancelled", 2));
+    assert!(record.attempts.iter().all(|attempt| attempt.released_at.is_some()), "{record:?}");
+    assert_all_idle(&gate, &log);
+}

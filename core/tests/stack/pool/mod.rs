@@ -36,6 +36,8 @@ pub(crate) enum Act {
     SseError(&'static str),
     /// Nobody listens.
     Refuse,
+    /// Its name is not known, or the way there.
+    Lost,
     /// The connection breaks before anything came.
     Break,
     Hang,
@@ -141,7 +143,8 @@ async fn perform(act: Act, what: Asked, open: Open) -> Result<Response<ResponseB
         Act::SseError(event) => {
             events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open)
         }
-        Act::Refuse => return Err(Error::new(ErrorKind::Connect, "refused")),
+        Act::Refuse => return Err(Error::new(ErrorKind::Connect, "refused").nobody_listens()),
+        Act::Lost => return Err(Error::new(ErrorKind::Connect, "no such name")),
         Act::Break => return Err(Error::new(ErrorKind::Transport, "reset")),
         Act::Hang => {
             std::future::pending::<()>().await;

@@ -71,3 +71,42 @@ async fn what_is_no_inference_goes_to_a_replica_in_the_choice() {
     assert_eq!(asked.iter().filter(|(at, what)| at != "a" && *what == Asked::Other).count(), 20, "{asked:?}");
     assert_idle(&gate);
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_dns_names_the_replicas_the_first_call_waits_for_the_first_look() {
+    for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
+        let (transport, log) = replicas(|_, _, _| Act::Answer);
+        // A name that the system's own resolver knows without asking anybody.
+        let pool = Pool::dns("http://localhost:8000").health(None).poll(None);
+        let config = Config::builder().mode(mode).target(Target::new("llm").pool(pool)).build().unwrap();
+        let gate = Gate::over(config, transport).unwrap();
+        let request = HttpRequest::get("http://llm/v1/files").body(RequestBody::default()).unwrap();
+        read(gate.client().call(request).await.unwrap()).await.unwrap();
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+        let asked: Vec<_> = log.asked.lock().iter().map(|(at, _)| at.clone()).collect();
+        assert_eq!(asked, ["127.0.0.1"; 2], "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_nobody_told_of_its_replicas_says_so() {
+    for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
+        let (transport, _) = replicas(|_, _, _| Act::Answer);
+        let config =
+            Config::builder().mode(mode).target(Target::new("llm").pool(Pool::told())).build().unwrap();
+        let gate = Gate::over(config, transport).unwrap();
+        let request = HttpRequest::get("http://llm/v1/files").body(RequestBody::default()).unwrap();
+        let error = gate.client().call(request).await.unwrap_err();
+        assert!(error.message().contains("set_replicas"), "{mode:?}: {error}");
+    }
+}
+
+#[test]
+fn a_key_that_is_missing_stops_only_a_gate_that_acts() {
+    for (mode, opens) in [(Mode::Off, true), (Mode::Observe, true), (Mode::Enforce, false)] {
+        let (transport, _) = replicas(|_, _, _| Act::Answer);
+        let pool = four().key_env("TIDEGATE_TEST_NO_SUCH_KEY");
+        let config = Config::builder().mode(mode).target(Target::new("llm").pool(pool)).build().unwrap();
+        assert_eq!(Gate::over(config, transport).is_ok(), opens, "{mode:?}");
+    }
+}

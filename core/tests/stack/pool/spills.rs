@@ -22,6 +22,7 @@ async fn what_never_ran_is_tried_at_each_other_replica_once_at_once_and_for_free
         ("503 as an event", Act::SseError(OVERLOADED)),
         ("429", Act::Status(429, &[])),
         ("refused", Act::Refuse),
+        ("out of reach", Act::Lost),
     ] {
         let (transport, log) = only_d(act);
         let gate = targeted(transport, |p| p, |t| t.retry(tidegate::config::Retry::new().attempts(1)));
@@ -204,4 +205,92 @@ async fn a_call_goes_below_its_replicas_address() {
     request.headers_mut().insert("authorization", "Bearer mine".parse().unwrap());
     read(gate.client().call(request).await.unwrap()).await.unwrap();
     assert_eq!(log.uris(), ["http://a:8000/one/v1/chat/completions?x=1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hiccup_of_the_resolver_takes_nobody_out() {
+    let (transport, log) = replicas(|_, what, nth| match what {
+        Asked::Call if nth > 0 => Act::Answer,
+        _ => Act::Lost,
+    });
+    let gate = pooled(transport, |p| p);
+    let result = gate.client().call(chat(false)).await;
+    assert!(result.is_ok(), "each is tried, and then it is an ordinary retry: {result:?}");
+    drop(result);
+    assert!(replicas_of(&gate).iter().all(|replica| replica["state"] == "in"), "{:?}", replicas_of(&gate));
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_impatient_ejects_nobody() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(MS).after(5 * SECOND));
+    let gate = targeted(transport, |p| p, |t| t.retry(tidegate::config::Retry::new().attempts(1)));
+    for _ in 0..40 {
+        let mut request = chat(true);
+        request.extensions_mut().insert(tidegate::Timeouts { read: Some(SECOND), ..Default::default() });
+        let error = gate.client().call(request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FirstTokenTimeout, "{error}");
+    }
+    assert!(replicas_of(&gate).iter().all(|replica| replica["ejections"] == 0), "{:?}", replicas_of(&gate));
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_targets_own_limit_is_evidence() {
+    let (transport, log) =
+        replicas(|at, _, _| if at == "a" { Act::stream(5 * SECOND) } else { Act::stream(MS) });
+    let gate = targeted(transport, |p| p, |t| t.first_token(SECOND));
+    for _ in 0..60 {
+        read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    }
+    let a = replicas_of(&gate).into_iter().find(|replica| replica["url"] == "http://a").unwrap();
+    assert_eq!(a["ejections"], 1, "{a}");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn books_and_errors_name_the_replica_and_hops_are_counted() {
+    let (transport, log) = only_d(Act::Status(503, &[]));
+    let gate = pooled(transport, |p| p);
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    let record = gate.calls().records().pop().unwrap();
+    let at: Vec<_> = record.attempts.iter().map(|attempt| attempt.replica.as_deref().unwrap()).collect();
+    let asked: Vec<_> = log.calls().iter().map(|at| format!("http://{at}")).collect();
+    assert_eq!(at, asked);
+    assert!(gate.calls().jsonl().contains("\"replica\":\"http://d\""));
+    for at in ["a", "b", "c"] {
+        let times = asked.iter().filter(|asked| **asked == format!("http://{at}")).count();
+        let series =
+            format!("tidegate_replica_hops_total{{replica=\"http://{at}\",target=\"llm\"}} {times}\n");
+        assert!(gate.prometheus().contains(&series), "{series}");
+    }
+
+    let (transport, log) = replicas(|_, _, _| Act::Break);
+    let gate = pooled(transport, |p| p);
+    let error = gate.client().call(chat(false)).await.unwrap_err();
+    let last = format!("http://{}", log.calls().pop().unwrap());
+    assert_eq!(error.replica(), Some(&*last));
+    assert!(error.to_string().starts_with(&format!("llm at {last}: ")), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_says_which_replica_it_is_at() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer);
+    let gate = pooled(transport, |p| p);
+    let context = tidegate::Context::default();
+    let mut at = std::collections::BTreeSet::new();
+    let mut slots = Vec::new();
+    for _ in 0..4 {
+        let slot = gate.acquire_slot("llm", &context).await.unwrap();
+        at.insert(slot.replica().unwrap().to_owned());
+        slots.push(slot);
+    }
+    assert_eq!(at.len(), 4, "{at:?}");
+    for mut slot in slots {
+        let there = slot.replica().unwrap().to_owned();
+        assert!(slot.failed(Some(http::StatusCode::TOO_MANY_REQUESTS), None));
+        drop(slot);
+        assert!(replicas_of(&gate).iter().any(|replica| replica["url"] == there));
+    }
+    assert_all_idle(&gate, &log);
 }
