@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::site::Space;
 use super::Pool;
+use super::site::Space;
 use crate::kv::Progress;
 use crate::placement::{Parcel, Placed, Places, Work};
 use crate::schedule::claim::Kind;
@@ -64,14 +64,7 @@ impl Pool {
     }
 
     /// The replicas that have room for it, of these those that it was not tried at; where there is none, those that it is least wrong to send it to.
-    fn fitting(
-        &self,
-        ticket: &Ticket,
-        may: Places,
-        tried: Places,
-        in_flight: usize,
-        held: Places,
-    ) -> Places {
+    fn fitting(&self, ticket: &Ticket, may: Places, tried: Places, in_flight: usize, held: Places) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.choice);
         let fits = |at: &usize| self.site(*at).is_some_and(|site| need <= site.longest);

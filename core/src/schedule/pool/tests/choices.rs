@@ -139,7 +139,8 @@ fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
     for (name, serves) in [(0, "large"), (1, "small")] {
         scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
     }
-    let lent: Vec<_> = (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some("large"), &[], now))).collect();
+    let lent: Vec<_> =
+        (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some("large"), &[], now))).collect();
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
     assert_eq!(scheduler.reclaim(now), Some(lent[1].id()), "the other replica has two slots");
     assert_eq!(scheduler.reclaim(now), None, "one is on its way");
