@@ -16,8 +16,8 @@ async fn a_pool_of_which_nobody_told_the_replicas_says_so() {
 async fn a_full_pool_says_which_cap_binds() {
     let (transport, log) = replicas(|_, _, _| Act::Hang);
     let gate = targeted(transport, |p| p.cap(1), |t| t.wait(SECOND));
-    let calls = (0..5).map(|_| gate.client().call(chat(false)));
-    let (text, ..) = futures_util::future::select_all(calls.map(Box::pin)).await;
+    let calls = (0..5).map(|_| Box::pin(async { gate.client().call(chat(false)).await }));
+    let (text, ..) = futures_util::future::select_all(calls).await;
     let text = text.expect_err("no slot").to_string();
     assert!(text.contains("raise `pool.cap`"), "{text}");
     drop(log);
