@@ -13,6 +13,7 @@ use crate::estimate::Demand;
 use crate::schedule::{Settings, Ticket};
 
 mod cancel;
+mod pools;
 mod runtimes;
 mod timing;
 

@@ -19,6 +19,11 @@ use crate::transport::Transport;
 
 pub(crate) use expected::{Expected, Stay};
 
+/// What to change where a target is too narrow.
+const HINT: &str =
+    "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less";
+const POOL_HINT: &str = "add a replica, or raise `pool.cap` if each can take more, `wait` or the deadline if the call can, or send less";
+
 /// Something with a capacity of its own that model calls go to.
 pub struct Target {
     config: TargetConfig,
@@ -45,7 +50,7 @@ impl Target {
             &Settings::from(&config),
             purse,
             kv,
-            "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less",
+            if config.pool.is_some() { POOL_HINT } else { HINT },
         );
         if let Some(Source::Listed(members)) = config.pool.as_ref().map(|pool| &pool.source) {
             admission.set_members(members);
@@ -91,6 +96,9 @@ impl Target {
     pub(crate) fn admit_ignorance(&self, refusal: Error) -> Error {
         match self.replicas_problem() {
             Some(problem) => refusal.not_found(&problem),
+            None if self.config.pool.is_some() && self.admission.replicas().is_empty() => {
+                refusal.not_found("no replica was told or found")
+            }
             None => refusal,
         }
     }

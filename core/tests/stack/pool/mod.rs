@@ -3,6 +3,7 @@
 mod cuts;
 mod hedging;
 mod modes;
+mod refusals;
 mod spills;
 
 use std::collections::BTreeMap;

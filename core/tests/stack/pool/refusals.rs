@@ -1,0 +1,39 @@
+//! What a pool says that takes no call.
+
+use super::*;
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_which_nobody_told_the_replicas_says_so() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer);
+    let gate = targeted(transport, |_| tidegate::config::Pool::told(), |t| t);
+    let text = gate.client().call(chat(false)).await.expect_err("there is nobody").to_string();
+    assert!(text.contains("no replica was told or found"), "{text}");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_pool_says_which_cap_binds() {
+    let (transport, log) = replicas(|_, _, _| Act::Hang);
+    let gate = targeted(transport, |p| p.cap(1), |t| t.wait(SECOND));
+    let calls = (0..5).map(|_| Box::pin(async { gate.client().call(chat(false)).await }));
+    let (text, ..) = futures_util::future::select_all(calls).await;
+    let text = text.expect_err("no slot").to_string();
+    assert!(text.contains("raise `pool.cap`"), "{text}");
+    drop(log);
+}
+
+/// Else each call would come back as fast as they answer.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_all_turn_away_waits_whatever_they_say_of_when_to_come_back() {
+    let full = tokio::time::Instant::now() + 2 * SECOND;
+    let (transport, log) = replicas(move |_, _, _| match tokio::time::Instant::now() < full {
+        true => Act::Status(503, &[("retry-after", "0")]),
+        false => Act::Answer,
+    });
+    let gate = pooled(transport, |p| p);
+    assert_eq!(read(gate.client().call(chat(false)).await.unwrap()).await.unwrap(), ANSWER);
+    let asked = log.calls().len();
+    assert!((5..=4 + 2_000 / 50 + 1).contains(&asked), "{asked}");
+    assert_all_idle(&gate, &log);
+}
