@@ -21,6 +21,7 @@
 //! *Busy* is no illness: 503 and 429 put a replica on [`hold`].
 
 mod causes;
+mod evidence;
 mod hold;
 
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use fastrand::Rng;
 
 pub(super) use self::causes::Cause;
 use self::causes::Causes;
+use self::evidence::{ENOUGH, Evidence, Probes};
 use self::hold::Hold;
 use super::words::Fault;
 
@@ -41,8 +43,6 @@ const WINDOW: Duration = Duration::from_secs(60);
 const ACCEPTED: u64 = 4;
 /// Successes that end a trial.
 const GOOD: u32 = 2;
-/// So many pieces of evidence take a replica down.
-const ENOUGH: u32 = 2;
 /// How long a replica is out before time alone opens a trial; the first time, where there are no probes.
 const FIRST: Duration = Duration::from_secs(1);
 /// The same at most, and where there are probes.
@@ -68,28 +68,6 @@ pub(super) struct Terms {
     pub(super) slow_start: Duration,
 }
 
-/// Evidence of one kind, in a row.
-#[derive(Clone, Copy, Debug)]
-struct Evidence {
-    since: Instant,
-    last: Instant,
-    count: u32,
-}
-
-impl Evidence {
-    fn add(known: &mut Option<Self>, since: Instant, now: Instant) -> Self {
-        let evidence = known.get_or_insert(Self { since, last: now, count: 0 });
-        evidence.last = now;
-        evidence.count += 1;
-        *evidence
-    }
-
-    /// When it takes the replica down.
-    fn takes_down(&self, terms: &Terms) -> Option<Instant> {
-        (self.count >= ENOUGH).then(|| self.since + terms.down_after)
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     state: State,
@@ -108,12 +86,7 @@ pub(super) struct Health {
     /// The last failures, with the calls that had been accepted by then.
     faults: VecDeque<(Instant, u64)>,
     accepted: u64,
-    /// Whether a probe was ever answered well.
-    told: bool,
-    /// Since when probes find nothing good.
-    bad: Option<Instant>,
-    /// Calls are accepted that probes knew nothing of: they do not tell.
-    deaf: bool,
+    probes: Probes,
     hold: Hold,
     /// Trials in a row that failed.
     failed: u32,
@@ -154,9 +127,7 @@ impl Health {
             left: now,
             faults: VecDeque::new(),
             accepted: 0,
-            told: false,
-            bad: None,
-            deaf: false,
+            probes: Probes::default(),
             hold: Hold::default(),
             failed: 0,
             good: 0,
@@ -288,13 +259,13 @@ impl Health {
         [self.silent, self.unwell]
             .into_iter()
             .flatten()
-            .filter_map(|evidence| evidence.takes_down(terms))
+            .filter_map(|evidence| evidence.takes_down(terms.down_after))
             .min()
     }
 
     /// When time alone opens a trial: where probes tell something, they are waited for.
     fn reopens(&self, terms: &Terms) -> Instant {
-        if terms.probes && self.told { self.blamed + LONGEST } else { self.left + self.pause() }
+        if terms.probes && self.probes.tell() { self.blamed + LONGEST } else { self.left + self.pause() }
     }
 
     fn pause(&self) -> Duration {
@@ -320,9 +291,7 @@ impl Health {
     /// A probe found it well.
     pub(super) fn well(&mut self, now: Instant) {
         self.life = Some(now);
-        self.told = true;
-        self.bad = None;
-        self.deaf = false;
+        self.probes.well();
         if self.state == State::Trial {
             if !self.by_calls {
                 self.does_well(now);
@@ -340,17 +309,17 @@ impl Health {
     /// A probe found it unwell.
     pub(super) fn unwell(&mut self, now: Instant, terms: &Terms) {
         self.life = Some(now);
-        if self.deaf {
-            return;
+        if self.probes.bad(now) {
+            let evidence = Evidence::add(&mut self.unwell, now, now);
+            self.doubts(now, Cause::Unwell, evidence, terms);
+            // It answers.
+            self.cures(Causes::of([Cause::Refused, Cause::Silent]));
         }
-        let evidence = Evidence::add(&mut self.unwell, now, now);
-        self.doubts(now, Cause::Unwell, evidence, terms);
-        self.cures(Causes::of([Cause::Refused, Cause::Silent]));
     }
 
     /// A probe that was sent then was not answered in time.
     pub(super) fn silent(&mut self, now: Instant, asked: Instant, terms: &Terms) {
-        if !self.deaf && self.life.is_none_or(|life| life < asked) {
+        if self.life.is_none_or(|life| life < asked) && self.probes.bad(now) {
             let evidence = Evidence::add(&mut self.silent, asked, now);
             self.doubts(now, Cause::Silent, evidence, terms);
         }
@@ -358,17 +327,15 @@ impl Health {
 
     /// A probe found nobody.
     pub(super) fn gone(&mut self, now: Instant) {
-        if !self.deaf {
-            self.bad.get_or_insert(now);
-            self.refuses_one(now, self.told, SOON);
+        if self.probes.bad(now) {
+            self.refuses_one(now, self.probes.tell(), SOON);
         }
     }
 
     /// Something did not answer as it should have.
     fn doubts(&mut self, now: Instant, cause: Cause, evidence: Evidence, terms: &Terms) {
-        self.bad.get_or_insert(now);
         self.suspects(now, cause, SOON);
-        if self.state == State::Suspect && evidence.takes_down(terms).is_some_and(|at| now >= at) {
+        if self.state == State::Suspect && evidence.takes_down(terms.down_after).is_some_and(|at| now >= at) {
             self.falls();
         }
     }
@@ -404,11 +371,9 @@ impl Health {
 
     /// A call went well that was sent when probes had found nothing good yet that ever did: they do not tell.
     fn overrules(&mut self, sent: Instant) -> bool {
-        if self.told || self.over || self.bad.is_none_or(|bad| sent <= bad) {
+        if self.over || !self.probes.overruled(sent) {
             return false;
         }
-        self.bad = None;
-        self.deaf = true;
         // It was never out by anything that is true, unless calls failed too.
         if !self.causes.contains(Cause::Failing) && !self.by_calls {
             self.comes_in();

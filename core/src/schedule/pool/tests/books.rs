@@ -437,13 +437,18 @@ impl Books {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
         let present = || views.iter().filter(|view| view.state != "draining");
-        let serves = |view: &&crate::placement::ReplicaView| {
+        // Who is known to serve it; else those of whom it is not known.
+        let serves = |view: &&crate::placement::ReplicaView, unknown: bool| {
             let model = wants.model.as_deref();
-            model.is_none_or(|model| {
-                view.models.as_ref().is_none_or(|all| all.iter().any(|known| **known == *model))
+            model.is_none_or(|model| match &view.models {
+                Some(all) => all.iter().any(|known| **known == *model),
+                None => unknown,
             })
         };
-        let mut all: Vec<_> = present().filter(serves).map(|view| view.id).collect();
+        let mut all: Vec<_> = present().filter(|view| serves(view, false)).map(|view| view.id).collect();
+        if all.is_empty() {
+            all = present().filter(|view| serves(view, true)).map(|view| view.id).collect();
+        }
         if all.is_empty() {
             all = present().map(|view| view.id).collect();
         }

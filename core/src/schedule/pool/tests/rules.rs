@@ -175,9 +175,11 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     scheduler.release(now, again);
     let waits = queue(&mut scheduler, now, wanting(None, &[id], now), ());
     let why = scheduler.explain(now, waits).expect("waits");
-    assert_eq!((why.rule, why.expected), (Rule::CoolDown, Some(ms(700))));
-    assert_eq!(scheduler.next_wake(now), Some(now + ms(700)));
-    let now = now + ms(700);
+    // As long as it says, and a moment on top.
+    let back = scheduler.next_wake(now).expect("one comes back");
+    assert!((ms(750)..=ms(800)).contains(&(back - now)));
+    assert_eq!((why.rule, why.expected), (Rule::CoolDown, Some(back - now)));
+    let now = back;
     let (_, grant) = scheduler.next(now).expect("one is back");
     assert_eq!(at(&grant), first, "the only one that there is, though it was tried");
     scheduler.release(now, grant);
@@ -196,12 +198,12 @@ fn whether_a_replica_has_room_again_is_asked_by_one_call() {
     for _ in 0..3 {
         queue(&mut scheduler, now, call("a", now), ());
     }
-    let now = now + ms(300);
+    let now = now + ms(400);
     let (_, mut first) = scheduler.next(now).expect("its time is up");
     assert!(scheduler.next(now).is_none());
     scheduler.failed_there(now, &mut first, Fault::Full(Some(ms(300))));
     scheduler.release(now, first);
-    let now = now + ms(300);
+    let now = now + ms(500);
     let (_, second) = scheduler.next(now).expect("its time is up again");
     assert!(scheduler.next(now).is_none());
     assert_eq!(scheduler.next_wake(now), Some(now + ms(1_000)));
@@ -237,7 +239,8 @@ fn where_every_replica_limits_its_rate_a_refusal_says_when_the_first_is_back() {
         scheduler.release(now, grant);
     }
     let refused = scheduler.try_admit(now, &call("a", now)).expect_err("nobody is there");
-    assert_eq!((refused.reason, refused.retry_after), (Reason::CoolDown, Some(ms(3_000))));
+    assert_eq!(refused.reason, Reason::CoolDown);
+    assert!(refused.retry_after.is_some_and(|after| (ms(3_050)..=ms(3_100)).contains(&after)));
     assert_eq!(refused.why.map(|why| why.rule), Some(Rule::CoolDown));
 }
 
@@ -254,7 +257,10 @@ fn what_a_replica_that_falls_has_not_begun_to_answer_is_named_once() {
         held.iter().filter(|grant| at(grant) == falls && grant.id() != answered_id).map(Grant::id).collect();
     let over = held.iter().position(|grant| grant.id() == expected[0]).expect("there");
     assert_eq!(scheduler.next_fallen(), None);
-    scheduler.saw(now, id_of(&scheduler, falls, now), Sight::Gone);
+    for sight in [Sight::Well, Sight::Gone, Sight::Gone] {
+        assert_eq!(scheduler.next_fallen(), None);
+        scheduler.saw(now, id_of(&scheduler, falls, now), sight);
+    }
     // It ended by itself before anybody could call it back.
     scheduler.release(now, held.swap_remove(over));
     expected.remove(0);
@@ -313,7 +319,9 @@ fn what_waits_learns_of_replicas_that_come_and_of_what_they_serve() {
     let first = admit(&mut scheduler, now, &wanting(Some("a"), &[], now));
     queue(&mut scheduler, now, wanting(Some("a"), &[], now), "a");
     scheduler.set_members(now, &members(0..2));
-    let (_, second) = scheduler.next(now).expect("another may serve it");
+    assert!(scheduler.next(now).is_none(), "one is known to serve it, and of the other it is not known");
+    scheduler.saw(now, id_of(&scheduler, 1, now), Sight::Models(vec![model("a")]));
+    let (_, second) = scheduler.next(now).expect("another serves it");
     assert_eq!(at(&second), 1);
     queue(&mut scheduler, now, wanting(Some("a"), &[], now), "a");
     queue(&mut scheduler, now, wanting(Some("b"), &[], now), "b");
