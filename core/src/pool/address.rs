@@ -102,7 +102,12 @@ mod tests {
                 "http://r/v1/completions",
             ),
             (&["https://a/llm"], "https://a/llm/v1/completions", "http://r:1", "http://r:1/v1/completions"),
-            (&["https://a/llm"], "https://A.:443/llm/v1/completions", "http://r:1", "http://r:1/v1/completions"),
+            (
+                &["https://a/llm"],
+                "https://A.:443/llm/v1/completions",
+                "http://r:1",
+                "http://r:1/v1/completions",
+            ),
             (&["http://a:80/llm"], "http://a/llm/v1/completions", "http://r:1", "http://r:1/v1/completions"),
             (&[], "http://r:1/v1/completions", "http://r:1", "http://r:1/v1/completions"),
             (&["http://a"], "http://llama/tokenize", "http://r:1", "http://r:1/tokenize"),

@@ -31,7 +31,9 @@ impl Base {
     pub(crate) fn holds(&self, uri: &Uri) -> bool {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         uri.scheme() == Some(&self.scheme)
-            && uri.host().is_some_and(|host| undotted(host).eq_ignore_ascii_case(undotted(self.authority.host())))
+            && uri
+                .host()
+                .is_some_and(|host| undotted(host).eq_ignore_ascii_case(undotted(self.authority.host())))
             && uri.port_u16().unwrap_or(default) == self.authority.port_u16().unwrap_or(default)
             && below(uri.path(), &self.path).is_some()
     }
