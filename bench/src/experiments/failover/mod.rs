@@ -54,13 +54,9 @@ pub(crate) fn measure() -> Fallible<Report> {
         report.bar(key(LEAKED), most(|run| run.leaked), Op::AtMost, 0.0);
         report.bar(key(OUT), most(|run| run.out), Op::AtMost, 1.0);
         report.bar(key(BACK), most(|run| run.back), Op::AtMost, 2.0);
-        for caller in [
-            Caller::Tight,
-            Caller::HealthOff,
-            Caller::RetriesOff,
-            Caller::FailoverOff,
-            Caller::RoundRobin,
-        ] {
+        for caller in
+            [Caller::Tight, Caller::HealthOff, Caller::RetriesOff, Caller::FailoverOff, Caller::RoundRobin]
+        {
             let theirs = runs(caller, fault, FEW)?;
             for (what, pick) in FIGURES {
                 report.peer(caller.name(), key(what), Spread::of(theirs.iter().map(pick)));

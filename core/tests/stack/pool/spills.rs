@@ -264,6 +264,8 @@ async fn books_and_errors_name_the_replica_and_hops_are_counted() {
         assert!(gate.prometheus().contains(&series), "{series}");
     }
 
+    assert!(!gate.prometheus().contains("NaN"), "what is not known has no sample");
+
     let (transport, log) = replicas(|_, _, _| Act::Break);
     let gate = pooled(transport, |p| p);
     let error = gate.client().call(chat(false)).await.unwrap_err();
