@@ -251,7 +251,7 @@ impl Families {
             replica_others: gauge(
                 &registry,
                 "replica_others",
-                "Calls of other clients at a replica, by its own figures; NaN where they are not known.",
+                "Calls of other clients at a replica, by its own figures; no sample where they are not known.",
                 &OF_REPLICA,
             )?,
             held: counter(

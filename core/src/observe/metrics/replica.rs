@@ -28,7 +28,6 @@ struct ReplicaMetrics {
     in_flight: Gauge,
     limit: Gauge,
     in_choice: Gauge,
-    others: Gauge,
 }
 
 impl ReplicaMetrics {
@@ -43,18 +42,20 @@ impl ReplicaMetrics {
             in_flight: families.replica_in_flight.with_label_values(labels),
             limit: families.replica_limit.with_label_values(labels),
             in_choice: families.replica_in_choice.with_label_values(labels),
-            others: families.replica_others.with_label_values(labels),
         }
     }
 
-    fn set(&self, view: &ReplicaView) {
+    fn set(&self, families: &Families, labels: &[&str; 2], view: &ReplicaView) {
         self.in_flight.set(view.requests as f64);
         self.limit.set(view.slots.as_ref().map_or(0, |slots| slots.limit) as f64);
         // Whoever left and came back counts from the start; its series did so too, unless nobody looked in between.
         self.ejections.inc_by(view.ejections.saturating_sub(self.ejections.get()));
         self.in_choice.set(f64::from(u8::from(matches!(view.state, "in" | "starting" | "trial"))));
-        // What is not known is no number; a series that comes and goes would be no better.
-        self.others.set(view.others.unwrap_or(f64::NAN));
+        // What is not known is no number: a sum over replicas is one of those that are known.
+        match view.others {
+            Some(others) => families.replica_others.with_label_values(labels).set(others),
+            None => gone(families.replica_others.remove_label_values(labels)),
+        }
     }
 
     fn forget(families: &Families, labels: &[&str; 2]) {
@@ -139,7 +140,7 @@ impl Replicas {
             let series = known
                 .entry(view.url.clone())
                 .or_insert_with(|| ReplicaMetrics::new(families, &[target, &view.url]));
-            series.set(view);
+            series.set(families, &[target, &view.url], view);
         }
     }
 }

@@ -148,10 +148,9 @@ async fn where_every_connection_is_refused_calls_wait_and_end_at_their_deadline(
     let (transport, log) =
         replicas(move |_, _, _| if Instant::now() < back { Act::Refuse } else { Act::Answer });
     let gate = pooled(transport, |p| p.health("/health"));
-    // Known to have worked: then it is an outage, and no mistyped address.
     let calls = join_all((0..20).map(|_| async { gate.client().call(chat(false)).await.map(drop) })).await;
     let served = calls.iter().filter(|call| call.is_ok()).count();
-    assert!(served >= 15, "{served} of 20 came through the outage: {calls:?}");
+    assert_eq!(served, 20, "all wait for it: {calls:?}");
     let mut request = chat(false);
     request
         .extensions_mut()
@@ -265,6 +264,8 @@ async fn books_and_errors_name_the_replica_and_hops_are_counted() {
         assert!(gate.prometheus().contains(&series), "{series}");
     }
 
+    assert!(!gate.prometheus().contains("NaN"), "what is not known has no sample");
+
     let (transport, log) = replicas(|_, _, _| Act::Break);
     let gate = pooled(transport, |p| p);
     let error = gate.client().call(chat(false)).await.unwrap_err();
@@ -285,12 +286,15 @@ async fn a_slot_says_which_replica_it_is_at() {
         at.insert(slot.replica().unwrap().to_owned());
         slots.push(slot);
     }
-    assert_eq!(at.len(), 4, "{at:?}");
-    for mut slot in slots {
+    assert!(at.len() >= 2 && at.iter().all(|at| at.starts_with("http://")), "{at:?}");
+    while let Some(mut slot) = slots.pop() {
         let there = slot.replica().unwrap().to_owned();
+        let left = |there: &str| slots.iter().filter(|slot| slot.replica() == Some(there)).count() as u64;
         assert!(slot.failed(Some(http::StatusCode::TOO_MANY_REQUESTS), None));
         drop(slot);
-        assert!(replicas_of(&gate).iter().any(|replica| replica["url"] == there));
+        let replicas = replicas_of(&gate);
+        let named = replicas.iter().find(|replica| replica["url"] == *there).unwrap();
+        assert_eq!(named["requests"].as_u64(), Some(left(&there)), "the slot was there: {replicas:?}");
     }
     assert_all_idle(&gate, &log);
 }
