@@ -119,7 +119,7 @@ impl<'a> End<'a> {
                 }
             }
             End::Failed(error) if error.is_nobody() => Some(Fault::Gone),
-            // Also where no connection came about for another reason: it may be the way there.
+            End::Failed(error) if error.never_sent() => Some(Fault::Unreached),
             End::Failed(_) | End::Lost(_) => Some(Fault::Broke),
         }
     }

@@ -151,8 +151,10 @@ pub enum Fault {
     Full(Option<Duration>),
     /// It limits the rate (429), and maybe said for how long.
     Limited(Option<Duration>),
-    /// No connection could be made.
+    /// Nobody listens there.
     Gone,
+    /// No connection came about, for a reason that may lie on the way there (names, TLS, routes, time). Nothing ran.
+    Unreached,
     /// The exchange broke, or it answered with another 5xx.
     Broke,
 }

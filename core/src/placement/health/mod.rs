@@ -390,7 +390,7 @@ impl Health {
                 self.hold.extend(now, asked, rng);
             }
             Fault::Gone => self.refuses_one(now, true, Duration::ZERO),
-            Fault::Broke => self.broke(now),
+            Fault::Unreached | Fault::Broke => self.broke(now),
         }
     }
 
