@@ -42,6 +42,15 @@ const SLACK: f64 = 1.5;
 /// Where others have less than this share of the calls, what we see is as it is.
 const ALONE: f64 = 0.1;
 
+/// A newcomer is looked at by at least this share of the calls.
+const NOVEL: f64 = 0.02;
+
+fn knob(at: usize, default: f64) -> f64 {
+    static KNOBS: std::sync::OnceLock<Vec<Option<f64>>> = std::sync::OnceLock::new();
+    let all = KNOBS.get_or_init(|| std::env::var("KN").unwrap_or_default().split(',').map(|k| k.parse().ok()).collect());
+    all.get(at).copied().flatten().unwrap_or(default)
+}
+
 /// A replica that could take the call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
@@ -62,7 +71,7 @@ pub(super) struct Seat {
 
 impl Seat {
     fn cost(&self, work: Work) -> f64 {
-        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + BEHIND) + CALL;
+        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + knob(1, BEHIND)) + CALL;
         (self.ahead + own) * self.slowness / self.weight
     }
 
@@ -92,9 +101,11 @@ impl Placement {
                 share: (replica.member.weight * replica.health.share(now, &self.terms)).max(1e-3),
                 weight: replica.member.weight.max(1e-3),
                 ahead: load.awaiting_tokens as f64
-                    + (load.answering as f64 + others.running) * ANSWERING
-                    + others.waiting * self.typical * WAITING,
-                slowness: pooled.map_or(1.0, |pooled| pooled.slowness(load.speed)),
+                    + load.awaiting as f64 * CALL
+                    + (load.answering as f64 + others.running) * knob(7, ANSWERING)
+                    + (others.under_way * knob(8, 1.0) + others.waiting * self.typical * knob(5, WAITING)
+                        - knob(6, 0.0) * pooled.map_or(0.0, |p| p.per_second()) * load.age(now)).max(0.0),
+                slowness: pooled.map_or(1.0, |pooled| pooled.slowness(now, load.speed)),
                 cached: 0,
             }
         };
@@ -113,7 +124,9 @@ impl Placement {
         let of = |index: usize| affinity.tokens(index, work.input);
         self.memory.known(&affinity.beginnings, of, &mut caches);
         for (seat, (cache, known)) in seats.iter_mut().zip(caches) {
-            let session = affinity.session.map_or(0, |session| self.memory.session(session, &cache));
+            // What a session sent says nothing of a prompt that begins otherwise.
+            let named = affinity.session.filter(|_| affinity.beginnings.is_empty());
+            let session = named.map_or(0, |session| self.memory.session(session, &cache));
             seat.cached = known.max(session).min(work.input);
         }
     }
@@ -125,12 +138,13 @@ impl Placement {
         for others in known {
             sum.running += others.running;
             sum.waiting += others.waiting;
+            sum.under_way += others.under_way;
             count += 1.0;
         }
         if count == 0.0 {
             return sum;
         }
-        Others { running: sum.running / count, waiting: sum.waiting / count }
+        Others { running: sum.running / count, waiting: sum.waiting / count, under_way: sum.under_way / count }
     }
 
     /// See the module's documentation.
@@ -143,38 +157,59 @@ impl Placement {
     ) -> Option<usize> {
         let mut seats = self.seats(now, wants, work, open);
         let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
-        within_bound(&mut seats, if key.is_some() { SLACK } else { 1.0 });
-        if let Some(owner) = key.and_then(|key| self.owner(key, &seats))
-            && let Some(seat) = seats.get_mut(owner)
-        {
-            let hint = (work.input as f64 * HINT * self.foreign) as u64;
-            seat.cached = seat.cached.max(hint);
+        within_bound(&mut seats, if key.is_some() { knob(4, SLACK) } else { 1.0 });
+        let order = key.map(|key| self.order(key, &seats)).unwrap_or_default();
+        if let Some(first) = order.first().copied() {
+            let most = seats.iter().map(|seat| seat.cached).max().unwrap_or_default();
+            let hint = (work.input as f64 * knob(0, HINT) * self.foreign) as u64;
+            for (index, seat) in seats.iter_mut().enumerate() {
+                seat.cached = if index == first {
+                    if knob(10, 1.0) > 0.0 { most.max(hint) } else { seat.cached.max(hint) }
+                } else {
+                    (seat.cached as f64 * (1.0 - knob(9, 0.0) * self.foreign)) as u64
+                };
+            }
         }
         if self.foreign >= ALONE || seats.iter().any(|seat| !self.is_seen(now, seat.at)) {
-            seats = self.looked_at(&seats);
+            seats = self.looked_at(&seats, &order);
         }
         self.least(&seats, work).map(|seat| seat.at)
     }
 
-    /// The one at which most is cached, and two by chance.
-    fn looked_at(&mut self, seats: &[Seat]) -> Vec<Seat> {
+    /// See the module's documentation.
+    fn looked_at(&mut self, seats: &[Seat], order: &[usize]) -> Vec<Seat> {
         let most = seats.iter().map(|seat| seat.cached).max().filter(|most| *most > 0);
         let best: Vec<Seat> = seats.iter().filter(|seat| Some(seat.cached) == most).copied().collect();
         let mut looked: Vec<Seat> = self.rng.choice(best).into_iter().collect();
-        looked.extend(self.two(seats));
-        // By chance alone it would wait for long for its first call.
-        looked.extend(seats.iter().filter(|seat| seat.share < seat.weight && seat.calls < 1.0));
+        let first = order.iter().take(knob(2, 3.0) as usize);
+        looked.extend(first.filter_map(|index| seats.get(*index)));
+        if order.is_empty() || knob(3, 0.0) > 0.0 {
+            looked.extend(self.two(seats));
+        }
+        // By chance alone it would wait for long for its first call; and if all looked at it at once it would have too many.
+        if self.rng.f64() < (1.0 - self.foreign).max(NOVEL) {
+            looked.extend(seats.iter().filter(|seat| seat.share < seat.weight && seat.calls < 1.0));
+        }
         looked
     }
 
-    /// The index of the one that every client would send it to.
-    fn owner(&self, key: u64, seats: &[Seat]) -> Option<usize> {
+    /// What of a prompt is cached wherever it goes, as far as that is others' doing: as much as the caches hold of what comes.
+    pub(super) fn found(&self, work: Work) -> u64 {
+        let hits = || self.replicas.iter().flatten().filter_map(|replica| replica.load.hits());
+        let mean = hits().sum::<f64>() / hits().count().max(1) as f64;
+        (work.input as f64 * mean * self.foreign) as u64
+    }
+
+    /// Their indices, in the order in which every client would prefer them for that key.
+    fn order(&self, key: u64, seats: &[Seat]) -> Vec<usize> {
         let draw = |seat: &Seat| {
             let replica = self.replicas.get(seat.at)?.as_ref()?;
             Some(rendezvous::draw(key, replica.name, replica.member.weight))
         };
-        let draws = seats.iter().enumerate().filter_map(|(index, seat)| Some((index, draw(seat)?)));
-        draws.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(index, _)| index)
+        let mut draws: Vec<(usize, f64)> =
+            seats.iter().enumerate().filter_map(|(index, seat)| Some((index, draw(seat)?))).collect();
+        draws.sort_by(|one, other| other.1.total_cmp(&one.1));
+        draws.into_iter().map(|(index, _)| index).collect()
     }
 
     /// Two by chance, in proportion to what they can take; both, of two.

@@ -223,6 +223,8 @@ impl Play<'_> {
             EventKind::Token { index: 0 } => {
                 open.begun = true;
                 chooser.first_token(at, id.0, open.at);
+                let prompt = self.stage.calls.get(id.0 as usize).map_or(0, |call| call.input);
+                self.replicas.answers(open.at, prompt);
                 if let Some(answered) = self.run.calls.get_mut(id.0 as usize) {
                     answered.first_token = Some(at);
                 }
