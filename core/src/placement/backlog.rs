@@ -57,7 +57,9 @@ impl Backlog {
         };
         let gap = now.gap();
         match self.last {
-            Some(last) if now.queries >= last.queries && now.hits >= last.hits && now.prompts >= last.prompts => {
+            Some(last)
+                if now.queries >= last.queries && now.hits >= last.hits && now.prompts >= last.prompts =>
+            {
                 self.asked = self.asked * KEPT + now.queries - last.queries;
                 self.found = self.found * KEPT + now.hits - last.hits;
             }
@@ -110,7 +112,8 @@ mod tests {
     fn aborted_calls_are_forgotten() {
         let mut backlog = Backlog::default();
         backlog.look(&counters(10.0, 0.0, 10.0, 0.0));
-        let seen: Vec<f64> = (0..200).filter_map(|_| backlog.look(&counters(50_000.0, 0.0, 10.0, 1.0))).collect();
+        let seen: Vec<f64> =
+            (0..200).filter_map(|_| backlog.look(&counters(50_000.0, 0.0, 10.0, 1.0))).collect();
         assert!(seen[0] > 49_000.0 && seen[199] == 0.0);
         let more = counters(90_000.0, 0.0, 10.0, 1.0);
         assert!(backlog.look(&more).unwrap() > 39_000.0);

@@ -4,16 +4,16 @@
 //!
 //! 1. Nobody over the [bound](super::bound). For a conversation with a key of its own, which cannot by itself make a hot spot, [`SLACK`] times that: few long prompts are
 //!    uneven, and each that is turned away is computed twice.
-//! 2. Of those, some are looked at: the one at which most of the prompt is cached, two by chance, in proportion to their weights, and one that
-//!    has just come back and has no call yet. Cached is what we [sent](super::memory)
-//!    there; and the replica that all clients would send its [key](super::key) to, by [rendezvous](super::rendezvous), is credited with [`HINT`] of the prompt, as far as
-//!    the traffic is others': what they sent where is not known otherwise.
+//! 2. Of those, some are looked at: the one at which most of the prompt is cached, and the first two in the order in which all clients prefer them for its
+//!    [key](super::key), by [rendezvous](super::rendezvous); without a key two by chance, in proportion to their weights. Now and then also one that has just come back and
+//!    has no call yet. Cached is what we [sent](super::memory) there; and the first in that order, the key's owner, is credited with the prompt as far as the traffic is
+//!    others': what they sent where is not known otherwise. What has to go elsewhere goes to the second, where others' has gone too.
 //! 3. Of these the least cost: [the work before it](super::load), which its first token waits for, and what of its prompt would have to be computed there, [`BEHIND`] times
 //!    more, for those behind it wait for that and what they had cached makes room for it; by how [fast](super::speed) and how heavy the replica is. Among equals, chance.
 //!
 //! # Why
 //!
-//! Two by chance and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. For the same reason only one of
+//! Two and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. For the same reason only one of
 //! those that hold as much: a prompt that begins as all others do is cached everywhere. Only where nearly all calls are our own, and so nothing that we see is old, all
 //! are looked at.
 
@@ -27,12 +27,12 @@ use super::speed::Pooled;
 use super::words::{Wants, Work};
 use super::{Placement, Places};
 
-/// The part of a prompt that is taken to be where others would have sent it.
-const HINT: f64 = 1.0;
+/// What we sent to another than the owner of its key counts so much less, as far as the traffic is others': they send no more of it there, and it is displaced sooner.
+const ELSEWHERE: f64 = 0.5;
+/// So many of the first that all clients prefer for a key are looked at.
+const FIRST: usize = 2;
 /// What of a prompt has to be computed counts so many times more than what stands before it.
 const BEHIND: f64 = 2.0;
-/// A call of others that waits, beside what one of ours has to be computed: what they know to be cached we do not.
-const WAITING: f64 = 0.5;
 /// What a call that is being answered adds to the work before another, in prompt tokens.
 const ANSWERING: f64 = 64.0;
 /// What any call costs beside its prompt, in the same.
@@ -44,12 +44,6 @@ const ALONE: f64 = 0.1;
 
 /// A newcomer is looked at by at least this share of the calls.
 const NOVEL: f64 = 0.02;
-
-fn knob(at: usize, default: f64) -> f64 {
-    static KNOBS: std::sync::OnceLock<Vec<Option<f64>>> = std::sync::OnceLock::new();
-    let all = KNOBS.get_or_init(|| std::env::var("KN").unwrap_or_default().split(',').map(|k| k.parse().ok()).collect());
-    all.get(at).copied().flatten().unwrap_or(default)
-}
 
 /// A replica that could take the call.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +65,7 @@ pub(super) struct Seat {
 
 impl Seat {
     fn cost(&self, work: Work) -> f64 {
-        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + knob(1, BEHIND)) + CALL;
+        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + BEHIND) + CALL;
         (self.ahead + own) * self.slowness / self.weight
     }
 
@@ -102,9 +96,9 @@ impl Placement {
                 weight: replica.member.weight.max(1e-3),
                 ahead: load.awaiting_tokens as f64
                     + load.awaiting as f64 * CALL
-                    + (load.answering as f64 + others.running) * knob(7, ANSWERING)
-                    + (others.under_way * knob(8, 1.0) + others.waiting * self.typical * knob(5, WAITING)
-                        - knob(6, 0.0) * pooled.map_or(0.0, |p| p.per_second()) * load.age(now)).max(0.0),
+                    + (load.answering as f64 + others.running) * ANSWERING
+                    + others.under_way
+                    + others.waiting * self.typical,
                 slowness: pooled.map_or(1.0, |pooled| pooled.slowness(now, load.speed)),
                 cached: 0,
             }
@@ -144,7 +138,11 @@ impl Placement {
         if count == 0.0 {
             return sum;
         }
-        Others { running: sum.running / count, waiting: sum.waiting / count, under_way: sum.under_way / count }
+        Others {
+            running: sum.running / count,
+            waiting: sum.waiting / count,
+            under_way: sum.under_way / count,
+        }
     }
 
     /// See the module's documentation.
@@ -157,23 +155,26 @@ impl Placement {
     ) -> Option<usize> {
         let mut seats = self.seats(now, wants, work, open);
         let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
-        within_bound(&mut seats, if key.is_some() { knob(4, SLACK) } else { 1.0 });
+        within_bound(&mut seats, if key.is_some() { SLACK } else { 1.0 });
         let order = key.map(|key| self.order(key, &seats)).unwrap_or_default();
-        if let Some(first) = order.first().copied() {
-            let most = seats.iter().map(|seat| seat.cached).max().unwrap_or_default();
-            let hint = (work.input as f64 * knob(0, HINT) * self.foreign) as u64;
-            for (index, seat) in seats.iter_mut().enumerate() {
-                seat.cached = if index == first {
-                    if knob(10, 1.0) > 0.0 { most.max(hint) } else { seat.cached.max(hint) }
-                } else {
-                    (seat.cached as f64 * (1.0 - knob(9, 0.0) * self.foreign)) as u64
-                };
-            }
-        }
+        self.hint(work, &order, &mut seats);
         if self.foreign >= ALONE || seats.iter().any(|seat| !self.is_seen(now, seat.at)) {
             seats = self.looked_at(&seats, &order);
         }
         self.least(&seats, work).map(|seat| seat.at)
+    }
+
+    /// As far as the traffic is others', the owner of its key is credited with the prompt, and the rest with less than what we sent there.
+    fn hint(&self, work: Work, order: &[usize], seats: &mut [Seat]) {
+        let Some(first) = order.first() else { return };
+        let most = seats.iter().map(|seat| seat.cached).max().unwrap_or_default();
+        for (index, seat) in seats.iter_mut().enumerate() {
+            seat.cached = if index == *first {
+                most.max((work.input as f64 * self.foreign) as u64)
+            } else {
+                (seat.cached as f64 * (1.0 - ELSEWHERE * self.foreign)) as u64
+            };
+        }
     }
 
     /// See the module's documentation.
@@ -181,9 +182,9 @@ impl Placement {
         let most = seats.iter().map(|seat| seat.cached).max().filter(|most| *most > 0);
         let best: Vec<Seat> = seats.iter().filter(|seat| Some(seat.cached) == most).copied().collect();
         let mut looked: Vec<Seat> = self.rng.choice(best).into_iter().collect();
-        let first = order.iter().take(knob(2, 3.0) as usize);
+        let first = order.iter().take(FIRST);
         looked.extend(first.filter_map(|index| seats.get(*index)));
-        if order.is_empty() || knob(3, 0.0) > 0.0 {
+        if order.is_empty() {
             looked.extend(self.two(seats));
         }
         // By chance alone it would wait for long for its first call; and if all looked at it at once it would have too many.
@@ -227,7 +228,7 @@ impl Placement {
             left < 0.0
         });
         // Of sums that round there may be something left.
-        drawn.or_else(|| others().last()).copied()
+        drawn.or_else(|| others().next_back()).copied()
     }
 
     fn least(&mut self, looked: &[Seat], work: Work) -> Option<Seat> {

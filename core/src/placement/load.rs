@@ -135,11 +135,6 @@ impl Load {
         self.backlog.hits()
     }
 
-    /// How old the last look is, in seconds.
-    pub(super) fn age(&self, now: Instant) -> f64 {
-        self.seen.as_ref().map_or(0.0, |seen| now.saturating_duration_since(seen.at).as_secs_f64())
-    }
-
     /// So much has it computed since it began: what others sent it displaces what we sent.
     ///
     /// What of ours waits there is computed later; so of all looks the one counts at which most was not ours.

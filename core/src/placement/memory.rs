@@ -4,7 +4,7 @@
 //! memory holds: each mark carries where the replica's own count of computed tokens stood. That count has others' calls in it where the replica says how much it
 //! looked up and how much it found.
 //!
-//! Bounded: [`MOST`] beginnings, about 4 MB; those not used for the longest go first.
+//! Bounded: [`MOST`] beginnings; those not used for the longest go first.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -65,11 +65,6 @@ impl Pooled {
         let own = (of.seconds + self.rate * self.doubt) / (of.work + self.doubt);
         (own / self.rate).clamp(1.0 / FURTHEST, FURTHEST)
     }
-
-    /// Tokens of work that a replica of the pool's own speed does in a second.
-    pub(super) fn per_second(&self) -> f64 {
-        1.0 / self.rate
-    }
 }
 
 #[cfg(test)]

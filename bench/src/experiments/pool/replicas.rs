@@ -46,12 +46,21 @@ pub(crate) struct Replicas {
     lost: Vec<Work>,
     /// Of each, prompt tokens of the calls whose first token came: counted as vLLM does, whole and then.
     prompts: Vec<u64>,
+    /// What they said when they froze.
+    frozen: Option<Vec<Option<Standing>>>,
 }
 
 impl Replicas {
     pub(crate) fn new(config: &EngineConfig) -> Self {
         let engines = (0..REPLICAS).map(|_| Engine::new(config.clone())).collect();
-        Self { engines, down: Places::NONE, mute: false, lost: vec![Work::default(); REPLICAS], prompts: vec![0; REPLICAS] }
+        Self {
+            engines,
+            down: Places::NONE,
+            mute: false,
+            lost: vec![Work::default(); REPLICAS],
+            prompts: vec![0; REPLICAS],
+            frozen: None,
+        }
     }
 
     /// Those that take calls.
@@ -61,6 +70,9 @@ impl Replicas {
 
     /// How a replica stands, if it says so.
     pub(crate) fn standing(&self, at: usize) -> Option<Standing> {
+        if let Some(frozen) = &self.frozen {
+            return frozen.get(at).copied().flatten();
+        }
         let engine = self.engines.get(at).filter(|_| !self.mute && !self.down.contains(at))?;
         Some(Standing {
             running: engine.running() as f64,
@@ -71,6 +83,11 @@ impl Replicas {
             prefix_hits: Some(engine.totals().prefix_hits as f64),
             prompt_tokens: self.prompts.get(at).map(|tokens| *tokens as f64),
         })
+    }
+
+    /// From now on they say what they say now.
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some((0..self.engines.len()).map(|at| self.standing(at)).collect());
     }
 
     /// A call's first token came there.
