@@ -167,10 +167,9 @@ impl Placement {
     /// As far as the traffic is others', the owner of its key is credited with the prompt, and the rest with less than what we sent there.
     fn hint(&self, work: Work, order: &[usize], seats: &mut [Seat]) {
         let Some(first) = order.first() else { return };
-        let most = seats.iter().map(|seat| seat.cached).max().unwrap_or_default();
         for (index, seat) in seats.iter_mut().enumerate() {
             seat.cached = if index == *first {
-                most.max((work.input as f64 * self.foreign) as u64)
+                seat.cached.max((work.input as f64 * self.foreign) as u64)
             } else {
                 (seat.cached as f64 * (1.0 - ELSEWHERE * self.foreign)) as u64
             };
