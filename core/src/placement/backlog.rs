@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn what_is_scheduled_and_has_no_first_token_is_under_way() {
         let mut backlog = Backlog::default();
-        assert_eq!(backlog.look(&counters(1_000.0, 0.0, 900.0, 3.0)), Some(0.0), "before our time");
+        assert_eq!(backlog.look(&counters(1_000.0, 0.0, 1_000.0, 3.0)), Some(0.0), "before our time");
         assert_eq!(backlog.look(&counters(51_000.0, 25_000.0, 1_000.0, 3.0)), Some(25_000.0));
         assert_eq!(backlog.hits(), Some(0.5));
         assert_eq!(backlog.look(&counters(51_000.0, 25_000.0, 51_000.0, 3.0)), Some(0.0));
