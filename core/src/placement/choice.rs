@@ -4,16 +4,16 @@
 //!
 //! 1. Nobody over the [bound](super::bound). For a conversation with a key of its own, which cannot by itself make a hot spot, [`SLACK`] times that: few long prompts are
 //!    uneven, and each that is turned away is computed twice.
-//! 2. Of those, some are looked at: the one at which most of the prompt is cached, two by chance, in proportion to their weights, and one that
-//!    has just come back and has no call yet. Cached is what we [sent](super::memory)
-//!    there; and the replica that all clients would send its [key](super::key) to, by [rendezvous](super::rendezvous), is credited with [`HINT`] of the prompt, as far as
-//!    the traffic is others': what they sent where is not known otherwise.
+//! 2. Of those, some are looked at: the one at which most of the prompt is cached, and the first two in the order in which all clients prefer them for its
+//!    [key](super::key), by [rendezvous](super::rendezvous); without a key two by chance, in proportion to their weights. Now and then also one that has just come back and
+//!    has no call yet. Cached is what we [sent](super::memory) there; and the first in that order, the key's owner, is credited with the prompt as far as the traffic is
+//!    others': what they sent where is not known otherwise. What has to go elsewhere goes to the second, where others' has gone too.
 //! 3. Of these the least cost: [the work before it](super::load), which its first token waits for, and what of its prompt would have to be computed there, [`BEHIND`] times
 //!    more, for those behind it wait for that and what they had cached makes room for it; by how [fast](super::speed) and how heavy the replica is. Among equals, chance.
 //!
 //! # Why
 //!
-//! Two by chance and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. For the same reason only one of
+//! Two and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. For the same reason only one of
 //! those that hold as much: a prompt that begins as all others do is cached everywhere. Only where nearly all calls are our own, and so nothing that we see is old, all
 //! are looked at.
 
@@ -27,12 +27,12 @@ use super::speed::Pooled;
 use super::words::{Wants, Work};
 use super::{Placement, Places};
 
-/// The part of a prompt that is taken to be where others would have sent it.
-const HINT: f64 = 1.0;
+/// What we sent to another than the owner of its key counts so much less, as far as the traffic is others': they send no more of it there, and it is displaced sooner.
+const ELSEWHERE: f64 = 0.5;
+/// So many of the first that all clients prefer for a key are looked at.
+const FIRST: usize = 2;
 /// What of a prompt has to be computed counts so many times more than what stands before it.
 const BEHIND: f64 = 2.0;
-/// A call of others that waits, beside what one of ours has to be computed: what they know to be cached we do not.
-const WAITING: f64 = 0.5;
 /// What a call that is being answered adds to the work before another, in prompt tokens.
 const ANSWERING: f64 = 64.0;
 /// What any call costs beside its prompt, in the same.
@@ -41,6 +41,9 @@ const CALL: f64 = 256.0;
 const SLACK: f64 = 1.5;
 /// Where others have less than this share of the calls, what we see is as it is.
 const ALONE: f64 = 0.1;
+
+/// A newcomer is looked at by at least this share of the calls.
+const NOVEL: f64 = 0.02;
 
 /// A replica that could take the call.
 #[derive(Clone, Copy, Debug)]
@@ -92,9 +95,11 @@ impl Placement {
                 share: (replica.member.weight * replica.health.share(now, &self.terms)).max(1e-3),
                 weight: replica.member.weight.max(1e-3),
                 ahead: load.awaiting_tokens as f64
+                    + load.awaiting as f64 * CALL
                     + (load.answering as f64 + others.running) * ANSWERING
-                    + others.waiting * self.typical * WAITING,
-                slowness: pooled.map_or(1.0, |pooled| pooled.slowness(load.speed)),
+                    + others.under_way
+                    + others.waiting * self.typical,
+                slowness: pooled.map_or(1.0, |pooled| pooled.slowness(now, load.speed)),
                 cached: 0,
             }
         };
@@ -113,7 +118,9 @@ impl Placement {
         let of = |index: usize| affinity.tokens(index, work.input);
         self.memory.known(&affinity.beginnings, of, &mut caches);
         for (seat, (cache, known)) in seats.iter_mut().zip(caches) {
-            let session = affinity.session.map_or(0, |session| self.memory.session(session, &cache));
+            // What a session sent says nothing of a prompt that begins otherwise.
+            let named = affinity.session.filter(|_| affinity.beginnings.is_empty());
+            let session = named.map_or(0, |session| self.memory.session(session, &cache));
             seat.cached = known.max(session).min(work.input);
         }
     }
@@ -125,12 +132,17 @@ impl Placement {
         for others in known {
             sum.running += others.running;
             sum.waiting += others.waiting;
+            sum.under_way += others.under_way;
             count += 1.0;
         }
         if count == 0.0 {
             return sum;
         }
-        Others { running: sum.running / count, waiting: sum.waiting / count }
+        Others {
+            running: sum.running / count,
+            waiting: sum.waiting / count,
+            under_way: sum.under_way / count,
+        }
     }
 
     /// See the module's documentation.
@@ -144,37 +156,60 @@ impl Placement {
         let mut seats = self.seats(now, wants, work, open);
         let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
         within_bound(&mut seats, if key.is_some() { SLACK } else { 1.0 });
-        if let Some(owner) = key.and_then(|key| self.owner(key, &seats))
-            && let Some(seat) = seats.get_mut(owner)
-        {
-            let hint = (work.input as f64 * HINT * self.foreign) as u64;
-            seat.cached = seat.cached.max(hint);
-        }
+        let order = key.map(|key| self.order(key, &seats)).unwrap_or_default();
+        self.hint(work, &order, &mut seats);
         if self.foreign >= ALONE || seats.iter().any(|seat| !self.is_seen(now, seat.at)) {
-            seats = self.looked_at(&seats);
+            seats = self.looked_at(&seats, &order);
         }
         self.least(&seats, work).map(|seat| seat.at)
     }
 
-    /// The one at which most is cached, and two by chance.
-    fn looked_at(&mut self, seats: &[Seat]) -> Vec<Seat> {
+    /// As far as the traffic is others', the owner of its key is credited with the prompt, and the rest with less than what we sent there.
+    fn hint(&self, work: Work, order: &[usize], seats: &mut [Seat]) {
+        let Some(first) = order.first() else { return };
+        for (index, seat) in seats.iter_mut().enumerate() {
+            seat.cached = if index == *first {
+                seat.cached.max((work.input as f64 * self.foreign) as u64)
+            } else {
+                (seat.cached as f64 * (1.0 - ELSEWHERE * self.foreign)) as u64
+            };
+        }
+    }
+
+    /// See the module's documentation.
+    fn looked_at(&mut self, seats: &[Seat], order: &[usize]) -> Vec<Seat> {
         let most = seats.iter().map(|seat| seat.cached).max().filter(|most| *most > 0);
         let best: Vec<Seat> = seats.iter().filter(|seat| Some(seat.cached) == most).copied().collect();
         let mut looked: Vec<Seat> = self.rng.choice(best).into_iter().collect();
-        looked.extend(self.two(seats));
-        // By chance alone it would wait for long for its first call.
-        looked.extend(seats.iter().filter(|seat| seat.share < seat.weight && seat.calls < 1.0));
+        let first = order.iter().take(FIRST);
+        looked.extend(first.filter_map(|index| seats.get(*index)));
+        if order.is_empty() {
+            looked.extend(self.two(seats));
+        }
+        // By chance alone it would wait for long for its first call; and if all looked at it at once it would have too many.
+        if self.rng.f64() < (1.0 - self.foreign).max(NOVEL) {
+            looked.extend(seats.iter().filter(|seat| seat.share < seat.weight && seat.calls < 1.0));
+        }
         looked
     }
 
-    /// The index of the one that every client would send it to.
-    fn owner(&self, key: u64, seats: &[Seat]) -> Option<usize> {
+    /// What of a prompt is cached wherever it goes, as far as that is others' doing: as much as the caches hold of what comes.
+    pub(super) fn found(&self, work: Work) -> u64 {
+        let hits = || self.replicas.iter().flatten().filter_map(|replica| replica.load.hits());
+        let mean = hits().sum::<f64>() / hits().count().max(1) as f64;
+        (work.input as f64 * mean * self.foreign) as u64
+    }
+
+    /// Their indices, in the order in which every client would prefer them for that key.
+    fn order(&self, key: u64, seats: &[Seat]) -> Vec<usize> {
         let draw = |seat: &Seat| {
             let replica = self.replicas.get(seat.at)?.as_ref()?;
             Some(rendezvous::draw(key, replica.name, replica.member.weight))
         };
-        let draws = seats.iter().enumerate().filter_map(|(index, seat)| Some((index, draw(seat)?)));
-        draws.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(index, _)| index)
+        let mut draws: Vec<(usize, f64)> =
+            seats.iter().enumerate().filter_map(|(index, seat)| Some((index, draw(seat)?))).collect();
+        draws.sort_by(|one, other| other.1.total_cmp(&one.1));
+        draws.into_iter().map(|(index, _)| index).collect()
     }
 
     /// Two by chance, in proportion to what they can take; both, of two.

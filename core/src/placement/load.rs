@@ -3,14 +3,16 @@
 //! What a first token waits for is prompt tokens: those of calls that await theirs count whole, without what is cached. What is being answered costs the batch one
 //! token a step, and counts next to nothing.
 //!
-//! Our own calls are known. Of others' it is known how many there were at the last poll: running and waiting, less what was ours at that moment. A poll older than
-//! three periods says nothing.
+//! Our own calls are known. Of others' it is known how many there were at the last poll: running and waiting, less what was ours at that moment; and of those that run
+//! what of their prompts was [still to be computed](super::backlog). A poll older than three periods says nothing.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::backlog::Backlog;
 use super::memory::Cache;
 use super::speed::Speed;
-use super::words::{ReplicaId, Standing};
+use super::words::Standing;
 
 /// After how many periods a poll is stale.
 const STALE: u32 = 3;
@@ -22,6 +24,8 @@ const KEPT: f64 = 0.8;
 pub(super) struct Others {
     pub(super) running: f64,
     pub(super) waiting: f64,
+    /// Of the prompts of those that run, tokens that are to be computed, as far as the replica says.
+    pub(super) under_way: f64,
 }
 
 impl Others {
@@ -41,10 +45,14 @@ pub(super) struct Load {
     pub(super) tokens: u64,
     pub(super) speed: Speed,
     pub(super) cache: Cache,
+    backlog: Backlog,
     seen: Option<Seen>,
-    /// What it had computed by its own account at the last look, and what we sent it since.
-    computed: Option<f64>,
-    sent: u64,
+    /// What it had computed by its own account at the last look, and since the first.
+    counted: Option<f64>,
+    computed: f64,
+    /// What of that we know to be ours, and the most by which the one exceeded the other: what others had it compute.
+    sent: f64,
+    displaced: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -54,18 +62,27 @@ struct Seen {
     kv_usage: Option<f64>,
 }
 
+/// A name that no other memory has.
+fn fresh() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Load {
-    pub(super) fn new(id: ReplicaId) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             awaiting: 0,
             awaiting_tokens: 0,
             answering: 0,
             tokens: 0,
             speed: Speed::default(),
-            cache: Cache { name: id.0 << 16, filled: 0, holds: None },
+            cache: Cache { name: fresh(), filled: 0, holds: None },
+            backlog: Backlog::default(),
             seen: None,
-            computed: None,
-            sent: 0,
+            counted: None,
+            computed: 0.0,
+            sent: 0.0,
+            displaced: 0.0,
         }
     }
 
@@ -93,8 +110,12 @@ impl Load {
         let number = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
         let (running, waiting) = (number(standing.running), number(standing.waiting));
         let others = (running + waiting - self.calls() as f64).max(0.0);
+        // Our own that have no token yet are taken to be those that wait, as far as they go.
+        let begun = (self.awaiting as f64 - waiting).max(0.0) / self.awaiting.max(1) as f64;
         let waiting = (waiting - self.awaiting as f64).clamp(0.0, others);
-        let others = Others { running: others - waiting, waiting };
+        let under_way = self.backlog.look(standing).unwrap_or_default() - self.awaiting_tokens as f64 * begun;
+        let under_way = if others > waiting { under_way.max(0.0) } else { 0.0 };
+        let others = Others { running: others - waiting, waiting, under_way };
         self.seen = Some(Seen { at: now, others, kv_usage: standing.kv_usage });
         if let Some(tokens) = standing.kv_tokens {
             self.holds(tokens);
@@ -109,26 +130,35 @@ impl Load {
         self.cache.holds = Some((tokens as f64 * KEPT) as u64);
     }
 
-    /// So much has it computed since it began: what others sent it displaces what we sent.
-    fn counted(&mut self, computed: f64) {
-        match self.computed {
-            Some(before) if computed >= before => {
-                let came = (computed - before) as u64;
-                self.cache.filled = self.cache.filled.saturating_add(came.saturating_sub(self.sent));
-                // What waits there yet is counted when it begins. What was never computed, since more was cached than we knew, is forgotten by and by.
-                self.sent = self.sent.saturating_sub(came) / 2;
-            }
-            // It counts from the beginning: another process.
-            Some(_) => self.restarted(),
-            None => self.sent = 0,
-        }
-        self.computed = Some(computed);
+    /// The share of prompt tokens that it found in its cache lately.
+    pub(super) fn hits(&self) -> Option<f64> {
+        self.backlog.hits()
     }
 
-    /// What was cached is gone.
+    /// So much has it computed since it began: what others sent it displaces what we sent.
+    ///
+    /// What of ours waits there is computed later; so of all looks the one counts at which most was not ours.
+    fn counted(&mut self, computed: f64) {
+        match self.counted {
+            Some(before) if computed >= before => self.computed += computed - before,
+            // It counts from the beginning: another process.
+            Some(_) => self.restarted(),
+            None => self.sent = 0.0,
+        }
+        self.counted = Some(computed);
+        let more = self.computed - self.sent - self.displaced;
+        if more > 0.0 {
+            self.displaced += more;
+            self.cache.filled = self.cache.filled.saturating_add(more as u64);
+        }
+    }
+
+    /// What was cached is gone, and how fast it was says nothing.
     pub(super) fn restarted(&mut self) {
-        self.cache.name += 1;
-        self.computed = None;
+        self.cache.name = fresh();
+        self.speed = Speed::default();
+        self.backlog = Backlog::default();
+        (self.counted, self.computed, self.sent, self.displaced) = (None, 0.0, 0.0, 0.0);
     }
 
     /// A call goes there, of whose prompt so much is to be computed.
@@ -137,7 +167,7 @@ impl Load {
         self.awaiting_tokens = self.awaiting_tokens.saturating_add(uncached);
         self.tokens = self.tokens.saturating_add(tokens);
         self.cache.filled = self.cache.filled.saturating_add(uncached).saturating_add(output);
-        self.sent = self.sent.saturating_add(uncached);
+        self.sent += uncached as f64;
     }
 
     /// Its first token came.
@@ -153,6 +183,7 @@ impl Load {
             Some(uncached) => {
                 self.awaiting = self.awaiting.saturating_sub(1);
                 self.awaiting_tokens = self.awaiting_tokens.saturating_sub(uncached);
+                self.sent = (self.sent - uncached as f64).max(0.0);
             }
             None => self.answering = self.answering.saturating_sub(1),
         }
@@ -173,13 +204,13 @@ mod tests {
     #[test]
     fn others_are_what_is_not_ours() {
         let now = crate::clock::now();
-        let mut load = Load::new(ReplicaId(1));
+        let mut load = Load::new();
         assert_eq!(load.others(now, POLL), None);
         load.send(500, 10, 600);
         load.send(700, 10, 800);
         load.answers(500);
         load.saw(now, &standing(4.0, 3.0));
-        assert_eq!(load.others(now, POLL), Some(Others { running: 3.0, waiting: 2.0 }));
+        assert_eq!(load.others(now, POLL), Some(Others { running: 3.0, waiting: 2.0, under_way: 0.0 }));
         load.saw(now, &standing(0.0, 1.0));
         assert_eq!(load.others(now, POLL), Some(Others::default()), "never below none");
         load.saw(now, &standing(f64::NAN, f64::INFINITY));
@@ -190,7 +221,7 @@ mod tests {
 
     #[test]
     fn every_way_out_gives_back_what_was_counted() {
-        let mut load = Load::new(ReplicaId(1));
+        let mut load = Load::new();
         load.send(500, 10, 600);
         load.send(700, 10, 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (2, 1_200, 1_400));
@@ -203,7 +234,7 @@ mod tests {
     #[test]
     fn what_others_computed_there_displaces_ours_and_a_restart_all_of_it() {
         let now = crate::clock::now();
-        let mut load = Load::new(ReplicaId(1));
+        let mut load = Load::new();
         let counters = |queries: f64, hits: f64| Standing {
             prefix_queries: Some(queries),
             prefix_hits: Some(hits),

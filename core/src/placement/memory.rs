@@ -4,7 +4,7 @@
 //! memory holds: each mark carries where the replica's own count of computed tokens stood. That count has others' calls in it where the replica says how much it
 //! looked up and how much it found.
 //!
-//! Bounded: [`MOST`] beginnings, about 4 MB; those not used for the longest go first.
+//! Bounded: [`MOST`] beginnings; those not used for the longest go first.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -30,6 +30,8 @@ struct Mark {
     filled: u64,
     /// Tokens of prompt up to here.
     tokens: u64,
+    /// The call that brought it there.
+    by: u64,
 }
 
 impl Mark {
@@ -73,15 +75,24 @@ impl Memory {
     }
 
     /// A prompt was sent there that begins so.
-    pub(super) fn put(&mut self, beginning: u64, cache: &Cache, tokens: u64) {
-        let mark = Mark { cache: cache.name, filled: cache.filled, tokens };
+    pub(super) fn put(&mut self, beginning: u64, cache: &Cache, tokens: u64, by: u64) {
+        let mark = Mark { cache: cache.name, filled: cache.filled, tokens, by };
         let marks = self.0.get_or_insert_mut(beginning, || Vec::with_capacity(1));
         match marks.iter_mut().find(|known| known.cache == cache.name) {
+            // Who brought it there first did so, whatever becomes of this call.
+            Some(known) if known.stands_in(cache) => *known = Mark { by: known.by, ..mark },
             Some(known) => *known = mark,
             None => marks.push(mark),
         }
         if self.0.len() > MOST {
             self.0.pop_lru();
+        }
+    }
+
+    /// A call that was sent there never ran: what it alone would have brought there is not there.
+    pub(super) fn take_back(&mut self, beginning: u64, cache: u64, by: u64) {
+        if let Some(marks) = self.0.peek_mut(&beginning) {
+            marks.retain(|mark| mark.cache != cache || mark.by != by);
         }
     }
 
@@ -134,22 +145,32 @@ mod tests {
     fn the_longest_beginning_that_stands_there_counts() {
         let mut memory = Memory::new();
         for (index, hash) in [11, 12, 13].into_iter().enumerate() {
-            memory.put(hash, &cache(1, 0), 100 * (index as u64 + 1));
+            memory.put(hash, &cache(1, 0), 100 * (index as u64 + 1), 1);
         }
         assert_eq!(known(&memory, &[11, 12, 13, 14], cache(1, 300)), 300);
         assert_eq!(known(&memory, &[11, 12, 99], cache(1, 300)), 200);
         assert_eq!(known(&memory, &[11, 12, 13], cache(2, 0)), 0, "another's");
         assert_eq!(known(&memory, &[11, 12, 13], cache(1, 1_000)), 0, "as much came upon it as it holds");
-        memory.put(11, &cache(1, 900), 100);
+        memory.put(11, &cache(1, 900), 100, 2);
         assert_eq!(known(&memory, &[11, 12, 13], cache(1, 1_000)), 100, "and that was used since");
         memory.forget(1);
         assert_eq!(known(&memory, &[11], cache(1, 900)), 0);
     }
 
     #[test]
+    fn what_never_ran_is_taken_back() {
+        let mut memory = Memory::new();
+        memory.put(11, &cache(1, 0), 100, 1);
+        memory.put(11, &cache(1, 0), 100, 2);
+        memory.put(12, &cache(1, 0), 200, 2);
+        [11, 12].iter().for_each(|hash| memory.take_back(*hash, 1, 2));
+        assert_eq!(known(&memory, &[11, 12], cache(1, 0)), 100, "the first had brought it there");
+    }
+
+    #[test]
     fn it_is_bounded() {
         let mut memory = Memory::new();
-        (0..2 * MOST as u64).for_each(|hash| memory.put(hash, &cache(1, 0), 1));
+        (0..2 * MOST as u64).for_each(|hash| memory.put(hash, &cache(1, 0), 1, 1));
         assert_eq!(memory.len(), MOST);
         assert_eq!(known(&memory, &[0], cache(1, 0)), 0);
         assert_eq!(known(&memory, &[2 * MOST as u64 - 1], cache(1, 0)), 100);

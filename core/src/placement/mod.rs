@@ -12,6 +12,7 @@
 //!
 //! What is stale is unknown, and what is unknown is neither full nor ill.
 
+mod backlog;
 mod beginnings;
 mod bound;
 mod choice;
@@ -86,6 +87,9 @@ pub struct Parcel {
     tokens: u64,
     /// The work that its first token waits for, itself included.
     work: f64,
+    /// What it brought to which memory, if it runs.
+    affinity: Affinity,
+    cache: u64,
 }
 
 /// What is to be seen of a replica.
@@ -267,7 +271,9 @@ impl Placement {
 
     /// A call goes there.
     pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<Parcel> {
-        let seat = self.seats(now, wants, work, Places::one(at)).pop()?;
+        let mut seat = self.seats(now, wants, work, Places::one(at)).pop()?;
+        // What others sent there is not known, but how much the caches hold of what comes is.
+        seat.cached = seat.cached.max(self.found(work));
         let members = self.members();
         let lacks = wants.and_then(|wants| wants.model.as_deref()).is_some_and(|model| self.lacks(model));
         let replica = self.replicas.get_mut(at)?.as_mut()?;
@@ -284,10 +290,11 @@ impl Placement {
             let affinity = &wants.affinity;
             self.counts.sent(affinity, members);
             for (index, beginning) in affinity.beginnings.iter().enumerate() {
-                self.memory.put(*beginning, &replica.load.cache, affinity.tokens(index, work.input));
+                let tokens = affinity.tokens(index, work.input);
+                self.memory.put(*beginning, &replica.load.cache, tokens, self.calls);
             }
             if let Some(session) = affinity.session {
-                self.memory.put(session, &replica.load.cache, work.input);
+                self.memory.put(session, &replica.load.cache, work.input, self.calls);
             }
         }
         self.typical += (uncached as f64 - self.typical) / if self.calls == 1 { 1.0 } else { SPAN };
@@ -299,6 +306,8 @@ impl Placement {
             awaited: Some(uncached),
             tokens,
             work: seat.work(work),
+            affinity: wants.map(|wants| wants.affinity.clone()).unwrap_or_default(),
+            cache: replica.load.cache.name,
         })
     }
 
@@ -308,7 +317,7 @@ impl Placement {
         let Some(uncached) = parcel.awaited.take() else { return };
         replica.load.answers(uncached);
         let took = now.saturating_duration_since(parcel.sent).mul_f64(replica.member.weight);
-        replica.load.speed.learn(parcel.work, took);
+        replica.load.speed.learn(now, parcel.work, took);
         if replica.health.first_token(now, parcel.sent) {
             self.settle(now);
         }
@@ -320,6 +329,12 @@ impl Placement {
         replica.load.end(parcel.awaited, parcel.tokens);
         replica.health.ended(parcel.number);
         let leaves = replica.draining && replica.load.calls() == 0;
+        if parcel.awaited.is_some() {
+            let Affinity { session, beginnings } = &parcel.affinity;
+            for hash in session.iter().chain(beginnings.iter()) {
+                self.memory.take_back(*hash, parcel.cache, parcel.number);
+            }
+        }
         if leaves && let Some(slot) = self.replicas.get_mut(parcel.at) {
             *slot = None;
         }

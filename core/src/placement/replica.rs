@@ -31,7 +31,7 @@ impl Replica {
             name: rendezvous::name(&member.url),
             member,
             draining: false,
-            load: Load::new(id),
+            load: Load::new(),
             health: Health::new(now, starts),
             asked: Asked::default(),
             models: None,

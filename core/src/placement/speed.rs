@@ -3,8 +3,10 @@
 //! Time to first token over the work that stood before it, in means that forget, beside the same of the whole pool. A few calls say little, so each replica begins
 //! with [`DOUBT`] calls of the pool's own speed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// What was seen counts half after so long: what is never asked is never seen to be well again.
+const HALF_LIFE: Duration = Duration::from_secs(60);
 /// What of the old remains with each call: a replica's mean is over about ten of them.
 const KEPT: f64 = 0.9;
 /// So many calls of the pool's speed each replica begins with.
@@ -17,13 +19,22 @@ const FURTHEST: f64 = 8.0;
 pub(super) struct Speed {
     seconds: f64,
     work: f64,
+    at: Option<Instant>,
 }
 
 impl Speed {
     /// So much work, in tokens, took so long.
-    pub(super) fn learn(&mut self, work: f64, took: Duration) {
-        self.seconds = self.seconds * KEPT + took.as_secs_f64();
-        self.work = self.work * KEPT + work;
+    pub(super) fn learn(&mut self, now: Instant, work: f64, took: Duration) {
+        let faded = self.faded(now);
+        self.seconds = faded.seconds * KEPT + took.as_secs_f64();
+        self.work = faded.work * KEPT + work;
+        self.at = Some(now);
+    }
+
+    fn faded(self, now: Instant) -> Self {
+        let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let left = 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        Self { seconds: self.seconds * left, work: self.work * left, at: self.at }
     }
 }
 
@@ -49,7 +60,8 @@ impl Pooled {
     }
 
     /// How many times as long a replica takes for the same work.
-    pub(super) fn slowness(&self, of: Speed) -> f64 {
+    pub(super) fn slowness(&self, now: Instant, of: Speed) -> f64 {
+        let of = of.faded(now);
         let own = (of.seconds + self.rate * self.doubt) / (of.work + self.doubt);
         (own / self.rate).clamp(1.0 / FURTHEST, FURTHEST)
     }
@@ -61,30 +73,34 @@ mod tests {
 
     #[test]
     fn three_times_as_slow_is_seen_within_some_calls_and_forgotten_again() {
+        let now = crate::clock::now();
         let mut all = [Speed::default(); 4];
         assert!(Pooled::of(all.into_iter()).is_none());
         let mut play = |slow: u64, calls: usize| {
             for _ in 0..calls {
-                all[0].learn(1_000.0, Duration::from_millis(100 * slow));
-                all[1..].iter_mut().for_each(|speed| speed.learn(1_000.0, Duration::from_millis(100)));
+                all[0].learn(now, 1_000.0, Duration::from_millis(100 * slow));
+                all[1..].iter_mut().for_each(|speed| speed.learn(now, 1_000.0, Duration::from_millis(100)));
             }
             let pooled = Pooled::of(all.into_iter()).unwrap();
-            pooled.slowness(all[0]) / pooled.slowness(all[1])
+            let ratio = |now| pooled.slowness(now, all[0]) / pooled.slowness(now, all[1]);
+            (ratio(now), ratio(now + 6 * HALF_LIFE))
         };
-        let (one, many) = (play(3, 1), play(3, 30));
+        let ((one, _), (many, aged)) = (play(3, 1), play(3, 30));
         assert!((1.5..3.0).contains(&one), "{one}");
         assert!((2.3..3.01).contains(&many), "{many}");
-        let after = play(1, 40);
+        assert!((1.0..1.4).contains(&aged), "nothing was seen for long: {aged}");
+        let (after, _) = play(1, 40);
         assert!((0.95..1.1).contains(&after), "{after}");
     }
 
     #[test]
     fn it_is_never_believed_to_be_much_worse() {
+        let now = crate::clock::now();
         let mut slow = Speed::default();
         let mut quick = Speed::default();
-        quick.learn(1_000.0, Duration::from_millis(1));
-        (0..50).for_each(|_| slow.learn(1.0, Duration::from_secs(1_000)));
+        quick.learn(now, 1_000.0, Duration::from_millis(1));
+        (0..50).for_each(|_| slow.learn(now, 1.0, Duration::from_secs(1_000)));
         let pooled = Pooled::of([quick, slow].into_iter()).unwrap();
-        assert!(pooled.slowness(slow) <= FURTHEST && pooled.slowness(quick) >= 1.0 / FURTHEST);
+        assert!(pooled.slowness(now, slow) <= FURTHEST && pooled.slowness(now, quick) >= 1.0 / FURTHEST);
     }
 }

@@ -62,6 +62,8 @@ pub struct Standing {
     pub prefix_queries: Option<f64>,
     /// See above.
     pub prefix_hits: Option<f64>,
+    /// Prompt tokens of calls whose first token came (`vllm:prompt_tokens_total`), since it began: whole prompts, what was cached of them too.
+    pub prompt_tokens: Option<f64>,
 }
 
 /// What was seen of a replica by somebody who asked it.

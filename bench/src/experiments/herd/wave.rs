@@ -30,7 +30,7 @@ impl Prompts {
     fn of(self, call: u64, seed: u64) -> Vec<u64> {
         let shared = if self == Self::Shared { SHARED } else { 0 };
         (0..BEGINNINGS)
-            .map(|at| if at < shared { at + 1 } else { hash(seed, call * BEGINNINGS + at) })
+            .map(|at| if at < shared { hash(!seed, at) } else { hash(seed, call * BEGINNINGS + at) })
             .collect()
     }
 }

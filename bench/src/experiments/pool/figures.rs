@@ -80,6 +80,7 @@ impl Run {
             hit_rate: self.work.cached as f64 / self.work.asked.max(1) as f64,
             spread: self.most / self.mean.max(1e-9),
             goodput: good as f64 / measured.len().max(1) as f64,
+            truncated: self.truncated as f64,
             computing: computing / (span * super::replicas::REPLICAS as f64),
         }
     }
@@ -98,6 +99,8 @@ pub(crate) struct Figures {
     pub(crate) spread: f64,
     /// Share of the calls that were in time.
     pub(crate) goodput: f64,
+    /// Streams that were cut. They count by their first tokens in all other figures.
+    pub(crate) truncated: f64,
     /// Share of the engines' time in which they computed prompts.
     pub(crate) computing: f64,
 }

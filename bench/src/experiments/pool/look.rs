@@ -27,7 +27,7 @@ pub(crate) struct Look {
     /// Choosers by their short names, by commas (ours, p2c, oracle-1, ...; a name is meant with all that begin with it); all: "".
     #[arg(long, default_value = "", value_delimiter = ',')]
     who: Vec<String>,
-    /// none, slow, killed or stale.
+    /// none, slow, killed, stale or frozen.
     #[arg(long, default_value = "none")]
     fault: String,
     /// Sessions stick to their clients.
@@ -53,7 +53,8 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
         "slow" => Fault::Slow,
         "killed" => Fault::Killed,
         "stale" => Fault::Stale,
-        other => return Err(format!("{other}: a fault is none, slow, killed or stale").into()),
+        "frozen" => Fault::Frozen,
+        other => return Err(format!("{other}: a fault is none, slow, killed, stale or frozen").into()),
     };
     let wanted = look.workload.clone().unwrap_or_default();
     for workload in Workload::ALL.into_iter().filter(|workload| workload.name().contains(&wanted)) {

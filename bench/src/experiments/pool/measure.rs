@@ -13,13 +13,13 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 
 /// Seeds 1 to 100 are for choosing on.
-const SEEDS: std::ops::RangeInclusive<u64> = 101..=103;
+const SEEDS: std::ops::RangeInclusive<u64> = 101..=105;
 const CLIENTS: [usize; 3] = [1, 8, 64];
 /// Shares of what the pool can take. All choosers play the second, and that is what is drawn.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 const DRAWN: f64 = LOADS[1];
-/// The load at which something goes wrong: seven replicas of eight can still take it.
-const FAULTY: f64 = LOADS[0];
+/// The loads at which something goes wrong: seven replicas of eight can still take them.
+const FAULTY: [f64; 2] = [LOADS[0], LOADS[1]];
 /// Those that play every load.
 const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
 /// Those that play with clients that keep their sessions.
@@ -52,8 +52,8 @@ pub(crate) fn measure() -> Fallible<Report> {
                     results.push_str(&played.tell(&mut report));
                 }
             }
-            if load == FAULTY {
-                for fault in [Fault::Slow, Fault::Killed, Fault::Stale] {
+            if FAULTY.contains(&load) {
+                for fault in [Fault::Slow, Fault::Killed, Fault::Stale, Fault::Frozen] {
                     for count in CLIENTS {
                         let clients = Clients { count, sticky: false };
                         let played =
@@ -117,13 +117,14 @@ fn chosen(clients: usize, wanted: &dyn Fn(&Entry) -> bool) -> Vec<Entry> {
 type Named = (&'static str, fn(&Figures) -> f64);
 
 /// Figures that are told.
-const TOLD: [Named; 6] = [
+const TOLD: [Named; 7] = [
     ("p50 TTFT, s", |run| run.p50_s),
     ("p99 TTFT, s", |run| run.p99_s),
     ("mean TTFT, s", |run| run.mean_s),
     ("prefix hits, share of prompt tokens", |run| run.hit_rate),
     ("calls at the fullest replica / mean", |run| run.spread),
     ("goodput, share of calls in time", |run| run.goodput),
+    ("streams cut", |run| run.truncated),
 ];
 
 impl Played {

@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     Killed,
     /// No replica says how it stands, from the beginning.
     Stale,
+    /// Every replica goes on to say what it said then, as if it were so now.
+    Frozen,
 }
 
 impl Fault {
@@ -36,6 +38,7 @@ impl Fault {
             Self::Slow => ", one replica three times slower",
             Self::Killed => ", one replica killed and back",
             Self::Stale => ", all metrics stale",
+            Self::Frozen => ", all metrics frozen from a third on",
         }
     }
 }
@@ -138,6 +141,7 @@ impl Play<'_> {
         match self.stage.fault {
             Fault::None | Fault::Stale => Vec::new(),
             Fault::Slow => vec![(third, Turn::Slow)],
+            Fault::Frozen => vec![(third, Turn::Freeze)],
             Fault::Killed => vec![(third, Turn::Kill), (half, Turn::Back)],
         }
     }
@@ -145,6 +149,7 @@ impl Play<'_> {
     fn turn(&mut self, now: Duration, turn: Turn) {
         match turn {
             Turn::Slow => self.replicas.slow(ILL, 3.0),
+            Turn::Freeze => self.replicas.freeze(),
             Turn::Back => self.replicas.bring_back(ILL),
             Turn::Kill => {
                 self.replicas.kill(ILL);
@@ -223,6 +228,8 @@ impl Play<'_> {
             EventKind::Token { index: 0 } => {
                 open.begun = true;
                 chooser.first_token(at, id.0, open.at);
+                let prompt = self.stage.calls.get(id.0 as usize).map_or(0, |call| call.input);
+                self.replicas.answers(open.at, prompt);
                 if let Some(answered) = self.run.calls.get_mut(id.0 as usize) {
                     answered.first_token = Some(at);
                 }
@@ -258,6 +265,7 @@ impl Play<'_> {
 #[derive(Clone, Copy)]
 enum Turn {
     Slow,
+    Freeze,
     Kill,
     Back,
 }
@@ -269,7 +277,7 @@ mod tests {
     use crate::experiments::pool::roster::{Role, entries};
     use crate::experiments::pool::workload::Workload;
 
-    const FAULTS: [Fault; 4] = [Fault::None, Fault::Slow, Fault::Killed, Fault::Stale];
+    const FAULTS: [Fault; 5] = [Fault::None, Fault::Slow, Fault::Killed, Fault::Stale, Fault::Frozen];
 
     #[test]
     fn every_call_is_answered_whoever_chooses_and_runs_repeat() {

@@ -44,12 +44,23 @@ pub(crate) struct Replicas {
     pub(crate) mute: bool,
     /// Of engines that were killed.
     lost: Vec<Work>,
+    /// Of each, prompt tokens of the calls whose first token came: counted as vLLM does, whole and then.
+    prompts: Vec<u64>,
+    /// What they said when they froze.
+    frozen: Option<Vec<Option<Standing>>>,
 }
 
 impl Replicas {
     pub(crate) fn new(config: &EngineConfig) -> Self {
         let engines = (0..REPLICAS).map(|_| Engine::new(config.clone())).collect();
-        Self { engines, down: Places::NONE, mute: false, lost: vec![Work::default(); REPLICAS] }
+        Self {
+            engines,
+            down: Places::NONE,
+            mute: false,
+            lost: vec![Work::default(); REPLICAS],
+            prompts: vec![0; REPLICAS],
+            frozen: None,
+        }
     }
 
     /// Those that take calls.
@@ -59,6 +70,9 @@ impl Replicas {
 
     /// How a replica stands, if it says so.
     pub(crate) fn standing(&self, at: usize) -> Option<Standing> {
+        if let Some(frozen) = &self.frozen {
+            return frozen.get(at).copied().flatten();
+        }
         let engine = self.engines.get(at).filter(|_| !self.mute && !self.down.contains(at))?;
         Some(Standing {
             running: engine.running() as f64,
@@ -67,7 +81,20 @@ impl Replicas {
             kv_tokens: Some(engine.blocks().capacity_tokens()),
             prefix_queries: Some(engine.totals().prefix_queries as f64),
             prefix_hits: Some(engine.totals().prefix_hits as f64),
+            prompt_tokens: self.prompts.get(at).map(|tokens| *tokens as f64),
         })
+    }
+
+    /// From now on they say what they say now.
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some((0..self.engines.len()).map(|at| self.standing(at)).collect());
+    }
+
+    /// A call's first token came there.
+    pub(crate) fn answers(&mut self, at: usize, prompt: u32) {
+        if let Some(tokens) = self.prompts.get_mut(at) {
+            *tokens += u64::from(prompt);
+        }
     }
 
     /// False: nothing listens there.
@@ -92,6 +119,7 @@ impl Replicas {
         if let Some((engine, lost)) = self.engines.get_mut(at).zip(self.lost.get_mut(at)) {
             *lost = done;
             engine.reset();
+            self.prompts.iter_mut().skip(at).take(1).for_each(|tokens| *tokens = 0);
             self.down.insert(at);
         }
     }

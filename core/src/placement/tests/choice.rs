@@ -30,14 +30,16 @@ fn what_was_sent_somewhere_goes_there_again() {
     let (mut pool, now) = pool(8);
     for conversation in 0..50 {
         let hash = 1_000 * (conversation + 1);
-        let first = pool.place(now, Some(&wants(&[hash, hash + 1])), work(2_000)).unwrap();
+        let mut first = pool.place(now, Some(&wants(&[hash, hash + 1])), work(2_000)).unwrap();
         let home = first.at;
+        pool.first_token(now, &mut first);
         pool.ended(first);
         let mut turn = vec![hash, hash + 1];
         for next in 2..6 {
             turn.push(hash + next);
-            let call = pool.place(now, Some(&wants(&turn)), work(1_000 * (next + 1))).unwrap();
+            let mut call = pool.place(now, Some(&wants(&turn)), work(1_000 * (next + 1))).unwrap();
             assert_eq!(call.at, home);
+            pool.first_token(now, &mut call);
             pool.ended(call);
         }
     }

@@ -458,7 +458,8 @@ fn an_unwell_one_is_out_and_then_down() {
 fn what_it_had_cached_ended_with_it() {
     let (mut pool, now) = pool(4);
     let same = wants(&[1, 2]);
-    let call = pool.sent(now, 2, Some(&same), work(4_000)).unwrap();
+    let mut call = pool.sent(now, 2, Some(&same), work(4_000)).unwrap();
+    pool.first_token(now, &mut call);
     pool.ended(call);
     assert!(pool.seats(now, Some(&same), work(4_000), Places::one(2))[0].cached > 3_000);
     pool.all_well(now);

@@ -17,6 +17,7 @@ pub fn standing(text: &[u8]) -> Option<Standing> {
         kv_tokens: seen.tokens.total.map(|tokens| tokens as u64).filter(|tokens| *tokens > 0),
         prefix_queries: seen.queries.total.or(seen.old_queries.total),
         prefix_hits: seen.hits.total.or(seen.old_hits.total),
+        prompt_tokens: seen.prompts.total,
     })
 }
 
@@ -53,6 +54,7 @@ struct Seen {
     old_queries: Sum,
     hits: Sum,
     old_hits: Sum,
+    prompts: Sum,
 }
 
 impl Seen {
@@ -67,6 +69,7 @@ impl Seen {
             "vllm:gpu_prefix_cache_queries" => &mut self.old_queries,
             "vllm:prefix_cache_hits" => &mut self.hits,
             "vllm:gpu_prefix_cache_hits" => &mut self.old_hits,
+            "vllm:prompt_tokens" => &mut self.prompts,
             "sglang:max_total_num_tokens" => &mut self.tokens,
             "vllm:cache_config_info" => {
                 if let Some(tokens) = capacity(sample) {

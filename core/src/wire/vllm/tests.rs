@@ -21,6 +21,7 @@ fn an_engine_says_how_it_stands() {
         kv_tokens: Some(443_520),
         prefix_queries: Some(2_883_412.0),
         prefix_hits: Some(1_910_256.0),
+        prompt_tokens: Some(2_871_990.0),
         ..standing_of(17.0, 3.0)
     };
     assert_eq!(standing(ONE), Some(expected));
@@ -36,6 +37,7 @@ fn engines_behind_one_address_are_put_together() {
         kv_tokens: Some(41_000 * 16),
         prefix_queries: Some(1_600.0),
         prefix_hits: Some(816.0),
+        prompt_tokens: Some(1_480.0),
         ..standing_of(42.0, 5.0)
     };
     let seen = standing(include_bytes!("fixtures/two_engines.txt")).unwrap();

@@ -19,6 +19,9 @@ pub(crate) struct Without {
     pub(crate) polls: bool,
 }
 
+/// The answer that is expected, in tokens, whoever asks.
+const OUTPUT: u64 = 200;
+
 /// A client of ours.
 pub(crate) struct Ours {
     placement: Placement,
@@ -62,7 +65,8 @@ impl Ours {
 impl Chooser for Ours {
     fn choose(&mut self, ask: &Ask) -> usize {
         let (now, wants) = (instant(ask.now), self.wants(ask));
-        let work = Work { input: u64::from(ask.call.input), output: u64::from(ask.call.output) };
+        // How long the answer gets is not known; it is expected to be as long as most.
+        let work = Work { input: u64::from(ask.call.input), output: OUTPUT };
         let eligible = self.placement.eligible(Some(&wants), work.input);
         let open = self.placement.in_choice(now).and(eligible);
         // With nobody in the choice a call waits; here it knocks.
