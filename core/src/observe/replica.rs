@@ -48,6 +48,7 @@ impl ReplicaSnapshot {
             id: _,
             url,
             state,
+            in_choice: _,
             weight,
             share,
             ejections,

@@ -101,6 +101,8 @@ pub struct ReplicaView {
     pub url: Arc<str>,
     /// `in`, `suspect`, `down`, `trial` (half open), `starting` (slow start), `draining`.
     pub state: &'static str,
+    /// Whether calls may go to it now: of one that is down too, where half of the pool would be out without it.
+    pub in_choice: bool,
     /// Its weight, as configured.
     pub weight: f64,
     /// The share of that which counts now: below 1 while it starts slowly.
@@ -230,9 +232,7 @@ impl Placement {
     /// Those that calls may go to now: they are well, as far as is known, and do not drain.
     pub fn in_choice(&mut self, now: Instant) -> Places {
         self.settle(now);
-        self.present(|replica| {
-            !replica.draining && replica.health.is_in_choice() && !replica.health.is_held(now)
-        })
+        self.present(|replica| replica.is_open(now))
     }
 
     /// A replica for a request that takes no slot: one in the choice, else one that merely asked to be left alone, else any that does not refuse connections. `None`: there is
@@ -388,6 +388,7 @@ impl Placement {
             id: replica.placed.id,
             url: replica.placed.url.clone(),
             state: if replica.draining { "draining" } else { replica.health.name() },
+            in_choice: replica.is_open(now),
             weight: replica.member.weight,
             share: replica.health.share(now, &self.terms),
             ejections: replica.health.ejections(),

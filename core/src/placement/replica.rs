@@ -25,6 +25,11 @@ pub(super) struct Replica {
 }
 
 impl Replica {
+    /// Whether calls may go there now.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        !self.draining && self.health.is_in_choice() && !self.health.is_held(now)
+    }
+
     pub(super) fn new(id: ReplicaId, member: Member, now: Instant, starts: bool) -> Self {
         Self {
             placed: Placed { id, url: member.url.clone() },
