@@ -1,0 +1,108 @@
+"""A pool end to end, by the official client.
+
+In front of the vLLM servers of `TIDEGATE_VLLM_URLS` (base URLs, by commas), else of two simulated ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from simulator import simulated
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Return the replicas' base URLs."""
+    given = [url.strip() for url in os.environ.get("TIDEGATE_VLLM_URLS", "").split(",") if url.strip()]
+    if given:
+        yield given
+        return
+    folders: list[Path] = [tmp_path_factory.mktemp(f"replica-{number}") for number in range(2)]
+    with ExitStack() as stack:
+        yield [stack.enter_context(simulated(folder)).base_url for folder in folders]
+
+
+@pytest.fixture
+def gate(urls: list[str]) -> tidegate.Gate:
+    """Return a gate in front of them; where they want a key, `OPENAI_API_KEY` is it."""
+    pool: dict[str, Any] = {"replicas": urls, "poll": "100ms"}
+    if os.environ.get("OPENAI_API_KEY"):
+        pool["key_env"] = "OPENAI_API_KEY"
+    return tidegate.Gate(targets={"llama": {"pool": pool}})
+
+
+@pytest.fixture
+async def sdk(gate: tidegate.Gate) -> openai.AsyncOpenAI:
+    """Return the client that a user has, pointed at the pool's name."""
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    return gate.wrap(openai.AsyncOpenAI(base_url="http://llama/v1", api_key=key))
+
+
+async def model(sdk: openai.AsyncOpenAI) -> str:
+    """Return a model that they serve."""
+    return (await sdk.models.list()).data[0].id
+
+
+def ask(number: int) -> Any:
+    """Return a prompt like no other."""
+    return [{"role": "user", "content": f"{number}: say a few words about tide gates."}]
+
+
+async def test_calls_and_streams_come_whole_and_nothing_is_left(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
+    name = await model(sdk)
+
+    async def whole(number: int) -> int:
+        answer = await sdk.chat.completions.create(model=name, messages=ask(number), max_tokens=16)
+        assert answer.choices[0].finish_reason in ("stop", "length")
+        assert answer.usage is not None
+        return answer.usage.completion_tokens
+
+    async def streamed(number: int) -> int:
+        stream = await sdk.chat.completions.create(model=name, messages=ask(number), max_tokens=16, stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert chunks[-1].choices[0].finish_reason in ("stop", "length")
+        return len(chunks)
+
+    counts = await asyncio.gather(*(each(number) for number in range(12) for each in (whole, streamed)))
+    assert all(counts)
+    llama = gate.snapshot()["targets"]["llama"]
+    assert llama["in_flight"] == 0
+    assert all(replica["requests"] == 0 and replica["state"] == "in" for replica in llama["replicas"])
+    attempts = [attempt["replica"] for call in gate.calls() for attempt in call["attempts"]]
+    assert set(attempts) <= {replica["url"] for replica in llama["replicas"]}
+
+
+async def test_they_say_what_they_serve_and_how_much_they_hold(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
+    name = await model(sdk)
+
+    def known() -> bool:
+        replicas = gate.snapshot()["targets"]["llama"]["replicas"]
+        return all(name in (replica["models"] or []) and replica["kv"] is not None for replica in replicas)
+
+    while not known():
+        await sdk.chat.completions.create(model=name, messages=ask(0), max_tokens=1)
+
+
+async def test_their_own_errors_come_through(sdk: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        await sdk.chat.completions.create(model="no-such-model", messages=ask(0))
+    with pytest.raises(openai.BadRequestError):
+        await sdk.chat.completions.create(model=await model(sdk), messages=ask(0), max_tokens=0)
+
+
+async def test_who_goes_away_leaves_nothing_behind(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
+    name = await model(sdk)
+    stream = await sdk.chat.completions.create(model=name, messages=ask(1), max_tokens=512, stream=True)
+    async for _ in stream:
+        break
+    await stream.close()
+    assert gate.snapshot()["targets"]["llama"]["in_flight"] == 0
