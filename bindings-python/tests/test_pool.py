@@ -122,8 +122,8 @@ async def test_who_is_full_or_gone_is_passed_over_and_nobody_notices(servers: li
     for _ in range(20):
         assert (await ask(sdk)).choices[0].message.content == "hi"
     assert len(calls(good)) == 20
-    await until(lambda: replicas(gate)[nowhere]["state"] == "down")
-    assert replicas(gate)[nowhere]["ejections"] == 1
+    # Where nothing was ever heard, it is not known whether it is the replica or the way there.
+    await until(lambda: replicas(gate)[nowhere]["state"] in ("suspect", "down"))
 
 
 async def test_replicas_are_told_while_calls_are_under_way(servers: list[Upstream]) -> None:

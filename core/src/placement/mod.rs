@@ -84,6 +84,8 @@ pub struct Parcel {
     sent: Instant,
     /// Prompt tokens that were to be computed for it, until its first token.
     awaited: Option<u64>,
+    /// Whether it was accepted: an answer that comes in one piece has no first token.
+    accepted: bool,
     tokens: u64,
     /// The work that its first token waits for, itself included.
     work: f64,
@@ -304,6 +306,7 @@ impl Placement {
             number: self.calls,
             sent: now,
             awaited: Some(uncached),
+            accepted: false,
             tokens,
             work: seat.work(work),
             affinity: wants.map(|wants| wants.affinity.clone()).unwrap_or_default(),
@@ -329,7 +332,7 @@ impl Placement {
         replica.load.end(parcel.awaited, parcel.tokens);
         replica.health.ended(parcel.number);
         let leaves = replica.draining && replica.load.calls() == 0;
-        if parcel.awaited.is_some() {
+        if parcel.awaited.is_some() && !parcel.accepted {
             let Affinity { session, beginnings } = &parcel.affinity;
             for hash in session.iter().chain(beginnings.iter()) {
                 self.memory.take_back(*hash, parcel.cache, parcel.number);
@@ -342,7 +345,8 @@ impl Placement {
     }
 
     /// An attempt there was accepted.
-    pub fn succeeded(&mut self, now: Instant, parcel: &Parcel) {
+    pub fn succeeded(&mut self, now: Instant, parcel: &mut Parcel) {
+        parcel.accepted = true;
         let replica = self.of(parcel);
         if replica.is_some_and(|replica| replica.health.succeeded(now, parcel.number, parcel.sent)) {
             self.settle(now);

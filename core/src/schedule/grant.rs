@@ -148,7 +148,7 @@ impl<W> Scheduler<W> {
     /// The upstream accepted the attempt that holds this slot.
     pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
         grant.judged = true;
-        match (self.upstream.pool_mut(), &grant.lodging) {
+        match (self.upstream.pool_mut(), &mut grant.lodging) {
             (Some(pool), Some(lodging)) => {
                 pool.succeeded(now, lodging);
                 return self.note_slots(now);

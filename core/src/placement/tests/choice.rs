@@ -134,3 +134,14 @@ fn the_same_calls_with_the_same_seed_go_the_same_way() {
     };
     assert_eq!(play(), play());
 }
+
+#[test]
+fn an_answer_in_one_piece_has_no_first_token_and_was_computed_all_the_same() {
+    let (mut pool, now) = pool(8);
+    let same = wants(&[1, 2]);
+    let mut call = pool.place(now, Some(&same), work(4_000)).unwrap();
+    let home = call.at;
+    pool.succeeded(now, &mut call);
+    pool.ended(call);
+    assert!(pool.seats(now, Some(&same), work(4_000), Places::one(home))[0].cached > 3_000);
+}

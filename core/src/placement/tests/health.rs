@@ -156,9 +156,9 @@ fn a_silent_one_is_suspect_then_down_and_comes_back_by_trial_and_slow_start() {
     assert_eq!(pool.state(now + 3 * S, 3), "trial");
     // One call at a time.
     assert!(pool.in_choice(now + 3 * S).contains(3));
-    let call = pool.sent(now + 3 * S, 3, None, work(1)).unwrap();
+    let mut call = pool.sent(now + 3 * S, 3, None, work(1)).unwrap();
     assert!(!pool.in_choice(now + 3 * S).contains(3));
-    pool.succeeded(now + 3 * S, &call);
+    pool.succeeded(now + 3 * S, &mut call);
     assert!(pool.in_choice(now + 3 * S).contains(3));
     pool.tell(now + 4 * S, 3, Sight::Well);
     assert_eq!(pool.state(now + 4 * S, 3), "starting");
@@ -360,14 +360,14 @@ fn one_that_starts_goes_on_starting_after_a_lost_probe() {
 fn a_call_that_was_sent_since_overrules_the_refusal() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
-    let before = pool.sent(now, 0, None, work(1)).unwrap();
+    let mut before = pool.sent(now, 0, None, work(1)).unwrap();
     pool.dies(now + ms(1), 0);
-    pool.succeeded(now + ms(2), &before);
+    pool.succeeded(now + ms(2), &mut before);
     assert_eq!(pool.state(now + ms(2), 0), "down", "its listener is gone, and what it has begun goes on");
     let mut since = pool.sent(now + ms(2), 0, None, work(1)).unwrap();
     pool.first_token(now + ms(3), &mut since);
     assert_eq!(pool.state(now + ms(3), 0), "trial");
-    pool.succeeded(now + ms(4), &since);
+    pool.succeeded(now + ms(4), &mut since);
     pool.accept(now + ms(5), 0);
     assert_eq!(pool.state(now + ms(5), 0), "starting");
     assert_eq!((pool.ended(before), pool.ended(since)), (None, None));

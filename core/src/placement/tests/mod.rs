@@ -51,8 +51,8 @@ impl Placement {
 
     /// A call that is sent there now is accepted.
     fn accept(&mut self, now: Instant, at: usize) {
-        let Some(call) = self.sent(now, at, None, work(1)) else { return };
-        self.succeeded(now, &call);
+        let Some(mut call) = self.sent(now, at, None, work(1)) else { return };
+        self.succeeded(now, &mut call);
         let _ = self.ended(call);
     }
 

@@ -9,10 +9,10 @@ use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
     /// An attempt was accepted.
-    pub(in crate::schedule) fn succeeded(&mut self, now: Instant, lodging: &Lodging) {
+    pub(in crate::schedule) fn succeeded(&mut self, now: Instant, lodging: &mut Lodging) {
         if let Some(site) = self.site_of(lodging) {
             site.said(true);
-            self.placement.succeeded(now, &lodging.parcel);
+            self.placement.succeeded(now, &mut lodging.parcel);
             self.refresh(now);
         }
     }
