@@ -37,6 +37,8 @@ ATTEMPTS = range(4, 5)
 ATTEMPTS_OF = {
     "slot_by_name.py": range(1, 2),
     "openai_async.py": range(2, 5),
+    "pool.py": range(1, 5),
+    "pool.mjs": range(1, 5),
     "tenant_shares.py": range(2, 5),
     "agent.mjs": range(2, 5),
     "tenant-shares.mjs": range(1, 5),
