@@ -10,6 +10,7 @@ VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS2 := .venv-frameworks-openai2
+AIPERF := .venv-aiperf
 OUT := out
 DENY := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
@@ -22,23 +23,25 @@ BUILT := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # Tests against a whole provider run its `sim`.
 export TIDEGATE_CLI = $(CURDIR)/$(BUILT)/tidegate
 
-WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
+WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml sweep/src sweep/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
 PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
 
 # The Node package, its native half as cargo calls it here, and what its scripts are made from.
 NODE := bindings-node
 NODE_BUILT := $(OUT)/node/.built
+# Where the report of a sweep is opened in a browser.
+BROWSER := sweep/tests/browser
 NODE_EXAMPLES := examples/node/node_modules/.ready
 NODE_LIBRARY := $(BUILT)/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
 LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
-TEST := test-rust test-python test-openai2 test-node test-examples
-BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover
+TEST := test-rust test-report test-python test-openai2 test-node test-examples
+BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
-BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
 
 .PHONY: help demo test lint bench node setup lock fuzz properties format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
@@ -69,6 +72,11 @@ test: $(TEST)
 # The same cases each time: whoever changes nothing sees nothing change. `make properties` looks further.
 test-rust: need-cargo
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-20261121} $(CARGO) test --workspace --locked
+
+# In a browser that is installed, or that TIDEGATE_BROWSER names; else, on Linux, in one out of a package.
+test-report: $(BROWSER)/node_modules/.ready need-cargo
+	$(CARGO) test --quiet --workspace --locked --test report
+	cd $(BROWSER) && npm test --silent
 
 # Every property on new cases, CASES of each.
 properties: CASES ?= 10000
@@ -146,6 +154,9 @@ bench-node-abort bench-node-memory: bench-node-%: $(NODE_BUILT)
 bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
 
+bench-run: $(BENCH_VENV)/.ready cli
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/run.py,run)
+
 # LiteLLM looks up prices on the network as it starts, unless told not to.
 bench-python-cap: export LITELLM_LOCAL_MODEL_COST_MAP := True
 bench-python-cap: $(FRAMEWORKS2)/.wheel
@@ -154,6 +165,10 @@ bench-python-cap: $(FRAMEWORKS2)/.wheel
 bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
 bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
 	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python node,frameworks)
+
+# Both are given what the command line is built as by `make`; aiperf's services come and go for each of its probes, a quarter of an hour in all.
+bench-sweep-peer: $(AIPERF)/.ready cli
+	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
 
 # ---- set-up
 
@@ -192,6 +207,7 @@ $(eval $(call environment,$(VENV2),$(LOCKS)/test-openai2.txt))
 $(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
 $(eval $(call environment,$(FRAMEWORKS),$(LOCKS)/frameworks.txt))
 $(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
+$(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
 
 $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	rm -rf $(OUT)/wheel
@@ -202,6 +218,10 @@ $(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 # Exactly what the lock file says; no package's own scripts are run.
 $(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | need-node
 	cd $(NODE) && npm ci --ignore-scripts --silent
+	touch $@
+
+$(BROWSER)/node_modules/.ready: $(BROWSER)/package.json $(BROWSER)/package-lock.json | need-node
+	cd $(BROWSER) && npm ci --ignore-scripts --silent
 	touch $@
 
 examples/node/node_modules/.ready: examples/node/package.json examples/node/package-lock.json $(NODE_BUILT)
@@ -227,6 +247,8 @@ lock:
 	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench $(LOCKS)/frameworks $(LOCKS)/frameworks-openai2; do \
 	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
+	cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --custom-compile-command 'make lock' aiperf.in -o aiperf.txt
 
 fuzz:
 	@.ci/need nightly
@@ -239,6 +261,6 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 	cd $(NODE) && npm run --silent format
 
 clean:
-	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules
-	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) .tools
+	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules $(BROWSER)/node_modules
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(AIPERF) .tools
 	$(CARGO) clean

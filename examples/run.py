@@ -35,12 +35,15 @@ LIMIT = 120
 #: them all out of the retry budget; of more than that allows for, Node ends with the first that gets none.
 ATTEMPTS = range(4, 5)
 ATTEMPTS_OF = {
+    "find_the_cap.py": range(1, 5),
     "slot_by_name.py": range(1, 2),
+    "batch_map.py": range(1, 5),
     "openai_async.py": range(2, 5),
     "pool.py": range(1, 5),
     "pool.mjs": range(1, 5),
     "tenant_shares.py": range(2, 5),
     "agent.mjs": range(2, 5),
+    "batch-map.mjs": range(1, 5),
     "tenant-shares.mjs": range(1, 5),
 }
 #: The exit status of `loopback/sitecustomize.py`.
@@ -53,7 +56,9 @@ EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
 RUNS_IN = {
     "anthropic_stream.py": OPENAI_3,
     "anthropic_sync.py": OPENAI_3,
+    "batch_map.py": EITHER,
     "budgets.py": EITHER,
+    "find_the_cap.py": EITHER,
     "google_genai_client.py": OPENAI_3,
     "httpx2_stream.py": OPENAI_3,
     "httpx_plain.py": EITHER,

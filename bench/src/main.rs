@@ -65,6 +65,8 @@ enum Command {
     AdaptiveGate(run::adaptive_gate::Look),
     /// Eight replicas with prefix caches: ours beside other ways to choose one and an oracle, in virtual time.
     Pool(run::pool::Look),
+    /// `tidegate sweep` against servers whose best cap is known, in virtual time.
+    Sweep(run::sweep::Look),
     /// A replica that is killed, and one that hangs, over real sockets.
     Failover,
     /// Sixty-four clients that start at once, and how unevenly their calls fall.
@@ -109,6 +111,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::AdaptiveGate(_) => run::adaptive_gate::measure,
         Command::Pool(look) if look.wanted() => return run::pool::look(&look),
         Command::Pool(_) => run::pool::measure,
+        Command::Sweep(look) if look.wanted() => return run::sweep::look(&look),
+        Command::Sweep(_) => run::sweep::measure,
         Command::Failover => run::failover::measure,
         Command::Memory => run::memory::measure,
         Command::NoisyNeighbour => run::noisy_neighbour::measure,

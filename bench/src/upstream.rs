@@ -67,7 +67,12 @@ pub(crate) fn steady(service: Duration, faults: Faults) -> SimConfig {
             max_num_seqs: 100_000,
             max_num_batched_tokens: 10_000_000,
             prefix_cache: false,
-            step: StepCost { base_ms: step, per_prompt_token_ms: 0.0, per_sequence_ms: 0.0 },
+            step: StepCost {
+                base_ms: step,
+                per_prompt_token_ms: 0.0,
+                per_sequence_ms: 0.0,
+                ..StepCost::default()
+            },
             ..EngineConfig::default()
         },
         attempt_log: 1_000_000,

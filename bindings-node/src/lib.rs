@@ -19,3 +19,4 @@ mod stream;
 mod tool;
 mod upload;
 mod values;
+mod window;

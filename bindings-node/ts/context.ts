@@ -23,16 +23,33 @@ export interface Context {
   call?: string | undefined;
 }
 
-const storage = new AsyncLocalStorage<NativeContext>();
+/** What is carried along. */
+interface Scope {
+  context: NativeContext;
+  /** Aborted where what runs here is no longer wanted. */
+  signal: AbortSignal | undefined;
+}
+
+const storage = new AsyncLocalStorage<Scope>();
 
 /** The context of whoever asks. */
 export function current(): NativeContext | undefined {
-  return storage.getStore();
+  return storage.getStore()?.context;
 }
 
-/** Runs the function in that context. */
-export function within<T>(context: NativeContext, run: () => T): T {
-  return storage.run(context, run);
+/** What ends the calls and waits of whoever asks, beside their own signals. */
+export function ending(): AbortSignal | undefined {
+  return storage.getStore()?.signal;
+}
+
+/** Runs the function in that context; what it asks for ends by the signal, or by the one around. */
+export function within<T>(context: NativeContext, run: () => T, signal = ending()): T {
+  return storage.run({ context, signal }, run);
+}
+
+/** The same context, as a scope of its own. */
+export function scoped(context: NativeContext): NativeContext {
+  return new native.Context(context, undefined, undefined, undefined, undefined);
 }
 
 /** The current context with these changes. */

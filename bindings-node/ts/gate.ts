@@ -9,6 +9,7 @@ import { errorOf, refined } from "./errors.js";
 import type { Explanation } from "./explain.js";
 import { type Fetch, fetchAside, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
 import type { WaitOptions } from "./hold.js";
+import { type MapFunction, type MapOptions, type MapResult, mapped } from "./map.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { Kind, lost, port } from "./port.js";
 import { type TargetSlot, withSlot } from "./slot.js";
@@ -147,6 +148,38 @@ export class Gate {
    */
   run<T>(context: Context, run: () => T): T {
     return within(changed(context), run);
+  }
+
+  /**
+   * Runs the function over the items, as many at once as the gate has room for; few items, or without end.
+   *
+   * ```ts
+   * for await (const result of gate.map(rows(), (row) => client.chat.completions.create({ model: "gpt-4o", messages: row.messages }))) {
+   *   if ("error" in result) console.error(result.index, result.error);
+   *   else await save(result.item, result.value);
+   * }
+   * ```
+   *
+   * How many run at once finds itself: as many as are needed for the gate always to have a call of theirs to let through (a few wait, at least 8, a
+   * quarter of the others), and no more. In modes `observe` and `off`, and where the function asks nothing of this gate, nothing holds them
+   * back, and 8 run at once. Memory is bounded: the source is asked for an item when one may begin, and never while `ahead` results wait to
+   * be read.
+   *
+   * Each item's error is its own, in its result. What the source throws is thrown here, once all that was begun has been handed out.
+   *
+   * Leaving the loop, `return()` of the iterator, or an abort of `options.signal` ends the calls, tools and slots under way that the function asked
+   * this gate for (and aborts its `signal`, for whatever else it does), and closes the source.
+   *
+   * For files in the batch format of OpenAI there is `tidegate run`.
+   *
+   * @throws `TypeError` for what is no function, or cannot be iterated; `RangeError` for an `ahead` below 1, or a lane that does not exist.
+   */
+  map<Item, Value>(
+    items: Iterable<Item> | AsyncIterable<Item>,
+    run: MapFunction<Item, Value>,
+    options?: MapOptions,
+  ): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
+    return mapped(items, run, options);
   }
 
   /**

@@ -3,8 +3,9 @@
  *
  * @module
  */
+import { ending } from "./context.js";
 import { errorOf } from "./errors.js";
-import { unwatch, watch } from "./fetch/abort.js";
+import { either, unwatch, watch } from "./fetch/abort.js";
 import type { Failure } from "./native.js";
 import { Kind, lost, port } from "./port.js";
 
@@ -15,7 +16,8 @@ export interface WaitOptions {
 }
 
 /** Starts a wait under a number; resolves with what came. */
-export function held<T>(start: (number: number) => void, { signal }: WaitOptions = {}): Promise<T> {
+export function held<T>(start: (number: number) => void, options: WaitOptions = {}): Promise<T> {
+  const signal = either(options.signal, ending());
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) throw signal.reason;
     const number = port.number();

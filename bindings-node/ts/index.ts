@@ -39,6 +39,7 @@ export type { Explanation, Rule, Why } from "./explain.js";
 export type { Fetch } from "./fetch/index.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type { WaitOptions } from "./hold.js";
+export type { MapFunction, MapItem, MapOptions, MapResult } from "./map.js";
 export { TargetSlot } from "./slot.js";
 export type {
   AttemptRecord,

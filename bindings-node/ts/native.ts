@@ -120,6 +120,16 @@ export interface NativeGate {
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
+export interface NativeWindow {
+  /** The context in which its items run: as it is, but for whose calls they are. */
+  inside(context: NativeContext | undefined): NativeContext;
+  /** Begins one more, if one may. */
+  begin(): boolean;
+  end(): void;
+  /** After a no: the number is told when it is worth asking again though nothing has ended. */
+  news(port: NativePort, number: number): void;
+}
+
 export interface NativeFakeTarget {
   readonly inFlight: number;
   readonly maxInFlight: number;
@@ -163,6 +173,7 @@ export interface Native {
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
+  Window: new (most: number, around: NativeContext | undefined) => NativeWindow;
   FakeTarget: new (script: string) => NativeFakeTarget;
   Clock: new (seed: number) => NativeClock;
   /** What a step of the clock came to. */

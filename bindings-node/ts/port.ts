@@ -38,6 +38,8 @@ const BATCH = 16;
 class Port {
   readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
+  /** Waiters that keep no process alive: by themselves they come to nothing. */
+  readonly #listening = new Map<number, Waiter>();
   readonly #serving = new Map<number, () => void>();
   readonly #gates = new Set<WeakRef<NativeGate>>();
   #next = 0;
@@ -55,7 +57,7 @@ class Port {
   number(): number {
     do {
       this.#next = (this.#next + 1) % MOST;
-    } while (this.#waiting.has(this.#next));
+    } while (this.#waiting.has(this.#next) || this.#listening.has(this.#next));
     return this.#next;
   }
 
@@ -69,9 +71,15 @@ class Port {
     if (!this.#watched) this.#watch(STUCK);
   }
 
+  /** As `wait`, and the process may end meanwhile. */
+  listen(number: number, waiter: Waiter): void {
+    this.#listening.set(number, waiter);
+  }
+
   /** Nobody waits for that number any more. */
   forget(number: number): void {
     this.#waiting.delete(number);
+    this.#listening.delete(number);
     this.#rest();
   }
 
@@ -108,12 +116,13 @@ class Port {
         this.#serving.get(batch[at + 2] as number)?.();
         continue;
       }
-      const waiter = this.#waiting.get(number);
+      const waiter = this.#waiting.get(number) ?? this.#listening.get(number);
       if (kind === Kind.Begin) {
         waiter?.begin?.(batch[at + 2] as NativeKept, batch[at + 3] as string, (batch[at + 4] as string | null) ?? null);
         continue;
       }
       this.#waiting.delete(number);
+      this.#listening.delete(number);
       waiter?.settle(kind, batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5]);
     }
     this.#rest();

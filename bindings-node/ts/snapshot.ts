@@ -264,6 +264,8 @@ export interface CallRecord {
 export interface AttemptRecord {
   queued_at: number;
   admitted_at: number | null;
+  /** Slots of the target held just after it was admitted, its own included. */
+  in_flight: number | null;
   /** The base URL of the replica that it went to, where its target is a pool. */
   replica: string | null;
   sent_at: number | null;

@@ -376,7 +376,7 @@ impl Gate {
     }
 }
 
-fn json(value: &impl Serialize) -> PyResult<String> {
+pub(crate) fn json(value: &impl Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 

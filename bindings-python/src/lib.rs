@@ -14,8 +14,10 @@ mod reply;
 mod request;
 mod slot;
 mod stream;
+mod sweep;
 mod tool;
 mod upload;
+mod window;
 
 use pyo3::prelude::*;
 
@@ -40,7 +42,11 @@ mod _native {
     #[pymodule_export]
     use crate::slot::Slot;
     #[pymodule_export]
+    use crate::sweep::{Sweep, SweepRun, sweep_card, sweep_csv, sweep_figure, sweep_html};
+    #[pymodule_export]
     use crate::tool::{Asked, Permit};
     #[pymodule_export]
     use crate::upload::{Call, Upload};
+    #[pymodule_export]
+    use crate::window::Window;
 }

@@ -46,13 +46,14 @@ class Provider:
 
 
 @contextmanager
-def simulated(folder: Path, **token_rate: Any) -> Iterator[Provider]:
-    """Run one, in real time, with this budget; `make test-python` says which command it is."""
+def simulated(folder: Path, faults: dict[str, Any] | None = None, **token_rate: Any) -> Iterator[Provider]:
+    """Run one, in real time, with this budget and these faults; `make test-python` says which command it is."""
     command = os.environ.get("TIDEGATE_CLI")
     if not command:
         pytest.skip("TIDEGATE_CLI does not name the command `tidegate`")
     config = folder / "sim.json"
-    config.write_text(json.dumps({"engine": ENGINE, "faults": {"token_rate": token_rate} if token_rate else {}}))
+    budget = {"token_rate": token_rate} if token_rate else {}
+    config.write_text(json.dumps({"engine": ENGINE, "faults": {**budget, **(faults or {})}}))
     with subprocess.Popen(
         [command, "sim", "--listen", "127.0.0.1:0", "--json", "--config", config], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -35,7 +35,7 @@ async def test_calls_that_ended(upstream: Upstream) -> None:
     first, last = (attempt["backoff"] for attempt in call["attempts"])
     assert (0 <= first <= 0.001, last) == (True, None)
     for attempt in call["attempts"]:
-        assert set(attempt) == {*STAMPS, "status", "backoff", "replica"}
+        assert set(attempt) == {*STAMPS, "status", "backoff", "replica", "in_flight"}
         assert attempt["first_token_at"] is None
         seen = [attempt[stamp] for stamp in STAMPS if attempt[stamp] is not None]
         assert seen == sorted(seen)

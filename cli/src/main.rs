@@ -1,7 +1,10 @@
 //! The `tidegate` command line: one module per subcommand.
 
 mod check;
+mod run;
+mod signals;
 mod sim;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -19,6 +22,10 @@ struct Cli {
 enum Command {
     /// Serve a model of a vLLM deployment over HTTP: real sockets, simulated engines
     Sim(sim::Args),
+    /// Find the cap at which a server serves the most, and what binds there
+    Sweep(Box<sweep::Args>),
+    /// Send each line of a file to a model, and write each answer as a line; resumes by itself
+    Run(Box<run::Args>),
     /// Check a configuration file, and say what it means
     Check(check::Args),
 }
@@ -26,6 +33,8 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Sim(args) => sim::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
     };
     match outcome {

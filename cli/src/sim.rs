@@ -7,9 +7,9 @@ use clap::Args as ClapArgs;
 use serde_json::json;
 use tidegate_sim::{SimConfig, Simulator, serve_until};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 use crate::Failure;
+use crate::signals::{at_least, signals};
 
 /// How long calls in flight may take to end once a signal came.
 const GRACE: Duration = Duration::from_secs(5);
@@ -100,53 +100,5 @@ async fn serve(args: &Args, config: SimConfig) -> Result<(), Failure> {
         served = serve_until(listener, simulator, at_least(signals.clone(), 1)) => served.map_err(cannot),
         () = at_least(signals.clone(), 2) => Ok(()),
         () = async { at_least(signals, 1).await; tokio::time::sleep(GRACE).await } => Ok(()),
-    }
-}
-
-/// Counts the signals that ask for an end, from now on.
-fn signals() -> Result<watch::Receiver<usize>, Failure> {
-    let (count, counted) = watch::channel(0);
-    let mut next = Ends::new().map_err(|e| Failure::run(format!("no signals: {e}")))?;
-    tokio::spawn(async move {
-        loop {
-            next.next().await;
-            count.send_modify(|signals| *signals += 1);
-        }
-    });
-    Ok(counted)
-}
-
-async fn at_least(mut signals: watch::Receiver<usize>, count: usize) {
-    if signals.wait_for(|seen| *seen >= count).await.is_err() {
-        std::future::pending().await
-    }
-}
-
-#[cfg(unix)]
-struct Ends(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
-
-#[cfg(unix)]
-impl Ends {
-    fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self(signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
-    }
-
-    async fn next(&mut self) {
-        tokio::select! { _ = self.0.recv() => {} _ = self.1.recv() => {} }
-    }
-}
-
-#[cfg(windows)]
-struct Ends(tokio::signal::windows::CtrlC, tokio::signal::windows::CtrlBreak);
-
-#[cfg(windows)]
-impl Ends {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self(tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_break()?))
-    }
-
-    async fn next(&mut self) {
-        tokio::select! { _ = self.0.recv() => {} _ = self.1.recv() => {} }
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::admission::{Cause, Holders, Permit};
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
-use crate::context::{Lane, TaskId, Timeouts};
+use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
 use crate::cooldown::Hold;
 use crate::estimate::Demand;
 use crate::kv::Progress;
@@ -45,11 +45,40 @@ struct Inner {
     holder: Option<(Arc<Holders>, TaskId)>,
     /// What it shares with others, where its target is a pool.
     affinity: Option<Affinity>,
+    /// The calls that it belongs with.
+    crowd: Option<Crowd>,
     story: Mutex<Story>,
     /// Whether it is a second try of a call whose first goes on: it takes a free slot at another replica, or none.
     is_twin: bool,
     /// The twin that came first, and goes on in its place.
     winner: OnceLock<Call>,
+}
+
+impl Inner {
+    /// Who asks what, until when, as it is; with another story.
+    fn again(&self, story: Story) -> Self {
+        Self {
+            id: self.id,
+            mode: self.mode,
+            target: self.target.clone(),
+            metrics: self.metrics.clone(),
+            facts: self.facts.clone(),
+            tenant: self.tenant.clone(),
+            lane: self.lane,
+            timeouts: self.timeouts,
+            queued_at: self.queued_at,
+            deadline: self.deadline,
+            own_deadline: self.own_deadline,
+            refused_by: self.refused_by.clone(),
+            label: self.label.clone(),
+            holder: self.holder.clone(),
+            affinity: self.affinity.clone(),
+            crowd: self.crowd.clone(),
+            story: Mutex::new(story),
+            is_twin: false,
+            winner: OnceLock::new(),
+        }
+    }
 }
 
 /// What changes while the call lives.
@@ -95,6 +124,8 @@ pub(crate) struct Identity {
     pub(crate) holder: Option<(Arc<Holders>, TaskId)>,
     /// What it shares with others, where its target is a pool.
     pub(crate) affinity: Option<Affinity>,
+    /// The calls that it belongs with.
+    pub(crate) crowd: Option<Crowd>,
 }
 
 /// Tells calls of this process apart, and waits for tools.
@@ -105,8 +136,19 @@ pub(crate) fn number() -> u64 {
 
 impl Call {
     pub(crate) fn new(identity: Identity, now: Instant) -> Self {
-        let Identity { mode, target, facts, tenant, lane, timeouts, deadline, label, holder, affinity } =
-            identity;
+        let Identity {
+            mode,
+            target,
+            facts,
+            tenant,
+            lane,
+            timeouts,
+            deadline,
+            label,
+            holder,
+            affinity,
+            crowd,
+        } = identity;
         let longest = now + longest(target.config().deadline, timeouts.read);
         target.called();
         Self(Arc::new(Inner {
@@ -125,6 +167,7 @@ impl Call {
             label,
             holder,
             affinity,
+            crowd,
             story: Mutex::default(),
             is_twin: false,
             winner: OnceLock::new(),
@@ -133,34 +176,18 @@ impl Call {
 
     /// The same call at another target, since its own refused it: as old as it is, until when it must end, and no more patient for a slot.
     pub(crate) fn elsewhere(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
-        let from = &self.0;
         target.called();
-        let waited = now.saturating_duration_since(from.queued_at);
-        let pool = from.timeouts.pool.map(|pool| pool.saturating_sub(waited));
-        Self(Arc::new(Inner {
-            id: from.id,
-            mode: from.mode,
-            metrics: target.metrics().tenant(&from.tenant),
-            facts: RequestFacts { model: model.or(from.facts.model.clone()), ..from.facts.clone() },
-            tenant: from.tenant.clone(),
-            lane: from.lane,
-            timeouts: Timeouts { pool, ..from.timeouts },
-            queued_at: from.queued_at,
-            deadline: from.deadline,
-            own_deadline: from.own_deadline,
-            refused_by: Some(from.target.name().clone()),
-            label: from.label.clone(),
-            holder: from.holder.clone(),
-            // A pool is told the model at least.
-            affinity: from
-                .affinity
-                .clone()
-                .or_else(|| target.config().pool.as_ref().map(|_| Affinity::default())),
-            target,
-            story: Mutex::default(),
-            is_twin: false,
-            winner: OnceLock::new(),
-        }))
+        let mut call = self.0.again(Story::default());
+        let waited = now.saturating_duration_since(call.queued_at);
+        call.timeouts.pool = call.timeouts.pool.map(|pool| pool.saturating_sub(waited));
+        call.metrics = target.metrics().tenant(&call.tenant);
+        call.facts.model = model.or(call.facts.model.take());
+        call.refused_by = Some(call.target.name().clone());
+        // A pool is told the model at least.
+        call.affinity =
+            call.affinity.take().or_else(|| target.config().pool.as_ref().map(|_| Affinity::default()));
+        call.target = target;
+        Self(Arc::new(call))
     }
 
     /// Tells calls of this process apart.
@@ -201,6 +228,11 @@ impl Call {
     /// The book of who holds slots, and its own task; where tools are configured.
     pub(crate) fn holder(&self) -> Option<(&Arc<Holders>, TaskId)> {
         self.0.holder.as_ref().map(|(holders, task)| (holders, *task))
+    }
+
+    /// It asks for a slot: its crowd counts it until what is returned is dropped.
+    pub(crate) fn asks(&self) -> Option<Asking> {
+        self.0.crowd.as_ref().map(Crowd::asks)
     }
 
     /// When the user asked.
@@ -328,6 +360,7 @@ impl Call {
         let replica = story.placed.as_ref().map(|placed| placed.url.clone());
         if let Some(attempt) = story.attempts.last_mut() {
             attempt.admitted_at = Some(now);
+            attempt.in_flight = Some(permit.in_flight());
             attempt.replica = replica;
         }
     }

@@ -102,6 +102,7 @@ impl SimConfig {
             ("engine.step.base_ms", step.base_ms),
             ("engine.step.per_prompt_token_ms", step.per_prompt_token_ms),
             ("engine.step.per_sequence_ms", step.per_sequence_ms),
+            ("engine.step.per_sequence_squared_ms", step.per_sequence_squared_ms),
         ] {
             require(key, "must be 0 to 60000", (0.0..=60_000.0).contains(&ms))?;
         }
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(key(|c| c.engine.step.base_ms = f64::NAN), "engine.step.base_ms");
         assert_eq!(
             key(|c| c.engine.step =
-                crate::engine::StepCost { base_ms: 0.0, per_prompt_token_ms: 1.0, per_sequence_ms: 0.0 }),
+                crate::engine::StepCost { base_ms: 0.0, per_sequence_ms: 0.0, ..Default::default() }),
             "engine.step"
         );
         assert_eq!(

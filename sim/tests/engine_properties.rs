@@ -35,7 +35,12 @@ fn config() -> impl Strategy<Value = EngineConfig> {
             max_num_batched_tokens: budget,
             prefix_cache: false,
             max_model_len: 180,
-            step: StepCost { base_ms: 10.0, per_prompt_token_ms: 0.1, per_sequence_ms: 0.5 },
+            step: StepCost {
+                base_ms: 10.0,
+                per_prompt_token_ms: 0.1,
+                per_sequence_ms: 0.5,
+                ..StepCost::default()
+            },
         }
     })
 }

@@ -16,7 +16,12 @@ fn config() -> EngineConfig {
         max_num_batched_tokens: 100,
         prefix_cache: false,
         max_model_len: 40,
-        step: StepCost { base_ms: 10.0, per_prompt_token_ms: 1.0, per_sequence_ms: 2.0 },
+        step: StepCost {
+            base_ms: 10.0,
+            per_prompt_token_ms: 1.0,
+            per_sequence_ms: 2.0,
+            ..StepCost::default()
+        },
     }
 }
 

@@ -142,12 +142,8 @@ async fn slow_start() {
 
 #[tokio::test(start_paused = true)]
 async fn token_rate_reserved() {
-    let rate = TokenRate {
-        tokens_per_minute: 600.0,
-        requests_per_minute: Some(60.0),
-        burst_s: 60.0,
-        counts: Counted::Reserved,
-    };
+    let rate =
+        TokenRate { tokens_per_minute: Some(600.0), requests_per_minute: Some(60.0), ..TokenRate::default() };
     let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
     let call = |tokens: u32| {
         let mut request = chat(tokens);
@@ -190,12 +186,7 @@ async fn gemini_is_told_in_the_body_and_cut_like_the_others() {
     assert_eq!(events.len(), 2);
     assert!(events.iter().all(|event| event["candidates"][0].get("finishReason").is_none()));
 
-    let rate = TokenRate {
-        tokens_per_minute: 60.0,
-        requests_per_minute: None,
-        burst_s: 4.0,
-        counts: Counted::Reserved,
-    };
+    let rate = TokenRate { tokens_per_minute: Some(60.0), burst_s: 4.0, ..TokenRate::default() };
     sim.set_faults(Faults { token_rate: Some(rate), ..Faults::default() }).unwrap();
     assert!(sim.respond(call()).await.unwrap().headers().get("x-ratelimit-limit-tokens").is_none());
     let refused = value(sim.respond(call()).await.unwrap()).await;
@@ -205,10 +196,10 @@ async fn gemini_is_told_in_the_body_and_cut_like_the_others() {
 #[tokio::test(start_paused = true)]
 async fn token_rate_actual() {
     let rate = TokenRate {
-        tokens_per_minute: 600.0,
-        requests_per_minute: None,
+        tokens_per_minute: Some(600.0),
         burst_s: 1.0,
         counts: Counted::Actual,
+        ..TokenRate::default()
     };
     let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50});

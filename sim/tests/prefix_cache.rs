@@ -16,7 +16,12 @@ fn config() -> EngineConfig {
         max_num_batched_tokens: 100,
         max_model_len: 40,
         prefix_cache: true,
-        step: StepCost { base_ms: 10.0, per_prompt_token_ms: 1.0, per_sequence_ms: 0.0 },
+        step: StepCost {
+            base_ms: 10.0,
+            per_prompt_token_ms: 1.0,
+            per_sequence_ms: 0.0,
+            ..StepCost::default()
+        },
     }
 }
 

@@ -18,5 +18,6 @@ pub(crate) mod outage;
 pub(crate) mod pool;
 pub(crate) mod scale;
 pub(crate) mod starvation;
+pub(crate) mod sweep;
 pub(crate) mod tokens;
 pub(crate) mod work_conserving;

@@ -51,6 +51,13 @@ export function watch(signal: AbortSignal, call: Abortable): void {
   watch.add(call);
 }
 
+/** Aborted when either is. Of two, one that lives no longer than a call: of each that depends on it a signal keeps a trace. */
+export function either(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
+  if (a === undefined || b === undefined || a === b) return a ?? b;
+  // Node 20.3 has it.
+  return typeof AbortSignal.any === "function" ? AbortSignal.any([a, b]) : a;
+}
+
 export function unwatch(signal: AbortSignal, call: Abortable): void {
   watches.get(signal)?.remove(call);
 }

@@ -3,7 +3,9 @@
  *
  * @module
  */
+import { ending } from "../context.js";
 import type { NativeGate } from "../native.js";
+import { either } from "./abort.js";
 import { asked, type Fetch, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
 import { byOwn, direct } from "./send.js";
 
@@ -55,6 +57,7 @@ export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
     if (url === undefined || isForeign(url)) return (own ?? platform)(input, init);
     const read = asked(input, init, url);
     const request = read instanceof Promise ? await read : read;
+    request.signal = either(request.signal, ending());
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return byOwn(gate, request, wrapped, own);
     // A connection of the caller's own, for this call: the platform's to make, whoever is the global fetch by now.

@@ -8,13 +8,29 @@ from tidegate._errors import (
     Error,
     Refused,
     RequestError,
+    SweepError,
     Timeout,
     Truncated,
     UnknownNameError,
 )
 from tidegate._explain import Explanation, Why
 from tidegate._gate import Gate
+from tidegate._map import Map, Result
 from tidegate._native import Slot
+from tidegate._sweep import (
+    SweepCheck,
+    SweepEstimate,
+    SweepFigure,
+    SweepOptions,
+    SweepProgress,
+    SweepQuantiles,
+    SweepResult,
+    SweepSpend,
+    SweepStep,
+    sweep,
+    sweep_async,
+    sweep_plan,
+)
 from tidegate._warn import SlotHeldWarning
 
 __all__ = [
@@ -24,13 +40,28 @@ __all__ = [
     "Error",
     "Explanation",
     "Gate",
+    "Map",
     "Refused",
     "RequestError",
+    "Result",
     "Slot",
     "SlotHeldWarning",
+    "SweepCheck",
+    "SweepError",
+    "SweepEstimate",
+    "SweepFigure",
+    "SweepOptions",
+    "SweepProgress",
+    "SweepQuantiles",
+    "SweepResult",
+    "SweepSpend",
+    "SweepStep",
     "Timeout",
     "Truncated",
     "UnknownNameError",
     "Why",
     "context",
+    "sweep",
+    "sweep_async",
+    "sweep_plan",
 ]

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 _ATTRIBUTE = "_tidegate_port"
 
 
+#: Makes the loops of what runs without one; on virtual time another.
+make_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop for whoever has none, on the time that is in place."""
+    return make_event_loop()
+
+
 def current_port() -> Port:
     """Return the running loop's port, made at first use."""
     try:

@@ -116,6 +116,10 @@ class RequestError(Error, ValueError):
     """The request cannot be sent as it is: a malformed URL, an unsupported scheme."""
 
 
+class SweepError(Error, RuntimeError):
+    """A sweep's first call was not answered as such a call is; the message says what to do."""
+
+
 _CLASSES: dict[str, type[Error]] = {
     "config": ConfigError,
     "unknown": UnknownNameError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from tidegate import _native
 from tidegate._bridge import run
 from tidegate._explain import Explanation
+from tidegate._map import Map
 from tidegate._slot import TargetSlot
 from tidegate._tool import Tool
 from tidegate._transport import FamilyName, TransportName, gated, named_or_preferred
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tidegate.snapshot import CallRecord, Snapshot
 
 Client = TypeVar("Client")
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 Mode = Literal["enforce", "observe", "off"]
 
 
@@ -219,6 +222,88 @@ class Gate:
 
         """
         return TargetSlot(self._native, target, tenant, lane, deadline)
+
+    @overload
+    def map(
+        self,
+        function: Callable[[Item], Awaitable[Value]],
+        items: Iterable[Item] | AsyncIterable[Item],
+        *,
+        ordered: bool = False,
+        ahead: int = 1_000,
+        lane: Lane | None = "batch",
+        tenant: str | None = None,
+    ) -> Map[Item, Value]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[[Item], Value],
+        items: Iterable[Item] | AsyncIterable[Item],
+        *,
+        ordered: bool = False,
+        ahead: int = 1_000,
+        lane: Lane | None = "batch",
+        tenant: str | None = None,
+    ) -> Map[Item, Value]: ...
+
+    def map(  # noqa: PLR0913 - keywords, each with a default
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        ordered: bool = False,
+        ahead: int = 1_000,
+        lane: Lane | None = "batch",
+        tenant: str | None = None,
+    ) -> Map[Any, Any]:
+        """Run the function over the items, as many at once as the gate has room for; few items, or without end.
+
+        ```python
+        async def summarise(row):
+            return await client.chat.completions.create(model="gpt-4o", messages=row["messages"])
+
+        async for result in gate.map(summarise, rows()):
+            if result.error is None:
+                save(result.item, result.value)
+        ```
+
+        How many run at once finds itself: as many as are needed for the gate always to have a call of theirs to let
+        through (a few wait, at least 8, a quarter of the others), and no more. In modes `observe` and `off`, and where
+        the function asks nothing of this gate, nothing holds them back, and 8 run at once. Memory is bounded: the
+        source is asked for an item when one may begin, and never while `ahead` results wait to be read.
+
+        Each item's error is its own, in `result.error`; `result.get()` raises it. What the source raises is raised
+        here, once all that was begun has been handed out.
+
+        Leaving the loop, closing the iterator or cancelling the task cancels what runs, waits for it, and closes a
+        source that is a generator. `for` does the same in code without an event loop: items are taken and results
+        handed out in the thread that iterates, and what is under way moves on while that waits for the next result,
+        so long work between two results belongs elsewhere.
+
+        For files in the batch format of OpenAI there is `tidegate run`.
+
+        Args:
+            function: called with each item; it makes its calls by a client that this gate wraps. A coroutine function;
+                or a plain one, which then runs in threads, of which as many are made as are needed. A function in a
+                thread cannot be interrupted: one that runs when the loop is left goes on to its end, unread.
+            items: an iterable, or an async iterable. An iterable is asked on the event loop: where its next item takes
+                long to come, make it an async one.
+            ordered: hand results out in the order of their items. Default: in the order in which they end.
+            ahead: the most items that were taken and whose results were not yet handed out; so also the most that run
+                at once. At least 1. One slow item, where results are ordered, holds back so many others.
+            lane: as in `tidegate.context`. Default: `batch`. None: that of the context around.
+            tenant: as in `tidegate.context`.
+
+        Returns:
+            Something to iterate once, by `async for` or `for`, each time a `Result`.
+
+        Raises:
+            TypeError: for what is no function, or cannot be iterated.
+            ValueError: for an `ahead` below 1, or a lane that does not exist.
+
+        """
+        return Map(function, items, ordered, ahead, lane, tenant)
 
     def target_for(self, url: str, model: str | None = None) -> str | None:
         """Return the name of the configured target that takes requests to this URL, for this model.

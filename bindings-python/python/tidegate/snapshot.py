@@ -240,12 +240,14 @@ class Snapshot(TypedDict):
 class AttemptRecord(TypedDict):
     """One attempt of a call. Moments are since the call's `queued_at`; None where it did not come to that.
 
-    `replica`: the base URL of the replica that it went to, where its target is a pool. `status`: the upstream's.
+    `in_flight`: slots of the target held just after it was admitted, its own included. `replica`: the base URL of the
+    replica that it went to, where its target is a pool. `status`: the upstream's.
     `backoff`: how long the call then slept before it queued again.
     """
 
     queued_at: float
     admitted_at: float | None
+    in_flight: int | None
     replica: str | None
     sent_at: float | None
     first_token_at: float | None

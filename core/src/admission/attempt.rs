@@ -42,7 +42,11 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         if let Some(most) = most {
             return Err(over_maximum(target.name(), ticket.demand.input, most));
         }
+        let asking = call.asks();
         let permit = admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
+        if let Some(asking) = asking.filter(|_| permit.is_ok()) {
+            asking.admitted();
+        }
         return permit.map_err(|error| target.admit_ignorance(error));
     }
     // Nobody waits in a queue here until there is a replica.

@@ -210,6 +210,12 @@ impl Admission {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
+    /// From now on so many slots.
+    pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
+        self.state.lock().scheduler.set_limit(slots);
+        self.answer(Event::Look);
+    }
+
     /// From now on these are the pool's replicas.
     pub(crate) fn set_members(self: &Arc<Self>, members: &[Member]) {
         self.state.lock().scheduler.set_members(now(), members);

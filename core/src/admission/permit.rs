@@ -53,6 +53,11 @@ impl Permit {
         self.admitted_at.saturating_duration_since(self.queued_at)
     }
 
+    /// Slots of the target that were held just after it was given, itself included.
+    pub fn in_flight(&self) -> usize {
+        self.grant.as_ref().map_or(0, Grant::in_flight)
+    }
+
     /// When the slot was given.
     pub fn admitted_at(&self) -> Instant {
         self.admitted_at

@@ -37,6 +37,14 @@ const TRIED: f64 = 0.25;
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 /// The first so many rules may be learned. Providers that count input only send no headers.
 const LEARNED: usize = 3;
+/// So many surprises bear a rule out; to replace one takes more.
+const SHOWN: u32 = SEEN / 2;
+/// Of those, the first that counts output when it is made.
+const COUNTED_LATE: usize = 2;
+/// The share of a limit that is left alone where every call is counted at arrival, beside a fifth of what is under way.
+const UNSURE: f64 = 0.03;
+/// Figures that are older say too little of now.
+const RECENT: Duration = Duration::from_secs(30);
 /// How much of the newest error goes into the mean.
 const ERROR: f64 = 0.03;
 /// The share of the limit that is left alone. The second, while others use the budget too: what they take is not seen until later.
@@ -67,6 +75,10 @@ struct Track {
     /// The same of those that began with the budget nearly full.
     doubt: f64,
     full: u32,
+    /// Of those that did not: by how much more came back than a steady rate brings, beside what was charged meanwhile. In the mean.
+    surplus: f64,
+    gone: f64,
+    steady: u32,
 }
 
 /// What the provider has, as far as it said.
@@ -185,6 +197,9 @@ impl Books {
                 seen: 0,
                 doubt: 0.0,
                 full: 0,
+                surplus: 0.0,
+                gone: 0.0,
+                steady: 0,
             };
             self.tracks = Some(std::array::from_fn(|rule| [track(said.sent, rule), track(said.heard, rule)]));
             return self.note(said, reset, limit, window, mine, now);
@@ -276,6 +291,37 @@ impl Books {
         Some(left.min(limit) - self.spare(now, limit))
     }
 
+    /// How much of the limit is better left to what the figures do not show: what is under way may turn out dearer. `None`: nobody can tell. Nothing recent is known,
+    /// others use it too, or output is counted as it is made, or may be: then what is under way was not counted yet.
+    pub(super) fn unsure(&self, now: Instant, charged: &[i64; 4], limit: f64, exact: bool) -> Option<f64> {
+        let track = self.track()?;
+        if now.saturating_duration_since(track.at) > RECENT {
+            return None;
+        }
+        if self.others.is_some_and(|until| now < until) || track.is_shared() {
+            return None;
+        }
+        if exact {
+            return Some(0.0);
+        }
+        let under_way = charged.get(self.rule).copied().unwrap_or(0).wrapping_sub(track.charged);
+        let sure = self.rule < COUNTED_LATE && self.is_shown();
+        sure.then(|| UNSURE * limit + 0.2 * under_way.max(0) as f64)
+    }
+
+    /// Whether figures have borne out the rule that is assumed: with it what comes back is the rate, or no other foretells clearly better.
+    fn is_shown(&self) -> bool {
+        let Some(tracks) = self.tracks.as_ref() else { return false };
+        if self.track().is_some_and(|track| track.steady >= SHOWN && track.surplus.abs() <= 0.1 * track.gone)
+        {
+            return true;
+        }
+        let doubts = || tracks.iter().take(LEARNED).map(|[sent, heard]| sent.doubt.min(heard.doubt));
+        let full = tracks.iter().flatten().map(|track| track.full).max().unwrap_or(0);
+        let least = doubts().fold(f64::MAX, f64::min);
+        full >= SHOWN && doubts().nth(self.rule).is_some_and(|doubt| doubt <= 1.2 * least)
+    }
+
     /// When there is room for so much, if nothing else is charged: `now`, or later.
     pub(super) fn ready_at(&self, now: Instant, charged: &[i64; 4], limit: f64, cost: f64) -> Instant {
         let (Some(room), Some(track)) = (self.room(now, charged, limit), self.track()) else { return now };
@@ -309,6 +355,11 @@ impl Books {
 }
 
 impl Track {
+    /// Whether clearly less comes back than what a steady rate brings: somebody else takes it, or calls cost more than they are charged.
+    fn is_shared(&self) -> bool {
+        self.steady >= SHOWN && self.surplus < -0.1 * self.gone
+    }
+
     fn left(&self, now: Instant, charged: i64, back: f64) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.remaining - charged.wrapping_sub(self.charged) as f64 + back * passed
@@ -348,6 +399,12 @@ impl Track {
                 let weight = (1.0 / f64::from(self.full.saturating_add(1))).max(ERROR);
                 self.doubt += weight * (error - self.doubt);
                 self.full = self.full.saturating_add(1);
+            }
+            if self.remaining.max(remaining) < 0.9 * limit && remaining > 0.0 {
+                let weight = (1.0 / f64::from(self.steady.saturating_add(1))).max(ERROR);
+                self.surplus += weight * (came - rate * passed - self.surplus);
+                self.gone += weight * (gone - self.gone);
+                self.steady = self.steady.saturating_add(1);
             }
             let weight = 1.0 - (-passed / MEMORY).exp();
             // A budget that is nearly full takes nothing back, whatever its rate.

@@ -11,6 +11,10 @@
 //! are not: a day that begins at midnight, of which all was used before, is whole again long before our own last 24 hours are. So there the
 //! books alone count as long as they are known, and when a reset that was stated has passed, the other two begin anew.
 //!
+//! Where the provider is seen to be a bucket that fills steadily ([`Hint::is_bucket`](super::window::Hint::is_bucket)), its books are all there is to keep: what it saved up
+//! while nobody called is there to be used, so the ledger, which would keep that back, stands aside, and the pace is twice the rate for as long as there is more
+//! than can be unsure. A refusal ends the haste for a minute; one that the books do not explain ends all of that for [`CALM`].
+//!
 //! A 429 halves the burst, down to [`SHORTEST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
 //! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
 //! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
@@ -47,6 +51,12 @@ const TESTED: Duration = Duration::from_secs(11 * 60);
 /// once it has held for four times as long.
 const CALM: Duration = Duration::from_secs(15 * 60);
 const CALM_MOST: Duration = Duration::from_secs(86_400);
+/// How many times the rate is taken of a bucket that has saved up.
+const HASTE: f64 = 2.0;
+/// How much of the limit there must be, beyond what is unsure, to begin with that.
+const SAVED: f64 = 0.02;
+/// How long there is no haste after a refusal that the books explain.
+const CHASTENED: Duration = Duration::from_secs(60);
 /// A limit that changes by less than this is the same one, adapting: what is known of it stays known.
 const DRIFT: f64 = 0.05;
 
@@ -82,6 +92,12 @@ pub(super) struct Quota {
     ledger: Ledger,
     pub(super) books: Books,
     heard: bool,
+    /// Whether the provider is a bucket that fills steadily.
+    is_bucket: bool,
+    hasty: bool,
+    /// Until when there is no haste, and until when it is taken for no bucket, since it has refused.
+    no_haste: Option<Instant>,
+    no_bucket: Option<Instant>,
     /// When a long window begins anew, as the provider said last.
     renews_at: Option<Instant>,
     /// Charges from before it was there, or began anew, are none of its business.
@@ -113,6 +129,10 @@ impl Quota {
             ledger: Ledger::new(window, now),
             books: Books::new(now),
             heard: false,
+            is_bucket: false,
+            hasty: false,
+            no_haste: None,
+            no_bucket: None,
             renews_at: None,
             born: now,
         }
@@ -121,6 +141,7 @@ impl Quota {
     /// The largest cost that fits now.
     pub(super) fn room(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
         self.renew(now);
+        self.hurry(now, charged);
         let limit = self.limit as f64;
         let books = self.books.room(now, charged, limit);
         let known = match books {
@@ -135,7 +156,8 @@ impl Quota {
             Pace::Tokens(bucket) => bucket.room(now),
         };
         let sum = self.ledger.sum(now);
-        let ledger = if sum == 0 { u64::MAX } else { (self.most() - sum).max(0) as u64 };
+        let ledger =
+            if sum == 0 || self.follows_books(now) { u64::MAX } else { (self.most() - sum).max(0) as u64 };
         pace.min(ledger).min(known)
     }
 
@@ -145,6 +167,7 @@ impl Quota {
             return now;
         }
         self.renew(now);
+        self.hurry(now, charged);
         let limit = self.limit as f64;
         let books = self.books.ready_at(now, charged, limit, f64::from(cost));
         if self.window >= LONG && self.books.room(now, charged, limit).is_some() {
@@ -155,8 +178,34 @@ impl Quota {
             Pace::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
         };
         let left = self.most() - i64::from(cost);
-        let ledger = self.ledger.ready_at(now, left.max(0));
+        let ledger = if self.follows_books(now) { now } else { self.ledger.ready_at(now, left.max(0)) };
         pace.max(ledger).max(books)
+    }
+
+    /// Whether the provider's books are those of a bucket, as its answers have shown.
+    pub(super) fn is_bucket(&mut self, is: bool) {
+        self.is_bucket = is && self.window < LONG;
+    }
+
+    fn follows_books(&self, now: Instant) -> bool {
+        self.is_bucket && self.no_bucket.is_none_or(|until| now >= until)
+    }
+
+    /// Goes faster while the provider has saved up, and no longer.
+    fn hurry(&mut self, now: Instant, charged: &[i64; 4]) {
+        let limit = self.limit as f64;
+        let exact = matches!(self.pace, Pace::Requests(_));
+        let may =
+            self.follows_books(now) && self.share == 1.0 && self.no_haste.is_none_or(|until| now >= until);
+        let unsure = if may { self.books.unsure(now, charged, limit, exact) } else { None };
+        let hasty = unsure.is_some_and(|unsure| {
+            let saved = self.books.room(now, charged, limit).unwrap_or(limit);
+            saved > unsure + if self.hasty { 0.0 } else { SAVED * limit }
+        });
+        if hasty != self.hasty {
+            self.hasty = hasty;
+            self.reshape(now);
+        }
     }
 
     /// How long so much takes to come. A long window's is there at once, or the day is spent.
@@ -273,6 +322,11 @@ impl Quota {
     /// that were under way together.
     pub(super) fn cut(&mut self, now: Instant, then: Instant, explained: bool) {
         self.books.refused(now);
+        if explained {
+            self.no_haste = now.checked_add(CHASTENED);
+        } else {
+            self.no_bucket = now.checked_add(CALM);
+        }
         if self.window >= LONG || self.cut_at.is_some_and(|at| then <= at) {
             return;
         }
@@ -332,7 +386,11 @@ impl Quota {
             Pace::Requests(cells) => cells.level(now),
             Pace::Tokens(bucket) => bucket.level(now),
         };
-        let ledger = (self.most() - self.ledger.sum(now)).max(0) as f64;
+        let ledger = if self.follows_books(now) {
+            f64::MAX
+        } else {
+            (self.most() - self.ledger.sum(now)).max(0) as f64
+        };
         pace.min(ledger).min(books.unwrap_or(f64::MAX))
     }
 
@@ -341,7 +399,8 @@ impl Quota {
     }
 
     fn rate(&self) -> f64 {
-        PACE * self.share * self.limit as f64 / self.window.as_secs_f64()
+        let haste = if self.hasty { HASTE } else { 1.0 };
+        PACE * self.share * haste * self.limit as f64 / self.window.as_secs_f64()
     }
 
     /// The most that is charged in a window; at least one.
@@ -389,6 +448,8 @@ impl Quota {
             configured: self.configured,
             from_headers: true,
             cut_at: self.cut_at,
+            no_haste: self.no_haste,
+            no_bucket: self.no_bucket,
             quiet_since: self.quiet_since,
             burst: if window < LONG { new.burst.min(self.burst) } else { new.burst },
             ..new

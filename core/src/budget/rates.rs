@@ -384,6 +384,12 @@ impl RateBudgets {
         if self.learned.is_none() {
             quota.books.assume(rule);
         }
+        let hint = match kind {
+            Kind::Requests => self.hints.first(),
+            Kind::Tokens => self.hints.get(1),
+            _ => None,
+        };
+        quota.is_bucket(hint.is_some_and(Hint::is_bucket));
         quota.hear(
             &Said {
                 remaining: remaining as f64,

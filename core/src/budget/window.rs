@@ -20,10 +20,15 @@ const APART: f64 = 1.5;
 /// Responses that have to agree, for a window of a second.
 const PATIENCE: u32 = 10;
 
+/// Responses that have to agree for a provider to count as a bucket that fills steadily; and that have to differ, one after the other, for it not to any more.
+const PROOF: u32 = 20;
+
 /// What the responses so far hint at.
 #[derive(Debug, Default)]
 pub(super) struct Hint {
     last: Option<Guess>,
+    /// Whether a minute's bucket was proven, and how many responses have differed since.
+    proven: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +41,25 @@ struct Guess {
 }
 
 impl Hint {
+    /// Whether it is a bucket of a minute's limit that fills steadily: what is left, and when all is back, have gone together for a while.
+    pub(super) fn is_bucket(&self) -> bool {
+        self.proven.is_some()
+    }
+
     /// Takes the next response; a window, once one is believed.
     pub(super) fn hear(&mut self, said: &Window) -> Option<Duration> {
+        let heard = self.guess(said);
+        let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF);
+        self.proven = match self.proven {
+            _ if proof.is_some_and(|proof| proof.most as f64 >= APART * proof.least as f64) => Some(0),
+            Some(differed) if self.last.is_none() => Some(differed + 1).filter(|differed| *differed < PROOF),
+            // Agreeing ones that are no proof yet do not speak against it.
+            proven => proven.map(|_| 0),
+        };
+        heard
+    }
+
+    fn guess(&mut self, said: &Window) -> Option<Duration> {
         let (limit, remaining, reset) = (said.limit?, said.remaining?, said.reset?);
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;
         let seconds = reset.as_secs_f64() * limit as f64 / used as f64;
@@ -79,6 +101,35 @@ mod tests {
         let mut hint = Hint::default();
         assert_eq!(hint.hear(&said(6_000, 5_000, 10.0)), None);
         assert_eq!(hint.hear(&said(6_000, 4_000, 20.0)), Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_bucket_is_proven_by_what_goes_together() {
+        let mut hint = Hint::default();
+        let bucket = |used: u64| said(6_000, 6_000 - used, used as f64 / 100.0);
+        (0..30).for_each(|_| {
+            hint.hear(&bucket(1_000));
+        });
+        assert!(!hint.is_bucket(), "one figure again and again is no proof");
+        (1_000..1_600).for_each(|used| {
+            hint.hear(&bucket(used));
+        });
+        assert!(hint.is_bucket());
+        (0..19).for_each(|_| {
+            hint.hear(&said(6_000, 5_000, 59.0));
+        });
+        assert!(hint.is_bucket());
+        hint.hear(&said(6_000, 5_000, 59.0));
+        assert!(!hint.is_bucket());
+        // What is left of a fixed minute, at whatever rate it is used.
+        for rate in [20, 60, 100, 200, 500] {
+            let mut hint = Hint::default();
+            for tenth in 1..600 {
+                let used = (rate * tenth / 10).min(6_000);
+                hint.hear(&said(6_000, 6_000 - used, 60.0 - tenth as f64 / 10.0));
+                assert!(!hint.is_bucket(), "{rate} {tenth}");
+            }
+        }
     }
 
     #[test]

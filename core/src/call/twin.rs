@@ -2,9 +2,7 @@
 //!
 //! The two share who asks what, until when. Each has a story of its own, so that each settles its own slot; in the end the call has both, whichever came first.
 
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::{Call, Inner, Story};
 use crate::observe::Attempt;
@@ -12,33 +10,14 @@ use crate::observe::Attempt;
 impl Call {
     /// One that goes to another replica than its present attempt, at once or not at all.
     pub(crate) fn twin(&self) -> Self {
-        let from = &self.0;
         let story = {
             let story = self.story();
             let mut avoid = story.tried.clone();
             avoid.extend(story.placed.as_ref().map(|placed| placed.id));
             Story { spare: true, exact_input: story.exact_input, tried: avoid, ..Story::default() }
         };
-        Self(Arc::new(Inner {
-            id: from.id,
-            mode: from.mode,
-            target: from.target.clone(),
-            metrics: from.metrics.clone(),
-            facts: from.facts.clone(),
-            tenant: from.tenant.clone(),
-            lane: from.lane,
-            timeouts: from.timeouts,
-            queued_at: from.queued_at,
-            deadline: from.deadline,
-            own_deadline: from.own_deadline,
-            refused_by: from.refused_by.clone(),
-            label: from.label.clone(),
-            holder: from.holder.clone(),
-            affinity: from.affinity.clone(),
-            story: Mutex::new(story),
-            is_twin: true,
-            winner: OnceLock::new(),
-        }))
+        // It never waits, and so its crowd need not count it.
+        Self(Arc::new(Inner { is_twin: true, crowd: None, ..self.0.again(story) }))
     }
 
     /// Whether it takes a free slot or none.

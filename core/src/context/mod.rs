@@ -1,6 +1,7 @@
 //! What the caller says about a call beside the request itself. Travels in the request's extensions.
 
 mod chain;
+mod crowd;
 mod lane;
 mod task;
 
@@ -8,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use chain::Chain;
+pub(crate) use crowd::Asking;
+pub use crowd::{Crowd, Waits};
 pub use lane::Lane;
 pub use task::TaskId;
 use tokio::time::Instant;
@@ -28,6 +31,8 @@ pub struct Context {
     pub task: Option<TaskId>,
     /// A name of the caller's own for its calls, for [`crate::Gate::explain`] and the log. At most 200 bytes; a longer one is cut. Default: none.
     pub call: Option<Arc<str>>,
+    /// The calls that this one belongs with, so that who makes them knows how many wait. Default: none.
+    pub crowd: Option<Crowd>,
 }
 
 /// Longer names from outside are cut.

@@ -227,6 +227,20 @@ impl Gate {
         self.tell(target, || config::replicas_told(replicas))
     }
 
+    /// From now on so many slots of a configured target, whatever its limit was and however it was found: it does not adapt any more. Of a pool it bounds those of all
+    /// replicas together, each of which keeps its own. Lowering it ends no call: slots retire as calls end.
+    ///
+    /// # Errors
+    /// `Unknown` for a target that is not configured; `Config` for 0: nothing would ever go.
+    pub fn set_cap(&self, target: &str, cap: usize) -> Result<(), Error> {
+        let target = self.0.identify.named(target)?;
+        if cap == 0 {
+            return Err(Error::config("a cap of 0 lets nothing through: use 1 or more").at(target.name()));
+        }
+        target.admission().set_limit(cap);
+        Ok(())
+    }
+
     fn tell(&self, target: &str, members: impl FnOnce() -> Result<Vec<Member>, Error>) -> Result<(), Error> {
         let target = self.0.identify.named(target)?;
         let whose = |what: &str| Error::config(what).at(target.name());

@@ -138,6 +138,7 @@ impl Identify {
             label: context.call.as_ref().map(cut),
             holder: self.holders.clone().zip(task_of(context)),
             affinity,
+            crowd: context.crowd.clone(),
         };
         Call::new(identity, clock::now())
     }

@@ -10,6 +10,8 @@ pub struct Attempt {
     pub queued_at: Instant,
     /// It got one.
     pub admitted_at: Option<Instant>,
+    /// Slots of the target held just then, its own included.
+    pub in_flight: Option<usize>,
     /// The replica that it got it at, by its base URL, where its target is a pool.
     pub replica: Option<Arc<str>>,
     /// It was handed to the transport.
@@ -37,6 +39,7 @@ impl Attempt {
         Self {
             queued_at: now,
             admitted_at: None,
+            in_flight: None,
             replica: None,
             sent_at: None,
             first_token_at: None,

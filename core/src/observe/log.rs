@@ -1,11 +1,12 @@
 //! The bounded log of calls: the last ones, with their stamps. Holds no prompt, no header, and of URLs only those of replicas, as they were configured.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::broadcast;
 
 use super::{Attempt, Outcome};
 use crate::call::Call;
@@ -13,7 +14,7 @@ use crate::clock;
 use crate::estimate::Prompt;
 
 /// How many calls are kept.
-const KEPT: usize = 1024;
+pub const KEPT: usize = 1024;
 
 /// One ended call. Times are seconds since `queued_at`, which is seconds since the Unix epoch.
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +60,8 @@ pub struct CallRecord {
 pub struct AttemptRecord {
     pub queued_at: f64,
     pub admitted_at: Option<f64>,
+    /// Slots of the target held just after it was admitted, its own included.
+    pub in_flight: Option<usize>,
     /// The replica that it went to, by its base URL, where its target is a pool.
     pub replica: Option<Arc<str>>,
     pub sent_at: Option<f64>,
@@ -71,12 +74,22 @@ pub struct AttemptRecord {
 
 /// The last calls that ended.
 #[derive(Debug, Default)]
-pub struct CallLog(Mutex<VecDeque<CallRecord>>);
+pub struct CallLog {
+    last: Mutex<VecDeque<CallRecord>>,
+    /// Made for the first who follows.
+    followed: OnceLock<broadcast::Sender<Arc<CallRecord>>>,
+}
 
 impl CallLog {
     /// What is kept, oldest first.
     pub fn records(&self) -> Vec<CallRecord> {
-        self.0.lock().iter().cloned().collect()
+        self.last.lock().iter().cloned().collect()
+    }
+
+    /// Every call that ends from now on, for who must not miss one. Who falls more than [`KEPT`] calls behind is told how many it missed
+    /// (`RecvError::Lagged`); nobody waits for it.
+    pub fn follow(&self) -> broadcast::Receiver<Arc<CallRecord>> {
+        self.followed.get_or_init(|| broadcast::Sender::new(KEPT)).subscribe()
     }
 
     /// The same, one JSON object a line.
@@ -114,6 +127,7 @@ impl CallLog {
                 .map(|attempt| AttemptRecord {
                     queued_at: since(attempt.queued_at),
                     admitted_at: attempt.admitted_at.map(since),
+                    in_flight: attempt.in_flight,
                     replica: attempt.replica.clone(),
                     sent_at: attempt.sent_at.map(since),
                     first_token_at: attempt.first_token_at.map(since),
@@ -123,7 +137,11 @@ impl CallLog {
                 })
                 .collect(),
         };
-        let mut log = self.0.lock();
+        if let Some(followed) = self.followed.get().filter(|followed| followed.receiver_count() > 0) {
+            // Nobody may be there any more.
+            let _ = followed.send(Arc::new(record.clone()));
+        }
+        let mut log = self.last.lock();
         if log.len() == KEPT {
             log.pop_front();
         }

@@ -13,7 +13,7 @@ mod tally;
 pub use attempt::{Attempt, Outcome};
 pub use layer::{ObserveLayer, ObserveService};
 pub use limit::{DecisionSnapshot, LimitSnapshot};
-pub use log::{CallLog, CallRecord};
+pub use log::{AttemptRecord, CallLog, CallRecord, KEPT};
 pub(crate) use metrics::{
     CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Hedged, HeldHow, Metrics, REPLICA_DOWN, TargetMetrics,
     TenantMetrics, ToolMetrics,

@@ -145,14 +145,8 @@ impl Placement {
         }
     }
 
-    /// See the module's documentation.
-    pub(super) fn best(
-        &mut self,
-        now: Instant,
-        wants: Option<&Wants>,
-        work: Work,
-        open: Places,
-    ) -> Option<usize> {
+    /// Of `open`, all of which could take the call now, the one that it goes to; `None`: there is none. The rule is the module's documentation.
+    pub fn choose(&mut self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Option<usize> {
         let mut seats = self.seats(now, wants, work, open);
         let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
         within_bound(&mut seats, if key.is_some() { SLACK } else { 1.0 });

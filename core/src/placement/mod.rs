@@ -162,7 +162,7 @@ impl Placement {
 
     /// What was seen of a replica. One that has left is not known any more.
     pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
-        let Some(replica) = self.named(id) else { return };
+        let Some(replica) = self.place_of(id) else { return };
         let terms = self.terms;
         let Some(replica) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return };
         let (health, asked) = (&mut replica.health, &mut replica.asked);
@@ -250,7 +250,7 @@ impl Placement {
 
     /// Whether a replica is down, or is not known any more: nothing is to be hoped of it for a stream that is silent.
     pub fn is_down(&self, id: ReplicaId) -> bool {
-        let replica = self.named(id).and_then(|at| self.replicas.get(at)?.as_ref());
+        let replica = self.place_of(id).and_then(|at| self.replicas.get(at)?.as_ref());
         replica.is_none_or(|replica| replica.health.state() == State::Down)
     }
 
@@ -264,11 +264,6 @@ impl Placement {
         let more = doubted.len().saturating_sub(half);
         doubted.sort_by_key(|(_, replica)| replica.health.badness());
         doubted.into_iter().take(more).map(|(at, _)| at).collect()
-    }
-
-    /// Of `open`, all of which could take the call now, the one that it goes to; `None`: there is none.
-    pub fn choose(&mut self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Option<usize> {
-        self.best(now, wants, work, open)
     }
 
     /// A call goes there.
@@ -383,7 +378,7 @@ impl Placement {
 
     /// Where a replica stands in the table.
     pub fn place_of(&self, id: ReplicaId) -> Option<usize> {
-        self.named(id)
+        self.known().find(|(_, known)| known.placed.id == id).map(|(at, _)| at)
     }
 
     /// What a person would want to know.
@@ -427,10 +422,6 @@ impl Placement {
                 replica.health.stands(kept.contains(at), alone);
             }
         }
-    }
-
-    fn named(&self, id: ReplicaId) -> Option<usize> {
-        self.known().find(|(_, known)| known.placed.id == id).map(|(at, _)| at)
     }
 
     fn of(&mut self, parcel: &Parcel) -> Option<&mut Replica> {

@@ -36,6 +36,8 @@ pub struct Grant {
     own: u64,
     taken: Option<Box<Taken>>,
     pub(super) epoch: Epoch,
+    /// Slots held as it went, its own included.
+    in_flight: usize,
     /// What the wait took of the call's wait budget.
     pub(super) spent: Duration,
     /// Whether the target has been told how the attempt went.
@@ -49,6 +51,11 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Slots held just after it was given, itself included.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
     /// The attempt goes out: from here on what it was charged stands, unless it is settled.
     pub fn sent(&mut self) {
         self.sent = true;
@@ -271,6 +278,7 @@ impl<W> Scheduler<W> {
             own,
             taken: self.stock.take(now, ticket),
             epoch: self.cooldown.epoch(),
+            in_flight: self.in_flight,
             spent: Duration::ZERO,
             judged: false,
             sent: false,

@@ -194,3 +194,34 @@ async fn draining_lets_calls_end_and_takes_no_new_ones() {
     assert_eq!(drained.await.unwrap(), 1);
     assert_idle(&gate);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_that_is_set_while_calls_wait_lets_them_in_or_lets_slots_retire() {
+    let (transport, seen) = slow(SECOND);
+    let gate = gate(transport, |t| t.cap(2));
+    let start = Instant::now();
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let client = gate.client();
+            tokio::spawn(async move {
+                read(client.call(chat(false)).await.unwrap()).await.unwrap();
+                start.elapsed().as_secs()
+            })
+        })
+        .collect();
+    tokio::time::sleep(SECOND / 2).await;
+    gate.set_cap("llm", 6).unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(seen.in_flight(), 6, "at once, without a call that ends");
+    tokio::time::sleep(SECOND / 4).await;
+    gate.set_cap("llm", 1).unwrap();
+    assert_eq!(seen.in_flight(), 6, "what is in flight stays");
+    let ends: Vec<u64> = join_all(calls).await.into_iter().map(|end| end.unwrap()).collect();
+    assert_eq!(ends.iter().filter(|end| **end < 2).count(), 6);
+    assert_eq!(seen.peak(), 6);
+    assert!(start.elapsed() >= 15 * SECOND, "one at a time from there on");
+    assert_eq!(gate.snapshot().targets["llm"].limit, 1);
+    assert!(gate.set_cap("llm", 0).unwrap_err().to_string().contains("1 or more"));
+    assert!(gate.set_cap("lm", 3).is_err());
+    assert_idle(&gate);
+}

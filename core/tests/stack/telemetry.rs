@@ -167,3 +167,26 @@ async fn a_snapshot_tells_for_how_long_room_is_kept() {
     assert!(memory.held > 300 && memory.held <= memory.usable, "{memory:?}");
     [small, large, tiny].iter().for_each(tokio::task::JoinHandle::abort);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_the_log_is_told_of_every_call_or_how_many_it_missed() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.cap(3));
+    let mut follower = gate.calls().follow();
+    let call = || async { read(gate.client().call(chat(false)).await.unwrap()).await.unwrap() };
+    futures_util::future::join_all((0..4).map(|_| call())).await;
+    let mut in_flight = Vec::new();
+    while let Ok(record) = follower.try_recv() {
+        in_flight.extend(record.attempts.iter().filter_map(|attempt| attempt.in_flight));
+    }
+    in_flight.sort_unstable();
+    assert_eq!(in_flight, [1, 2, 3, 3]);
+    for _ in 0..tidegate::observe::KEPT + 7 {
+        call().await;
+    }
+    use tokio::sync::broadcast::error::TryRecvError::Lagged;
+    assert!(matches!(follower.try_recv(), Err(Lagged(7))));
+}

@@ -26,46 +26,60 @@ pub(super) fn response(
 }
 
 fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut HeaderMap) -> ApiError {
-    let mut retry_after = |text: String| {
-        if let Ok(value) = HeaderValue::try_from(text) {
-            extra.insert(RETRY_AFTER, value);
-        }
-    };
-    let in_body = protocol == Protocol::Gemini;
     match no {
         Rejection::Connection | Rejection::Unavailable | Rejection::Silence => ApiError::unavailable(),
         Rejection::Dead => ApiError::dead(),
         Rejection::Internal => ApiError::new(500, "InternalServerError", "an internal error, injected"),
-        Rejection::Window { retry_after: when } => {
-            let api =
-                ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded");
-            match when {
-                RetryAfter::In(span) if in_body => return api.retry_in(shared.clock.client(span)),
-                RetryAfter::In(span) => retry_after(ceil_seconds(shared.clock.client(span)).to_string()),
-                RetryAfter::Text(text) => retry_after(text),
-                RetryAfter::None => {}
-            }
-            api
-        }
-        Rejection::Concurrency { limit } => {
-            let message = format!("Too many concurrent requests: the limit is {limit}.");
-            ApiError::new(429, "concurrency_limit_exceeded", message).code("concurrency_limit_exceeded")
+        Rejection::Window { retry_after } => come_back(shared, protocol, too_many(), retry_after, extra),
+        Rejection::Concurrency { limit, retry_after } => {
+            let api = limit.map_or_else(too_many, |limit| {
+                let message = format!("Too many concurrent requests: the limit is {limit}.");
+                ApiError::new(429, "concurrency_limit_exceeded", message).code("concurrency_limit_exceeded")
+            });
+            come_back(shared, protocol, api, retry_after, extra)
         }
         Rejection::Rate { resource, wait } => {
-            let wait = shared.clock.client(wait);
-            let message = format!("Rate limit reached for {resource} per minute.");
-            let api = ApiError::new(429, resource, message).code("rate_limit_exceeded");
-            if in_body {
-                return api.retry_in(wait);
+            let api = resource.map_or_else(too_many, |resource| {
+                let message = format!("Rate limit reached for {resource} per minute.");
+                ApiError::new(429, resource, message).code("rate_limit_exceeded")
+            });
+            let Some(wait) = wait else { return api };
+            if protocol != Protocol::Gemini {
+                let ms = shared.clock.client(wait).as_nanos().div_ceil(1_000_000).to_string();
+                if let Ok(value) = HeaderValue::try_from(ms) {
+                    extra.insert(HeaderName::from_static("retry-after-ms"), value);
+                }
             }
-            retry_after(ceil_seconds(wait).to_string());
-            let ms = wait.as_nanos().div_ceil(1_000_000).to_string();
-            if let Ok(value) = HeaderValue::try_from(ms) {
-                extra.insert(HeaderName::from_static("retry-after-ms"), value);
-            }
-            api
+            come_back(shared, protocol, api, RetryAfter::In(wait), extra)
         }
     }
+}
+
+/// A 429 that does not say of what there were too many.
+fn too_many() -> ApiError {
+    ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded")
+}
+
+/// Says when to come back: in a header, Gemini in the body.
+fn come_back(
+    shared: &Shared,
+    protocol: Protocol,
+    api: ApiError,
+    when: RetryAfter,
+    extra: &mut HeaderMap,
+) -> ApiError {
+    let text = match when {
+        RetryAfter::None => return api,
+        RetryAfter::In(span) if protocol == Protocol::Gemini => {
+            return api.retry_in(shared.clock.client(span));
+        }
+        RetryAfter::In(span) => ceil_seconds(shared.clock.client(span)).to_string(),
+        RetryAfter::Text(text) => text,
+    };
+    if let Ok(value) = HeaderValue::try_from(text) {
+        extra.insert(RETRY_AFTER, value);
+    }
+    api
 }
 
 fn ceil_seconds(span: Duration) -> u64 {

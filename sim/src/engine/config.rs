@@ -25,8 +25,11 @@ pub struct EngineConfig {
     pub step: StepCost,
 }
 
-/// The time that a step takes: `base + per_prompt_token * prompt tokens + per_sequence * sequences`, in
-/// milliseconds.
+/// The time that a step takes: `base + per_prompt_token * prompt tokens + per_sequence * sequences +
+/// per_sequence_squared * sequences^2`, in milliseconds.
+///
+/// Where prompts cost nothing and a call takes a fixed number of steps, a term in the square makes the engine follow the universal
+/// scalability law exactly: [`StepCost::usl`].
 ///
 /// The cost of reading the KV cache grows with the context of each sequence; the texts that this was
 /// calibrated on hold the context constant, so that it cannot be told apart from the cost per sequence, and
@@ -40,6 +43,8 @@ pub struct StepCost {
     pub per_prompt_token_ms: f64,
     /// Each sequence in the batch.
     pub per_sequence_ms: f64,
+    /// Each sequence for each sequence in the batch: what they get in one another's way. An engine has none of it; other services have. Default 0.
+    pub per_sequence_squared_ms: f64,
 }
 
 impl Default for EngineConfig {
@@ -58,16 +63,50 @@ impl Default for EngineConfig {
 
 impl Default for StepCost {
     fn default() -> Self {
-        Self { base_ms: 47.0, per_prompt_token_ms: 0.27, per_sequence_ms: 0.2 }
+        Self { base_ms: 47.0, per_prompt_token_ms: 0.27, per_sequence_ms: 0.2, per_sequence_squared_ms: 0.0 }
     }
 }
 
 impl StepCost {
+    /// A service that follows the universal scalability law instead of an engine's: with `n` sequences it generates `alone * n / (1 + sigma (n - 1) +
+    /// kappa n (n - 1))` tokens a second, so that the most come out at `sqrt((1 - sigma) / kappa)` of them. Prompts cost nothing.
+    ///
+    /// It is exact while the batch is full at each step: [`EngineConfig::max_num_batched_tokens`] has to hold all prompts that may come at once.
+    pub fn usl(alone: f64, sigma: f64, kappa: f64) -> Self {
+        let ms = 1e3 / alone;
+        Self {
+            base_ms: ms * (1.0 - sigma),
+            per_prompt_token_ms: 0.0,
+            per_sequence_ms: ms * (sigma - kappa),
+            per_sequence_squared_ms: ms * kappa,
+        }
+    }
+
     /// The time of a step over `sequences` which computes `prompt_tokens` of prompt.
     pub fn time(&self, sequences: u32, prompt_tokens: u32) -> Duration {
         let ms = self.base_ms
             + self.per_prompt_token_ms * f64::from(prompt_tokens)
-            + self.per_sequence_ms * f64::from(sequences);
+            + self.per_sequence_ms * f64::from(sequences)
+            + self.per_sequence_squared_ms * f64::from(sequences).powi(2);
         Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scalability_law_is_met_at_each_load() {
+        let (alone, sigma, kappa) = (40.0, 0.03, 0.0008);
+        let step = StepCost::usl(alone, sigma, kappa);
+        let rate = |n: u32| f64::from(n) / step.time(n, 1_000).as_secs_f64();
+        for n in [1, 2, 10, 35, 80, 300] {
+            let x = f64::from(n);
+            let law = alone * x / (1.0 + sigma * (x - 1.0) + kappa * x * (x - 1.0));
+            assert!((rate(n) / law - 1.0).abs() < 1e-6, "{n}: {} for {law}", rate(n));
+        }
+        let peak = (1..400).max_by(|a, b| rate(*a).total_cmp(&rate(*b)));
+        assert_eq!(peak, Some(35), "sqrt(.97 / .0008) is 34.8");
     }
 }

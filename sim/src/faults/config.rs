@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::load::{Drift, LimitRamp, Load, LoadGrowth, Overload};
 use crate::config::{ConfigError, require};
 
 /// Every fault is off by default.
@@ -15,8 +16,20 @@ pub struct Faults {
     pub seed: u64,
     /// Times in which every call gets a 429.
     pub rate_limit_windows: Vec<RateLimitWindow>,
-    /// 429 (without Retry-After) for a call that finds this many in flight.
+    /// 429 for a call that finds this many in flight.
     pub concurrency_limit: Option<usize>,
+    /// That limit is lower at first.
+    pub limit_ramp: Option<LimitRamp>,
+    /// 429 while load rises too quickly.
+    pub load_growth: Option<LoadGrowth>,
+    /// What too many in flight leave behind.
+    pub overload: Option<Overload>,
+    /// One change in mid-run.
+    pub drift: Option<Drift>,
+    /// The Retry-After of these 429s (not of windows and budgets, which have their own), in simulated seconds. Absent: no such header.
+    pub limits_retry_after_s: Option<f64>,
+    /// 429s of limits and budgets do not name what was exceeded: "Too many requests."
+    pub vague: bool,
     /// vLLM's `--max-num-queued-reqs`: a call that finds this many waiting, over all engines, gets a 503
     /// without Retry-After, or, if it streams, a 200 with that error as its only event.
     pub max_num_queued_reqs: Option<usize>,
@@ -84,14 +97,15 @@ pub struct SlowStart {
     pub factor: f64,
 }
 
-/// A budget over time, refilled continuously. Answers carry
+/// A budget over time, refilled continuously, of tokens, of requests, or of both. Answers carry
 /// `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`; a call that does not fit gets a 429 with
-/// `Retry-After` and `retry-after-ms`, in the client's seconds.
+/// `Retry-After` and `retry-after-ms`, in the client's seconds. Either can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRate {
-    /// Tokens a (simulated) minute.
-    pub tokens_per_minute: f64,
+    /// Tokens a (simulated) minute; absent = no limit.
+    #[serde(default)]
+    pub tokens_per_minute: Option<f64>,
     /// Requests a (simulated) minute; absent = no limit.
     #[serde(default)]
     pub requests_per_minute: Option<f64>,
@@ -101,6 +115,30 @@ pub struct TokenRate {
     /// What a call costs.
     #[serde(default)]
     pub counts: Counted,
+    /// Whether answers carry the headers. Default true.
+    #[serde(default = "yes")]
+    pub headers: bool,
+    /// Whether 429s say when to come back. Default true.
+    #[serde(default = "yes")]
+    pub retry_after: bool,
+}
+
+impl Default for TokenRate {
+    /// One that limits nothing.
+    fn default() -> Self {
+        Self {
+            tokens_per_minute: None,
+            requests_per_minute: None,
+            burst_s: minute(),
+            counts: Counted::default(),
+            headers: true,
+            retry_after: true,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn minute() -> f64 {
@@ -204,16 +242,26 @@ impl Faults {
         }
         if let Some(rate) = &self.token_rate {
             let rate_of = |r: f64| r > 0.0 && r <= 1e12;
-            require(
-                "faults.token_rate.tokens_per_minute",
-                "must be above 0",
-                rate_of(rate.tokens_per_minute),
-            )?;
+            let tokens = rate.tokens_per_minute.is_none_or(rate_of);
+            require("faults.token_rate.tokens_per_minute", "must be above 0", tokens)?;
             let requests = rate.requests_per_minute.is_none_or(rate_of);
             require("faults.token_rate.requests_per_minute", "must be above 0", requests)?;
             let burst = rate.burst_s > 0.0 && rate.burst_s <= 1e6;
             require("faults.token_rate.burst_s", "must be above 0, at most 1e6", burst)?;
         }
+        self.load().validate()?;
+        let retry_after = self.limits_retry_after_s.is_none_or(time);
+        require("faults.limits_retry_after_s", "must be 0 to 1e9", retry_after)?;
         require("faults.error_500", "must be 0 to 1", share(self.error_500))
+    }
+
+    pub(super) fn load(&self) -> Load {
+        Load {
+            limit: self.concurrency_limit,
+            ramp: self.limit_ramp,
+            growth: self.load_growth,
+            overload: self.overload,
+            drift: self.drift,
+        }
     }
 }

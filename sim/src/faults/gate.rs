@@ -5,6 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::bucket::{Bucket, RateHeaders};
+use super::load::LoadState;
 use super::{Counted, Faults, OutageMode};
 
 /// A refusal before the engine.
@@ -22,10 +23,10 @@ pub(crate) enum Rejection {
     Internal,
     /// 429 from a window; the `Retry-After` text.
     Window { retry_after: RetryAfter },
-    /// 429: too many in flight.
-    Concurrency { limit: usize },
-    /// 429: a budget is spent for `wait` (simulated).
-    Rate { resource: &'static str, wait: Duration },
+    /// 429: too many in flight; the limit, where it is told.
+    Concurrency { limit: Option<usize>, retry_after: RetryAfter },
+    /// 429: a budget is spent, of what and for how long (simulated) where that is told.
+    Rate { resource: Option<&'static str>, wait: Option<Duration> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +54,7 @@ pub(crate) struct FaultGate {
     rng: Rng,
     tokens: Option<Bucket>,
     requests: Option<Bucket>,
+    load: LoadState,
 }
 
 impl FaultGate {
@@ -62,8 +64,9 @@ impl FaultGate {
         Self {
             since: now,
             rng: Rng::with_seed(faults.seed),
-            tokens: rate.map(|r| bucket(r.tokens_per_minute, r.burst_s)),
+            tokens: rate.and_then(|r| Some(bucket(r.tokens_per_minute?, r.burst_s))),
             requests: rate.and_then(|r| Some(bucket(r.requests_per_minute?, r.burst_s))),
+            load: LoadState::new(faults.load()),
             faults,
         }
     }
@@ -102,10 +105,11 @@ impl FaultGate {
             };
             return Err(Rejection::Window { retry_after });
         }
-        match self.faults.concurrency_limit {
-            Some(limit) if in_flight >= limit => Err(Rejection::Concurrency { limit }),
-            _ => Ok(()),
-        }
+        self.load.arrive(now.saturating_sub(self.since), in_flight).map_err(|limit| {
+            let after = self.faults.limits_retry_after_s.map(|s| Duration::try_from_secs_f64(s).ok());
+            let retry_after = after.flatten().map_or(RetryAfter::None, RetryAfter::In);
+            Rejection::Concurrency { limit: Some(limit).filter(|_| !self.faults.vague), retry_after }
+        })
     }
 
     /// Charges the budgets; on success what the rate headers say.
@@ -127,18 +131,22 @@ impl FaultGate {
         for (bucket, resource, cost) in &mut buckets {
             let wait = bucket.wait(now, *cost);
             if !wait.is_zero() {
-                return Err(Rejection::Rate { resource, wait });
+                let told = self.faults.token_rate.is_none_or(|r| r.retry_after);
+                let resource = Some(*resource).filter(|_| !self.faults.vague);
+                return Err(Rejection::Rate { resource, wait: Some(wait).filter(|_| told) });
             }
         }
-        let pay = |(bucket, resource, cost): (&mut Bucket, &'static str, f64)| {
+        for (bucket, _, cost) in buckets {
             bucket.take(now, cost);
-            bucket.headers(now, resource)
-        };
-        Ok(buckets.into_iter().map(pay).collect())
+        }
+        Ok(self.headers(now))
     }
 
     /// What the rate headers say now.
     pub(crate) fn headers(&mut self, now: Duration) -> Vec<RateHeaders> {
+        if self.faults.token_rate.is_some_and(|r| !r.headers) {
+            return Vec::new();
+        }
         let parts = [(&mut self.requests, "requests"), (&mut self.tokens, "tokens")];
         parts.into_iter().filter_map(|(b, name)| Some(b.as_mut()?.headers(now, name))).collect()
     }
@@ -155,8 +163,9 @@ impl FaultGate {
         self.faults.max_num_queued_reqs.is_some_and(|most| waiting >= most)
     }
 
-    /// Draws what will happen to an admitted call.
+    /// Takes a call: draws what will happen to it.
     pub(crate) fn plan(&mut self) -> StreamPlan {
+        self.load.take();
         let pause = |s: Option<f64>| s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
         let (before, mid) = (self.faults.stall_before_headers, self.faults.stall_mid_stream);
         let (reset, truncate) = (self.faults.reset_mid_stream, self.faults.truncate_stream);
@@ -170,9 +179,10 @@ impl FaultGate {
 
     /// What a step begun now is slowed by.
     pub(crate) fn slowdown(&self, now: Duration) -> f64 {
-        let Some(slow) = self.faults.slow_start else { return 1.0 };
+        let by_load = self.load.slowdown(now.saturating_sub(self.since));
+        let Some(slow) = self.faults.slow_start else { return by_load };
         let left = 1.0 - self.seconds(now) / slow.over_s;
-        if left > 0.0 { 1.0 + (slow.factor - 1.0) * left } else { 1.0 }
+        if left > 0.0 { by_load * (1.0 + (slow.factor - 1.0) * left) } else { by_load }
     }
 
     fn hits(&mut self, probability: f64) -> bool {

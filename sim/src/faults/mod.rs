@@ -6,9 +6,11 @@
 mod bucket;
 mod config;
 mod gate;
+mod load;
 
 pub(crate) use self::bucket::RateHeaders;
 pub use self::config::{
     Counted, Cut, Faults, Outage, OutageMode, RateLimitWindow, SlowStart, Stall, TokenRate,
 };
 pub(crate) use self::gate::{FaultGate, Rejection, RetryAfter, StreamPlan};
+pub use self::load::{Drift, LimitRamp, LoadGrowth, Overload};

@@ -32,7 +32,8 @@ const MINUTE: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (1_100.0, 0.25)
 
 /// A replica of a small model on a recent GPU: 25 ms a step, 20,000 prompt tokens a second.
 fn replica(max_num_seqs: u32, num_blocks: u32) -> EngineConfig {
-    let step = StepCost { base_ms: 25.0, per_prompt_token_ms: 0.05, per_sequence_ms: 0.25 };
+    let step =
+        StepCost { base_ms: 25.0, per_prompt_token_ms: 0.05, per_sequence_ms: 0.25, ..StepCost::default() };
     EngineConfig { max_num_seqs, num_blocks, step, ..EngineConfig::default() }
 }
 

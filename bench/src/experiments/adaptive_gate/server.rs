@@ -29,7 +29,12 @@ fn unbound() -> EngineConfig {
         max_num_seqs: PLENTY,
         max_num_batched_tokens: PLENTY,
         prefix_cache: false,
-        step: StepCost { base_ms: 20.0, per_prompt_token_ms: 0.0, per_sequence_ms: 0.0 },
+        step: StepCost {
+            base_ms: 20.0,
+            per_prompt_token_ms: 0.0,
+            per_sequence_ms: 0.0,
+            ..StepCost::default()
+        },
         ..EngineConfig::default()
     }
 }

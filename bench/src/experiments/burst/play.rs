@@ -46,7 +46,12 @@ fn replica() -> SimConfig {
         workers: 1,
         engine: EngineConfig {
             max_model_len: 32_768,
-            step: StepCost { base_ms: 12.0, per_prompt_token_ms: 0.06, per_sequence_ms: 0.15 },
+            step: StepCost {
+                base_ms: 12.0,
+                per_prompt_token_ms: 0.06,
+                per_sequence_ms: 0.15,
+                ..StepCost::default()
+            },
             ..EngineConfig::default()
         },
         attempt_log: 0,

@@ -21,7 +21,12 @@ pub(crate) fn engine(workload: Workload) -> EngineConfig {
         max_num_batched_tokens: 4_096,
         prefix_cache: true,
         max_model_len: 196_608,
-        step: StepCost { base_ms: 15.0, per_prompt_token_ms: PROMPT_TOKEN_MS, per_sequence_ms: 0.15 },
+        step: StepCost {
+            base_ms: 15.0,
+            per_prompt_token_ms: PROMPT_TOKEN_MS,
+            per_sequence_ms: 0.15,
+            ..StepCost::default()
+        },
     }
 }
 

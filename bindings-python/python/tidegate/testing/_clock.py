@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate import _native
+from tidegate import _bridge, _native
 from tidegate.testing._loop import VirtualLoop
 from tidegate.testing._target import restart_times
 
@@ -49,6 +49,7 @@ class VirtualClock:
     def __enter__(self) -> VirtualClock:
         """Put it in place of real time."""
         self._native.enter()
+        _bridge.make_event_loop = self.new_event_loop
         restart_times()
         return self
 
@@ -59,6 +60,7 @@ class VirtualClock:
         traceback: TracebackType | None,
     ) -> None:
         """Put real time back."""
+        _bridge.make_event_loop = asyncio.new_event_loop
         self._native.leave()
 
     def time(self) -> float:

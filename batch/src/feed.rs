@@ -1,0 +1,45 @@
+//! Between blocking files and the run: each has a thread of its own.
+
+use std::io::{self, BufRead};
+
+use tokio::sync::mpsc;
+
+use crate::input::{Line, Lines};
+use crate::output::Sink;
+use crate::run::Job;
+
+/// Reads lines into a channel until they end, `limit` are read, or nobody wants more. Blocks: give it a thread of its own.
+pub fn feed<R: BufRead>(mut lines: Lines<R>, limit: Option<u64>, into: &mpsc::Sender<io::Result<Line>>) {
+    let mut left = limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        left -= 1;
+        match lines.next_line().transpose() {
+            Some(line) => {
+                let last = line.is_err();
+                if into.blocking_send(line).is_err() || last {
+                    return;
+                }
+            }
+            None => return,
+        }
+    }
+}
+
+/// Writes what comes through a channel until its other end is gone, as much at once as there is. Blocks: give it a thread of its own.
+///
+/// # Errors
+/// As the files'.
+pub fn write(mut sink: Sink, mut jobs: mpsc::Receiver<Job>) -> io::Result<()> {
+    while let Some(job) = jobs.blocking_recv() {
+        let mut next = Some(job);
+        while let Some(job) = next {
+            match job {
+                Job::Record(record) => sink.put(&record)?,
+                Job::Tick => sink.tick()?,
+            }
+            next = jobs.try_recv().ok();
+        }
+        sink.flush()?;
+    }
+    sink.finish()
+}

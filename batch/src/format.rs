@@ -1,0 +1,201 @@
+//! How a file is compressed: by its extension, and in pieces.
+//!
+//! What is written is a series of whole pieces (gzip members, zstd frames), each with whole lines: any decompressor reads such a file as one, and a
+//! crash can tear the last piece only.
+
+use std::io::{self, BufRead, Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::bufread::{GzDecoder, MultiGzDecoder};
+use flate2::write::GzEncoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+/// How the bytes of a file are to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// As they stand.
+    #[default]
+    Plain,
+    /// `.gz`
+    Gzip,
+    /// `.zst`
+    Zstd,
+}
+
+impl Format {
+    /// What a file's name says: `.gz`, `.zst`, or neither.
+    pub fn of(path: &Path) -> Self {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some(extension) if extension.eq_ignore_ascii_case("gz") => Self::Gzip,
+            Some(extension) if extension.eq_ignore_ascii_case("zst") => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+
+    /// The text in it, all pieces after each other.
+    pub fn reader<'a>(self, file: impl BufRead + Send + 'a) -> Box<dyn Read + Send + 'a> {
+        match self {
+            Self::Plain => Box::new(file),
+            Self::Gzip => Box::new(MultiGzDecoder::new(file)),
+            Self::Zstd => Box::new(Frames::new(file)),
+        }
+    }
+
+    /// One piece of a file. Plain text is its own.
+    ///
+    /// # Errors
+    /// None in practice: memory does not fail.
+    pub(crate) fn piece(self, text: Vec<u8>) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Plain => Ok(text),
+            Self::Gzip => {
+                let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::default());
+                encoder.write_all(&text)?;
+                encoder.finish()
+            }
+            Self::Zstd => Ok(compress_to_vec(&text[..], CompressionLevel::Fastest)),
+        }
+    }
+
+    /// Whether a piece may begin so, or be what a machine without power has left of one.
+    pub(crate) fn could_begin(self, head: &[u8]) -> bool {
+        let magic: &[u8] = match self {
+            Self::Plain => &[],
+            Self::Gzip => &[0x1f, 0x8b],
+            Self::Zstd => &[0x28, 0xb5, 0x2f, 0xfd],
+        };
+        head.iter().zip(magic).take_while(|(is, _)| **is != 0).all(|(is, should)| is == should)
+    }
+
+    /// Reads one piece of a compressed file, and nothing beyond it. `None`: the file ends here.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where it is torn, and whatever else is wrong with it.
+    pub(crate) fn next_piece(self, file: &mut impl BufRead, most: u64) -> io::Result<Option<Vec<u8>>> {
+        if file.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        match self {
+            Self::Plain => file.take(most).read_to_end(&mut text)?,
+            Self::Gzip => GzDecoder::new(&mut *file).take(most).read_to_end(&mut text)?,
+            Self::Zstd => {
+                let mut frame = Frames::new(file);
+                frame.single = true;
+                frame.take(most).read_to_end(&mut text)?
+            }
+        };
+        Ok(Some(text))
+    }
+}
+
+/// The text of zstd frames. The decoder reads one frame; this goes on to the next, past those that hold no text.
+struct Frames<R> {
+    file: R,
+    decoder: FrameDecoder,
+    inside: bool,
+    /// Whether to end with the first frame.
+    single: bool,
+}
+
+impl<R: BufRead> Frames<R> {
+    fn new(file: R) -> Self {
+        Self { file, decoder: FrameDecoder::new(), inside: false, single: false }
+    }
+
+    /// Begins the next frame; whether there is one.
+    fn begin(&mut self) -> io::Result<bool> {
+        loop {
+            if self.file.fill_buf()?.is_empty() {
+                return Ok(false);
+            }
+            match self.decoder.reset(&mut self.file) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let length = u64::from(length);
+                    let skipped = io::copy(&mut (&mut self.file).take(length), &mut io::sink())?;
+                    if skipped < length {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Read for Frames<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.inside {
+                if !self.begin()? {
+                    return Ok(0);
+                }
+                self.inside = true;
+            }
+            while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
+                let one = BlockDecodingStrategy::UptoBlocks(1);
+                self.decoder.decode_blocks(&mut self.file, one).map_err(io::Error::other)?;
+            }
+            let read = self.decoder.read(into)?;
+            if read > 0 || into.is_empty() {
+                return Ok(read);
+            }
+            if self.single {
+                return Ok(0);
+            }
+            self.inside = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    #[test]
+    fn pieces_are_one_text_and_a_torn_one_is_told() {
+        for format in [Format::Gzip, Format::Zstd] {
+            let texts = ["first\n".repeat(50_000), String::new(), "last\n".to_owned()];
+            let pieces = texts.clone().map(|text| format.piece(text.into()).unwrap());
+            let file = pieces.concat();
+            let mut read = String::new();
+            format.reader(&file[..]).read_to_string(&mut read).unwrap();
+            assert_eq!(read, texts.concat(), "{format:?}");
+
+            let mut rest = BufReader::with_capacity(7, &file[..file.len() - 1]);
+            for text in &texts[..2] {
+                assert_eq!(format.next_piece(&mut rest, u64::MAX).unwrap().unwrap(), text.as_bytes());
+            }
+            assert!(format.next_piece(&mut rest, u64::MAX).is_err(), "{format:?}");
+            assert!(format.next_piece(&mut &b""[..], u64::MAX).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn frames_without_text_are_passed() {
+        let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+        let file = [skipped, Format::Zstd.piece(b"text".to_vec()).unwrap()].concat();
+        let mut read = String::new();
+        Format::Zstd.reader(&file[..]).read_to_string(&mut read).unwrap();
+        assert_eq!(read, "text");
+        assert!(Format::Zstd.reader(&file[..5]).read_to_string(&mut read).is_err());
+    }
+
+    #[test]
+    fn names() {
+        for (name, format) in
+            [("a.jsonl", Format::Plain), ("a.jsonl.gz", Format::Gzip), ("A.ZST", Format::Zstd)]
+        {
+            assert_eq!(Format::of(Path::new(name)), format);
+        }
+    }
+}

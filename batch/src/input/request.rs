@@ -1,0 +1,245 @@
+//! The request that stands in a line: of OpenAI's batch format, or the bare body of one.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::output::Fault;
+
+/// What is asked of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What the user knows it by; `line-N` where the line says nothing.
+    pub custom_id: String,
+    /// The path, from `/v1/` on.
+    pub path: String,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What the user wants of every line.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// The model to ask for, whatever the line says. Default: the line's.
+    pub model: Option<String>,
+    /// The path of lines that are bare bodies. Default: by what stands in them (`messages`: chat completions, `prompt`: completions).
+    pub path: Option<String>,
+}
+
+/// The paths of requests that can stand in a file: OpenAI's, and Anthropic's.
+pub const PATHS: [&str; 6] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/moderations",
+    "/v1/messages",
+];
+
+/// As OpenAI's own is.
+const LONGEST_ID: usize = 512;
+
+#[derive(Deserialize)]
+struct Entry<'a> {
+    custom_id: Option<Value>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
+    messages: Option<IgnoredAny>,
+    prompt: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    stream: Option<Value>,
+}
+
+/// Reads a line. What it is known by comes with what is wrong with it.
+///
+/// # Errors
+/// What the line has instead of a request, with OpenAI's own codes where there is one.
+pub fn request(number: u64, text: &Bytes, wishes: &Wishes) -> Result<Request, (String, Fault)> {
+    let unnamed = || format!("line-{number}");
+    let entry: Entry<'_> = match serde_json::from_slice(text) {
+        Ok(entry) => entry,
+        Err(error) => {
+            let fault = Fault::new(
+                "invalid_json_line",
+                format!("line {number} is no JSON object of a request: {error}"),
+            );
+            return Err((unnamed(), fault));
+        }
+    };
+    let Some(raw) = entry.body.filter(|_| entry.messages.is_none()) else {
+        let body = text.clone();
+        let path = wishes.path.clone().or_else(|| {
+            let path = if entry.messages.is_some() { PATHS.first() } else { PATHS.get(1) };
+            path.filter(|_| entry.messages.is_some() || entry.prompt.is_some()).map(|path| (*path).to_owned())
+        });
+        let Some(path) = path else {
+            let what = "neither a batch request (\"custom_id\", \"method\", \"url\", \"body\") nor the body of one whose endpoint is known";
+            return Err((unnamed(), missing(number, what)));
+        };
+        return finish(number, unnamed(), path, body, wishes);
+    };
+    let custom_id = match entry.custom_id {
+        None | Some(Value::Null) => unnamed(),
+        Some(Value::String(id)) if !id.is_empty() && id.len() <= LONGEST_ID => id,
+        Some(_) => {
+            let text = format!("line {number}: \"custom_id\" has to be a string of 1 to {LONGEST_ID} bytes");
+            return Err((unnamed(), Fault::new("invalid_custom_id", text)));
+        }
+    };
+    match entry.method.as_deref() {
+        None => {}
+        Some(method) if method.eq_ignore_ascii_case("POST") => {}
+        Some(_) => {
+            return Err((
+                custom_id,
+                Fault::new("invalid_method", format!("line {number}: \"method\" can be POST only")),
+            ));
+        }
+    }
+    let path = match &entry.url {
+        Some(url) => match known(url) {
+            Some(path) => path,
+            None => {
+                let text = format!("line {number}: \"url\" can be one of {}", PATHS.join(", "));
+                return Err((custom_id, Fault::new("invalid_url", text)));
+            }
+        },
+        None => match &wishes.path {
+            Some(path) => path.clone(),
+            None => return Err((custom_id, missing(number, "\"url\" is missing"))),
+        },
+    };
+    let body = text.slice_ref(raw.get().as_bytes());
+    finish(number, custom_id, path, body, wishes)
+}
+
+/// One of [`PATHS`], with its version or without.
+pub(crate) fn known(url: &str) -> Option<String> {
+    let versioned =
+        if url.starts_with("/v1/") { Cow::Borrowed(url) } else { Cow::Owned(format!("/v1{url}")) };
+    PATHS.iter().find(|path| *versioned == ***path).map(|path| (*path).to_owned())
+}
+
+fn finish(
+    number: u64,
+    custom_id: String,
+    path: String,
+    body: Bytes,
+    wishes: &Wishes,
+) -> Result<Request, (String, Fault)> {
+    let read: Body<'_> = match serde_json::from_slice(&body) {
+        Ok(read) => read,
+        Err(error) => {
+            let fault =
+                Fault::new("invalid_request", format!("line {number}: the body is no JSON object: {error}"));
+            return Err((custom_id, fault));
+        }
+    };
+    if read.stream == Some(Value::Bool(true)) {
+        let text = format!("line {number}: an answer in a file cannot stream; leave \"stream\" out");
+        return Err((custom_id, Fault::new("streaming_not_supported", text)));
+    }
+    let body = match &wishes.model {
+        None if read.model.is_none() => {
+            return Err((
+                custom_id,
+                missing(number, "the body names no \"model\", and neither does an option"),
+            ));
+        }
+        None => body,
+        Some(model) => match with_model(&body, model) {
+            Ok(body) => body,
+            Err(error) => {
+                let text = format!("line {number}: the body cannot be given a model: {error}");
+                return Err((custom_id, Fault::new("invalid_request", text)));
+            }
+        },
+    };
+    Ok(Request { custom_id, path, body })
+}
+
+fn with_model(body: &[u8], model: &str) -> serde_json::Result<Bytes> {
+    let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(body)?;
+    fields.insert("model".to_owned(), Value::from(model));
+    serde_json::to_vec(&fields).map(Bytes::from)
+}
+
+fn missing(number: u64, what: &str) -> Fault {
+    Fault::new("missing_required_parameter", format!("line {number}: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, wishes: &Wishes) -> Result<Request, (String, Fault)> {
+        request(7, &Bytes::copy_from_slice(text.as_bytes()), wishes)
+    }
+
+    #[test]
+    fn batch_lines_and_bare_bodies() {
+        let plain = Wishes::default();
+        let batch = read(
+            r#"{"custom_id": "a", "method": "post", "url": "/v1/embeddings", "body": {"model": "m", "n":1.50}}"#,
+            &plain,
+        );
+        let expected = Request {
+            custom_id: "a".into(),
+            path: "/v1/embeddings".into(),
+            body: r#"{"model": "m", "n":1.50}"#.into(),
+        };
+        assert_eq!(batch, Ok(expected), "the body as it stands");
+        let bare = read(r#"{"model":"m","messages":[]}"#, &plain).unwrap();
+        assert_eq!((&*bare.custom_id, &*bare.path), ("line-7", "/v1/chat/completions"));
+        assert_eq!(read(r#"{"model":"m","prompt":""}"#, &plain).unwrap().path, "/v1/completions");
+        let wishes = Wishes { model: Some("other".into()), path: Some("/v1/responses".into()) };
+        let told = read(r#"{"input":"x","model":"m","seed":1}"#, &wishes).unwrap();
+        assert_eq!(told.path, "/v1/responses");
+        assert_eq!(told.body, r#"{"input":"x","model":"other","seed":1}"#);
+        assert_eq!(
+            read(r#"{"url":"/chat/completions","body":{"model":"m"}}"#, &plain).unwrap().custom_id,
+            "line-7"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_line_and_code() {
+        for (text, code) in [
+            ("{", "invalid_json_line"),
+            ("[]", "invalid_json_line"),
+            ("{}", "missing_required_parameter"),
+            (r#"{"model":"m","input":"x"}"#, "missing_required_parameter"),
+            (r#"{"custom_id":1,"url":"/v1/embeddings","body":{"model":"m"}}"#, "invalid_custom_id"),
+            (
+                r#"{"custom_id":"a","method":"GET","url":"/v1/embeddings","body":{"model":"m"}}"#,
+                "invalid_method",
+            ),
+            (
+                r#"{"custom_id":"a","url":"https://elsewhere.example/v1/embeddings","body":{"model":"m"}}"#,
+                "invalid_url",
+            ),
+            (r#"{"custom_id":"a","url":"/v1/files","body":{"model":"m"}}"#, "invalid_url"),
+            (r#"{"custom_id":"a","body":{"model":"m"}}"#, "missing_required_parameter"),
+            (r#"{"custom_id":"a","url":"/v1/embeddings","body":[1]}"#, "invalid_request"),
+            (r#"{"custom_id":"a","url":"/v1/embeddings","body":{}}"#, "missing_required_parameter"),
+            (r#"{"model":"m","messages":[],"stream":true}"#, "streaming_not_supported"),
+        ] {
+            let (_, fault) = read(text, &Wishes::default()).unwrap_err();
+            assert_eq!(fault.code, code, "{text}");
+            assert!(fault.message.contains("line 7"), "{}", fault.message);
+        }
+    }
+}

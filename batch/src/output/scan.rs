@@ -1,0 +1,260 @@
+//! What stands in an output that a run before has left, and up to where it is whole.
+//!
+//! A kill leaves at most the last line torn, or the last piece of a compressed file; a machine that lost its power may leave zeros in place of the end. Those are
+//! cut off, and their lines asked for again. Whatever else is wrong with a file is an error: it is somebody else's, or was changed.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Read};
+
+use super::record::{self, BEGINNING};
+use crate::format::Format;
+use crate::input::{Line, Sum};
+
+/// A longer line, or compressed piece, is none of ours.
+const LONGEST: u64 = 1 << 30;
+
+/// The lines that a run before has answered.
+#[derive(Debug, Default)]
+pub struct Found {
+    lines: HashMap<u64, Sum>,
+    /// Lines with the answer that was asked for.
+    pub good: u64,
+    /// Lines that failed.
+    pub failed: u64,
+    /// Bytes of torn ends that were cut off.
+    pub torn: u64,
+}
+
+/// What is wrong with an output that is there already.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Not from a run.
+    #[error("line {0} was not written by a run: choose another file, or overwrite this one")]
+    Foreign(u64),
+    /// From a run, and damaged before its end.
+    #[error("it is damaged at byte {0}, and goes on after that: restore it, or overwrite it")]
+    Damaged(u64),
+    /// One line of the input has two records.
+    #[error("it has line {0} of the input twice: two runs have written to it at once; overwrite it")]
+    Twice(u64),
+}
+
+impl Found {
+    /// Whether a line was answered; `Some(false)`: another text stood there then.
+    pub fn same(&self, line: &Line) -> Option<bool> {
+        self.lines.get(&line.number).map(|sum| *sum == line.sum)
+    }
+
+    /// How many lines were.
+    pub fn len(&self) -> u64 {
+        self.lines.len() as u64
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The last line of the input of which it knows.
+    pub fn last(&self) -> u64 {
+        self.lines.keys().copied().max().unwrap_or(0)
+    }
+
+    /// Adds what stands in a file; how many bytes of it are whole.
+    pub(crate) fn scan(&mut self, format: Format, file: &mut impl BufRead) -> Result<u64, ScanError> {
+        let (whole, all) = match format {
+            Format::Plain => self.scan_lines(file)?,
+            Format::Gzip | Format::Zstd => self.scan_pieces(format, file)?,
+        };
+        self.torn += all - whole;
+        Ok(whole)
+    }
+
+    fn add(&mut self, read: record::Read) -> Result<(), ScanError> {
+        if self.lines.insert(read.line, read.sum).is_some() {
+            return Err(ScanError::Twice(read.line));
+        }
+        *(if read.good { &mut self.good } else { &mut self.failed }) += 1;
+        Ok(())
+    }
+
+    fn scan_lines(&mut self, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
+        let (mut at, mut torn, mut number, mut text) = (0u64, None, 0, Vec::new());
+        loop {
+            text.clear();
+            let read = file.by_ref().take(LONGEST).read_until(b'\n', &mut text)? as u64;
+            if read == 0 {
+                return Ok((torn.unwrap_or(at), at));
+            }
+            number += 1;
+            let whole = text.strip_suffix(b"\n").and_then(record::read);
+            match (whole, torn) {
+                (Some(_), Some(torn)) => return Err(ScanError::Damaged(torn)),
+                (Some(read), None) => self.add(read)?,
+                (None, _) if !could_be_torn(&text) => return Err(ScanError::Foreign(number)),
+                (None, _) => torn = torn.or(Some(at)),
+            }
+            at += read;
+        }
+    }
+
+    fn scan_pieces(&mut self, format: Format, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
+        let mut file = Counted { file, count: 0 };
+        let mut number = 0;
+        loop {
+            let begin = file.count;
+            if !format.could_begin(file.fill_buf()?) {
+                return Err(if begin == 0 { ScanError::Foreign(1) } else { ScanError::Damaged(begin) });
+            }
+            let piece = match format.next_piece(&mut file, LONGEST) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return Ok((begin, begin)),
+                // Torn where nothing comes after it, or zeros alone.
+                Err(_) if only_zeros(&mut file)? => return Ok((begin, file.count)),
+                Err(_) => return Err(ScanError::Damaged(begin)),
+            };
+            let lines = || piece.split_inclusive(|byte| *byte == b'\n');
+            let read: Option<Vec<_>> = lines().map(|line| record::read(line.strip_suffix(b"\n")?)).collect();
+            match read {
+                Some(read) => read.into_iter().try_for_each(|read| self.add(read))?,
+                // Zeros in place of its end may be decoded, to nonsense.
+                None if lines().next().is_some_and(could_be_torn) => {
+                    let torn = only_zeros(&mut file)?;
+                    return if torn { Ok((begin, file.count)) } else { Err(ScanError::Damaged(begin)) };
+                }
+                None => return Err(ScanError::Foreign(number + 1)),
+            }
+            number += lines().count() as u64;
+        }
+    }
+}
+
+/// Whether it may be the beginning of a line of ours, or what a machine without power has left of one.
+fn could_be_torn(text: &[u8]) -> bool {
+    let beginning = BEGINNING.as_bytes();
+    let common = beginning.len().min(text.len());
+    text.get(..common) == beginning.get(..common) || text.contains(&0)
+}
+
+/// Reads to the end; whether anything but zeros stood there.
+fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let chunk = file.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok(true);
+        }
+        if chunk.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        let read = chunk.len();
+        file.consume(read);
+    }
+}
+
+/// Counts what is read of a file.
+struct Counted<'a, R> {
+    file: &'a mut R,
+    count: u64,
+}
+
+impl<R: BufRead> Read for Counted<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(into)?;
+        self.count += read as u64;
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<'_, R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.file.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.count += amount as u64;
+        self.file.consume(amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::output::{Answer, Outcome, Record, Sink};
+
+    fn record(line: u64) -> Record {
+        let body = bytes::Bytes::from(format!("{{\"text\":\"answer {line}\"}}"));
+        let status = if line.is_multiple_of(7) { 400 } else { 200 };
+        let outcome = Outcome::Answered(Answer::new(status, "", &body));
+        Record { line, sum: Sum(line as u32 * 3), custom_id: format!("id {line}"), outcome }
+    }
+
+    /// What a run writes of such lines, where it ends a piece after each so many.
+    fn written(format: Format, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
+        let file = crate::output::sink::Memory::default();
+        let mut sink = Sink::new(format, Box::new(file.clone()), None);
+        for (n, line) in lines.enumerate() {
+            sink.put(&record(line)).unwrap();
+            if n % every == every - 1 {
+                sink.tick().unwrap();
+            }
+        }
+        sink.finish().unwrap();
+        file.bytes()
+    }
+
+    fn scan(format: Format, bytes: &[u8]) -> Result<(Found, u64), ScanError> {
+        let mut found = Found::default();
+        let whole = found.scan(format, &mut io::BufReader::with_capacity(11, bytes))?;
+        Ok((found, whole))
+    }
+
+    proptest! {
+        /// Whatever a crash leaves of a file, and however often: after the last run each line stands there once.
+        #[test]
+        fn every_line_once_after_any_crashes(count in 1u64..40, every in 1usize..8, cuts in prop::collection::vec((0.0f64..1.0, 0usize..30), 0..6)) {
+            for format in [Format::Plain, Format::Gzip, Format::Zstd] {
+                let mut file = Vec::new();
+                for (cut, zeros) in cuts.iter().copied().chain([(1.0, 0)]) {
+                    let (found, whole) = scan(format, &file).unwrap();
+                    file.truncate(whole as usize);
+                    let missing = (1..=count).filter(|line| !found.lines.contains_key(line));
+                    let more = written(format, missing, every);
+                    file.extend(&more[..(more.len() as f64 * cut).ceil() as usize]);
+                    file.extend(std::iter::repeat_n(0, zeros));
+                }
+                let (found, whole) = scan(format, &file).unwrap();
+                prop_assert_eq!((found.len(), found.last(), whole, found.torn), (count, count, file.len() as u64, 0));
+                let mut text = String::new();
+                format.reader(&file[..]).read_to_string(&mut text).unwrap();
+                let mut lines: Vec<u64> = text.lines().map(|line| record::read(line.as_bytes()).unwrap().line).collect();
+                lines.sort_unstable();
+                prop_assert_eq!(lines, (1..=count).collect::<Vec<_>>());
+                prop_assert_eq!(found.failed, count / 7);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_a_run_is_left_alone() {
+        for format in [Format::Plain, Format::Gzip, Format::Zstd] {
+            assert!(matches!(scan(format, b"my notes\n"), Err(ScanError::Foreign(1))), "{format:?}");
+            let notes = format.piece(b"my notes".to_vec()).unwrap();
+            assert!(matches!(scan(format, &notes), Err(ScanError::Foreign(1))), "{format:?}");
+            let one = written(format, 1..3, 1);
+            assert!(
+                matches!(scan(format, &[one.clone(), one.clone()].concat()), Err(ScanError::Twice(1))),
+                "{format:?}"
+            );
+            let mut damaged = [one, written(format, 3..5, 1)].concat();
+            damaged[5] = 0;
+            damaged[12..20].fill(0);
+            let scanned = scan(format, &damaged);
+            assert!(matches!(scanned, Err(ScanError::Damaged(0))), "{format:?} {scanned:?}");
+        }
+    }
+}

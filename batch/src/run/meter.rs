@@ -1,0 +1,87 @@
+//! Sees which calls have come through the gate: a thin service between it and the transport.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use http::Request;
+use tidegate::{RequestBody, Transport};
+use tokio::sync::Notify;
+use tower::Service;
+
+/// How many calls wait in the gate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    waiting: AtomicUsize,
+    changed: Notify,
+}
+
+/// A call that has not been sent yet, until it is sent or dropped. Travels with its request: clones are of the same call.
+#[derive(Clone, Debug)]
+pub(super) struct Unsent(Arc<Place>);
+
+#[derive(Debug)]
+struct Place {
+    meter: Meter,
+    sent: AtomicBool,
+}
+
+impl Meter {
+    /// The transport, watched.
+    pub(super) fn over(&self, transport: Transport) -> Transport {
+        Transport::new(Watched(transport))
+    }
+
+    /// A call that begins to wait.
+    pub(super) fn call(&self) -> Unsent {
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        Unsent(Arc::new(Place { meter: self.clone(), sent: AtomicBool::new(false) }))
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.0.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Resolves once a call was sent since the last time.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+}
+
+impl Place {
+    fn leave(&self) {
+        if !self.sent.swap(true, Ordering::Relaxed) {
+            self.meter.0.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.meter.0.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[derive(Clone)]
+struct Watched(Transport);
+
+impl Service<Request<RequestBody>> for Watched {
+    type Response = <Transport as Service<Request<RequestBody>>>::Response;
+    type Error = <Transport as Service<Request<RequestBody>>>::Error;
+    type Future = <Transport as Service<Request<RequestBody>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+        if let Some(Unsent(place)) = request.extensions_mut().remove() {
+            place.leave();
+        }
+        self.0.call(request)
+    }
+}

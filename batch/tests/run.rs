@@ -1,0 +1,299 @@
+//! Runs over a simulated provider, in virtual time.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Write as _;
+
+use support::{config, never, options, paused, play, simulator, sleep, transport};
+use tidegate::config::Retry;
+use tidegate_batch::{
+    Batch, Ceilings, Ended, Found, Job, Lines, Options, Outcome, Outputs, Prices, RunError, Wishes, write,
+};
+use tidegate_sim::Faults;
+use tokio::sync::{mpsc, watch};
+
+fn lines(numbers: impl Iterator<Item = u64>) -> String {
+    let line = |n| {
+        format!(
+            "{{\"custom_id\":\"c{n}\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{{\"model\":\"sim\",\"max_tokens\":8,\"messages\":[{{\"role\":\"user\",\"content\":\"{n}\"}}]}}}}\n"
+        )
+    };
+    numbers.map(line).collect()
+}
+
+fn batch(faults: Faults) -> Batch {
+    Batch::over(config(|target| target), transport(&simulator(faults))).unwrap()
+}
+
+#[test]
+fn every_line_is_answered_once_whatever_stands_in_the_file() {
+    paused(async {
+        let mut text = lines(0..50);
+        text.push_str("\nnot json\n{\"model\":\"sim\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":4}\n");
+        text.push_str(&lines(3..4));
+        text.push_str("{\"custom_id\":\"lost\",\"url\":\"/v1/chat/completions\",\"body\":{\"model\":\"absent\",\"messages\":[]}}\n");
+        text.push_str(&format!("{}\n", "x".repeat(1 << 20 | 1)));
+        let played = play(&batch(Faults::default()), options(), text, Found::default(), never()).await;
+        let progress = played.progress();
+        assert_eq!((progress.read, progress.good, progress.failed, progress.malformed), (55, 51, 4, 3));
+        assert_eq!(progress.ended, Some(Ended::Whole));
+        let mut numbers: Vec<_> = played.records.iter().map(|record| record.line).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=50).chain(52..=56).collect::<Vec<_>>());
+        let told = |line: u64| {
+            let record = played.records.iter().find(|record| record.line == line).unwrap();
+            let told = match &record.outcome {
+                Outcome::Answered(answer) => answer.status.to_string(),
+                Outcome::Failed(fault) => fault.code.clone(),
+            };
+            (record.custom_id.clone(), told)
+        };
+        let told = [52, 53, 54, 55, 56].map(told);
+        let told = told.each_ref().map(|(id, what)| (&**id, &**what));
+        let expected = [
+            ("line-52", "invalid_json_line"),
+            ("line-53", "200"),
+            ("c3", "duplicate_custom_id"),
+            ("lost", "404"),
+            ("line-56", "line_too_long"),
+        ];
+        assert_eq!(told, expected);
+        assert!(progress.spend.output >= 50 * 8 && progress.spend.input > 50);
+    });
+}
+
+#[test]
+fn in_order_where_that_is_wanted() {
+    paused(async {
+        let text: String = (0..300u32)
+            .map(|n| format!("{{\"model\":\"sim\",\"max_tokens\":{},\"prompt\":\"x\"}}\n", 1 + n * 37 % 50))
+            .collect();
+        let ordered = Options { ordered: true, ..options() };
+        let batch = batch(Faults::default());
+        let played = play(&batch, ordered, text.clone(), Found::default(), never()).await;
+        assert!(played.records.iter().map(|record| record.line).eq(1..=300));
+        let played = play(&batch, options(), text, Found::default(), never()).await;
+        assert!(!played.records.is_sorted_by_key(|record| record.line), "without it they come as they end");
+    });
+}
+
+#[test]
+fn the_longest_queue_is_no_failure_and_memory_is_bounded() {
+    paused(async {
+        let rate = tidegate_sim::faults::TokenRate {
+            requests_per_minute: Some(30.0),
+            burst_s: 4.0,
+            ..Default::default()
+        };
+        let simulator = simulator(Faults { token_rate: Some(rate), ..Faults::default() });
+        // What a person would be told at once, a batch waits for.
+        let target = |target: tidegate::config::Target| {
+            let second = std::time::Duration::from_secs(1);
+            target
+                .rpm(30)
+                .wait(second)
+                .deadline(2 * second)
+                .queue(1)
+                .on_full(tidegate::config::OnFull::Refuse)
+        };
+        let batch = Batch::over(config(target), transport(&simulator)).unwrap();
+        let mut most = 0;
+        let (send, feed) = mpsc::channel(1);
+        let mut text = Lines::new(std::io::Cursor::new(lines(0..600)), 1 << 20);
+        tokio::spawn(async move {
+            while let Some(line) = text.next_line().transpose() {
+                if send.send(line).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let (records, mut jobs) = mpsc::channel(1);
+        tokio::spawn(async move { while jobs.recv().await.is_some() {} });
+        let ran = batch
+            .run(options(), Found::default(), feed, records, never(), |progress| {
+                most = most.max(progress.open)
+            })
+            .await;
+        let progress = ran.unwrap();
+        assert_eq!((progress.good, progress.failed), (600, 0));
+        assert!(progress.seconds > 1_000.0 && most <= 64, "{most} open at once");
+    });
+}
+
+#[test]
+fn what_fails_by_chance_is_asked_again() {
+    paused(async {
+        let batch = batch(Faults { error_500: 0.3, seed: 3, ..Faults::default() });
+        let played = play(&batch, options(), lines(0..500), Found::default(), never()).await;
+        assert_eq!((played.progress().good, played.progress().failed), (500, 0));
+    });
+}
+
+#[test]
+fn a_run_in_which_nothing_works_ends_and_spoils_nothing() {
+    paused(async {
+        let wishes = Wishes { model: Some("absent".into()), path: None };
+        let played = play(
+            &batch(Faults::default()),
+            Options { wishes, ..options() },
+            lines(0..500),
+            Found::default(),
+            never(),
+        )
+        .await;
+        let error = played.ran.unwrap_err();
+        assert!(
+            matches!(&error, RunError::NothingWorks { count: 20, last } if last.contains("404")),
+            "{error}"
+        );
+        assert!(played.records.is_empty());
+        // So few lines that it cannot be told: they are the lines' own failures.
+        let wishes = Wishes { model: Some("absent".into()), path: None };
+        let played = play(
+            &batch(Faults::default()),
+            Options { wishes, ..options() },
+            lines(0..5),
+            Found::default(),
+            never(),
+        )
+        .await;
+        assert_eq!((played.progress().failed, played.records.len()), (5, 5));
+    });
+}
+
+#[test]
+fn a_stop_lets_what_is_in_flight_end() {
+    paused(async {
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(async move {
+            sleep(0.5).await;
+            stop.send(true).unwrap();
+        });
+        let batch =
+            Batch::over(config(|target| target.cap(4)), transport(&simulator(Faults::default()))).unwrap();
+        let played = play(&batch, options(), lines(0..1_000), Found::default(), stopped).await;
+        let progress = played.progress();
+        assert_eq!(progress.ended, Some(Ended::Stopped));
+        assert!(progress.good > 0 && progress.good < 200 && progress.failed == 0, "{progress:?}");
+        assert_eq!((played.records.len() as u64, progress.open), (progress.good, 0));
+    });
+}
+
+#[test]
+fn a_ceiling_is_not_gone_beyond() {
+    paused(async {
+        let prices = Prices { input: 1_000.0, output: 2_000.0 };
+        let ceilings = Ceilings { money: Some(5.0), tokens: None };
+        let options = Options { prices, ceilings, ..options() };
+        let played =
+            play(&batch(Faults::default()), options, lines(0..1_000), Found::default(), never()).await;
+        let progress = played.progress();
+        assert_eq!((progress.ended, progress.failed), (Some(Ended::Ceiling), 0));
+        assert!(progress.spend.money <= 5.0 && progress.spend.money > 4.5, "{progress:?}");
+        assert_eq!(progress.good, played.records.len() as u64);
+    });
+}
+
+#[test]
+fn another_attempt_is_made_of_an_answer_that_broke_off() {
+    paused(async {
+        let config = config(|target| target.retry(Retry::new().attempts(1)));
+        let calls = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let count = calls.clone();
+        let broken = tower::service_fn(move |_: http::Request<tidegate::RequestBody>| {
+            let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            async move {
+                let mut response = http::Response::new(if nth < 2 {
+                    let error = tidegate::Error::new(tidegate::ErrorKind::Transport, "reset");
+                    let chunks = [Ok(http_body::Frame::data(bytes::Bytes::from_static(b"{"))), Err(error)];
+                    tidegate::ResponseBody::new(http_body_util::StreamBody::new(futures_util::stream::iter(
+                        chunks,
+                    )))
+                } else {
+                    tidegate::ResponseBody::full("{}")
+                });
+                response
+                    .headers_mut()
+                    .insert("content-type", http::HeaderValue::from_static("application/json"));
+                Ok::<_, tidegate::Error>(response)
+            }
+        });
+        let batch = Batch::over(config, tidegate::Transport::new(broken)).unwrap();
+        let played = play(&batch, options(), lines(0..1), Found::default(), never()).await;
+        assert_eq!((played.progress().good, calls.load(std::sync::atomic::Ordering::Relaxed)), (1, 3));
+    });
+}
+
+/// Goes through real files: a run that is cut off at every place of its output is completed by the next.
+#[test]
+fn a_cut_output_is_completed_by_the_next_run() {
+    let folder = std::env::temp_dir().join(format!("tidegate-batch-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = lines(0..12);
+    for name in ["out.jsonl", "out.jsonl.gz", "out.jsonl.zst"] {
+        let outputs = Outputs { records: folder.join(name), errors: None };
+        let (mut whole, mut at) = (0, 0);
+        loop {
+            let (sink, found) = outputs.resume(false).unwrap();
+            let before = found.len();
+            let (records, jobs) = mpsc::channel(64);
+            let writer = std::thread::spawn(move || write(sink, jobs));
+            let progress = paused(async {
+                let played = play(&batch(Faults::default()), options(), text.clone(), found, never()).await;
+                for record in played.records.iter().cloned() {
+                    records.send(Job::Record(record)).await.unwrap();
+                    records.send(Job::Tick).await.unwrap();
+                }
+                played.progress()
+            });
+            drop(records);
+            writer.join().unwrap().unwrap();
+            assert_eq!((progress.skipped, progress.good), (before, 12 - before), "{name} cut at {at}");
+            let file = std::fs::read(&outputs.records).unwrap();
+            whole = whole.max(file.len());
+            at += 97;
+            if at >= whole {
+                break;
+            }
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(&outputs.records)
+                .unwrap()
+                .set_len(at as u64)
+                .unwrap();
+        }
+        let (sink, found) = outputs.resume(false).unwrap();
+        assert_eq!((found.len(), found.good, found.torn), (12, 12, 0));
+        assert!(outputs.resume(false).unwrap_err().to_string().contains("another run"), "one at a time");
+        drop(sink);
+        let mut file = std::fs::File::create(&outputs.records).unwrap();
+        file.write_all(b"my notes\n").unwrap();
+        assert!(outputs.resume(false).is_err() && std::fs::read(&outputs.records).unwrap() == b"my notes\n");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn an_input_that_has_changed_is_an_error() {
+    let folder = std::env::temp_dir().join(format!("tidegate-changed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let outputs = Outputs { records: folder.join("out.jsonl"), errors: None };
+    let (mut sink, _) = outputs.resume(false).unwrap();
+    paused(async {
+        let played = play(&batch(Faults::default()), options(), lines(0..3), Found::default(), never()).await;
+        played.records.iter().for_each(|record| sink.put(record).unwrap());
+    });
+    sink.finish().unwrap();
+    let (_sink, found) = outputs.resume(false).unwrap();
+    let survey = tidegate_batch::survey(Lines::new(lines(1..4).as_bytes(), 1 << 20), None, &found, None);
+    assert!(matches!(survey, Err(RunError::Changed(1))));
+    let survey = tidegate_batch::survey(Lines::new(lines(0..2).as_bytes(), 1 << 20), None, &found, None);
+    assert!(matches!(survey, Err(RunError::Changed(3))), "one that is shorter has changed too");
+    paused(async {
+        let played = play(&batch(Faults::default()), options(), lines(1..4), found, never()).await;
+        assert!(matches!(played.ran, Err(RunError::Changed(1))) && played.records.is_empty());
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+}

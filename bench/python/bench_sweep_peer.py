@@ -1,0 +1,210 @@
+"""How many calls it takes to find a hard limit of 24 calls at once: `tidegate sweep`, and NVIDIA's aiperf.
+
+Over real sockets, each against a simulated server of its own: one engine at ten times its speed, which answers 429 to
+a call that finds 24 in flight. The same lengths for both: prompts of 128 tokens, answers of 32. What they spent is what
+the server counted. Prints one JSON object as its last line.
+
+aiperf is asked for its own answer to the same question, the highest concurrency whose share of errors is below 1 %
+(`--search-recipe max-concurrency-under-sla`), as favourably as its options allow: 100 requests a probe where it would
+make 1,000, the warm-ups that its default search makes before each probe forced down from 60 s to a tenth of a second,
+no telemetry, one worker. Its tokenizers come from the network, so it is given one made here, of the words of its own
+corpus.
+
+    python bench_sweep_peer.py [STYLE ...]        (aiperf's --search-style; default: smooth_isotonic monotonic)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from row import bar, note, report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LIMIT, SPEED = 24, 10
+PROMPT, ANSWER, PROBE = 128, 32, 100
+#: What a session of ours may spend.
+MOST_CALLS = 900
+#: Seconds, for one search.
+PATIENCE = 3600
+STYLES = ("smooth_isotonic", "monotonic")
+SERVER = {"workers": 1, "time_scale": SPEED, "models": ["sim"], "faults": {"concurrency_limit": LIMIT}}
+#: `HF_HUB_OFFLINE` would keep it from reading a tokenizer by its path.
+LEAST_WARM_UP = {
+    f"AIPERF_SEARCH_PLANNER_{name}": "0.1"
+    for name in ("DEFAULT_WARMUP_SECONDS", "FIRST_PROBE_WARMUP_FLOOR", "REPLICATE_WARMUP_FLOOR")
+}
+
+
+class Found(NamedTuple):
+    """What a search came to."""
+
+    cap: int | None
+    notes: dict[str, Any]
+
+
+def command() -> str:
+    """Return the command line of tidegate: `TIDEGATE_CLI`, as make builds it."""
+    return os.environ.get("TIDEGATE_CLI", "tidegate")
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """Run a server with the limit; return its base URL."""
+    config = folder / "sim.json"
+    config.write_text(json.dumps(SERVER))
+    options = ["--listen", "127.0.0.1:0", "--json", "--config", str(config)]
+    process = subprocess.Popen([command(), "sim", *options], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["base_url"]
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def seen(base_url: str) -> dict[str, Any]:
+    """Return what the server saw, and of how much it was asked."""
+    with urllib.request.urlopen(f"{base_url.removesuffix('/v1')}/sim/stats", timeout=30) as answer:  # noqa: S310 - loopback
+        stats = json.load(answer)
+    statuses: dict[str, int] = {}
+    for tenant in stats["tenants"].values():
+        for status, count in tenant["statuses"].items():
+            statuses[status] = statuses.get(status, 0) + count
+    return {"calls": stats["total_attempts"], "turned away": statuses.get("429", 0)}
+
+
+def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
+    """Search a server of its own; return the answer and what it took."""
+    with TemporaryDirectory() as folder, server(Path(folder)) as base_url:
+        began = time.perf_counter()
+        found = search(base_url, Path(folder))
+        wall = time.perf_counter() - began
+        return {"answer": found.cap, **seen(base_url), "wall, s": round(wall, 1), **found.notes}
+
+
+def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other search
+    """Search as users do."""
+    lengths = ["--input-tokens", str(PROMPT), "--output-tokens", str(ANSWER)]
+    done = subprocess.run(
+        [command(), "sweep", "--url", base_url, "--model", "sim", *lengths, "--yes", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    answer = json.loads(done.stdout)["answer"]
+    notes = {"what binds": answer["binding"], "interval": answer["interval"], "confirmed": answer["confirmed"]}
+    return Found(answer["cap"], notes)
+
+
+def aiperf(style: str) -> Callable[[str, Path], Found]:
+    """Search by aiperf."""
+
+    def search(base_url: str, folder: Path) -> Found:
+        artifacts = folder / "artifacts"
+        options = {
+            "--model": "sim",
+            "--url": base_url.removesuffix("/v1"),
+            "--endpoint-type": "chat",
+            "--tokenizer": str(folder / "tokenizer"),
+            "--isl": PROMPT,
+            "--osl": ANSWER,
+            "--search-recipe": "max-concurrency-under-sla",
+            "--search-style": style,
+            "--error-rate-sla": 0.01,
+            "--request-count": PROBE,
+            "--workers-max": 1,
+            "--record-processors": 1,
+            "--random-seed": 1,
+            "--ui": "none",
+            "--artifact-dir": str(artifacts),
+        }
+        make_tokenizer(folder / "tokenizer")
+        flags = ["--streaming", "--no-gpu-telemetry", "--no-server-metrics"]
+        given = [str(part) for option in options.items() for part in option]
+        program = Path(sys.executable).with_name("aiperf")
+        online = {
+            name: value for name, value in os.environ.items() if name not in {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
+        }
+        log = folder / "aiperf.log"
+        with log.open("w") as said:
+            # Its services are processes of its own group: none may outlive it.
+            process = subprocess.Popen(
+                [program, "profile", *given, *flags],
+                stdout=said,
+                stderr=said,
+                cwd=folder,
+                env={**online, **LEAST_WARM_UP},
+                start_new_session=True,
+            )
+            try:
+                process.wait(timeout=PATIENCE)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        history = artifacts / "search_history.json"
+        if not history.exists():
+            sys.exit(f"aiperf ended with {process.returncode}:\n{log.read_text()[-4000:]}")
+        return verdict(json.loads(history.read_text()))
+
+    return search
+
+
+def verdict(history: dict[str, Any]) -> Found:
+    """Read aiperf's answer: the highest concurrency that passed."""
+    boundary = (history.get("boundary_summary") or {}).get("feasible_max") or {}
+    probed = [
+        (step["variation_values"]["phases.profiling.concurrency"], step["feasible"]) for step in history["iterations"]
+    ]
+    notes = {"probes": len(probed), "why it ended": history.get("convergence_reason")}
+    passed = [cap for cap, feasible in probed if feasible]
+    return Found(boundary.get("value", max(passed, default=None)), notes)
+
+
+def make_tokenizer(folder: Path) -> None:
+    """Make one of the words of aiperf's corpus."""
+    import aiperf.dataset.generator as corpus  # noqa: PLC0415 - slow, and here alone
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: PLC0415
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    assert corpus.__file__ is not None
+    text = Path(corpus.__file__).with_name("assets") / "shakespeare.txt"
+    tokenizer = Tokenizer(models.WordLevel(unk_token="the"))  # noqa: S106 - a word
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(vocab_size=8_192, special_tokens=["<s>", "</s>"], show_progress=False)
+    tokenizer.train([str(text)], trainer)
+    ends = {"bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ends).save_pretrained(str(folder))
+
+
+def main() -> None:
+    """Search by each, one after the other."""
+    figures = measured(ours)
+    note(f"tidegate sweep: {figures}")
+    peers = {}
+    for style in sys.argv[1:] or STYLES:
+        name = f"aiperf, {style}"
+        peers[name] = measured(aiperf(style))
+        note(f"{name}: {peers[name]}")
+    bars = [
+        bar("answer, where the limit is 24", figures["answer"] or 0, "==", LIMIT),
+        bar("calls spent", figures["calls"], "<=", MOST_CALLS),
+    ]
+    report("sweep-peer", figures, peers, bars)
+
+
+if __name__ == "__main__":
+    main()

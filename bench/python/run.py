@@ -1,0 +1,239 @@
+"""A file of 20,000 requests against a limit on requests and tokens a minute; then a run that is killed fifty times.
+
+`tidegate run` as users start it, over real sockets, beside what OpenAI's cookbook advises: a semaphore, and retries
+with random exponential backoff. The server is `tidegate sim`, whose own books say what ran. Prints a JSON object as its
+last line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from row import bar, note, report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLI = os.environ["TIDEGATE_CLI"]
+SEED = 7
+LINES, KILLS = 20_000, 50
+RPM, TPM, DEPTH_S = 6_000, 1_500_000, 60
+RATE = {"requests_per_minute": RPM, "tokens_per_minute": TPM, "burst_s": DEPTH_S}
+# As the cookbook has it: random exponential backoff from 1 s to 60 s, six attempts. It names no semaphore; these are
+# what people take.
+SEMAPHORES, ATTEMPTS, LEAST, MOST = (64, 256), 6, 1.0, 60.0
+
+
+@contextmanager
+def simulated(step_ms: float, **faults: object) -> Iterator[str]:
+    """Run a server whose engine never binds; return its URL."""
+    step = {"base_ms": step_ms, "per_prompt_token_ms": 0.0, "per_sequence_ms": 0.0}
+    engine = {
+        "num_blocks": 1_000_000,
+        "max_num_seqs": 100_000,
+        "max_num_batched_tokens": 10_000_000,
+        "prefix_cache": False,
+        "step": step,
+    }
+    config = {"workers": 1, "engine": engine, "faults": faults, "attempt_log": 1}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(config, file)
+        file.flush()
+        command = [CLI, "sim", "--listen", "127.0.0.1:0", "--json", "--config", file.name]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["base_url"]
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def books(url: str) -> Counter[str]:
+    """Return how many attempts came to the server, by how they ended."""
+    with urllib.request.urlopen(url.removesuffix("/v1") + "/sim/stats", timeout=10) as answer:
+        tenants = json.load(answer)["tenants"].values()
+    told: Counter[str] = Counter()
+    for tenant in tenants:
+        told["attempts"] += tenant["attempts"]
+        told.update(tenant["outcomes"])
+        told.update(tenant["statuses"])
+    return told
+
+
+def write(path: Path, longest: int) -> list[dict[str, Any]]:
+    """Write a file of requests of mixed sizes; return their bodies."""
+    rng = random.Random(SEED)
+    bodies = []
+    with path.open("w") as file:
+        for number in range(LINES):
+            text = f"{number} " + "tide " * rng.randrange(10, 400)
+            body = {
+                "model": "sim",
+                "max_tokens": rng.randrange(4, longest),
+                "messages": [{"role": "user", "content": text}],
+            }
+            request = {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+            file.write(json.dumps(request) + "\n")
+            bodies.append(body)
+    return bodies
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """Read an output as anybody would."""
+    if path.suffix == ".zst":
+        text = subprocess.run(["zstd", "-dcq", path], check=True, capture_output=True).stdout.decode()
+    else:
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def bound(found: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> float:
+    """Return the seconds that the quota takes at least: what lines cost, less what full buckets give at once."""
+    cost = sum(
+        record["response"]["body"]["usage"]["prompt_tokens"] + bodies[int(record["custom_id"][8:])]["max_tokens"]
+        for record in found
+    )
+    return max(cost / TPM * 60, len(bodies) / RPM * 60) - DEPTH_S
+
+
+def run(folder: Path, url: str, output: str, *options: str) -> tuple[subprocess.Popen[bytes], float]:
+    """Start a run; return it, and when that was."""
+    command = [CLI, "run", folder / "in.jsonl", "-o", folder / output, "--url", url, "--quiet", *options]
+    return subprocess.Popen(command), time.monotonic()
+
+
+def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str, Any]:
+    """Take the whole file through a run."""
+    with simulated(20.0, token_rate=RATE) as url:
+        command, began = run(folder, url, "out.jsonl", "--overwrite", *options)
+        code = command.wait()
+        wall = time.monotonic() - began
+        seen = books(url)
+    found = records(folder / "out.jsonl")
+    good = {record["custom_id"] for record in found if record["response"]["status_code"] == 200}
+    least = bound(found, bodies)
+    return {
+        "wall, s": round(wall, 1),
+        "lower bound, s": round(least, 1),
+        "wall / lower bound": round(wall / least, 3),
+        "failed lines": LINES - len(good) if code == 0 else LINES,
+        "429s": seen["429"],
+    }
+
+
+async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -> dict[str, Any]:
+    """Send the same requests as the cookbook has it."""
+    rng = random.Random(SEED)
+    least = bound(records(folder / "out.jsonl"), bodies)
+    with simulated(20.0, token_rate=RATE) as url:
+        client = openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0)
+        slots, began = asyncio.Semaphore(semaphore), time.monotonic()
+
+        async def ask(body: dict[str, Any]) -> bool:
+            async with slots:
+                for attempt in range(ATTEMPTS):
+                    try:
+                        await client.chat.completions.create(**body)
+                    except (openai.RateLimitError, openai.APIConnectionError):
+                        if attempt + 1 < ATTEMPTS:
+                            await asyncio.sleep(rng.uniform(LEAST, min(MOST, LEAST * 2.0 ** (attempt + 1))))
+                    else:
+                        return True
+                return False
+
+        answered = await asyncio.gather(*(ask(body) for body in bodies))
+        wall = time.monotonic() - began
+        seen = books(url)
+        await client.close()
+    return {
+        "wall, s": round(wall, 1),
+        "wall / lower bound": round(wall / least, 3),
+        "failed lines": answered.count(False),
+        "429s": seen["429"],
+    }
+
+
+def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
+    """Kill a run at random moments, then let it end."""
+    rng = random.Random(SEED)
+    path = folder / output
+    with simulated(5.0) as url:
+        kills = 0
+        for _ in range(KILLS):
+            command, _ = run(folder, url, output, *options)
+            try:
+                command.wait(rng.uniform(0.05, 0.6))
+            except subprocess.TimeoutExpired:
+                command.kill()
+                command.wait()
+                kills += 1
+        command, _ = run(folder, url, output, *options)
+        code = command.wait()
+        seen = books(url)
+    lines = Counter(record["custom_id"] for record in records(path))
+    return {
+        "kills": kills,
+        "exit code": code,
+        "lines lost": LINES - len(lines),
+        "lines twice": sum(count - 1 for count in lines.values()),
+        "attempts at the server for a line": round(seen["attempts"] / LINES, 3),
+        "attempts broken off by a kill": seen["aborted"],
+    }
+
+
+def main() -> None:
+    """Measure."""
+    figures: dict[str, Any] = {}
+    peers: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bodies = write(folder / "in.jsonl", 64)
+        figures["quota"] = ours(folder, bodies)
+        note(f"ours: {figures['quota']}")
+        for semaphore in SEMAPHORES:
+            peer = asyncio.run(cookbook(folder, bodies, semaphore))
+            peers[f"cookbook, semaphore of {semaphore}"] = {"quota": peer}
+            note(f"cookbook, {semaphore}: {peer}")
+        # What the provider's own books are for: the same limits, told, and its headers not looked at.
+        told = folder / "told.toml"
+        told.write_text(f'[targets.sim]\nmodels = "sim"\nrpm = {RPM}\ntpm = {TPM}\nheaders = "ignore"\n')
+        figures["quota, headers ignored"] = ours(folder, bodies, "--config", str(told))
+        note(f"headers ignored: {figures['quota, headers ignored']}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder / "in.jsonl", 8)
+        outputs = ["out.jsonl", "out.jsonl.gz"] + ["out.jsonl.zst"] * (shutil.which("zstd") is not None)
+        for output in outputs:
+            figures[f"killed, {output[3:]}"] = killed(folder, output)
+            note(f"killed, {output}: {figures[f'killed, {output[3:]}']}")
+        figures["killed, begun anew each time"] = killed(folder, "anew.jsonl", "--overwrite")
+        note(f"begun anew: {figures['killed, begun anew each time']}")
+    kept = [figure for name, figure in figures.items() if name.startswith("killed, .")]
+    bars = [
+        bar("wall / the quota's lower bound", figures["quota"]["wall / lower bound"], "<=", 1.05),
+        bar("failed lines", figures["quota"]["failed lines"], "<=", 0),
+        bar("kills, of each kind of file", min(figure["kills"] for figure in kept), ">=", KILLS),
+        bar("lines lost after them", sum(figure["lines lost"] for figure in kept), "<=", 0),
+        bar("lines twice after them", sum(figure["lines twice"] for figure in kept), "<=", 0),
+    ]
+    report("run", figures, peers, bars)
+
+
+sys.exit(main())

@@ -1,0 +1,57 @@
+//! What the sweeps of one scenario come to.
+
+use tidegate_sim::scenario::quantile;
+
+use super::judge::Verdict;
+
+/// Over the seeds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// Median of goodput with the lines to paste, over the best.
+    pub(crate) ratio: f64,
+    /// The tenth worst of a hundred.
+    pub(crate) ratio_p10: f64,
+    pub(crate) infeasible: f64,
+    pub(crate) class_right: f64,
+    pub(crate) covers: f64,
+    pub(crate) calls: f64,
+    pub(crate) calls_p90: f64,
+    /// Median, virtual.
+    pub(crate) seconds: f64,
+}
+
+impl Figures {
+    pub(crate) fn of(verdicts: &[Verdict]) -> Self {
+        let at = |of: fn(&Verdict) -> f64, q: f64| {
+            let mut values: Vec<f64> = verdicts.iter().map(of).collect();
+            quantile(&mut values, q)
+        };
+        let share = |of: fn(&Verdict) -> bool| {
+            verdicts.iter().filter(|verdict| of(verdict)).count() as f64 / verdicts.len().max(1) as f64
+        };
+        Self {
+            ratio: at(|verdict| verdict.ratio, 0.5),
+            ratio_p10: at(|verdict| verdict.ratio, 0.1),
+            infeasible: share(|verdict| verdict.infeasible),
+            class_right: share(|verdict| verdict.class_right),
+            covers: share(|verdict| verdict.covers),
+            calls: at(|verdict| verdict.calls as f64, 0.5),
+            calls_p90: at(|verdict| verdict.calls as f64, 0.9),
+            seconds: at(|verdict| verdict.seconds, 0.5),
+        }
+    }
+
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "ratio {:.3} (p10 {:.3}), infeasible {:.0} %, class {:.0} %, covers {:.0} %, calls {:.0} (p90 {:.0}), {:.0} s",
+            self.ratio,
+            self.ratio_p10,
+            100.0 * self.infeasible,
+            100.0 * self.class_right,
+            100.0 * self.covers,
+            self.calls,
+            self.calls_p90,
+            self.seconds
+        )
+    }
+}

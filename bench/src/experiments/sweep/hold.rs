@@ -1,0 +1,105 @@
+//! What a configuration yields in the long run: calls through the gate that it makes, always some of them waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate::config::Config;
+use tidegate::{Gate, Transport};
+use tidegate_sim::Simulator;
+use tokio::time::Instant;
+
+use super::mix;
+use super::server::{Running, Server};
+use crate::lengths::Work;
+use crate::traffic::call;
+use crate::{Fallible, virtual_time};
+
+/// Calls that are counted, after those that warm up.
+const COUNTED: usize = 1_200;
+/// Whatever there is by then is the figure.
+const LONGEST: Duration = Duration::from_secs(3_000);
+
+/// The target of all lines: a sweep names it as the model.
+pub(crate) const TARGET: &str = "sim";
+
+/// What it yields.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Yield {
+    /// Calls answered whole, a second.
+    pub(crate) goodput: f64,
+    /// Of all attempts, those that were refused or failed.
+    pub(crate) failed: f64,
+}
+
+impl Yield {
+    /// Few enough fail: between what the sweep calls fine (.5 %) and too many (3 %).
+    pub(crate) fn is_stable(&self) -> bool {
+        self.failed <= 0.01
+    }
+}
+
+/// Measures `lines`, a configuration as TOML, of a target at [`URL`](crate::traffic::URL); `cap` is what it holds at most.
+pub(crate) fn hold(server: &Server, lines: &str, cap: usize, works: &Arc<[Work]>) -> Fallible<Yield> {
+    virtual_time::run(1, async {
+        let Running { simulator, transport, .. } = server.start()?;
+        let gate = Gate::over(Config::from_toml(lines)?, transport)?;
+        let (next, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        // Events cost nobody anything but a client that is slow to read them.
+        let streams = !server.labour.is_zero();
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..cap + (cap / 4).max(8) {
+            let (client, works) = (Transport::new(gate.client()), works.clone());
+            let (next, done) = (next.clone(), done.clone());
+            callers.spawn(async move {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed) % works.len().max(1);
+                    let Some(work) = works.get(place) else { return };
+                    let seen = call(client.clone(), mix::request(*work, streams)).await;
+                    done.fetch_add(usize::from(seen.ok), Ordering::Relaxed);
+                }
+            });
+        }
+        let start = Instant::now();
+        warm_up(server, &gate, cap).await?;
+        until(&done, 2 * cap + 50, start).await;
+        let (from, before, failed) = (Instant::now(), done.load(Ordering::Relaxed), failures(&simulator));
+        until(&done, before + COUNTED, start).await;
+        let calls = done.load(Ordering::Relaxed) - before;
+        let after = failures(&simulator);
+        let attempts = (after.0 - failed.0).max(1) as f64;
+        callers.shutdown().await;
+        Ok(Yield {
+            goodput: calls as f64 / from.elapsed().as_secs_f64(),
+            failed: (after.1 - failed.1) as f64 / attempts,
+        })
+    })
+}
+
+/// Until what a rate saved up is spent; where load may only rise slowly, it does.
+async fn warm_up(server: &Server, gate: &Gate, cap: usize) -> Fallible<()> {
+    let faults = &server.config.faults;
+    if faults.token_rate.is_some() {
+        tokio::time::sleep(Duration::from_secs(200)).await;
+    }
+    if let Some(growth) = faults.load_growth {
+        for less in growth.at_once.min(cap)..=cap {
+            gate.set_cap(TARGET, less)?;
+            tokio::time::sleep(Duration::from_secs_f64(2.0 / growth.per_s)).await;
+        }
+    }
+    Ok(())
+}
+
+async fn until(done: &AtomicUsize, count: usize, start: Instant) {
+    while done.load(Ordering::Relaxed) < count && start.elapsed() < LONGEST {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Attempts so far, and those of them that were not answered with 200.
+fn failures(simulator: &Simulator) -> (u64, u64) {
+    let stats = simulator.stats();
+    let statuses = stats.tenants.values().flat_map(|tenant| &tenant.statuses);
+    (stats.total_attempts, statuses.filter(|(status, _)| **status != 200).map(|(_, count)| count).sum())
+}

@@ -1,0 +1,84 @@
+//! The calls that everybody makes.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use http::Request;
+use tidegate::{Lane, RequestBody};
+
+use crate::lengths::Work;
+
+/// How much lengths differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Spread {
+    /// By a quarter either way.
+    Narrow,
+    /// Twice as many of the short, some three times as long as most.
+    Wide,
+}
+
+/// Lengths in tokens that are typical of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Lengths {
+    pub(crate) prompt: f64,
+    pub(crate) output: f64,
+}
+
+/// So many different ones are drawn, and then come again.
+const DIFFERENT: usize = 400;
+
+/// The works of a seed.
+pub(crate) fn draw(lengths: Lengths, spread: Spread, seed: u64) -> Arc<[Work]> {
+    drawn(lengths, spread, seed, |rng, _| rng.f64())
+}
+
+/// Each of the quantiles once, in random order, so that the mean is the distribution's: for what is measured once.
+pub(crate) fn draw_evenly(lengths: Lengths, spread: Spread, seed: u64) -> Arc<[Work]> {
+    drawn(lengths, spread, seed, |rng, place| (place as f64 + rng.f64()) / DIFFERENT as f64)
+}
+
+fn drawn(lengths: Lengths, spread: Spread, seed: u64, quantile: fn(&mut Rng, usize) -> f64) -> Arc<[Work]> {
+    let mut rng = Rng::with_seed(seed ^ 0x5eed);
+    let mut column = |mean: f64| {
+        let length = |rng: &mut Rng, place| (mean * spread.at(quantile(rng, place))).round().max(1.0) as u32;
+        let mut drawn: Vec<u32> = (0..DIFFERENT).map(|place| length(&mut rng, place)).collect();
+        rng.shuffle(&mut drawn);
+        drawn
+    };
+    let (prompts, outputs) = (column(lengths.prompt), column(lengths.output));
+    prompts.into_iter().zip(outputs).map(|(prompt, output)| Work { prompt, output }).collect()
+}
+
+/// The request of a call, whole or as a stream, which is the same to the server.
+pub(crate) fn request(work: Work, streams: bool) -> Request<RequestBody> {
+    work.ask("sweep", Lane::Standard, work.output, streams)
+}
+
+impl Spread {
+    /// The quantile of a distribution of mean 1.
+    fn at(self, quantile: f64) -> f64 {
+        match self {
+            Spread::Narrow => 0.75 + 0.5 * quantile,
+            // Exponential above .4.
+            Spread::Wide => (0.4 - 0.6 * (1.0 - quantile).max(1e-9).ln()).min(3.2),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_drawn_evenly_have_the_same_mean_whatever_the_seed() {
+        let lengths = Lengths { prompt: 200.0, output: 16.0 };
+        for spread in [Spread::Narrow, Spread::Wide] {
+            for seed in 0..20 {
+                let drawn = draw_evenly(lengths, spread, seed);
+                let mean = |of: fn(&Work) -> u32| drawn.iter().map(|w| f64::from(of(w))).sum::<f64>() / 400.0;
+                assert!((mean(|w| w.output) / 16.0 - 1.0).abs() < 0.02, "{spread:?} {seed}");
+                assert!((mean(|w| w.prompt) / 200.0 - 1.0).abs() < 0.02, "{spread:?} {seed}");
+            }
+        }
+    }
+}

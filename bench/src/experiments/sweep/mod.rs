@@ -1,0 +1,21 @@
+//! `tidegate sweep` against servers whose best cap is known by exhaustive measurement, beside two other ways to find it. Virtual time.
+
+mod client;
+mod figures;
+mod hold;
+mod judge;
+mod kneedle;
+mod look;
+mod measure;
+mod mix;
+mod oracle;
+mod peers;
+mod play;
+mod plot;
+mod scenarios;
+mod server;
+mod stage;
+mod table;
+
+pub(crate) use self::look::{Look, look};
+pub(crate) use self::measure::measure;

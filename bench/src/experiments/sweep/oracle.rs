@@ -1,0 +1,257 @@
+//! The truth by exhaustive measurement: what every cap that may matter yields in the long run on the server as it is in the end.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use super::hold::{TARGET, Yield, hold};
+use super::mix;
+use super::scenarios::{Scenario, State, Variant};
+use super::server::Server;
+use crate::lengths::Work;
+use crate::traffic::URL;
+use crate::{Fallible, virtual_time};
+
+/// The answer may yield so much less than the best.
+const TOLERANCE: f64 = 0.02;
+/// The seed of the calls that it is measured with.
+const SEED: u64 = 9_999;
+/// No cap above is looked at.
+const MOST: usize = 160;
+
+/// What caps yield on one server. Measured once, and kept.
+pub(crate) struct Curve {
+    server: Server,
+    works: Arc<[Work]>,
+    /// A rate that the gate is told beside the cap.
+    rate: Option<f64>,
+    known: Mutex<BTreeMap<usize, Yield>>,
+    /// The same without that rate, for answers that know of none.
+    plain: Mutex<BTreeMap<usize, Yield>>,
+    truth: OnceLock<Truth>,
+    /// Names what it was measured on.
+    pub(crate) key: String,
+}
+
+/// What is true of one server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Truth {
+    /// The smallest stable cap that yields nearly the best.
+    pub(crate) cap: usize,
+    /// The best that a stable cap yields.
+    pub(crate) goodput: f64,
+    /// The largest stable cap that yields nearly that.
+    pub(crate) up_to: usize,
+}
+
+impl Curve {
+    pub(crate) fn of(scenario: &Scenario, variant: Variant, state: State) -> Self {
+        let server = scenario.server(variant, SEED, state);
+        let rate = server.config.faults.token_rate.and_then(|rate| rate.tokens_per_minute);
+        let works = mix::draw_evenly(scenario.lengths, variant.spread, SEED);
+        let mut hasher = DefaultHasher::new();
+        format!("{server:?} {:?}", scenario.lengths).hash(&mut hasher);
+        let key = format!(
+            "{}, {} ms, {:?}: {:016x}",
+            scenario.name,
+            variant.round_trip_ms,
+            variant.spread,
+            hasher.finish()
+        );
+        Self {
+            server,
+            works,
+            rate,
+            known: Mutex::default(),
+            plain: Mutex::default(),
+            truth: OnceLock::new(),
+            key,
+        }
+    }
+
+    /// Measures all that the truth depends on: every cap near the lower edge of what is nearly the best, and from the last stable one to the first that is not.
+    fn measure(&self) -> Fallible<()> {
+        let mut cap = 1;
+        let (mut most, mut unstable) = (0.0_f64, 0);
+        // Up to where nothing better can follow.
+        while cap <= MOST && unstable < 2 {
+            let seen = self.at(cap)?;
+            unstable = if seen.is_stable() { 0 } else { unstable + 1 };
+            if seen.is_stable() {
+                most = most.max(seen.goodput);
+            }
+            if seen.goodput < most * 0.9 && unstable == 0 {
+                break;
+            }
+            cap = cap * 9 / 8 + 1;
+        }
+        let known = self.known.lock().clone();
+        let stable = |(_, seen): &(&usize, &Yield)| seen.is_stable();
+        let last = known.iter().filter(stable).map(|(cap, _)| *cap).max().unwrap_or(1);
+        let reaches = |share: f64| {
+            let enough = |(_, seen): &(&usize, &Yield)| seen.is_stable() && seen.goodput >= most * share;
+            known.iter().find(enough).map_or(1, |(cap, _)| *cap)
+        };
+        let below = known.range(..reaches(1.0 - TOLERANCE)).next_back().map_or(1, |(cap, _)| *cap);
+        let above = known.range(last + 1..).next().map_or(last, |(cap, _)| *cap);
+        let best = reaches(1.0);
+        let before = known.range(..best).next_back().map_or(1, |(cap, _)| *cap);
+        let after = known.range(best + 1..).next().map_or(best, |(cap, _)| *cap);
+        // Around the best all of them where it is a peak, else some.
+        let peak = (before..=after).step_by(1 + (after - before) / 8);
+        for cap in (below..=reaches(1.0 - TOLERANCE / 4.0)).chain(last.min(above)..=above).chain(peak) {
+            self.at(cap)?;
+        }
+        Ok(())
+    }
+
+    /// What that cap yields, and the gate knows the rate where one binds.
+    pub(crate) fn at(&self, cap: usize) -> Fallible<Yield> {
+        self.kept(&self.known, cap, self.rate)
+    }
+
+    /// What that cap yields by itself.
+    pub(crate) fn plain(&self, cap: usize) -> Fallible<Yield> {
+        if self.has_rates() { self.kept(&self.plain, cap, None) } else { self.at(cap) }
+    }
+
+    fn kept(&self, known: &Mutex<BTreeMap<usize, Yield>>, cap: usize, rate: Option<f64>) -> Fallible<Yield> {
+        if let Some(seen) = known.lock().get(&cap) {
+            return Ok(*seen);
+        }
+        let rate = rate.map_or_else(String::new, |rate| format!("tpm = {}\n", rate.floor()));
+        let seen = self.lines(&format!("[targets.{TARGET}]\nurl = \"{URL}\"\ncap = {cap}\n{rate}"), cap)?;
+        known.lock().insert(cap, seen);
+        Ok(seen)
+    }
+
+    /// What configuration lines yield.
+    pub(crate) fn lines(&self, lines: &str, cap: usize) -> Fallible<Yield> {
+        hold(&self.server, lines, cap, &self.works)
+    }
+
+    /// Whether more than a cap is to be told to a gate.
+    pub(crate) fn has_rates(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Of what was measured to know it, whatever was measured since.
+    pub(crate) fn truth(&self) -> Truth {
+        *self.truth.get_or_init(|| self.read())
+    }
+
+    fn read(&self) -> Truth {
+        let known = self.known.lock();
+        let goodput = best(&known);
+        let mut good = known
+            .iter()
+            .filter(|(_, seen)| seen.is_stable() && seen.goodput >= goodput * (1.0 - TOLERANCE))
+            .map(|(cap, _)| *cap);
+        let cap = good.next().unwrap_or(1);
+        Truth { cap, goodput, up_to: good.next_back().unwrap_or(cap) }
+    }
+
+    /// Cap by cap.
+    pub(crate) fn points(&self) -> Vec<(usize, Yield)> {
+        self.known.lock().iter().map(|(cap, seen)| (*cap, *seen)).collect()
+    }
+}
+
+fn best(known: &BTreeMap<usize, Yield>) -> f64 {
+    known.values().filter(|seen| seen.is_stable()).map(|seen| seen.goodput).fold(0.0, f64::max)
+}
+
+/// `bench/sweep`, where results are.
+pub(crate) fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("sweep")
+}
+
+/// What was measured before, beside the results: it takes longer than all sweeps together. What it was measured on is in its key, so that a changed server
+/// is measured anew.
+pub(crate) struct Kept(PathBuf);
+
+impl Kept {
+    pub(crate) fn new() -> Self {
+        Self(folder().join("oracle.json"))
+    }
+
+    /// Gives curves what is known of them, and measures what is not.
+    pub(crate) fn complete(&self, curves: &[&Curve]) -> Fallible<()> {
+        let kept: Value = match std::fs::read_to_string(&self.0) {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(_) => json!({}),
+        };
+        let saving = Mutex::new(());
+        virtual_time::each(0..curves.len() as u64, |place| {
+            let Some(curve) = curves.get(place as usize) else { return Ok(()) };
+            for (cap, seen) in kept.get(&curve.key).and_then(Value::as_object).into_iter().flatten() {
+                let figure = |place: usize| seen.get(place).and_then(Value::as_f64);
+                if let (Ok(cap), Some(goodput), Some(failed)) = (cap.parse(), figure(0), figure(1)) {
+                    curve.known.lock().insert(cap, Yield { goodput, failed });
+                }
+            }
+            let before = curve.known.lock().len();
+            curve.measure()?;
+            if curve.known.lock().len() > before {
+                let _one_at_a_time = saving.lock();
+                self.keep(&[*curve])?;
+            }
+            let Truth { cap, goodput, up_to } = curve.truth();
+            eprintln!("{}: {cap} to {up_to}, {goodput:.3} calls/s", curve.key);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Writes what is known of these; of others nothing is kept.
+    pub(crate) fn write(&self, curves: &[&Curve]) -> Fallible<()> {
+        self.save(told(curves))
+    }
+
+    /// Writes what is known of these, beside what was known of others.
+    pub(crate) fn keep(&self, curves: &[&Curve]) -> Fallible<()> {
+        let mut all: Map<String, Value> = match std::fs::read_to_string(&self.0) {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(_) => Map::new(),
+        };
+        all.extend(told(curves));
+        self.save(all)
+    }
+
+    fn save(&self, all: Map<String, Value>) -> Fallible<()> {
+        std::fs::create_dir_all(folder())?;
+        // A curve a line: a readable difference.
+        let lines: Vec<String> = all.iter().map(|(key, value)| format!("{}: {value}", json!(key))).collect();
+        Ok(std::fs::write(&self.0, format!("{{\n{}\n}}\n", lines.join(",\n")))?)
+    }
+}
+
+fn told(curves: &[&Curve]) -> Map<String, Value> {
+    let digits = |x: f64| (x * 1e5).round() / 1e5;
+    let point =
+        |(cap, seen): (usize, Yield)| (cap.to_string(), json!([digits(seen.goodput), digits(seen.failed)]));
+    let points =
+        |curve: &&Curve| (curve.key.clone(), Value::Object(curve.points().into_iter().map(point).collect()));
+    curves.iter().map(points).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::sweep::scenarios;
+
+    #[test]
+    fn a_hard_limit_is_the_last_stable_cap() {
+        let all = scenarios::all();
+        let scenario = all.iter().find(|scenario| scenario.name == "limit 10").unwrap();
+        let curve = Curve::of(scenario, scenario.variant(1), State::After);
+        let seen = [5, 10, 12].map(|cap| curve.at(cap).unwrap());
+        assert_eq!(seen.map(|seen| seen.is_stable()), [true, true, false]);
+        assert!((seen[1].goodput / seen[0].goodput - 2.0).abs() < 0.02, "{seen:?}");
+        assert_eq!(curve.truth().cap, 10);
+    }
+}

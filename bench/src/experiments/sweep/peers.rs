@@ -1,0 +1,119 @@
+//! Two other ways to find a cap, on the same servers: clients without a gate, that make a call anew as soon as the last one ended, and count what came back.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate::Transport;
+use tokio::time::Instant;
+
+use super::kneedle;
+use super::mix;
+use super::server::{Running, Server};
+use crate::lengths::Work;
+use crate::traffic::call;
+use crate::{Fallible, virtual_time};
+
+/// A peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Sixteen caps from 1 to 128 at equal distances, 100 calls each, and the knee by Kneedle: what load generators print is read that way.
+    Linear,
+    /// 1, 2, 4, ... until something fails; the best before that.
+    Doubling,
+}
+
+/// What it came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) cap: usize,
+    pub(crate) calls: usize,
+    pub(crate) seconds: f64,
+}
+
+/// Where both end.
+const MOST: usize = 128;
+
+impl Peer {
+    pub(crate) const ALL: [Peer; 2] = [Peer::Linear, Peer::Doubling];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Peer::Linear => "linear sweep with Kneedle",
+            Peer::Doubling => "doubling until an error",
+        }
+    }
+
+    pub(crate) fn play(self, server: &Server, works: &Arc<[Work]>, seed: u64) -> Fallible<Found> {
+        virtual_time::run(seed, async {
+            let Running { transport, .. } = server.start()?;
+            let mut probe = Probe { transport, works: works.clone(), calls: 0, began: Instant::now() };
+            let cap = match self {
+                Peer::Linear => linear(&mut probe).await,
+                Peer::Doubling => doubling(&mut probe).await,
+            };
+            Ok(Found { cap, calls: probe.calls, seconds: probe.began.elapsed().as_secs_f64() })
+        })
+    }
+}
+
+async fn linear(probe: &mut Probe) -> usize {
+    let mut points = Vec::new();
+    for step in 0..16 {
+        let cap = 1 + ((MOST - 1) * step + 7) / 15;
+        points.push((cap as f64, probe.look(cap, 100).await.rate));
+    }
+    let best = points.iter().enumerate().max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
+    let knee = kneedle::knee(&points, 1.0).or(best.map(|(place, _)| place));
+    knee.and_then(|place| points.get(place)).map_or(1, |(cap, _)| *cap as usize)
+}
+
+async fn doubling(probe: &mut Probe) -> usize {
+    let mut best = (1, 0.0);
+    let mut cap = 1;
+    while cap <= MOST {
+        let seen = probe.look(cap, (4 * cap).max(50)).await;
+        if seen.failed > 0 {
+            break;
+        }
+        if seen.rate > best.1 {
+            best = (cap, seen.rate);
+        }
+        cap *= 2;
+    }
+    best.0
+}
+
+struct Probe {
+    transport: Transport,
+    works: Arc<[Work]>,
+    calls: usize,
+    began: Instant,
+}
+
+struct Seen {
+    /// Calls answered whole, a second.
+    rate: f64,
+    failed: usize,
+}
+
+impl Probe {
+    async fn look(&mut self, cap: usize, calls: usize) -> Seen {
+        let began = Instant::now();
+        let (next, good) = (Cell::new(0), Cell::new(0_u32));
+        let worker = async || {
+            while next.get() < calls {
+                let work = self.works.get(next.get() % self.works.len().max(1));
+                next.set(next.get() + 1);
+                let Some(work) = work else { return };
+                let seen = call(self.transport.clone(), mix::request(*work, true)).await;
+                good.set(good.get() + u32::from(seen.ok));
+            }
+        };
+        join_all((0..cap).map(|_| worker())).await;
+        self.calls += calls;
+        let took = began.elapsed().max(Duration::from_millis(1)).as_secs_f64();
+        Seen { rate: f64::from(good.get()) / took, failed: calls - good.get() as usize }
+    }
+}

@@ -1,0 +1,97 @@
+//! One sweep, whole: the search through the driver through the gate that users have, in virtual time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+use tidegate_sweep::{Ceilings, MixOptions, Options, Outcome, Settings, StepResult, Sweep};
+use tokio::sync::watch;
+
+use super::server::{Running, Server};
+use crate::lengths::Work;
+use crate::traffic::URL;
+use crate::{Fallible, virtual_time};
+
+/// A sweep that has not ended by then is one that does not.
+const MOST_CALLS: usize = 20_000;
+const LONGEST_S: f64 = 7_200.0;
+
+/// What came of it.
+pub(crate) struct Played {
+    pub(crate) outcome: Outcome,
+    /// Calls that the server answered.
+    pub(crate) served: u64,
+}
+
+/// `engine_metrics` as the command line has it: where the server is an engine, and not a provider who shows none.
+pub(crate) fn play(
+    server: &Server,
+    works: &Arc<[Work]>,
+    settings: &Settings,
+    seed: u64,
+    engine_metrics: bool,
+    mut told: impl FnMut(&StepResult) + Send,
+) -> Fallible<Played> {
+    let lines = Lines::write(works, seed)?;
+    virtual_time::run(seed, async {
+        let Running { simulator, transport, cpu } = server.start()?;
+        let options = Options {
+            url: URL.to_owned(),
+            model: "sim".to_owned(),
+            mix: MixOptions::Lines { path: lines.0.clone(), output: None },
+            search: settings.clone(),
+            seed,
+            engine_metrics,
+            ceilings: Ceilings { calls: Some(MOST_CALLS), seconds: Some(LONGEST_S), ..Ceilings::default() },
+            ..Options::default()
+        };
+        let mut sweep = Sweep::new(options)?;
+        if let Some(cpu) = cpu {
+            sweep = sweep.cpu(cpu);
+        }
+        // Kept open: nobody stops it.
+        let (_stop, stopped) = watch::channel(false);
+        let outcome = sweep
+            .run(
+                transport,
+                |progress| {
+                    if let Some(step) = &progress.step_ended {
+                        told(step);
+                    }
+                },
+                stopped,
+            )
+            .await?;
+        let stats = simulator.stats();
+        let served =
+            stats.tenants.values().filter_map(|tenant| tenant.statuses.get(&200)).copied().sum::<u64>();
+        Ok(Played { outcome, served })
+    })
+}
+
+/// The calls as a user's own file, so that lengths are exactly those that the oracle was found with. Gone with the value.
+struct Lines(PathBuf);
+
+impl Lines {
+    fn write(works: &[Work], seed: u64) -> Fallible<Self> {
+        let thread = std::thread::current().id();
+        let name = format!("tidegate-bench-sweep-{}-{thread:?}-{seed}.jsonl", std::process::id());
+        let path = std::env::temp_dir().join(name.replace(['(', ')'], ""));
+        let line = |work: &Work| {
+            let body = json!({
+                "messages": [{"role": "user", "content": "tide".repeat(work.prompt as usize)}],
+                "max_tokens": work.output,
+            });
+            format!("{body}\n")
+        };
+        std::fs::write(&path, works.iter().map(line).collect::<String>())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // A file that is left behind does no harm.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

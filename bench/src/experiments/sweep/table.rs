@@ -1,0 +1,73 @@
+//! Figures as text.
+
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+use super::figures::Figures;
+use super::judge::Verdict;
+
+/// What stands above the table.
+pub(crate) fn head(seeds: RangeInclusive<u64>, peers: RangeInclusive<u64>) -> String {
+    format!(
+        "# sweep: every scenario\n\nSeeds {} to {}; of the peers {} to {}. Written by the experiment.\n\n![answers over the truth](sweep.svg)\n\n| scenario | | yield / best | its p10 | infeasible | class right | covers | calls | their p90 | virtual time |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        seeds.start(),
+        seeds.end(),
+        peers.start(),
+        peers.end()
+    )
+}
+
+pub(crate) const LEGEND: &str = "*Yield / best*: calls answered a second, in a long run with the lines to paste, over those of the best stable cap; median of the seeds, and their tenth percentile. \
+*Infeasible*: with these lines more than 1 % of attempts fail. *Class right*: what it says binds is what binds. *Covers*: its interval holds the smallest stable cap within 2 % of the best. \
+What is true was measured: 1,200 calls at each cap that may matter (`oracle.json`), on the server as it is in the end.";
+
+/// One line of the table.
+pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let (class, covers) = match who {
+        "ours" => (percent(figures.class_right), percent(figures.covers)),
+        _ => ("-".to_owned(), "-".to_owned()),
+    };
+    format!(
+        "| {scenario} | {who} | {:.3} | {:.3} | {} | {class} | {covers} | {:.0} | {:.0} | {:.0} s |\n",
+        figures.ratio,
+        figures.ratio_p10,
+        percent(figures.infeasible),
+        figures.calls,
+        figures.calls_p90,
+        figures.seconds,
+    )
+}
+
+/// Each answer that is wrong in some way.
+pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
+    let mut text = String::new();
+    for v in verdicts {
+        let wrong: Vec<&str> = [
+            (v.infeasible, "infeasible"),
+            (!v.class_right, "class"),
+            (!v.covers, "interval"),
+            (v.ratio < 0.97, "yield"),
+        ]
+        .into_iter()
+        .filter_map(|(is, what)| is.then_some(what))
+        .collect();
+        if wrong.is_empty() {
+            continue;
+        }
+        let cap = v.cap.map_or_else(|| "none".to_owned(), |cap| cap.to_string());
+        let interval = v.interval.map_or_else(String::new, |(low, high)| format!(" ({low} to {high})"));
+        // To a string; cannot fail.
+        let _ = writeln!(
+            text,
+            "- {scenario}, seed {}: {}. Cap {cap}{interval} where {} is right, {:?}, yield {:.3}, {} calls.",
+            v.seed,
+            wrong.join(", "),
+            v.true_cap,
+            v.binding,
+            v.ratio,
+            v.calls,
+        );
+    }
+    text
+}

@@ -1,0 +1,29 @@
+"""Sweeps: which cap a server bears, found by measuring it."""
+
+from tidegate._sweep.measure import sweep, sweep_async, sweep_plan
+from tidegate._sweep.options import SweepOptions
+from tidegate._sweep.progress import SweepProgress
+from tidegate._sweep.result import (
+    SweepCheck,
+    SweepEstimate,
+    SweepFigure,
+    SweepQuantiles,
+    SweepResult,
+    SweepSpend,
+    SweepStep,
+)
+
+__all__ = [
+    "SweepCheck",
+    "SweepEstimate",
+    "SweepFigure",
+    "SweepOptions",
+    "SweepProgress",
+    "SweepQuantiles",
+    "SweepResult",
+    "SweepSpend",
+    "SweepStep",
+    "sweep",
+    "sweep_async",
+    "sweep_plan",
+]

@@ -1,0 +1,493 @@
+"""`gate.map`: what is handed out, in which order, how much is under way, and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from shapes import MESSAGES
+from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited, run, status
+
+URL = "https://models.example.com/v1"
+AHEAD = 1_000
+
+
+def asynchronous(gate: tidegate.Gate) -> openai.AsyncOpenAI:
+    return gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
+
+
+def asker(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Awaitable[str]]:
+    sdk = asynchronous(gate)
+
+    async def ask(item: Any) -> str:
+        messages: Any = [{"role": "user", "content": f"item {item}"}]
+        completion = await sdk.chat.completions.create(model=model, messages=messages)
+        return completion.choices[0].message.content or ""
+
+    return ask
+
+
+def holder(gate: tidegate.Gate, seconds: float, target: str = "small") -> Callable[[Any], Awaitable[int]]:
+    """A call that costs less to make than one over HTTP."""
+
+    async def hold(item: int) -> int:
+        async with gate.slot(target):
+            await asyncio.sleep(seconds)
+        return item
+
+    return hold
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def strictly(coroutine: Any, *, debug: bool = False) -> Any:
+    """Run it on virtual time; nothing may go on after it, nor be complained of."""
+    complaints: list[Any] = []
+
+    async def watched() -> Any:
+        loop = asyncio.get_running_loop()
+        loop.set_debug(debug)
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        result = await coroutine
+        gc.collect()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return result
+
+    result = run(watched())
+    assert complaints == []
+    return result
+
+
+async def read(results: tidegate.Map[int, Any], handed: list[int]) -> None:
+    async for result in results:
+        handed.append(result.index)  # noqa: PERF401 - what came before an error, too
+
+
+class Counted:
+    """A source that knows how far it was read, and whether it was closed."""
+
+    def __init__(self, end: int | None = None) -> None:
+        self.taken, self.closed, self.end = 0, False, end
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            while self.end is None or self.taken < self.end:
+                self.taken += 1
+                yield self.taken - 1
+        finally:
+            self.closed = True
+
+    async def slowly(self) -> AsyncIterator[int]:
+        try:
+            while self.end is None or self.taken < self.end:
+                await asyncio.sleep(0.01)
+                self.taken += 1
+                yield self.taken - 1
+        finally:
+            self.closed = True
+
+
+def test_results_come_as_they_end_or_in_the_order_of_their_items() -> None:
+    async def late(item: int) -> int:
+        await asyncio.sleep(10 - item)
+        return item * item
+
+    async def indices(ordered: bool) -> list[tuple[int, int, int]]:
+        results = tidegate.Gate().map(late, range(5), ordered=ordered)
+        return [(result.index, result.item, result.get()) async for result in results]
+
+    assert strictly(indices(ordered=True)) == [(n, n, n * n) for n in range(5)]
+    assert strictly(indices(ordered=False)) == [(n, n, n * n) for n in reversed(range(5))]
+
+
+def test_each_error_is_its_items_own() -> None:
+    async def all_of_them() -> list[tidegate.Result[int, str]]:
+        gate = tidegate.Gate(targets={"small": {"retry": {"attempts": 1}}})
+        ask = asker(gate)
+
+        async def fails(item: int) -> str:
+            if item == 1:
+                raise KeyError(item)
+            if item == 3:
+                raise asyncio.CancelledError
+            return await ask(item)
+
+        return [result async for result in gate.map(fails, range(5), ordered=True)]
+
+    target = FakeTarget(otherwise=ok("hi"))
+    target.route(contains="item 2", otherwise=status(400))
+    with target.installed():
+        results = strictly(all_of_them())
+    assert [type(result.error) for result in results] == [
+        type(None), KeyError, openai.BadRequestError, asyncio.CancelledError, type(None)
+    ]  # fmt: skip
+    assert (results[0].value, results[1].value, results[4].get()) == ("hi", None, "hi")
+    with pytest.raises(KeyError):
+        results[1].get()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_nothing_is_lost_whatever_the_pace(seed: int) -> None:
+    """Every item once, in order where that was asked for, and never more taken than `ahead` allows."""
+    chance = random.Random(seed)
+    count, ahead, cap = chance.randrange(300), chance.choice([1, 2, 7, 50, AHEAD]), chance.choice([1, 3, 16, 100])
+    ordered, before, slow = chance.random() < 0.5, chance.choice([0, 0.5, 8]), chance.choice([0, 0, 0.3])
+    source = Counted(count)
+    running = most = 0
+
+    async def all_of_them() -> list[int]:
+        gate = tidegate.Gate(targets={"small": {"cap": cap, "url": "none"}})
+
+        async def work(item: int) -> None:
+            nonlocal running, most
+            await asyncio.sleep(chance.uniform(0, before))
+            async with gate.slot("small"):
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(chance.uniform(0, 3))
+                running -= 1
+            if chance.random() < 0.1:
+                raise ValueError(item)
+
+        handed: list[int] = []
+        items = source.slowly() if chance.random() < 0.5 else iter(source)
+        async for result in gate.map(work, items, ordered=ordered, ahead=ahead):
+            assert result.index == result.item
+            assert isinstance(result.error, (ValueError, type(None)))
+            handed.append(result.index)
+            assert source.taken - len(handed) <= ahead
+            if slow:
+                await asyncio.sleep(chance.uniform(0, slow))
+                assert source.taken - len(handed) <= ahead
+        return handed
+
+    handed = strictly(all_of_them())
+    assert (handed if ordered else sorted(handed)) == list(range(count))
+    assert most <= min(cap, ahead)
+    assert source.closed
+
+
+@pytest.mark.parametrize("before", [0, 5, 40])
+@pytest.mark.parametrize("cap", [1, 10, 64])
+def test_the_gate_never_starves_and_its_queue_is_short(cap: int, before: float) -> None:
+    """Calls of ten seconds, some work before each: every slot is busy from the first calls to the last."""
+    rounds = 20
+    depths: list[int] = []
+
+    async def all_of_them() -> float:
+        gate = tidegate.Gate(targets={"small": {"cap": cap, "url": "none"}})
+        hold = holder(gate, 10)
+
+        async def work(item: int) -> None:
+            await asyncio.sleep(before)
+            await hold(item)
+
+        async for result in gate.map(work, range(cap * rounds)):
+            result.get()
+            if result.index % 7 == 0:
+                depths.append(gate.snapshot()["targets"]["small"]["queue_depth"])
+        return now()
+
+    # Work before the first calls, and doublings of the window as long as that work delays the news.
+    assert strictly(all_of_them()) <= rounds * 10 + before + 5 * (before + 0.1)
+    if not before:
+        assert max(depths) <= 2 * max(8, cap // 4) + 8
+
+
+def test_what_others_wait_for_is_not_what_it_lacks() -> None:
+    """A crowd before another target, and one of another lane before the same: its own window is as wide as it needs."""
+
+    async def both() -> float:
+        gate = tidegate.Gate(targets={"busy": {"cap": 1, "url": "none"}, "small": {"cap": 20, "url": "none"}})
+        crowd = [asyncio.ensure_future(holder(gate, 10, "busy")(n)) for n in range(100)]
+        await asyncio.sleep(1)
+        began = now()
+        async for result in gate.map(holder(gate, 10), range(200)):
+            result.get()
+        took = now() - began
+        for call in crowd:
+            call.cancel()
+        await asyncio.wait(crowd)
+        return took
+
+    assert strictly(both()) == pytest.approx(100, abs=1)
+
+
+def test_while_a_cool_down_lasts_nothing_more_is_begun() -> None:
+    async def all_of_them() -> tuple[list[int], float]:
+        gate = tidegate.Gate(targets={"small": {"cap": 20}})
+        source = Counted(160)
+        reading = asyncio.ensure_future(read(gate.map(asker(gate), source), []))
+        taken = []
+        for _ in range(2):
+            await asyncio.sleep(40)
+            taken.append(source.taken)
+        await reading
+        return taken, now()
+
+    with FakeTarget(rate_limited(90, after=0.2).times(8), otherwise=ok(after=10)).installed():
+        (early, late), took = strictly(all_of_them())
+    assert early == late < 160
+    assert took <= 90 + 80 + 40
+
+
+def test_an_endless_source_is_read_no_further_than_its_reader_is() -> None:
+    source = Counted()
+
+    async def some_of_them() -> list[int]:
+        gate = tidegate.Gate(targets={"small": {"cap": 8, "url": "none"}})
+        taken = []
+        async for result in gate.map(holder(gate, 1), source, ahead=40):
+            result.get()
+            await asyncio.sleep(60)
+            taken.append(source.taken - len(taken))
+            if len(taken) == 200:
+                break
+        return taken
+
+    assert max(strictly(some_of_them())) <= 41
+    assert source.closed
+
+
+@pytest.mark.parametrize("asynchronous_source", [False, True])
+@pytest.mark.parametrize("how", ["break", "raise", "close", "cancel", "drop"])
+def test_whoever_leaves_takes_everything_along(how: str, asynchronous_source: bool) -> None:
+    source = Counted()
+
+    async def broken_off(results: tidegate.Map[int, str]) -> None:
+        async for _ in results:
+            raise ZeroDivisionError
+
+    async def left() -> None:
+        gate = tidegate.Gate(targets={"small": 4})
+        results = gate.map(asker(gate), source.slowly() if asynchronous_source else source)
+        if how == "break":
+            async for _ in results:
+                break
+        elif how == "raise":
+            with pytest.raises(ZeroDivisionError):
+                await broken_off(results)
+        elif how == "close":
+            async with contextlib.aclosing(aiter(results)) as handed:
+                await anext(handed)
+            assert gate.snapshot()["active"] == 0
+            assert source.closed
+        elif how == "cancel":
+            reading = asyncio.ensure_future(anext(aiter(results)))
+            await asyncio.sleep(5)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            assert gate.snapshot()["active"] == 0
+        else:
+            await anext(aiter(results))
+
+    with FakeTarget(otherwise=ok(after=10)).installed() as target:
+        strictly(left(), debug=True)
+        target.assert_no_call_in_flight()
+    assert target.cancelled
+    assert source.closed
+
+
+def test_the_sources_own_error_comes_last() -> None:
+    def broken() -> Iterator[int]:
+        yield from range(20)
+        raise OSError("the disk is gone")
+
+    async def all_of_them() -> list[int]:
+        gate = tidegate.Gate(targets={"small": 2})
+        handed: list[int] = []
+        with pytest.raises(OSError, match="the disk is gone"):
+            await read(gate.map(asker(gate), broken(), ordered=True), handed)
+        return handed
+
+    with FakeTarget(otherwise=ok(after=10)).installed():
+        assert strictly(all_of_them()) == list(range(20))
+
+
+def test_what_is_no_error_of_an_item_ends_it() -> None:
+    class Fatal(BaseException):
+        pass
+
+    async def work(item: int) -> None:
+        await asyncio.sleep(item)
+        if item == 3:
+            raise Fatal
+
+    async def all_of_them() -> list[int]:
+        handed: list[int] = []
+        with pytest.raises(Fatal):
+            await read(tidegate.Gate().map(work, Counted()), handed)
+        return handed
+
+    assert strictly(all_of_them()) == [0, 1, 2]
+
+
+def test_calls_are_of_the_batch_lane_and_the_tenant_and_inside_the_context_around() -> None:
+    async def all_of_them() -> list[Any]:
+        gate = tidegate.Gate()
+        with tidegate.context(tenant="acme", lane="interactive", call="around", deadline=60):
+            maps = [
+                gate.map(asker(gate), [1]),
+                gate.map(asker(gate), [2], tenant="nightly"),
+                gate.map(asker(gate), [3], lane=None),
+            ]
+        for results in maps:
+            _ = [result.get() async for result in results]
+        with tidegate.context(deadline=5):
+            late = gate.map(asker(gate), [4])
+        [result] = [result async for result in late]
+        assert isinstance(result.error, openai.APIStatusError)
+        return [(call["tenant"], call["lane"], call["label"]) for call in gate.calls()]
+
+    with FakeTarget(otherwise=ok(after=10)).installed():
+        assert strictly(all_of_them()) == [
+            ("acme", "batch", "around"),
+            ("nightly", "batch", "around"),
+            ("acme", "interactive", "around"),
+            ("default", "batch", None),
+        ]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_where_nobody_waits_few_run_at_once(mode: Any) -> None:
+    async def most_at_once() -> int:
+        gate = tidegate.Gate(mode=mode)
+        slots = gate.httpx_async_client() if mode == "observe" else None
+        running = most = 0
+
+        async def work(_: int) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if slots is not None:
+                await slots.post(f"{URL}/chat/completions", json={"model": "small", "messages": MESSAGES})
+            await asyncio.sleep(1)
+            running -= 1
+
+        async for result in gate.map(work, range(100)):
+            result.get()
+        return most
+
+    with FakeTarget(otherwise=ok(after=1)).installed():
+        assert strictly(most_at_once()) == 8
+
+
+def test_a_map_inside_a_map() -> None:
+    async def all_of_them() -> float:
+        gate = tidegate.Gate(targets={"small": {"cap": 30, "url": "none"}})
+        hold = holder(gate, 10)
+
+        async def chapter(number: int) -> int:
+            return len([result.get() async for result in gate.map(hold, range(number % 7))])
+
+        lengths = [result.get() async for result in gate.map(chapter, range(140), ordered=True)]
+        assert lengths == [number % 7 for number in range(140)]
+        return now()
+
+    assert strictly(all_of_them()) <= 420 / 30 * 10 + 20
+
+
+def test_plain_functions_run_in_threads_and_lambdas_on_the_loop() -> None:
+    threads: set[str] = set()
+
+    def blocks(item: int) -> str:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+        messages: Any = [{"role": "user", "content": f"item {item}"}]
+        return sdk.chat.completions.create(model="small", messages=messages).choices[0].message.content or ""
+
+    async def all_of_them(function: Any) -> list[str]:
+        results = [result.get() async for result in gate.map(function, range(30), ordered=True, tenant="acme")]
+        assert {call["tenant"] for call in gate.calls()} == {"acme"}
+        return results
+
+    gate = tidegate.Gate(targets={"small": 4})
+    with FakeTarget(otherwise=ok("hi", after=1)).installed() as target:
+        assert run(all_of_them(blocks)) == ["hi"] * 30
+    assert target.max_in_flight == 4
+    assert threads == {"tidegate-map"}
+    with FakeTarget(otherwise=ok("hi", after=1)).installed():
+        ask = asker(gate)
+        assert strictly(all_of_them(lambda item: ask(item))) == ["hi"] * 30  # noqa: PLW0108
+
+
+@pytest.mark.parametrize("asynchronous_function", [False, True])
+def test_without_an_event_loop(asynchronous_function: bool) -> None:
+    gate = tidegate.Gate(targets={"small": {"cap": 10}})
+    here = threading.get_ident()
+
+    def source() -> Iterator[int]:
+        try:
+            for number in range(50):
+                assert threading.get_ident() == here
+                yield number
+        finally:
+            closed.append(True)
+
+    def blocks(item: int) -> str:
+        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+        messages: Any = [{"role": "user", "content": f"item {item}"}]
+        return sdk.chat.completions.create(model="small", messages=messages).choices[0].message.content or ""
+
+    closed: list[bool] = []
+    with VirtualClock() as clock, FakeTarget(otherwise=ok("hi", after=10)).installed() as target:
+        function: Any = asker(gate) if asynchronous_function else blocks
+        results = list(gate.map(function, source(), ordered=True))
+        assert [(result.index, result.value) for result in results] == [(n, "hi") for n in range(50)]
+        assert clock.time() == pytest.approx(50, abs=1)
+        for result in gate.map(function, source()):
+            assert result.get() == "hi"
+            break
+        assert closed == [True, True]
+        if asynchronous_function:
+            target.assert_no_call_in_flight()
+
+
+def test_without_an_event_loop_and_in_real_time() -> None:
+    """The loop of its own is closed behind it, in a thread that has none."""
+    gate = tidegate.Gate(targets={"small": 4})
+    with FakeTarget(otherwise=ok("hi")).installed():
+        assert [result.get() for result in gate.map(asker(gate), range(40), ordered=True)] == ["hi"] * 40
+        for result in gate.map(asker(gate), Counted()):
+            assert result.get() == "hi"
+            if result.index > 20:
+                break
+
+
+def test_what_cannot_be_is_told_at_once() -> None:
+    async def work(item: int) -> int:
+        return item
+
+    gate = tidegate.Gate()
+    with pytest.raises(TypeError, match="the first argument is the function, not range"):
+        gate.map(range(3), work)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="items are an iterable"):
+        gate.map(work, 3)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="give 1 or more"):
+        gate.map(work, [1], ahead=0)
+    with pytest.raises(ValueError, match="none of interactive, standard, batch"):
+        gate.map(work, [1], lane="slow")  # type: ignore[call-overload]
+
+    async def inside() -> None:
+        with pytest.raises(RuntimeError, match="use `async for"):
+            iter(gate.map(work, [1]))
+
+    run(inside())
+    results = gate.map(work, [1])
+    assert [result.get() for result in results] == [1]
+    with pytest.raises(RuntimeError, match="iterated already"):
+        iter(results)

@@ -1,0 +1,231 @@
+"""Sweeps from Python: what crosses, what ends one, and what its result can do. The search itself is tested in Rust."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate
+from simulator import Provider, simulated
+
+#: So many at once the server takes.
+LIMIT = 6
+#: Short calls, few of them.
+QUICK: dict[str, Any] = {"model": "sim", "input_tokens": 64, "output_tokens": 16, "max_cap": 16}
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    """Return a server with a hard limit."""
+    with simulated(tmp_path_factory.mktemp("sim"), faults={"concurrency_limit": LIMIT}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def found(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple[tidegate.SweepResult, list[Any], Path]:
+    """Return a result, what was told on the way to it, and its directory."""
+    told: list[tidegate.SweepProgress] = []
+    out = tmp_path_factory.mktemp("out")
+    result = tidegate.sweep(
+        url=provider.base_url, **QUICK, api_key="sk-hidden", out=out, price_in=1, price_out=2, progress=told.append
+    )
+    return result, told, out
+
+
+def test_the_cap_and_why(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+    result, _, _ = found
+    assert result.cap is not None
+    assert result.ended == "found"
+    assert f"cap = {result.cap}" in result.lines
+    assert result.steps
+    assert result.cap in {step.cap for step in result.steps if step.verdict == "accepted"}
+    assert any(step.failures.get("limited") for step in result.steps)
+    assert result.spend.money is not None
+    assert result.spend.money > 0
+    assert f"cap {result.cap}" in repr(result)
+    assert result.provenance["model"] == "sim"
+
+
+def test_progress_tells_each_step_once(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+    result, told, _ = found
+    assert [progress.step_ended for progress in told if progress.step_ended] == result.steps
+    assert told[0].state == "preflight"
+    assert {"holding"} <= {progress.state for progress in told}
+
+
+def test_its_directory_holds_it_and_no_key(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+    result, _, out = found
+    assert {"report.html", "result.json", "steps.csv", "calls.jsonl"} <= {path.name for path in out.iterdir()}
+    assert tidegate.SweepResult.load(out) == result
+    for path in out.iterdir():
+        assert b"sk-hidden" not in path.read_bytes(), path.name
+
+
+def test_a_data_frame_of_its_steps(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+    pytest.importorskip("pandas")
+    result, _, _ = found
+    frame = result.to_pandas()
+    assert list(frame["cap"]) == [step.cap for step in result.steps]
+    assert list(frame["why"]) == [step.why for step in result.steps]
+    assert list(frame["failed_limited"]) == [step.failures.get("limited", 0) for step in result.steps]
+
+
+def test_without_pandas_it_says_what_is_missing(
+    found: tuple[tidegate.SweepResult, list[Any], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        found[0].to_pandas()
+
+
+def test_a_notebook_shows_it(found: tuple[tidegate.SweepResult, list[Any], Path], tmp_path: Path) -> None:
+    result, _, _ = found
+    card = result._repr_html_()
+    assert f"<strong>{result.cap}</strong>" in card
+    assert "<svg" in card
+    figure = result.plot()
+    assert figure._repr_svg_() in figure._repr_html_()
+    assert ET.fromstring(figure.svg).tag == "{http://www.w3.org/2000/svg}svg"
+    figure.save(tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").read_text(encoding="utf-8") == result.plot("throughput").svg
+    with pytest.raises(ValueError, match="timeline"):
+        result.plot("pie")  # type: ignore[arg-type]
+
+
+def test_the_report_is_saved_and_read_back(found: tuple[tidegate.SweepResult, list[Any], Path], tmp_path: Path) -> None:
+    result, _, _ = found
+    report = result.save(tmp_path / "made")
+    assert report.read_text(encoding="utf-8") == result.html()
+    again = tidegate.SweepResult.from_json(result.json())
+    assert again == result
+    with pytest.raises(ValueError, match="no result"):
+        tidegate.SweepResult.from_json("{}")
+    later = json.dumps({**json.loads(result.json()), "format": 99})
+    with pytest.raises(ValueError, match="format 99"):
+        tidegate.SweepResult.from_json(later)
+
+
+def test_a_ceiling_ends_it_and_resume_goes_on(provider: Provider, tmp_path: Path) -> None:
+    first = tidegate.sweep(url=provider.base_url, **QUICK, max_calls=30, out=tmp_path)
+    assert first.ended == "calls"
+    assert first.spend.attempts <= 30
+    second = tidegate.sweep(resume=tmp_path, max_calls=60)
+    assert second.ended == "calls"
+    assert first.spend.calls < second.spend.calls
+    assert second.spend.attempts <= 60
+    assert second.provenance["resumed"] == 1
+    with pytest.raises(tidegate.ConfigError, match="seed"):
+        tidegate.sweep(resume=tmp_path, seed=2)
+
+
+def test_ctrl_c_ends_it_with_what_is_known(provider: Provider) -> None:
+    def interrupt(progress: tidegate.SweepProgress) -> None:
+        if progress.spend.calls > 10:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):  # The second one is final.
+        tidegate.sweep(url=provider.base_url, **QUICK, progress=interrupt)
+
+    left = [True]
+
+    def once(progress: tidegate.SweepProgress) -> None:
+        if left and progress.spend.calls > 10:
+            left.pop()
+            signal.raise_signal(signal.SIGINT)
+
+    result = tidegate.sweep(url=provider.base_url, **QUICK, progress=once)
+    assert result.ended == "interrupted"
+    assert result.spend.calls > 10
+
+
+def test_what_a_callback_raises_ends_it(provider: Provider) -> None:
+    def fail(progress: tidegate.SweepProgress) -> None:
+        raise LookupError(progress.state)
+
+    with pytest.raises(LookupError):
+        tidegate.sweep(url=provider.base_url, **QUICK, progress=fail)
+
+
+async def test_on_asyncio(provider: Provider) -> None:
+    told: list[tidegate.SweepProgress] = []
+    result = await tidegate.sweep_async(url=provider.base_url, **QUICK, max_calls=30, progress=told.append)
+    assert result.ended == "calls"
+    assert told
+
+
+async def test_cancelled_it_leaves_nothing_in_flight(provider: Provider) -> None:
+    holding = asyncio.Event()
+
+    def heed(progress: tidegate.SweepProgress) -> None:
+        if progress.in_flight:
+            holding.set()
+
+    task = asyncio.create_task(tidegate.sweep_async(url=provider.base_url, **QUICK, progress=heed))
+    await holding.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task
+    seen = -1
+    async with asyncio.timeout(20):
+        # No call comes any more: two looks apart are the same.
+        while seen != (seen := await asyncio.to_thread(lambda: sum(provider.statuses().values()))):
+            await asyncio.sleep(0.2)
+
+
+def test_nobody_there_is_an_error_that_says_so() -> None:
+    with pytest.raises(tidegate.SweepError) as caught:
+        tidegate.sweep(url="http://127.0.0.1:9/v1", model="sim")
+    assert caught.value.kind == "sweep"
+    assert "127.0.0.1:9" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "m"}, "give url"),
+        ({"url": "http://h/v1", "model": "m", "start": 9, "max_cap": 4}, "start <= max.cap"),
+        ({"url": "http://h/v1", "model": "m", "max_cost": 1.0}, "price_in"),
+        ({"url": "http://h/v1", "model": "m", "target": "t"}, "config"),
+        ({"url": "http://h/v1", "model": "m", "trace": "t.csv", "spread": 1}, "spread"),
+        ({"url": "https://api.openai.com/v1", "model": "gpt-4o"}, "OPENAI_API_KEY"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(
+    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(tidegate.ConfigError, match=said) as caught:
+        tidegate.sweep(**options)
+    assert "--" not in str(caught.value), "flags are the command line's"
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(TypeError, match="max_tokens"):
+        tidegate.sweep(url="http://h/v1", model="m", max_token=4)  # type: ignore[call-arg]
+
+
+def test_a_plan_sends_nothing() -> None:
+    plan = tidegate.sweep_plan(url="http://127.0.0.1:9/v1", model="m", price_in=1, price_out=2, max_calls=100)
+    assert plan["calls"]["most"] <= 100
+    assert plan["money"]["least"] > 0
+    assert "512" in plan["mix"]
+
+
+def test_a_target_of_a_configuration(provider: Provider, tmp_path: Path) -> None:
+    config = tmp_path / "tidegate.toml"
+    config.write_text(f'[targets.sim]\nurl = "{provider.base_url}"\nmodels = ["sim"]\ncap = 3\nttft = "5s"\n')
+    quick = {name: value for name, value in QUICK.items() if name != "model"}
+    result = tidegate.sweep(config=config, target="sim", **quick, max_calls=30)
+    assert result.provenance["target"] == "sim"
+    assert result.provenance["settings"]["ttft"] == 5
+    with pytest.raises(tidegate.ConfigError, match="it has sim"):
+        tidegate.sweep(config=config, target="other")

@@ -1,0 +1,61 @@
+//! The input: a file, or standard input.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use tidegate_batch::{Format, Lines};
+
+use super::is_standard;
+use crate::Failure;
+
+/// No request is longer.
+const LONGEST_LINE: usize = 32 << 20;
+
+/// Where lines are from.
+#[derive(Clone)]
+pub(super) struct Input(PathBuf);
+
+/// Lines of any file.
+pub(super) type Reader = Lines<Box<dyn BufRead + Send>>;
+
+impl Input {
+    pub(super) fn new(path: &Path) -> Result<Self, Failure> {
+        let input = Self(path.to_owned());
+        if !is_standard(path) {
+            input.open()?;
+        }
+        Ok(input)
+    }
+
+    /// Its lines.
+    pub(super) fn lines(self) -> Result<Reader, Failure> {
+        if is_standard(&self.0) {
+            let text: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 16, std::io::stdin()));
+            return Ok(Lines::new(text, LONGEST_LINE));
+        }
+        self.read()
+    }
+
+    /// Its lines, where they can be read once more after this.
+    pub(super) fn again(&self) -> Result<Option<Reader>, Failure> {
+        let is_file = !is_standard(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
+        if is_file { self.read().map(Some) } else { Ok(None) }
+    }
+
+    /// Whether it is that file.
+    pub(super) fn is(&self, path: &Path) -> bool {
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        real(&self.0).is_some_and(|own| real(path) == Some(own))
+    }
+
+    fn read(&self) -> Result<Reader, Failure> {
+        let file = BufReader::with_capacity(1 << 16, self.open()?);
+        let text: Box<dyn Read + Send> = Format::of(&self.0).reader(file);
+        Ok(Lines::new(Box::new(BufReader::with_capacity(1 << 16, text)), LONGEST_LINE))
+    }
+
+    fn open(&self) -> Result<File, Failure> {
+        File::open(&self.0).map_err(|e| Failure::usage(format!("{}: {e}", self.0.display())))
+    }
+}

@@ -1,0 +1,170 @@
+//! Where requests go, with which credential and under which configuration.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use tidegate::Config;
+use tidegate::config::{Target, TargetConfig};
+
+use crate::Failure;
+
+/// Hosts whose credential's variable is known.
+const KEYS: [(&str, &str); 9] = [
+    ("api.openai.com", "OPENAI_API_KEY"),
+    ("api.anthropic.com", "ANTHROPIC_API_KEY"),
+    ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+    ("api.groq.com", "GROQ_API_KEY"),
+    ("api.mistral.ai", "MISTRAL_API_KEY"),
+    ("api.together.xyz", "TOGETHER_API_KEY"),
+    ("api.fireworks.ai", "FIREWORKS_API_KEY"),
+    ("openrouter.ai", "OPENROUTER_API_KEY"),
+    ("api.deepseek.com", "DEEPSEEK_API_KEY"),
+];
+const AZURE: (&str, &str) = (".openai.azure.com", "AZURE_OPENAI_API_KEY");
+
+#[derive(ClapArgs)]
+pub(super) struct Where {
+    /// The provider's base URL, as its SDK has it (https://api.openai.com/v1)
+    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    url: Option<Uri>,
+    /// A configuration file (TOML) whose limits and rates hold
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The target of the configuration that requests go to [default: its only one]
+    #[arg(long, value_name = "NAME", requires = "config")]
+    target: Option<String>,
+    /// The environment variable with the key [default: the provider's own, as OPENAI_API_KEY; none for hosts that are not known]
+    #[arg(long, value_name = "VARIABLE")]
+    key_env: Option<String>,
+    /// The most calls at once [default: found, up to 256]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
+    cap: Option<usize>,
+    /// Requests a minute [default: what the provider's headers say]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
+    rpm: Option<u64>,
+    /// Tokens a minute [default: what the provider's headers say]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
+    tpm: Option<u64>,
+}
+
+/// What is known of where requests go.
+pub(super) struct Provider {
+    pub(super) base: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) config: Config,
+    /// Where the key is from, for messages.
+    pub(super) variable: Option<String>,
+    /// Whether the base URL is a pool's name, at which nobody is.
+    pub(super) is_pool: bool,
+}
+
+impl Provider {
+    pub(super) fn new(args: &Where) -> Result<Self, Failure> {
+        let (config, target) = match &args.config {
+            Some(path) => {
+                let config = Config::from_file(path).map_err(|e| Failure::usage(e.to_string()))?;
+                let target = target(&config, args.target.as_deref())?.clone();
+                (config, Some(target))
+            }
+            None => (Config::default(), None),
+        };
+        let base = match (&args.url, &target) {
+            (Some(url), _) => url.clone(),
+            (None, Some(target)) => base(target)?,
+            (None, None) => return Err(Failure::usage("say where requests go: --url, or --config")),
+        };
+        let host = base.host().unwrap_or_default();
+        if host.is_empty() || !matches!(base.scheme_str(), Some("http" | "https")) {
+            return Err(Failure::usage(format!(
+                "--url {base}: this is no base URL such as https://api.openai.com/v1"
+            )));
+        }
+        let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
+        let config = if target.is_some() { config } else { plain(args, &base)? };
+        let own = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
+        let known = || {
+            let key = KEYS.iter().find(|(known, _)| *known == host).map(|(_, variable)| *variable);
+            key.or(host.ends_with(AZURE.0).then_some(AZURE.1)).map(str::to_owned)
+        };
+        let variable = args.key_env.clone().or(own).or_else(known);
+        let headers =
+            variable.as_deref().map(|variable| credential(host, variable)).transpose()?.unwrap_or_default();
+        Ok(Self { base, headers, config, variable, is_pool })
+    }
+}
+
+fn target<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a TargetConfig, Failure> {
+    let names = || config.targets.iter().map(|target| &*target.name).collect::<Vec<_>>().join(", ");
+    match name {
+        Some(name) => config
+            .targets
+            .iter()
+            .find(|target| &*target.name == name)
+            .ok_or_else(|| Failure::usage(format!("--target {name}: the configuration has {}", names()))),
+        None => match &config.targets[..] {
+            [only] => Ok(only),
+            [] => Err(Failure::usage("the configuration has no target: name one there, or give --url alone")),
+            _ => {
+                Err(Failure::usage(format!("say which target requests go to: --target, one of {}", names())))
+            }
+        },
+    }
+}
+
+/// A target's base URL: a pool is called by its name.
+fn base(target: &TargetConfig) -> Result<Uri, Failure> {
+    let url = match target.matches.urls.first() {
+        Some(url) => url.clone(),
+        None if target.pool.is_some() => format!("http://{}", target.name),
+        None => {
+            let name = &target.name;
+            return Err(Failure::usage(format!("target {name} has no URL: give it one, or say --url")));
+        }
+    };
+    url.parse().map_err(|e| Failure::usage(format!("target {}: {url}: {e}", target.name)))
+}
+
+/// A single target, with what the flags say of it.
+fn plain(args: &Where, base: &Uri) -> Result<Config, Failure> {
+    let origin = format!(
+        "{}://{}",
+        base.scheme_str().unwrap_or_default(),
+        base.authority().map(|authority| authority.as_str()).unwrap_or_default()
+    );
+    let mut target = Target::new(base.host().unwrap_or("provider")).url(origin).rpm(args.rpm).tpm(args.tpm);
+    if let Some(cap) = args.cap {
+        target = target.cap(cap);
+    }
+    Config::builder().target(target).build().map_err(|e| Failure::usage(e.to_string()))
+}
+
+/// The header with the key. The key itself is in no message.
+fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
+    let key = std::env::var(variable).ok().filter(|key| !key.trim().is_empty());
+    let Some(key) = key else {
+        return Err(Failure::usage(format!(
+            "{variable} is not set: put the key for {host} there, or name another variable by --key-env"
+        )));
+    };
+    let key = key.trim();
+    let mut headers = HeaderMap::new();
+    let mut put = |name: HeaderName, text: &str| match HeaderValue::from_str(text) {
+        Ok(mut value) => {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+            Ok(())
+        }
+        Err(_) => Err(Failure::usage(format!("what is in {variable} can be no key"))),
+    };
+    if host == "api.anthropic.com" {
+        put(HeaderName::from_static("x-api-key"), key)?;
+        put(HeaderName::from_static("anthropic-version"), "2023-06-01")?;
+    } else if host.ends_with(AZURE.0) {
+        put(HeaderName::from_static("api-key"), key)?;
+    } else {
+        put(AUTHORIZATION, &format!("Bearer {key}"))?;
+    }
+    Ok(headers)
+}

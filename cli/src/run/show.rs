@@ -1,0 +1,102 @@
+//! What a person sees while a run goes on, and at its end.
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tidegate_batch::{Prices, Progress, Spend};
+
+/// Seconds between two plain lines.
+const EVERY: f64 = 10.0;
+/// Seconds over which the rate is taken.
+const SPAN: f64 = 60.0;
+
+/// Shows progress on standard error: a bar on a terminal, a line now and then elsewhere.
+pub(super) struct Show {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    /// Lines in all, where the input could be counted.
+    total: Option<u64>,
+    priced: bool,
+    /// When it was shown last, and how much was done at moments before that.
+    shown: f64,
+    past: VecDeque<(f64, u64)>,
+}
+
+impl Show {
+    pub(super) fn new(total: Option<u64>, prices: Prices, quiet: bool) -> Self {
+        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
+            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+            let template =
+                if total.is_some() { "{wide_bar} {pos}/{len}\n{msg}" } else { "{spinner} {pos}\n{msg}" };
+            bar.with_style(
+                ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+            )
+        });
+        Self { bar, quiet, total, priced: prices != Prices::default(), shown: 0.0, past: VecDeque::new() }
+    }
+
+    pub(super) fn tell(&mut self, progress: &Progress) {
+        let now = progress.seconds;
+        let every = if self.bar.is_some() { 0.1 } else { EVERY };
+        if self.quiet || now - self.shown < every {
+            return;
+        }
+        self.shown = now;
+        self.past.push_back((now, progress.good + progress.failed));
+        while self.past.len() > 2 && self.past.front().is_some_and(|(then, _)| now - then > SPAN) {
+            self.past.pop_front();
+        }
+        let text = self.text(progress);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(done(progress));
+                bar.set_message(text);
+            }
+            None => {
+                let all = self.total.map(|total| format!(" of {}", HumanCount(total))).unwrap_or_default();
+                eprintln!("{}{all} lines, {text}", HumanCount(done(progress)));
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub(super) fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn text(&self, progress: &Progress) -> String {
+        let rate = self.rate();
+        let mut parts =
+            vec![format!("{:.1} lines/s", rate), format!("{} in flight", progress.open - progress.waiting)];
+        if progress.failed > 0 {
+            parts.push(format!("{} failed", HumanCount(progress.failed)));
+        }
+        parts.push(took(&progress.spend, self.priced));
+        if let Some(total) = self.total.filter(|_| rate > 0.0) {
+            let left = total.saturating_sub(done(progress)) as f64 / rate;
+            parts.push(format!("{} left", HumanDuration(std::time::Duration::from_secs_f64(left.min(1e9)))));
+        }
+        parts.join(", ")
+    }
+
+    fn rate(&self) -> f64 {
+        match (self.past.front(), self.past.back()) {
+            (Some((then, before)), Some((now, done))) if now > then => (done - before) as f64 / (now - then),
+            (_, Some((now, done))) if *now > 0.0 => *done as f64 / now,
+            _ => 0.0,
+        }
+    }
+}
+
+pub(super) fn done(progress: &Progress) -> u64 {
+    progress.skipped + progress.good + progress.failed
+}
+
+/// Tokens and money.
+pub(super) fn took(spend: &Spend, priced: bool) -> String {
+    let tokens = format!("{} tokens in, {} out", HumanCount(spend.input), HumanCount(spend.output));
+    if priced { format!("{tokens}, {:.4} in money", spend.money) } else { tokens }
+}

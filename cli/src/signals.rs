@@ -1,0 +1,54 @@
+//! The signals that ask a command for its end: the first asks, the second insists.
+
+use tokio::sync::watch;
+
+use crate::Failure;
+
+/// Counts the signals that ask for an end, from now on: SIGINT and SIGTERM, or what a Windows console sends. Inside a runtime.
+pub(crate) fn signals() -> Result<watch::Receiver<usize>, Failure> {
+    let (count, counted) = watch::channel(0);
+    let mut next = Ends::new().map_err(|e| Failure::run(format!("no signals: {e}")))?;
+    tokio::spawn(async move {
+        loop {
+            next.next().await;
+            count.send_modify(|signals| *signals += 1);
+        }
+    });
+    Ok(counted)
+}
+
+/// Resolves once so many have come.
+pub(crate) async fn at_least(mut signals: watch::Receiver<usize>, count: usize) {
+    if signals.wait_for(|seen| *seen >= count).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+#[cfg(unix)]
+struct Ends(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
+
+#[cfg(unix)]
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self(signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.0.recv() => {} _ = self.1.recv() => {} }
+    }
+}
+
+#[cfg(windows)]
+struct Ends(tokio::signal::windows::CtrlC, tokio::signal::windows::CtrlBreak);
+
+#[cfg(windows)]
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_break()?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.0.recv() => {} _ = self.1.recv() => {} }
+    }
+}

@@ -1,0 +1,124 @@
+//! What is asked for, by flags and configuration.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate::Config;
+use tidegate::config::TargetConfig;
+use tidegate_sweep::outcome::Prices;
+use tidegate_sweep::{Lengths, MixOptions, Options, Sweep};
+
+use super::args::Args;
+use crate::Failure;
+
+/// The sweep, with its key.
+pub(super) fn sweep(args: &Args) -> Result<Sweep, Failure> {
+    let wrong = |error: tidegate_sweep::SweepError| Failure::usage(error.to_string());
+    let target = args.target.as_deref().zip(args.config.as_deref());
+    let target = target.map(|(name, file)| configured(name, file)).transpose()?;
+    let mut sweep = match &args.resume {
+        Some(directory) => {
+            Sweep::resume(directory, |options| go_over(options, args, target.as_ref())).map_err(wrong)?
+        }
+        None => {
+            let mut options = Options { engine_metrics: true, ..Options::default() };
+            go_over(&mut options, args, target.as_ref());
+            if options.url.is_empty() {
+                return Err(Failure::usage("the target names no URL: give --url"));
+            }
+            if options.model.is_empty() {
+                return Err(Failure::usage("the target does not name one model: give --model"));
+            }
+            Sweep::new(options).map_err(wrong)?
+        }
+    };
+    let key_env = args.key_env.clone().or_else(|| target.as_ref()?.key_env.as_deref().map(str::to_owned));
+    if let Some(target) = target {
+        sweep = sweep.target(target).map_err(wrong)?;
+    }
+    if let Some(directory) = &args.out {
+        sweep = sweep.keep(directory);
+    }
+    match key(&sweep, key_env.as_deref())? {
+        Some(key) => sweep.key(&key).map_err(wrong),
+        None => Ok(sweep),
+    }
+}
+
+/// The key: from the variable that was named, which must be there, or from the provider's usual one, likewise. Other servers may want none.
+fn key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(variable) = named.or(sweep.endpoint().usual_key_env()) else { return Ok(None) };
+    match std::env::var(variable) {
+        Ok(key) if !key.trim().is_empty() => Ok(Some(key)),
+        _ => Err(Failure::usage(format!(
+            "{variable} holds no key for {}: set it, or name the variable that does by --key-env",
+            sweep.endpoint().host()
+        ))),
+    }
+}
+
+fn configured(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
+    let config = Config::from_file(file).map_err(|error| Failure::usage(error.to_string()))?;
+    let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
+    config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
+        Failure::usage(format!("{} has no target {name}; it has {}", file.display(), names.join(", ")))
+    })
+}
+
+/// What was said goes over what is there.
+fn go_over(options: &mut Options, args: &Args, target: Option<&TargetConfig>) {
+    if let Some(target) = target {
+        options.take_from(target);
+    }
+    over(&mut options.url, args.url.as_ref());
+    over(&mut options.model, args.model.as_ref());
+    over(&mut options.seed, args.seed.as_ref());
+    options.api = args.api.map(Into::into).or(options.api);
+    options.name = args.name.clone().or(options.name.take());
+    options.exact_output |= args.exact_output;
+    mix(options, args);
+    let search = &mut options.search;
+    over(&mut search.start, args.start.as_ref());
+    over(&mut search.min_cap, args.min_cap.as_ref());
+    over(&mut search.max_cap, args.max_cap.as_ref());
+    over(&mut search.tolerance, args.tolerance.as_ref());
+    over(&mut search.too_many, args.too_many.as_ref());
+    over(&mut search.confidence, args.confidence.as_ref());
+    // A highest cap below the first cap that is not the user's own word.
+    if args.start.is_none() {
+        search.start = search.start.clamp(search.min_cap, search.max_cap.max(search.min_cap));
+    }
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    search.ttft = seconds(args.ttft).or(search.ttft);
+    search.tpot = seconds(args.tpot).or(search.tpot);
+    if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
+        options.prices = Some(Prices { input, output });
+    }
+    let ceilings = &mut options.ceilings;
+    ceilings.cost = args.max_cost.or(ceilings.cost);
+    ceilings.tokens = args.max_tokens.or(ceilings.tokens);
+    ceilings.seconds = seconds(args.max_time).or(ceilings.seconds);
+    ceilings.calls = args.max_calls.or(ceilings.calls);
+}
+
+fn mix(options: &mut Options, args: &Args) {
+    if let Some(path) = &args.trace {
+        options.mix = MixOptions::Trace { path: path.clone() };
+    } else if let Some(path) = &args.prompts {
+        options.mix = MixOptions::Lines { path: path.clone(), output: args.output_tokens };
+    } else if let MixOptions::Synthetic { input, output } = &mut options.mix {
+        let spread = args.spread;
+        let lengths = |lengths: &mut Lengths, mean: Option<u64>| {
+            over(&mut lengths.mean, mean.as_ref());
+            over(&mut lengths.spread, spread.as_ref());
+        };
+        lengths(input, args.input_tokens);
+        lengths(output, args.output_tokens);
+    }
+}
+
+fn over<T: Clone>(what: &mut T, said: Option<&T>) {
+    if let Some(said) = said {
+        what.clone_from(said);
+    }
+}

@@ -1,0 +1,86 @@
+//! How it goes, while it goes: a live line on a terminal, plain lines elsewhere. Always on the standard error.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_sweep::found::Purpose;
+use tidegate_sweep::{Progress, State};
+
+use super::told;
+
+pub(super) struct Shown {
+    bar: Option<ProgressBar>,
+    last: Option<State>,
+}
+
+impl Shown {
+    pub(super) fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            // The template is ours, and is one.
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self { bar, last: None }
+    }
+
+    pub(super) fn show(&mut self, progress: &Progress) {
+        if let Some(step) = &progress.step_ended {
+            self.line(&told::step(step));
+        }
+        let news = self.last.replace(progress.state) != Some(progress.state);
+        match &self.bar {
+            Some(bar) => bar.set_message(line(progress)),
+            None if news => eprintln!("{}", line(progress)),
+            None => {}
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Takes the live line away.
+    pub(super) fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn line(progress: &Progress) -> String {
+    let bound =
+        |cap: Option<usize>, unknown: &str| cap.map_or_else(|| unknown.to_owned(), |cap| cap.to_string());
+    let state = match progress.state {
+        State::Preflight => "first call".to_owned(),
+        State::Holding { cap, purpose, .. } => format!("cap {cap} ({})", why(purpose)),
+        State::Resting { seconds } => format!("resting {}", told::time(seconds)),
+        State::Ending => "ending".to_owned(),
+    };
+    let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} to go", told::time(eta)));
+    format!(
+        "{state}: {} in flight, {} waiting; between {} and {}; spent {}{eta}",
+        progress.in_flight,
+        progress.waiting,
+        bound(progress.good, "?"),
+        bound(progress.bad, "?"),
+        told::spend(&progress.spend),
+    )
+}
+
+fn why(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Ramp => "up",
+        Purpose::Narrow => "narrowing",
+        Purpose::Reference => "looking back",
+        Purpose::Drain => "draining",
+        Purpose::Confirm => "confirming",
+    }
+}

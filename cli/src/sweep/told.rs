@@ -1,0 +1,175 @@
+//! The plan and the result, for people.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tidegate_sweep::found::Verdict;
+use tidegate_sweep::outcome::{Ceiling, Passed};
+use tidegate_sweep::plan::Range;
+use tidegate_sweep::{Binding, Ended, Outcome, Plan, Spend, StepResult};
+
+/// What it will take.
+pub(super) fn plan(plan: &Plan, url: &str, model: &str) -> String {
+    let mut text = format!("sweep of {model} at {url}\n  {}\n", plan.mix);
+    text += &row("calls", &plan.calls, amount);
+    text += &row("tokens in", &plan.input_tokens, amount);
+    text += &row("tokens out", &plan.output_tokens, amount);
+    text += &match &plan.money {
+        Some(range) => row("cost", range, money),
+        None => "  cost          not known: give --price-in and --price-out, per million tokens\n".to_owned(),
+    };
+    text += &row("time", &plan.seconds, time);
+    let _ = writeln!(
+        text,
+        "  (least, likely, most; at {:.1} s a call, and answers as long as they may be)",
+        plan.latency
+    );
+    let limits = [
+        plan.ceilings.cost.map(|most| format!("cost {}", money(most))),
+        plan.ceilings.tokens.map(|most| format!("{} tokens", amount(most as f64))),
+        plan.ceilings.seconds.map(time),
+        plan.ceilings.calls.map(|most| format!("{most} requests")),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    if !limits.is_empty() {
+        let _ = writeln!(text, "  it ends before it could take more than {}", limits.join(", "));
+    }
+    text
+}
+
+fn row(what: &str, range: &Range, unit: fn(f64) -> String) -> String {
+    let Range { least, likely, most } = *range;
+    format!("  {what:<12}{:>14}{:>14}{:>14}\n", unit(least), unit(likely), unit(most))
+}
+
+/// What came of it: the cap, how sure, why, and the lines.
+pub(super) fn outcome(outcome: &Outcome) -> String {
+    let answer = &outcome.answer;
+    let mut text = String::new();
+    match (answer.cap, answer.interval) {
+        (Some(cap), Some((low, high))) => {
+            let more = if answer.open_above { " or more" } else { "" };
+            let sure = if answer.confirmed { "confirmed" } else { "not confirmed" };
+            let confidence = 100.0 * outcome.provenance.settings.confidence;
+            let _ = writeln!(text, "cap {cap} ({low} to {high}{more} at {confidence:.0} %, {sure})");
+        }
+        (Some(cap), None) => {
+            let _ = writeln!(text, "cap {cap}");
+        }
+        (None, _) => text.push_str("no answer\n"),
+    }
+    if let Some(binding) = answer.binding {
+        let _ = writeln!(text, "  what binds: {}", binds(binding));
+    }
+    let _ = writeln!(text, "  {}", answer.because);
+    if let Some(throughput) = &answer.throughput {
+        let _ = write!(
+            text,
+            "  {:.2} calls/s ({:.2} to {:.2})",
+            throughput.value, throughput.low, throughput.high
+        );
+        match &answer.goodput {
+            Some(goodput) if goodput.value < throughput.value => {
+                let _ = writeln!(text, ", {:.2} of them good", goodput.value);
+            }
+            _ => text.push('\n'),
+        }
+    }
+    for (what, rate) in [("requests", &answer.rpm), ("tokens", &answer.tpm)] {
+        if let Some(rate) = rate {
+            let _ =
+                writeln!(text, "  {:.0} {what} a minute ({:.0} to {:.0})", rate.value, rate.low, rate.high);
+        }
+    }
+    for note in &answer.notes {
+        let _ = writeln!(text, "  note: {note}");
+    }
+    if let Some(ended) = ended(outcome.ended) {
+        let _ = writeln!(text, "  {ended}");
+    }
+    text.push_str("checks\n");
+    for check in &outcome.checks {
+        let passed = match check.passed {
+            Passed::Yes => "ok",
+            Passed::No => "NO",
+            Passed::Unknown => "-",
+        };
+        let _ = writeln!(text, "  {passed:<3}{:<16}{}", check.name, check.told);
+    }
+    let _ = writeln!(text, "spent {}", spend(&outcome.spend));
+    if !outcome.lines.is_empty() {
+        let _ = write!(text, "\n{}", outcome.lines);
+    }
+    text
+}
+
+fn binds(binding: Binding) -> &'static str {
+    match binding {
+        Binding::ConcurrencyLimit => "the server takes so many calls at once, and turns away the next",
+        Binding::RequestRate => "the server takes so many requests over time",
+        Binding::TokenRate => "the server takes so many tokens over time",
+        Binding::Saturation => "the server gets no faster by having more to do",
+        Binding::KvCliff => "the engine's memory for keys and values is full above it",
+        Binding::Client => "this client: it could not hold a higher cap",
+        Binding::NotReached => "nothing, up to the highest cap that was allowed (--max-cap)",
+    }
+}
+
+/// Why it ended before its end.
+pub(super) fn ended(ended: Ended) -> Option<&'static str> {
+    Some(match ended {
+        Ended::Found => return None,
+        Ended::Interrupted => "it was interrupted: this is what was known by then",
+        Ended::Refused => "the server takes no more calls of this key: this is what was known by then",
+        Ended::Ceiling(Ceiling::Cost) => "it ended at --max-cost: this is what was known by then",
+        Ended::Ceiling(Ceiling::Tokens) => "it ended at --max-tokens: this is what was known by then",
+        Ended::Ceiling(Ceiling::Time) => "it ended at --max-time: this is what was known by then",
+        Ended::Ceiling(Ceiling::Calls) => "it ended at --max-calls: this is what was known by then",
+    })
+}
+
+/// A step that is over, in a line.
+pub(super) fn step(step: &StepResult) -> String {
+    let what = match &step.verdict {
+        Verdict::Accepted => "ok".to_owned(),
+        Verdict::Rejected(why) => format!("too many: {why}"),
+        Verdict::Invalid(why) => format!("says nothing: {why}"),
+        Verdict::Undecided(why) => format!("undecided: {why}"),
+    };
+    let rate =
+        step.throughput.as_ref().map_or_else(String::new, |rate| format!(", {:.2} calls/s", rate.value));
+    let time = (step.ended - step.began).max(0.0);
+    format!("cap {:>4}  {:>4} calls in {time:.1} s{rate}  {what}", step.cap, step.calls)
+}
+
+pub(super) fn spend(spend: &Spend) -> String {
+    let mut text = format!(
+        "{} calls ({} requests), {} tokens in, {} out, {}",
+        spend.calls,
+        spend.attempts,
+        amount(spend.input_tokens as f64),
+        amount(spend.output_tokens as f64),
+        time(spend.seconds)
+    );
+    if let Some(cost) = spend.money {
+        let _ = write!(text, ", cost {}", money(cost));
+    }
+    text
+}
+
+pub(super) fn amount(number: f64) -> String {
+    match number {
+        n if n < 10_000.0 => format!("{n:.0}"),
+        n if n < 1_000_000.0 => format!("{:.0}k", n / 1e3),
+        n => format!("{:.1}M", n / 1e6),
+    }
+}
+
+fn money(number: f64) -> String {
+    if number < 1.0 { format!("{number:.4}") } else { format!("{number:.2}") }
+}
+
+pub(super) fn time(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.max(0.0).ceil()).unwrap_or(Duration::MAX);
+    humantime::format_duration(whole).to_string()
+}

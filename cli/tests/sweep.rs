@@ -1,0 +1,201 @@
+//! `tidegate sweep`, as a user runs it, against `tidegate sim` over real sockets.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+
+/// A running `tidegate sim`, killed with the test.
+struct Sim {
+    child: Child,
+    address: String,
+    url: String,
+}
+
+impl Sim {
+    /// Answers in about 400 ms, long beside what a busy machine makes calls late by, and turns the seventh at once away.
+    fn start() -> Self {
+        let directory = Directory::new("sim");
+        std::fs::create_dir_all(&directory.0).unwrap();
+        let config = directory.0.join("sim.json");
+        let engine = r#"{"step": {"base_ms": 40.0, "per_prompt_token_ms": 0.0, "per_sequence_ms": 0.0}, "max_num_batched_tokens": 100000}"#;
+        let text = format!(r#"{{"workers": 1, "engine": {engine}, "faults": {{"concurrency_limit": 6}}}}"#);
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new(TIDEGATE);
+        command.args(["sim", "--listen", "127.0.0.1:0", "--json", "--config"]).arg(&config);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        let of = |key: &str| ready[key].as_str().unwrap().to_owned();
+        Self { child, address: of("address"), url: of("base_url") }
+    }
+
+    /// Requests that it was sent.
+    fn requests(&self) -> u64 {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET /sim/stats HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let stats: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(stats["in_flight"], 0);
+        let tenants = stats["tenants"].as_object().unwrap();
+        let statuses = tenants.values().flat_map(|tenant| tenant["statuses"].as_object().unwrap().values());
+        statuses.map(|count| count.as_u64().unwrap()).sum()
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory of its own, gone with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
+        let path = std::env::temp_dir().join(format!("tidegate-cli-{name}-{}-{thread}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(url: &str, flags: &[&str]) -> Command {
+    let mut command = Command::new(TIDEGATE);
+    command.args(["sweep", "--url", url, "--model", "sim", "--input-tokens", "40", "--output-tokens", "8"]);
+    command.args(["--max-cap", "16"]).args(flags).stdin(Stdio::null());
+    command
+}
+
+fn sweep(url: &str, flags: &[&str]) -> Output {
+    command(url, flags).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn from_a_url_to_the_lines_to_paste() {
+    let (sim, out) = (Sim::start(), Directory::new("whole"));
+    let output = sweep(&sim.url, &["--out", out.0.to_str().unwrap(), "--price-in", "1", "--price-out", "4"]);
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{told}{}", text(&output.stderr));
+    for part in ["least, likely, most", "cost", "turns away", "[targets.\"sim\"]", "report.html"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let result: Value = serde_json::from_str(&out.read("result.json")).unwrap();
+    assert_eq!(result["answer"]["binding"], "concurrency_limit");
+    // Where the machine is busy a slot here is free later than its place there, and one more fits.
+    let cap = result["answer"]["cap"].as_u64().unwrap();
+    assert!((6..=7).contains(&cap) && told.contains(&format!("cap {cap}")), "{cap}: {told}");
+    // One that was taken back as it was sent may never have arrived.
+    let (sent, arrived) = (result["spend"]["attempts"].as_u64().unwrap(), sim.requests());
+    assert!(arrived <= sent && sent <= arrived + 8, "{arrived} of {sent}");
+    assert!(out.read("report.html").contains("<svg") && out.read("steps.csv").lines().count() > 3);
+    assert!(out.read("calls.jsonl").lines().count() > 100);
+    // The lines are a configuration, and a target that is swept again.
+    let config = out.0.join("tidegate.toml");
+    std::fs::write(&config, result["lines"].as_str().unwrap()).unwrap();
+    let check = Command::new(TIDEGATE).arg("check").arg(&config).output().unwrap();
+    assert!(
+        check.status.success() && text(&check.stdout).contains(&format!("limit fixed: {cap} slots")),
+        "{check:?}"
+    );
+    let mut again = Command::new(TIDEGATE);
+    again.args(["sweep", "--target", "sim", "--config"]).arg(&config).args(["--dry-run", "--json"]);
+    let plan: Value = serde_json::from_slice(&again.output().unwrap().stdout).unwrap();
+    assert!(plan["calls"]["likely"].as_f64() > Some(50.0), "{plan}");
+}
+
+#[test]
+fn a_dry_run_sends_nothing() {
+    let sim = Sim::start();
+    let output = sweep(&sim.url, &["--dry-run"]);
+    assert!(output.status.success() && text(&output.stdout).contains("calls"), "{output:?}");
+    assert_eq!(sim.requests(), 0);
+}
+
+#[test]
+fn a_ceiling_is_no_answer_and_can_be_raised() {
+    let (sim, out) = (Sim::start(), Directory::new("ceiling"));
+    let directory = out.0.to_str().unwrap();
+    let output = sweep(&sim.url, &["--max-calls", "60", "--out", directory]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(sim.requests() <= 60);
+    let resume = |flags: &[&str]| {
+        let mut command = Command::new(TIDEGATE);
+        command.args(["sweep", "--resume", directory]).args(flags).stdin(Stdio::null()).output().unwrap()
+    };
+    let other = resume(&["--seed", "9"]);
+    assert!(other.status.code() == Some(2) && text(&other.stderr).contains("seed"), "{other:?}");
+    let done = resume(&["--max-calls", "5000", "--json", "--at-least", "10"]);
+    let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&result["answer"]["cap"], result["provenance"]["resumed"].as_u64()), (&6.into(), Some(1)));
+    assert!(sim.requests() <= result["spend"]["attempts"].as_u64().unwrap(), "what was spent before counts");
+    // The cap is below what was asked for.
+    assert_eq!(done.status.code(), Some(5));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_it_with_what_is_known() {
+    let (sim, out) = (Sim::start(), Directory::new("interrupt"));
+    let mut child = command(&sim.url, &["--out", out.0.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    // The first step is over.
+    lines.by_ref().map(Result::unwrap).find(|line| line.contains("calls in")).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(3), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:?}");
+    let result: Value = serde_json::from_str(&out.read("result.json")).unwrap();
+    assert_eq!(result["ended"]["how"], "interrupted");
+    assert!(!result["steps"].as_array().unwrap().is_empty());
+    sim.requests();
+}
+
+#[test]
+fn what_cannot_be_swept_is_told() {
+    let sim = Sim::start();
+    let of = |output: Output| (output.status.code(), text(&output.stderr));
+    let (code, told) = of(sweep(&sim.url, &["--model", "other"]));
+    assert!(code == Some(2) && told.contains("--model"), "{told}");
+    let mut other = Command::new(TIDEGATE);
+    other.args(["sweep", "--url", &sim.url, "--model", "other"]).stdin(Stdio::null());
+    let (code, told) = of(other.output().unwrap());
+    assert!(code == Some(1) && told.contains("no model other") && told.contains("it has sim"), "{told}");
+    let (code, told) = of(sweep("http://127.0.0.1:9", &[]));
+    assert!(code == Some(1) && told.contains("cannot be reached"), "{told}");
+    let (code, told) = of(sweep(&sim.url, &["--key-env", "TIDEGATE_NO_SUCH_KEY"]));
+    assert!(code == Some(2) && told.contains("TIDEGATE_NO_SUCH_KEY"), "{told}");
+    let mut openai = command("https://api.openai.com/v1", &[]);
+    let (code, told) = of(openai.env_remove("OPENAI_API_KEY").output().unwrap());
+    assert!(code == Some(2) && told.contains("OPENAI_API_KEY"), "{told}");
+    let (code, told) = of(sweep(&sim.url, &["--max-cost", "1"]));
+    assert!(code == Some(2) && told.contains("--price-in"), "{told}");
+}

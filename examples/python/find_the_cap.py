@@ -1,0 +1,27 @@
+"""Which cap a server bears, found by measuring it: the cap, how sure, why, and the lines to paste."""
+
+import os
+import tempfile
+
+import tidegate
+
+# Here with ceilings, so that it ends soon; what it would take without them, and what with, it says beforehand.
+plan = tidegate.sweep_plan(url=os.environ["OPENAI_BASE_URL"], model="gpt-4o-mini", max_calls=120, max_time=30)
+print(f"up to {plan['calls']['most']:.0f} calls of {plan['mix']}")
+
+found = tidegate.sweep(
+    url=os.environ["OPENAI_BASE_URL"],
+    model="gpt-4o-mini",
+    output_tokens=16,
+    max_cap=16,
+    max_calls=120,
+    max_time=30,
+    progress=lambda told: told.step_ended and print(f"cap {told.step_ended.cap}: {told.step_ended.verdict}"),
+)
+print(found)
+print(found.lines or found.because)
+with tempfile.TemporaryDirectory() as folder:
+    report = found.save(folder)
+    print(
+        f"{report.name}: {report.stat().st_size:,} bytes; in a notebook, `found` shows itself, and so does found.plot()"
+    )

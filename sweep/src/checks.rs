@@ -1,0 +1,389 @@
+//! What must hold for the measurement to mean what it says: the note's work-conserving and stability checks among them.
+
+use std::collections::BTreeMap;
+
+use crate::found::{Answer, StepResult, Verdict};
+use crate::outcome::{CallEnds, Check, Passed};
+use crate::search::{Move, Settings};
+use crate::seen::{AttemptSeen, CallSeen, HeldBy, Pulse};
+
+/// Calls that a step must have for its means to be compared.
+const ENOUGH: usize = 30;
+/// In flight over the cap, while calls wait, from which on a step is near it.
+const NEAR: f64 = 0.95;
+/// How far apart two figures may be that should be one.
+const APART: f64 = 0.1;
+
+/// Sums over each step, of what was told while it was held.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    steps: BTreeMap<usize, Sums>,
+    now: Option<usize>,
+    last: Option<Pulse>,
+    completed: usize,
+    failed: usize,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    cap: usize,
+    began: f64,
+    ended: f64,
+    attempts: usize,
+    failures: usize,
+    calls: usize,
+    completed: usize,
+    ends: CallEnds,
+    slot_seconds: f64,
+    input: u64,
+    output: u64,
+    counted: usize,
+    /// Seconds in which calls waited and nothing but the cap held them; slots held meanwhile, times seconds; and of these seconds those with free slots.
+    pressed: f64,
+    pressed_slots: f64,
+    gap: f64,
+    slots: f64,
+    cpu: f64,
+    cpu_seconds: f64,
+    lag: f64,
+}
+
+impl Tally {
+    pub(crate) fn moved(&mut self, next: &Move, now: f64) {
+        self.last = None;
+        self.now = match next {
+            Move::Hold { step, cap, .. } => {
+                self.steps.insert(*step, Sums { cap: *cap, began: now, ended: now, ..Sums::default() });
+                Some(*step)
+            }
+            Move::Rest { .. } | Move::Done => None,
+        };
+    }
+
+    pub(crate) fn attempt(&mut self, seen: &AttemptSeen) {
+        self.failed += usize::from(seen.failure.is_some());
+        let Some(sums) = self.now.and_then(|step| self.steps.get_mut(&step)) else { return };
+        sums.attempts += 1;
+        sums.failures += usize::from(seen.failure.is_some());
+    }
+
+    pub(crate) fn call(&mut self, seen: &CallSeen) {
+        self.completed += usize::from(seen.failure.is_none());
+        let Some(sums) = self.steps.get_mut(&seen.step) else { return };
+        sums.calls += 1;
+        sums.completed += usize::from(seen.failure.is_none());
+        match &seen.failure {
+            None if seen.attempts > 1 => sums.ends.retried += 1,
+            None => sums.ends.first_try += 1,
+            Some(failure) => *sums.ends.failed.entry(failure.cause).or_default() += 1,
+        }
+        sums.slot_seconds += seen.slot_seconds;
+        if seen.counted && seen.failure.is_none() {
+            sums.counted += 1;
+            sums.input += seen.input_tokens;
+            sums.output += seen.output_tokens;
+        }
+    }
+
+    pub(crate) fn pulse(&mut self, pulse: &Pulse) {
+        let last = self.last.replace(*pulse);
+        let Some(sums) = self.now.and_then(|step| self.steps.get_mut(&step)) else { return };
+        sums.ended = pulse.at;
+        sums.lag = sums.lag.max(pulse.client_lag);
+        let Some(last) = last else { return };
+        let time = (pulse.at - last.at).max(0.0);
+        sums.slots += time * last.in_flight as f64;
+        if let Some(cpu) = pulse.client_cpu {
+            sums.cpu += cpu * time;
+            sums.cpu_seconds += time;
+        }
+        let free = last.in_flight < last.cap;
+        let forbidden = free && !matches!(last.held_by, None | Some(HeldBy::Nothing));
+        if last.waiting > 0 && !forbidden {
+            sums.pressed += time;
+            sums.pressed_slots += time * last.in_flight.min(last.cap) as f64 / last.cap.max(1) as f64;
+            sums.gap += if free { time } else { 0.0 };
+        }
+    }
+
+    /// What became of the calls of each step.
+    pub(crate) fn ends(&self) -> Vec<CallEnds> {
+        self.steps.iter().map(|(step, sums)| CallEnds { step: *step, ..sums.ends.clone() }).collect()
+    }
+
+    /// Calls answered whole, and attempts that failed, so far.
+    pub(crate) fn so_far(&self) -> (usize, usize) {
+        (self.completed, self.failed)
+    }
+
+    /// The checks, of all that was told.
+    pub(crate) fn checks(
+        &self,
+        answer: &Answer,
+        steps: &[StepResult],
+        settings: &Settings,
+        cached: f64,
+        given: bool,
+    ) -> Vec<Check> {
+        let valid: Vec<(&StepResult, &Sums)> = steps
+            .iter()
+            .filter(|step| !matches!(step.verdict, Verdict::Invalid(_)))
+            .filter_map(|step| Some((step, self.steps.get(&step.step)?)))
+            .collect();
+        vec![
+            work_conserving(&valid),
+            stability(&valid, answer, settings),
+            success(&valid, answer, settings),
+            littles_law(&valid),
+            self.client(steps),
+            mix(&valid, cached, given),
+        ]
+    }
+
+    fn client(&self, steps: &[StepResult]) -> Check {
+        let invalid = steps.iter().filter(|step| matches!(step.verdict, Verdict::Invalid(_))).count();
+        let lag = self.steps.values().map(|sums| sums.lag).fold(0.0, f64::max);
+        let cpu = self
+            .steps
+            .values()
+            .filter(|sums| sums.cpu_seconds > 0.0)
+            .map(|sums| sums.cpu / sums.cpu_seconds)
+            .reduce(f64::max);
+        let cpu = cpu.map_or_else(
+            || "its processors were not looked at".to_owned(),
+            |cpu| format!("at most {:.0} % of its processors in a step", 100.0 * cpu),
+        );
+        let told = format!(
+            "this client: {cpu}, timers at most {:.0} ms late; {invalid} of {} steps were not held",
+            1e3 * lag,
+            steps.len()
+        );
+        check("client", if steps.is_empty() { None } else { Some(invalid == 0) }, told)
+    }
+}
+
+fn check(name: &str, passed: Option<bool>, told: String) -> Check {
+    let passed = match passed {
+        Some(true) => Passed::Yes,
+        Some(false) => Passed::No,
+        None => Passed::Unknown,
+    };
+    Check { name: name.to_owned(), passed, told }
+}
+
+fn work_conserving(steps: &[(&StepResult, &Sums)]) -> Check {
+    let near = |sums: &Sums| sums.pressed_slots / sums.pressed;
+    // A step that was rejected at once shows only how its cap was filled.
+    let long = steps.iter().map(|(_, sums)| *sums).filter(|sums| sums.pressed > 0.0 && sums.calls >= ENOUGH);
+    let worst = long.min_by(|a, b| near(a).total_cmp(&near(b)));
+    let Some(worst) = worst else {
+        return check("work_conserving", None, "calls never waited for a slot alone".to_owned());
+    };
+    let told = format!(
+        "while calls waited and no rate or cool-down forbade them, in flight was {:.1} % of the cap in the worst step (cap {}); slots were free for {:.1} % of that time",
+        100.0 * near(worst),
+        worst.cap,
+        100.0 * worst.gap / worst.pressed
+    );
+    check("work_conserving", Some(near(worst) >= NEAR), told)
+}
+
+/// The share of failures among all attempts of steps whose cap is so.
+fn failing(steps: &[(&StepResult, &Sums)], which: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
+    let (failures, attempts) = steps
+        .iter()
+        .filter(|(step, _)| which(step.cap))
+        .fold((0, 0), |(failures, attempts), (_, sums)| (failures + sums.failures, attempts + sums.attempts));
+    (attempts >= ENOUGH).then(|| (failures as f64 / attempts as f64, attempts))
+}
+
+fn stability(steps: &[(&StepResult, &Sums)], answer: &Answer, settings: &Settings) -> Check {
+    let Some(cap) = answer.cap else {
+        return check("stability", None, "there is no answer to look above of".to_owned());
+    };
+    let Some((at, _)) = failing(steps, |c| c == cap) else {
+        return check("stability", None, format!("fewer than {ENOUGH} attempts were made at cap {cap}"));
+    };
+    let above = failing(steps, |c| c > cap)
+        .map_or_else(String::new, |(share, _)| format!(", {:.2} % above it", 100.0 * share));
+    let told = format!("{:.2} % of attempts failed and were retried at cap {cap}{above}", 100.0 * at);
+    check("stability", Some(at <= settings.too_many), told)
+}
+
+fn success(steps: &[(&StepResult, &Sums)], answer: &Answer, settings: &Settings) -> Check {
+    let Some(cap) = answer.cap else {
+        return check("success", None, "there is no answer to compare".to_owned());
+    };
+    let share = |which: &dyn Fn(usize) -> bool| {
+        let of = steps.iter().filter(|(step, _)| which(step.cap));
+        let (completed, calls) =
+            of.fold((0, 0), |(done, all), (_, sums)| (done + sums.completed, all + sums.calls));
+        (calls >= ENOUGH).then(|| completed as f64 / calls as f64)
+    };
+    let (at, below) = (share(&|c| c == cap), share(&|c| c < cap));
+    let Some(at) = at else {
+        return check("success", None, format!("fewer than {ENOUGH} calls ended at cap {cap}"));
+    };
+    let least = below.unwrap_or(1.0) - settings.too_many;
+    let below = below.map_or_else(String::new, |below| format!(", {:.2} % below it", 100.0 * below));
+    check(
+        "success",
+        Some(at >= least),
+        format!("{:.2} % of calls were answered at cap {cap}{below}", 100.0 * at),
+    )
+}
+
+/// In flight = calls a second times the seconds that each holds a slot.
+fn littles_law(steps: &[(&StepResult, &Sums)]) -> Check {
+    let (mut worst, mut looked_at) = (None::<(f64, usize)>, 0);
+    for (step, sums) in steps {
+        let time = sums.ended - sums.began;
+        // A step that is short against its calls shows their waves, not their rate.
+        let mean = sums.slot_seconds / sums.calls.max(1) as f64;
+        if sums.calls < ENOUGH || time < 5.0 * mean || sums.slots <= 0.0 {
+            continue;
+        }
+        looked_at += 1;
+        let apart = (sums.slot_seconds / sums.slots - 1.0).abs();
+        if worst.is_none_or(|(most, _)| apart > most) {
+            worst = Some((apart, step.cap));
+        }
+    }
+    match worst {
+        Some((apart, cap)) => {
+            // What is in flight at a step's edges is counted on one side only: of the order of one over its length in calls' times.
+            let told = format!(
+                "slots held and rate times holding time are at most {:.1} % apart, at cap {cap}, over {looked_at} steps",
+                100.0 * apart
+            );
+            check("littles_law", Some(apart <= 2.0 * APART), told)
+        }
+        None => check(
+            "littles_law",
+            None,
+            format!("no step had {ENOUGH} calls and lasted for five times as long as one"),
+        ),
+    }
+}
+
+fn mix(steps: &[(&StepResult, &Sums)], cached: f64, given: bool) -> Check {
+    let means: Vec<f64> = steps
+        .iter()
+        .filter(|(_, sums)| sums.counted >= ENOUGH)
+        .map(|(_, sums)| (sums.input + sums.output) as f64 / sums.counted as f64)
+        .collect();
+    let (Some(least), Some(most)) =
+        (means.iter().copied().reduce(f64::min), means.iter().copied().reduce(f64::max))
+    else {
+        return check("mix", None, "too few calls whose tokens the server counted".to_owned());
+    };
+    let apart = if least > 0.0 { most / least - 1.0 } else { 0.0 };
+    let why = if given && cached > 0.05 {
+        ": your own prompts repeat from step to step, and make later steps look faster"
+    } else {
+        ""
+    };
+    let told = format!(
+        "tokens of a call differ by {:.1} % in the mean between steps; {:.1} % of input came from a cache{why}",
+        100.0 * apart,
+        100.0 * cached
+    );
+    check("mix", Some(apart <= APART && cached <= 0.05), told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::found::Purpose;
+
+    /// A minute of a step in which so many slots of ten were held, while calls waited.
+    fn held(in_flight: usize, held_by: Option<HeldBy>) -> Sums {
+        let mut tally = Tally::default();
+        tally.moved(&Move::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
+        for at in 0..=60 {
+            tally.pulse(&Pulse {
+                at: f64::from(at),
+                cap: 10,
+                in_flight,
+                waiting: 8,
+                held_by,
+                client_cpu: Some(0.5),
+                client_lag: 0.001,
+                engine: None,
+            });
+        }
+        for work in 0..60 {
+            tally.call(&CallSeen {
+                work,
+                step: 0,
+                queued_at: 0.0,
+                admitted_at: 0.0,
+                ended_at: 10.0,
+                slot_seconds: 10.0,
+                attempts: 1,
+                ttft: None,
+                tpot: None,
+                longest_pause: None,
+                input_tokens: 10,
+                output_tokens: 10,
+                counted: true,
+                failure: None,
+            });
+        }
+        tally.steps.remove(&0).unwrap()
+    }
+
+    fn step() -> StepResult {
+        StepResult {
+            step: 0,
+            cap: 10,
+            purpose: Purpose::Ramp,
+            began: 0.0,
+            ended: 60.0,
+            warm_up: 0,
+            calls: 60,
+            attempts: 60,
+            failures: BTreeMap::new(),
+            verdict: Verdict::Accepted,
+            throughput: None,
+            goodput: None,
+            latency: Default::default(),
+            ttft: Default::default(),
+            tpot: Default::default(),
+            in_flight: 10.0,
+            gap_fraction: 0.0,
+            forbidden: 0.0,
+        }
+    }
+
+    #[test]
+    fn slots_that_are_free_while_calls_wait_are_told() {
+        for (in_flight, held_by, passed) in [
+            (10, None, Passed::Yes),
+            (6, Some(HeldBy::Nothing), Passed::No),
+            // A rate kept them free: that is no fault, and nothing is left to be judged.
+            (6, Some(HeldBy::Tokens), Passed::Unknown),
+        ] {
+            assert_eq!(
+                work_conserving(&[(&step(), &held(in_flight, held_by))]).passed,
+                passed,
+                "{in_flight}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_held_is_what_was_served_times_how_long() {
+        // 60 calls of 10 s in 60 s are ten at once.
+        assert_eq!(littles_law(&[(&step(), &held(10, None))]).passed, Passed::Yes);
+        assert_eq!(littles_law(&[(&step(), &held(5, None))]).passed, Passed::No);
+    }
+
+    #[test]
+    fn a_cache_that_helps_is_told() {
+        let sums = held(10, None);
+        assert_eq!(mix(&[(&step(), &sums)], 0.0, true).passed, Passed::Yes);
+        let check = mix(&[(&step(), &sums)], 0.4, true);
+        assert!(check.passed == Passed::No && check.told.contains("your own prompts"), "{check:?}");
+    }
+}

@@ -1,0 +1,24 @@
+//! Well-known providers: the variable that their own SDKs read the key from.
+
+/// By the end of the host's name.
+const KEYS: [(&str, &str); 14] = [
+    ("api.openai.com", "OPENAI_API_KEY"),
+    (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
+    ("api.anthropic.com", "ANTHROPIC_API_KEY"),
+    ("api.groq.com", "GROQ_API_KEY"),
+    ("api.mistral.ai", "MISTRAL_API_KEY"),
+    ("api.deepseek.com", "DEEPSEEK_API_KEY"),
+    ("api.together.xyz", "TOGETHER_API_KEY"),
+    ("api.fireworks.ai", "FIREWORKS_API_KEY"),
+    ("api.cerebras.ai", "CEREBRAS_API_KEY"),
+    ("api.x.ai", "XAI_API_KEY"),
+    ("api.perplexity.ai", "PERPLEXITY_API_KEY"),
+    ("api.sambanova.ai", "SAMBANOVA_API_KEY"),
+    ("openrouter.ai", "OPENROUTER_API_KEY"),
+    ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+];
+
+/// The variable, where the host is a provider's.
+pub(super) fn key_env(host: &str) -> Option<&'static str> {
+    KEYS.iter().find(|(end, _)| host.ends_with(end)).map(|(_, name)| *name)
+}

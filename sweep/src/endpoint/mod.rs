@@ -1,0 +1,247 @@
+//! Where calls go, and in which shape.
+
+mod known;
+mod requests;
+
+use http::{HeaderName, HeaderValue, Uri, header};
+use serde::{Deserialize, Serialize};
+use tidegate::wire::Dialect;
+
+pub(crate) use self::requests::Maximum;
+use crate::error::SweepError;
+
+/// The kind of endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Api {
+    /// OpenAI's chat completions, and everybody's who speaks them (the default).
+    #[default]
+    Chat,
+    /// OpenAI's older completions.
+    Completions,
+    /// OpenAI's responses.
+    Responses,
+    /// Anthropic's messages.
+    Messages,
+}
+
+impl Api {
+    /// The stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Api::Chat => "chat",
+            Api::Completions => "completions",
+            Api::Responses => "responses",
+            Api::Messages => "messages",
+        }
+    }
+
+    /// The path's end.
+    fn path(self) -> &'static str {
+        match self {
+            Api::Chat => "/chat/completions",
+            Api::Completions => "/completions",
+            Api::Responses => "/responses",
+            Api::Messages => "/messages",
+        }
+    }
+
+    pub(crate) fn dialect(self) -> Dialect {
+        match self {
+            Api::Chat => Dialect::OpenAiChat,
+            Api::Completions => Dialect::OpenAiCompletions,
+            Api::Responses => Dialect::OpenAiResponses,
+            Api::Messages => Dialect::AnthropicMessages,
+        }
+    }
+
+    /// What a URL's path ends with, where that is an endpoint's.
+    fn of_path(path: &str) -> Option<Self> {
+        // The longer ends first: chat completions end as completions do.
+        [Api::Chat, Api::Completions, Api::Responses, Api::Messages]
+            .into_iter()
+            .find(|api| path.ends_with(api.path()))
+    }
+}
+
+/// Where calls go. Its `Debug` shows no key.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// Of the endpoint itself.
+    uri: Uri,
+    /// Of its kind.
+    api: Api,
+    key: Option<HeaderValue>,
+}
+
+impl Endpoint {
+    /// Reads a base URL (`https://api.openai.com/v1`, `http://localhost:8000`), or the URL of the endpoint itself (`.../v1/chat/completions`). A base URL without a
+    /// path is one of version 1. `api`: what it says by itself, or chat completions.
+    ///
+    /// # Errors
+    /// `Options`, for what is no absolute `http` or `https` URL, or is of another kind than was said.
+    pub fn new(url: &str, api: Option<Api>) -> Result<Self, SweepError> {
+        let said = |problem: &str| SweepError::options(format!("--url {}: {problem}", shown(url)));
+        let uri: Uri = url.parse().map_err(|_| said("is no URL; as in http://localhost:8000/v1"))?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(said("must be absolute, as in http://localhost:8000/v1"));
+        };
+        if !matches!(scheme, "http" | "https") {
+            return Err(said("must begin with http:// or https://"));
+        }
+        if authority.as_str().contains('@') {
+            return Err(said("has a user or a password in it, which would be stored; use --key-env"));
+        }
+        let path = uri.path().trim_end_matches('/');
+        let named = Api::of_path(path);
+        let api = match (named, api) {
+            (Some(named), Some(api)) if named != api => {
+                return Err(said(&format!("is an endpoint of {}, not of {}", named.as_str(), api.as_str())));
+            }
+            (named, api) => named.or(api).unwrap_or(match authority.host() {
+                "api.anthropic.com" => Api::Messages,
+                _ => Api::Chat,
+            }),
+        };
+        let path = match (path, named) {
+            (whole, Some(_)) => whole.to_owned(),
+            ("", None) => format!("/v1{}", api.path()),
+            (base, None) => format!("{base}{}", api.path()),
+        };
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let uri = format!("{scheme}://{authority}{path}{query}");
+        Ok(Self { uri: uri.parse().map_err(|_| said("is no URL"))?, api, key: None })
+    }
+
+    /// With this key, sent as the endpoint's kind wants it.
+    ///
+    /// # Errors
+    /// `Options`, for a key that cannot stand in a header.
+    pub fn with_key(mut self, key: &str) -> Result<Self, SweepError> {
+        let text =
+            if self.key_header() == header::AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
+        let mut value = HeaderValue::try_from(text.trim()).map_err(|_| {
+            SweepError::options(
+                "the key holds characters that no header may have: is it cut off, or in quotes?",
+            )
+        })?;
+        value.set_sensitive(true);
+        self.key = Some(value);
+        Ok(self)
+    }
+
+    /// The variable that the key of this provider is usually in.
+    pub fn usual_key_env(&self) -> Option<&'static str> {
+        known::key_env(self.uri.host().unwrap_or_default())
+    }
+
+    /// Its kind.
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// Its URL, without a query.
+    pub fn url(&self) -> String {
+        self.at(self.uri.path())
+    }
+
+    /// The URL that a target is configured by: without the endpoint's own path.
+    pub fn base(&self) -> String {
+        let path = self.uri.path();
+        self.at(path.strip_suffix(self.api.path()).unwrap_or(path))
+    }
+
+    fn at(&self, path: &str) -> String {
+        let (scheme, authority) = (self.uri.scheme_str(), self.uri.authority());
+        format!(
+            "{}://{}{path}",
+            scheme.unwrap_or("http"),
+            authority.map_or("", |authority| authority.as_str())
+        )
+    }
+
+    /// The host, and the port where one is named.
+    pub fn host(&self) -> &str {
+        self.uri.authority().map_or("", |authority| authority.as_str())
+    }
+
+    fn key_header(&self) -> HeaderName {
+        if self.uri.host().is_some_and(|host| host.ends_with(".openai.azure.com")) {
+            HeaderName::from_static("api-key")
+        } else if self.api == Api::Messages {
+            HeaderName::from_static("x-api-key")
+        } else {
+            header::AUTHORIZATION
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("url", &self.url()).field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+/// A URL as errors show it: without what may be a password.
+fn shown(url: &str) -> &str {
+    url.rsplit_once('@').map_or(url, |(_, host)| host).split('?').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_url_and_an_endpoints_own_mean_the_same() {
+        for (url, api, whole, base, kind) in [
+            ("http://h:1", None, "http://h:1/v1/chat/completions", "http://h:1/v1", Api::Chat),
+            ("http://h:1/v1/", None, "http://h:1/v1/chat/completions", "http://h:1/v1", Api::Chat),
+            (
+                "https://h/openai/v1",
+                Some(Api::Responses),
+                "https://h/openai/v1/responses",
+                "https://h/openai/v1",
+                Api::Responses,
+            ),
+            ("https://h/v1/completions", None, "https://h/v1/completions", "https://h/v1", Api::Completions),
+            (
+                "https://h/v1/chat/completions",
+                None,
+                "https://h/v1/chat/completions",
+                "https://h/v1",
+                Api::Chat,
+            ),
+            (
+                "https://api.anthropic.com",
+                None,
+                "https://api.anthropic.com/v1/messages",
+                "https://api.anthropic.com/v1",
+                Api::Messages,
+            ),
+        ] {
+            let endpoint = Endpoint::new(url, api).unwrap();
+            assert_eq!(
+                (endpoint.url().as_str(), endpoint.base().as_str(), endpoint.api()),
+                (whole, base, kind)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_told_without_its_password() {
+        for url in ["h", "ftp://h", "http://me:secret@h/v1", "http://"] {
+            let text = Endpoint::new(url, None).unwrap_err().to_string();
+            assert!(text.contains("--url") && !text.contains("secret"), "{text}");
+        }
+        assert!(Endpoint::new("http://h/v1/messages", Some(Api::Chat)).is_err());
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let endpoint =
+            Endpoint::new("https://api.openai.com/v1?a=b", None).unwrap().with_key("sk-secret").unwrap();
+        assert_eq!(endpoint.usual_key_env(), Some("OPENAI_API_KEY"));
+        assert!(!format!("{endpoint:?}").contains("secret") && !endpoint.url().contains("a=b"));
+        assert!(endpoint.clone().with_key("two\nlines").is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! How long prompts and answers are.
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// Lengths in tokens: all the same, or log-normal about a mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lengths {
+    /// The mean, 1 to 1,000,000.
+    pub mean: u64,
+    /// The coefficient of variation (deviation over mean), 0 (all the same) to 3.
+    #[serde(default)]
+    pub spread: f64,
+}
+
+impl Lengths {
+    pub(super) fn check(&self, what: &str) -> Result<(), String> {
+        if !(1..=1_000_000).contains(&self.mean) {
+            return Err(format!("{what} tokens must be 1 to 1000000, not {}", self.mean));
+        }
+        if !(0.0..=3.0).contains(&self.spread) {
+            return Err(format!("the spread of {what} tokens must be 0 to 3, not {}", self.spread));
+        }
+        Ok(())
+    }
+
+    /// At most eight times the mean, so that what a call may cost is bounded.
+    pub(super) fn draw(&self, rng: &mut Rng) -> u64 {
+        if self.spread == 0.0 {
+            return self.mean;
+        }
+        let variance = (1.0 + self.spread * self.spread).ln();
+        let mean = self.mean as f64;
+        let drawn = (mean.ln() - variance / 2.0 + variance.sqrt() * normal(rng)).exp();
+        // Finite and positive; the cast saturates.
+        (drawn.round() as u64).clamp(1, self.mean.saturating_mul(8))
+    }
+}
+
+/// Box and Muller's.
+fn normal(rng: &mut Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * rng.f64()).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_have_their_mean_and_spread() {
+        let lengths = Lengths { mean: 500, spread: 0.5 };
+        let mut rng = Rng::with_seed(1);
+        let drawn: Vec<f64> = (0..20_000).map(|_| lengths.draw(&mut rng) as f64).collect();
+        let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+        let deviation = (drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / drawn.len() as f64).sqrt();
+        assert!((mean - 500.0).abs() < 10.0 && (deviation / mean - 0.5).abs() < 0.03, "{mean} {deviation}");
+        assert_eq!(Lengths { mean: 7, spread: 0.0 }.draw(&mut rng), 7);
+    }
+}

@@ -1,0 +1,328 @@
+//! What is asked: the same work at each cap.
+//!
+//! The place in the mix says all of a call: the same place is the same work, at every cap and in every run of the same seed. Prompts that are made here have a
+//! nonce in front, of seed, step and place, or a server's cache of beginnings would make every cap but the first look faster. The user's own lines go as they are, but for
+//! the model, `stream` and (where asked) the most output.
+
+mod lengths;
+mod lines;
+mod text;
+mod trace;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub use self::lengths::Lengths;
+use self::lines::Line;
+use crate::endpoint::{Endpoint, Maximum};
+use crate::error::SweepError;
+
+/// Where work comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "from", rename_all = "snake_case", deny_unknown_fields)]
+pub enum MixOptions {
+    /// Made, of these lengths in tokens.
+    Synthetic {
+        /// Of prompts.
+        input: Lengths,
+        /// Of answers: the most that is asked for.
+        output: Lengths,
+    },
+    /// Made, of the lengths in a table, in an order drawn by the seed.
+    Trace {
+        /// A CSV file.
+        path: PathBuf,
+    },
+    /// The user's own requests, in the order of the file.
+    Lines {
+        /// A JSONL file.
+        path: PathBuf,
+        /// The most tokens of an answer, for lines that name no maximum themselves. `None`: they have none.
+        output: Option<u64>,
+    },
+}
+
+impl Default for MixOptions {
+    /// 512 tokens in, 128 out, all the same.
+    fn default() -> Self {
+        Self::Synthetic {
+            input: Lengths { mean: 512, spread: 0.0 },
+            output: Lengths { mean: 128, spread: 0.0 },
+        }
+    }
+}
+
+/// One call's work.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// The request's body.
+    pub(crate) body: Bytes,
+    /// About how many tokens its prompt has.
+    pub(crate) input: u64,
+    /// The most tokens that its answer can have.
+    pub(crate) output: u64,
+}
+
+/// An answer without a maximum may be of any length: so much is expected of it where something must be.
+const UNBOUNDED: u64 = 4_096;
+
+/// The work of a sweep.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    source: Source,
+    seed: u64,
+    model: String,
+    exact: bool,
+    /// The key of the most output, as this server takes it.
+    maximum: Maximum,
+    /// Tokens as the server counts them, in one of ours.
+    scale: f64,
+    digest: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Synthetic { input: Lengths, output: Lengths },
+    Trace(Vec<(u64, u64)>),
+    Lines { lines: Vec<Line>, output: Option<u64> },
+}
+
+impl Mix {
+    /// Reads and checks it. `exact`: answers shall be as long as they may be, by vLLM's `ignore_eos`.
+    pub(crate) fn load(
+        options: &MixOptions,
+        seed: u64,
+        model: &str,
+        exact: bool,
+    ) -> Result<Self, SweepError> {
+        let mut digest = DefaultHasher::new();
+        let mut file = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|error| SweepError::file(path, error))?;
+            text.hash(&mut digest);
+            Ok::<_, SweepError>(text)
+        };
+        let wrong =
+            |path: &PathBuf, problem: String| SweepError::options(format!("{}: {problem}", path.display()));
+        let source = match options {
+            MixOptions::Synthetic { input, output } => {
+                input.check("input").and_then(|()| output.check("output")).map_err(SweepError::options)?;
+                Source::Synthetic { input: *input, output: *output }
+            }
+            MixOptions::Trace { path } => {
+                let mut lengths = trace::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
+                // Neighbours of a trace are alike, and a step sees only its beginning.
+                Rng::with_seed(seed).shuffle(&mut lengths);
+                Source::Trace(lengths)
+            }
+            MixOptions::Lines { path, output } => {
+                let lines = lines::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
+                Source::Lines { lines, output: *output }
+            }
+        };
+        Ok(Self {
+            source,
+            seed,
+            model: model.to_owned(),
+            exact,
+            maximum: Maximum::default(),
+            scale: 1.0,
+            digest: digest.finish(),
+        })
+    }
+
+    /// The work of a place, in a step.
+    pub(crate) fn work(&self, endpoint: &Endpoint, step: usize, place: usize) -> Work {
+        // Of the place alone, so that each step draws the same.
+        let mut rng =
+            Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place as u64));
+        match &self.source {
+            Source::Synthetic { input, output } => {
+                let (input, output) = (input.draw(&mut rng), output.draw(&mut rng));
+                self.made(endpoint, step, place, (input, output), &mut rng)
+            }
+            Source::Trace(lengths) => {
+                let at = lengths.get(place % lengths.len().max(1)).copied().unwrap_or((1, 1));
+                self.made(endpoint, step, place, at, &mut rng)
+            }
+            Source::Lines { lines, output } => match lines.get(place % lines.len().max(1)) {
+                Some(line) => self.given(endpoint, line, *output),
+                None => self.made(endpoint, step, place, (1, 1), &mut rng),
+            },
+        }
+    }
+
+    fn made(
+        &self,
+        endpoint: &Endpoint,
+        step: usize,
+        place: usize,
+        (input, output): (u64, u64),
+        rng: &mut Rng,
+    ) -> Work {
+        let nonce = format!("[{:x}-{step:x}-{place:x}]", self.seed & 0xffff);
+        let asked = (input as f64 / self.scale).round() as u64;
+        let prompt = text::prompt(&nonce, asked, output, rng);
+        let body = endpoint.body(&self.model, &prompt, output, self.maximum, self.exact);
+        Work { body: Value::Object(body).to_string().into(), input, output }
+    }
+
+    fn given(&self, endpoint: &Endpoint, line: &Line, most: Option<u64>) -> Work {
+        let mut body = match line {
+            Line::Body(body) => body.clone(),
+            Line::Prompt { text, output } => {
+                let output = output.or(most).unwrap_or(128);
+                endpoint.body(&self.model, text, output, self.maximum, self.exact)
+            }
+        };
+        body.insert("model".into(), json!(self.model));
+        body.insert("stream".into(), json!(true));
+        if let (None, Some(most)) = (Endpoint::most_output(&body), most) {
+            body.insert(endpoint.maximum(self.maximum).into(), json!(most));
+        }
+        let output = Endpoint::most_output(&body).unwrap_or(UNBOUNDED);
+        let body = Value::Object(body).to_string();
+        // Four bytes a token, the form's own included: more than most have.
+        Work { input: ((body.len() as f64 / 4.0) * self.scale).ceil() as u64, output, body: body.into() }
+    }
+
+    /// The first place whose answer has no maximum, as a line of the file; nothing bounds what it may cost.
+    pub(crate) fn unbounded(&self) -> Option<usize> {
+        let Source::Lines { lines, output: None } = &self.source else { return None };
+        lines
+            .iter()
+            .position(|line| matches!(line, Line::Body(body) if Endpoint::most_output(body).is_none()))
+    }
+
+    /// What a server counted for the work of a place: from now on prompts are as long there as was asked for, within a factor of four.
+    pub(crate) fn calibrate(&mut self, work: &Work, counted: u64) {
+        if work.input > 0 && counted > 0 {
+            self.scale = (self.scale * counted as f64 / work.input as f64).clamp(0.25, 4.0);
+        }
+    }
+
+    /// This server takes the other key of the most output.
+    pub(crate) fn use_maximum(&mut self, maximum: Maximum) {
+        self.maximum = maximum;
+    }
+
+    /// Tokens in and out of a call, in the mean of the first thousand.
+    pub(crate) fn means(&self) -> (f64, f64) {
+        const LOOKED_AT: usize = 1_000;
+        let mean = |lengths: &mut dyn Iterator<Item = (u64, u64)>| {
+            let (mut input, mut output, mut n) = (0.0, 0.0, 0.0);
+            for (i, o) in lengths.take(LOOKED_AT) {
+                (input, output, n) = (input + i as f64, output + o as f64, n + 1.0);
+            }
+            (input / f64::max(n, 1.0), output / f64::max(n, 1.0))
+        };
+        match &self.source {
+            Source::Synthetic { input, output } => (input.mean as f64, output.mean as f64),
+            Source::Trace(lengths) => mean(&mut lengths.iter().copied()),
+            Source::Lines { lines, output } => mean(&mut lines.iter().map(|line| match line {
+                Line::Prompt { text, output: own } => (text.len() as u64 / 4, own.or(*output).unwrap_or(128)),
+                Line::Body(body) => {
+                    let bytes = Value::Object(body.clone()).to_string().len() as u64;
+                    (bytes / 4, Endpoint::most_output(body).or(*output).unwrap_or(UNBOUNDED))
+                }
+            })),
+        }
+    }
+
+    /// Whether prompts are the user's own, so that they have no nonce.
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self.source, Source::Lines { .. })
+    }
+
+    /// Tells files apart by what is in them.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// In words.
+    pub(crate) fn told(&self) -> String {
+        let of = |lengths: &Lengths| match lengths.spread {
+            0.0 => lengths.mean.to_string(),
+            spread => format!("{} (spread {spread})", lengths.mean),
+        };
+        match &self.source {
+            Source::Synthetic { input, output } => {
+                format!("synthetic prompts of {} tokens, answers of at most {}", of(input), of(output))
+            }
+            Source::Trace(lengths) => {
+                let (input, output) = self.means();
+                format!(
+                    "synthetic prompts with the lengths of {} calls of a trace: {input:.0} tokens in, {output:.0} out in the mean",
+                    lengths.len()
+                )
+            }
+            Source::Lines { lines, .. } => {
+                format!(
+                    "{} requests of the user's own, which a server may find in its cache from the second round on",
+                    lines.len()
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint() -> Endpoint {
+        Endpoint::new("http://h", None).unwrap()
+    }
+
+    fn prompt(work: &Work) -> String {
+        let body: Value = serde_json::from_slice(&work.body).unwrap();
+        body["messages"][0]["content"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn each_step_has_the_same_work_behind_another_beginning() {
+        let options = MixOptions::Synthetic {
+            input: Lengths { mean: 300, spread: 0.6 },
+            output: Lengths { mean: 80, spread: 0.6 },
+        };
+        let mix = Mix::load(&options, 7, "m", false).unwrap();
+        for place in 0..50 {
+            let (one, two) = (mix.work(&endpoint(), 1, place), mix.work(&endpoint(), 2, place));
+            assert_eq!((one.input, one.output), (two.input, two.output));
+            let (one, two) = (prompt(&one), prompt(&two));
+            assert_ne!(one[..12], two[..12]);
+            assert_eq!(one.split_once(']').unwrap().1, two.split_once(']').unwrap().1);
+        }
+        let other = Mix::load(&options, 8, "m", false).unwrap();
+        assert_ne!(prompt(&mix.work(&endpoint(), 1, 0)), prompt(&other.work(&endpoint(), 1, 0)));
+    }
+
+    #[test]
+    fn prompts_become_as_long_as_the_server_counts() {
+        let mut mix = Mix::load(&MixOptions::default(), 1, "m", false).unwrap();
+        let first = mix.work(&endpoint(), 0, 0);
+        // A server that counts four bytes a token.
+        let counted = |work: &Work| prompt(work).len() as u64 / 4;
+        mix.calibrate(&first, counted(&first));
+        let then = mix.work(&endpoint(), 0, 1);
+        assert!((counted(&then) as f64 / 512.0 - 1.0).abs() < 0.06, "{}", counted(&then));
+    }
+
+    #[test]
+    fn the_users_own_lines_keep_what_they_say() {
+        let path = std::env::temp_dir().join(format!("tidegate-mix-{}.jsonl", std::process::id()));
+        std::fs::write(&path, "{\"messages\": [], \"temperature\": 0.5}\n{\"prompt\": \"hi\"}\n").unwrap();
+        let options = |output| MixOptions::Lines { path: path.clone(), output };
+        let mix = Mix::load(&options(None), 1, "m", false).unwrap();
+        let body: Value = serde_json::from_slice(&mix.work(&endpoint(), 3, 2).body).unwrap();
+        assert_eq!(body, json!({"messages": [], "temperature": 0.5, "model": "m", "stream": true}));
+        assert_eq!((mix.unbounded(), mix.is_given()), (Some(0), true));
+        let mix = Mix::load(&options(Some(9)), 1, "m", false).unwrap();
+        assert_eq!((mix.work(&endpoint(), 0, 0).output, mix.unbounded()), (9, None));
+        std::fs::remove_file(path).unwrap();
+    }
+}

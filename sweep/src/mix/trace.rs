@@ -1,0 +1,61 @@
+//! Lengths from a table: Azure's traces (`TIMESTAMP,ContextTokens,GeneratedTokens`), or any with a column for each.
+
+/// Names of the columns, without regard to case.
+const INPUT: [&str; 5] = ["contexttokens", "input", "input_tokens", "prompt_tokens", "input_length"];
+const OUTPUT: [&str; 5] =
+    ["generatedtokens", "output", "output_tokens", "completion_tokens", "output_length"];
+
+/// Tokens in and out, a line each. Lines of no length are left out: they ask nothing.
+pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (_, head) = lines.next().ok_or("it is empty")?;
+    let names: Vec<String> = head.split(',').map(|name| field(name).to_ascii_lowercase()).collect();
+    let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
+    let (Some(input), Some(output)) = (column(&INPUT), column(&OUTPUT)) else {
+        return Err(format!(
+            "its first line names no columns for both lengths: it needs `input,output`, or `TIMESTAMP,ContextTokens,GeneratedTokens`; it has `{}`",
+            head.trim().chars().take(80).collect::<String>()
+        ));
+    };
+    let mut lengths = Vec::new();
+    for (number, line) in lines {
+        let fields: Vec<&str> = line.split(',').map(field).collect();
+        let length = |column: usize| fields.get(column).and_then(|text| text.parse::<u64>().ok());
+        let (Some(input), Some(output)) = (length(input), length(output)) else {
+            return Err(format!("line {}: two whole numbers are expected", number + 1));
+        };
+        if input > 0 && output > 0 {
+            lengths.push((input, output));
+        }
+    }
+    if lengths.is_empty() { Err("it has no line with both lengths above 0".to_owned()) } else { Ok(lengths) }
+}
+
+fn field(text: &str) -> &str {
+    text.trim().trim_start_matches('\u{feff}').trim_matches('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn azures_and_simple_ones() {
+        let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:50.9951690,396,0\r\n";
+        assert_eq!(read(azure), Ok(vec![(374, 44)]));
+        assert_eq!(read("\u{feff}output,\"input\"\n1,2\n\n3,4\n"), Ok(vec![(2, 1), (4, 3)]));
+    }
+
+    #[test]
+    fn what_is_no_table_is_told_by_its_line() {
+        for (text, told) in [
+            ("", "empty"),
+            ("a,b\n1,2", "columns"),
+            ("input,output\n1,2\nx,3", "line 3"),
+            ("input,output\n0,2", "above 0"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

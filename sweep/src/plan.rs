@@ -1,0 +1,150 @@
+//! What a sweep will take, told before anything is sent.
+
+use serde::Serialize;
+
+use crate::outcome::{Ceiling, Prices};
+use crate::spend::Ceilings;
+
+/// Least, likely, most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    /// If all goes well.
+    pub least: f64,
+    /// As a rule.
+    pub likely: f64,
+    /// If the search has to look twice everywhere, or a ceiling ends it.
+    pub most: f64,
+}
+
+impl Range {
+    fn of((least, likely, most): (usize, usize, usize)) -> Self {
+        Self { least: least as f64, likely: likely as f64, most: most as f64 }
+    }
+
+    fn map(self, by: impl Fn(f64) -> f64) -> Self {
+        Self { least: by(self.least), likely: by(self.likely), most: by(self.most) }
+    }
+
+    fn below(self, ceiling: Option<f64>) -> Self {
+        let Some(ceiling) = ceiling else { return self };
+        self.map(|value| value.min(ceiling))
+    }
+}
+
+/// What a sweep will take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// The mix, in words.
+    pub mix: String,
+    /// Calls.
+    pub calls: Range,
+    /// Tokens of prompts.
+    pub input_tokens: Range,
+    /// Tokens of answers, each as long as it may be.
+    pub output_tokens: Range,
+    /// In the currency of the prices, where they are known.
+    pub money: Option<Range>,
+    /// Seconds.
+    pub seconds: Range,
+    /// How long a call was taken to last for that, in seconds.
+    pub latency: f64,
+    /// The ceilings.
+    pub ceilings: Ceilings,
+}
+
+/// A call, until one was seen: half a second to its first token, then forty tokens a second.
+const FIRST_TOKEN: f64 = 0.5;
+const TOKEN: f64 = 1.0 / 40.0;
+/// Rests, and the ends and beginnings of steps.
+const BESIDE: f64 = 20.0;
+
+/// How the calls of a sweep are spread over its caps, and what one is like.
+pub(crate) struct Basis {
+    pub(crate) calls: (usize, usize, usize),
+    pub(crate) start: usize,
+    pub(crate) max_cap: usize,
+    /// Tokens in and out of a call, in the mean.
+    pub(crate) means: (f64, f64),
+    pub(crate) latency: Option<f64>,
+    pub(crate) prices: Option<Prices>,
+    pub(crate) ceilings: Ceilings,
+}
+
+impl Plan {
+    pub(crate) fn new(mix: String, basis: Basis) -> Self {
+        let Basis { calls, start, max_cap, means: (input, output), latency, prices, ceilings } = basis;
+        let latency = latency.unwrap_or(FIRST_TOKEN + TOKEN * output);
+        // Calls until a ceiling: those of tokens and money bound them too.
+        let tokens = input + output;
+        let money = prices
+            .map(|prices| prices.of(1_000_000, 0) * input / 1e6 + prices.of(0, 1_000_000) * output / 1e6);
+        let by = |most: Option<f64>, each: f64| most.filter(|_| each > 0.0).map(|most| (most / each).floor());
+        let calls = Range::of(calls)
+            .below(ceilings.calls.map(|most| most as f64))
+            .below(by(ceilings.tokens.map(|most| most as f64), tokens))
+            .below(money.and_then(|each| by(ceilings.cost, each)));
+        // As many are under way at once as the caps that are tried: somewhere between the first and the highest, in the likely case their geometric mean.
+        let middle = (start as f64 * max_cap as f64).sqrt();
+        let seconds = Range {
+            least: calls.least * latency / middle.max(1.0),
+            likely: BESIDE + calls.likely * latency / (middle / 2.0).max(1.0),
+            most: 4.0 * BESIDE + calls.most * latency / (start as f64).max(1.0),
+        };
+        Self {
+            mix,
+            calls,
+            input_tokens: calls.map(|calls| calls * input),
+            output_tokens: calls.map(|calls| calls * output),
+            money: money.map(|each| calls.map(|calls| calls * each)),
+            seconds: seconds.below(ceilings.seconds),
+            latency,
+            ceilings,
+        }
+    }
+}
+
+impl Ceiling {
+    /// The flag that sets it.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Ceiling::Cost => "--max-cost",
+            Ceiling::Tokens => "--max-tokens",
+            Ceiling::Time => "--max-time",
+            Ceiling::Calls => "--max-calls",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basis() -> Basis {
+        Basis {
+            calls: (400, 900, 2_000),
+            start: 4,
+            max_cap: 256,
+            means: (500.0, 100.0),
+            latency: None,
+            prices: Some(Prices { input: 1.0, output: 10.0 }),
+            ceilings: Ceilings::default(),
+        }
+    }
+
+    #[test]
+    fn calls_tokens_money_and_time() {
+        let plan = Plan::new(String::new(), basis());
+        assert_eq!(plan.input_tokens, Range { least: 200_000.0, likely: 450_000.0, most: 1_000_000.0 });
+        let money = plan.money.unwrap();
+        assert!((money.likely - 1.35).abs() < 1e-9 && (money.most - 3.0).abs() < 1e-9);
+        assert!(plan.seconds.least < plan.seconds.likely && plan.seconds.likely < plan.seconds.most);
+    }
+
+    #[test]
+    fn a_ceiling_bounds_the_plan() {
+        let ceilings = Ceilings { cost: Some(0.3), seconds: Some(60.0), ..Ceilings::default() };
+        let plan = Plan::new(String::new(), Basis { ceilings, ..basis() });
+        assert_eq!(plan.calls.most, 200.0);
+        assert!(plan.money.unwrap().most <= 0.3 && plan.seconds.most <= 60.0);
+    }
+}

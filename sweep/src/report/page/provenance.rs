@@ -1,0 +1,100 @@
+//! What was measured, with what, and what it took.
+
+use maud::{Markup, html};
+
+use crate::outcome::Outcome;
+use crate::report::words::{count, money, seconds, share};
+
+/// Facts of the sweep. Neither keys nor prompts: an outcome holds none.
+pub(super) fn panel(outcome: &Outcome) -> Markup {
+    html! {
+        section class="panel" id="provenance" {
+            h2 { "What was measured, with what" }
+            dl class="facts" {
+                @for (name, value) in measured(outcome).into_iter().chain(spent(outcome)).chain(settings(outcome)) {
+                    dt { (name) } dd { (value) }
+                }
+            }
+        }
+    }
+}
+
+type Fact = (&'static str, String);
+
+fn measured(outcome: &Outcome) -> Vec<Fact> {
+    let from = &outcome.provenance;
+    let mut facts = vec![
+        ("Target", format!("{} at {}", from.target, from.url)),
+        ("Model", from.model.clone()),
+        ("API", from.api.clone()),
+        ("Mix of requests", format!("{}; seed {}", from.mix, from.seed)),
+        ("Tidegate", from.version.clone()),
+    ];
+    facts.extend(from.server.clone().map(|server| ("Server", server)));
+    facts.extend(from.began.clone().map(|began| ("Began", began)));
+    if from.resumed > 0 {
+        facts.push(("Resumed", format!("{} times", from.resumed)));
+    }
+    facts
+}
+
+fn spent(outcome: &Outcome) -> Vec<Fact> {
+    let spend = &outcome.spend;
+    let cached = if spend.cached_tokens > 0 {
+        let of = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
+        format!(" ({} of it from the server's cache)", share(of))
+    } else {
+        String::new()
+    };
+    let mut facts = vec![
+        ("Calls", format!("{} calls, {} attempts", count(spend.calls as u64), count(spend.attempts as u64))),
+        (
+            "Tokens",
+            format!(
+                "{} of input{cached}, {} of output",
+                count(spend.input_tokens),
+                count(spend.output_tokens)
+            ),
+        ),
+        ("Time", seconds(spend.seconds)),
+    ];
+    if let (Some(cost), Some(prices)) = (spend.money, outcome.provenance.prices) {
+        let told = format!(
+            "{}, at {} per million tokens of input and {} of output",
+            money(cost),
+            money(prices.input),
+            money(prices.output)
+        );
+        facts.push(("Cost", told));
+    }
+    facts
+}
+
+fn settings(outcome: &Outcome) -> Vec<Fact> {
+    let settings = &outcome.provenance.settings;
+    let objective = match (settings.ttft, settings.tpot) {
+        (None, None) => "none: every completed call is good".to_owned(),
+        (ttft, tpot) => {
+            [ttft.map(|s| format!("TTFT {}", seconds(s))), tpot.map(|s| format!("TPOT {}", seconds(s)))]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", ")
+        }
+    };
+    vec![
+        ("Objective", objective),
+        ("Caps", format!("{} to {}, from {}", settings.min_cap, settings.max_cap, settings.start)),
+        (
+            "Stable means",
+            format!(
+                "{} of attempts may fail, {} are too many; in one step each is mistaken for the other {} of times at most",
+                share(settings.fine),
+                share(settings.too_many),
+                share(settings.error_rate)
+            ),
+        ),
+        ("Within", format!("{} of the best goodput", share(settings.tolerance))),
+        ("Attempts a call", outcome.provenance.attempts.to_string()),
+    ]
+}

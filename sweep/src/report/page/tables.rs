@@ -1,0 +1,116 @@
+//! What was checked, and each step.
+
+use maud::{Markup, html};
+
+use crate::found::{Estimate, Quantiles, StepResult, Verdict};
+use crate::outcome::{Outcome, Passed};
+use crate::report::words::{NOTHING, cause, count, number, perhaps, purpose, seconds, share, verdict};
+
+/// The checks, with their figures.
+pub(super) fn checks(outcome: &Outcome) -> Markup {
+    html! {
+        @if !outcome.checks.is_empty() {
+            section class="panel checks" id="checks" {
+                h2 { "Checks" }
+                div class="scroll" {
+                    table {
+                        caption { "What must hold for the measurement to mean what it says." }
+                        thead { tr { th scope="col" { "Check" } th scope="col" { "Result" } th scope="col" { "Figures" } } }
+                        tbody {
+                            @for check in &outcome.checks {
+                                tr {
+                                    th scope="row" { (check.name.replace('_', " ")) }
+                                    td {
+                                        @match check.passed {
+                                            Passed::Yes => span class="badge good" { "passed" },
+                                            Passed::No => span class="badge bad" { "failed" },
+                                            Passed::Unknown => span class="badge dim" { "too little to say" },
+                                        }
+                                    }
+                                    td class="text" { (check.told) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The steps, in the order of time.
+pub(super) fn steps(outcome: &Outcome) -> Markup {
+    html! {
+        @if !outcome.steps.is_empty() { section class="panel long" id="steps" {
+            h2 { "Steps" }
+            div class="scroll" tabindex="0" role="region" aria-label="Steps" {
+                table {
+                    caption { "In the order of time. Intervals are under their figures; a quantile is told only where there are enough samples: 59 for a p95, 299 for a p99." }
+                    thead {
+                        tr {
+                            th scope="col" class="n" { "Step" } th scope="col" class="n" { "Cap" } th scope="col" { "Purpose" } th scope="col" { "Verdict" }
+                            th scope="col" class="n" { "Calls" } th scope="col" class="n" { "Attempts" } th scope="col" { "Failed" }
+                            th scope="col" class="n" { "Throughput, /s" } th scope="col" class="n" { "Goodput, /s" }
+                            th scope="col" class="n" { "TTFT p50, p99" } th scope="col" class="n" { "TPOT p50, p99" } th scope="col" class="n" { "Latency p50, p99" }
+                            th scope="col" class="n" { "In flight" } th scope="col" class="n" { "Gap" } th scope="col" class="n" { "Forbidden" } th scope="col" class="n" { "Took" }
+                        }
+                    }
+                    tbody { @for step in &outcome.steps { (row(step, outcome.answer.cap == Some(step.cap))) } }
+                }
+            }
+        } }
+    }
+}
+
+fn row(step: &StepResult, chosen: bool) -> Markup {
+    html! {
+        tr class=[chosen.then_some("chosen")] {
+            th scope="row" class="n" { (step.step) }
+            td class="n" { (step.cap) }
+            td class="whole" { (purpose(step.purpose)) }
+            td class="text" { (judged(&step.verdict)) }
+            td class="n" { (count(step.calls as u64)) @if step.warm_up > 0 { small { "+" (step.warm_up) " warm-up" } } }
+            td class="n" { (count(step.attempts as u64)) }
+            td {
+                @if step.failures.values().all(|n| *n == 0) { (NOTHING) }
+                @for (why, n) in step.failures.iter().filter(|(_, n)| **n > 0) { div class="whole" { (count(*n as u64)) " × " (cause(*why)) } }
+            }
+            (rate(step.throughput)) (rate(step.goodput))
+            (quantiles(&step.ttft)) (quantiles(&step.tpot)) (quantiles(&step.latency))
+            td class="n" { (number(step.in_flight)) small { (share(step.in_flight / step.cap.max(1) as f64)) } }
+            td class="n" { (share(step.gap_fraction)) }
+            td class="n" { (share(step.forbidden)) }
+            td class="n" { (seconds(step.ended - step.began)) }
+        }
+    }
+}
+
+fn judged(of: &Verdict) -> Markup {
+    let (name, why) = verdict(of);
+    let class = match of {
+        Verdict::Accepted => "badge good",
+        Verdict::Rejected(_) => "badge bad",
+        Verdict::Invalid(_) | Verdict::Undecided(_) => "badge dim",
+    };
+    html! { span class=(class) { (name) } @if !why.is_empty() { small { (why) } } }
+}
+
+fn rate(known: Option<Estimate>) -> Markup {
+    html! {
+        td class="n" {
+            @match known {
+                Some(known) => { (number(known.value)) small { (number(known.low)) " to " (number(known.high)) } }
+                None => (NOTHING),
+            }
+        }
+    }
+}
+
+fn quantiles(of: &Quantiles) -> Markup {
+    html! {
+        td class="n" {
+            (perhaps(of.p50, seconds))
+            small { @match of.p99 { Some(p99) => (seconds(p99)), None => { "n " (of.n) " of 299" } } }
+        }
+    }
+}

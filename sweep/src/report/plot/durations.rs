@@ -1,0 +1,94 @@
+//! Times to the first token and between tokens, against the cap.
+
+use maud::html;
+
+use super::frame::{Area, Entry, Sample, answer, curve, left_axis, line};
+use super::scale::Scale;
+use super::steps::{beside, mark};
+use super::{Plot, cap_axis};
+use crate::found::{Quantiles, StepResult};
+use crate::outcome::Outcome;
+use crate::report::pooled::{Pooled, is_valid};
+use crate::report::words::seconds;
+
+/// A p99 is told from so many samples on: then the largest of them bounds it from above at 95 %.
+const ENOUGH: usize = 299;
+
+pub(super) fn ttft(outcome: &Outcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+    plot(outcome, caps, width, "TTFT", |step| step.ttft, outcome.provenance.settings.ttft)
+}
+
+pub(super) fn tpot(outcome: &Outcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+    plot(outcome, caps, width, "TPOT", |step| step.tpot, outcome.provenance.settings.tpot)
+}
+
+type Get = fn(&Quantiles) -> Option<f64>;
+const CURVES: [(&str, &str, Get); 3] =
+    [("tg-p50", "p50", |q| q.p50), ("tg-p95", "p95", |q| q.p95), ("tg-p99", "p99", |q| q.p99)];
+
+fn plot(
+    outcome: &Outcome,
+    caps: &[Pooled<'_>],
+    width: f64,
+    name: &str,
+    of: fn(&StepResult) -> Quantiles,
+    objective: Option<f64>,
+) -> Option<Plot> {
+    let steps = || caps.iter().flat_map(|p| p.steps.iter().copied());
+    let mut values: Vec<f64> =
+        steps().flat_map(|step| CURVES.iter().filter_map(move |(_, _, get)| get(&of(step)))).collect();
+    if values.is_empty() {
+        return None;
+    }
+    values.extend(objective);
+    let told: Vec<_> =
+        CURVES.iter().filter(|(_, _, get)| steps().any(|step| get(&of(step)).is_some())).collect();
+    let mut legend: Vec<Entry> =
+        told.iter().map(|(class, name, _)| (Sample::Line, *class, (*name).to_owned())).collect();
+    if let Some(objective) = objective {
+        legend.push((Sample::Dash, "tg-objective", format!("objective {}", seconds(objective))));
+    }
+    let area = Area::below(&legend, width, 300.0);
+    let (x, axis) = cap_axis(outcome, caps, &area);
+    let y = Scale::for_durations(&values, area.y(), 5);
+    let marks = html! {
+        (left_axis(&area, &y, name, seconds))
+        (answer(&area, &x, &outcome.answer, false))
+        (axis)
+        @if let Some(objective) = objective {
+            (line("tg-curve tg-dash tg-objective", (area.left, y.at(objective)), (area.right, y.at(objective))))
+        }
+        @for (class, quantile, get) in &told {
+            @let means: Vec<_> = caps.iter().filter_map(|p| {
+                Some((x.at(p.cap as f64), y.at(p.mean(|step| get(&of(step)))?)))
+            }).collect();
+            (curve(&format!("tg-curve {class}"), &means))
+            @for pooled in caps {
+                @for (step, at) in beside(pooled, &x) {
+                    @if let Some(value) = get(&of(step)) {
+                        (mark(step, class, (at, y.at(value)), &format!("{name} {quantile} {} of {}", seconds(value), of(step).n)))
+                    }
+                }
+            }
+        }
+    };
+    let spoken = format!("{name} against cap: {}.", spread(&values));
+    Some(Plot { entries: legend, area, marks, told: spoken, note: too_few(caps, of) })
+}
+
+fn spread(values: &[f64]) -> String {
+    let (low, high) = values.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), v| (l.min(*v), h.max(*v)));
+    format!("from {} to {}", seconds(low), seconds(high))
+}
+
+/// Where there is no p99, and how far it was from one.
+fn too_few(caps: &[Pooled<'_>], of: fn(&StepResult) -> Quantiles) -> Option<String> {
+    let short: Vec<String> = caps
+        .iter()
+        .filter_map(|pooled| {
+            let most = pooled.steps.iter().filter(|s| is_valid(s)).map(|s| of(s).n).max()?;
+            (most < ENOUGH).then(|| format!("cap {} ({most} of {ENOUGH})", pooled.cap))
+        })
+        .collect();
+    (!short.is_empty()).then(|| format!("No p99 where n is too small for one: {}.", short.join(", ")))
+}

@@ -1,0 +1,220 @@
+//! What each plot has: a place, axes, a legend, a name for those who cannot see it.
+
+use maud::{Markup, html};
+
+use super::scale::Scale;
+use crate::found::Answer;
+
+/// Text is so high, and of this size's mean letter so wide (more than fonts are: better some room left than two words in one place).
+pub(super) const TEXT: f64 = 12.0;
+const LETTER: f64 = 0.58;
+const ROW: f64 = 18.0;
+
+/// How wide a text is at most.
+pub(super) fn wide(text: &str) -> f64 {
+    text.chars().count() as f64 * TEXT * LETTER
+}
+
+/// A length on the page.
+pub(super) fn px(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// How an entry of a legend looks.
+#[derive(Clone, Copy)]
+pub(super) enum Sample {
+    Line,
+    Dash,
+    Dot,
+    Box,
+    Cross,
+    Hollow,
+}
+
+/// An entry of a legend: its look, its colour's class, its name.
+pub(super) type Entry = (Sample, &'static str, String);
+
+/// The area of a plot, inside its margins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Area {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) left: f64,
+    pub(super) right: f64,
+    pub(super) top: f64,
+    pub(super) bottom: f64,
+    /// How far above it the unit of its numbers stands.
+    pub(super) above: f64,
+}
+
+impl Area {
+    /// Below a legend of so many entries, with room for numbers at the left and a row of them at the bottom.
+    pub(super) fn below(legend: &[Entry], width: f64, height: f64) -> Self {
+        let rows = placed(legend, width).last().map_or(0.0, |(_, y)| y + ROW);
+        Self {
+            width,
+            height,
+            left: 52.0,
+            right: width - 14.0,
+            top: rows + 2.0 * ROW,
+            bottom: height - 42.0,
+            above: 13.0,
+        }
+    }
+
+    /// With a row more above it, between its unit and itself, for the answer's name.
+    pub(super) fn with_name(self) -> Self {
+        Self { top: self.top + 0.8 * ROW, above: self.above + 0.8 * ROW, ..self }
+    }
+
+    pub(super) fn x(&self) -> (f64, f64) {
+        (self.left, self.right)
+    }
+
+    pub(super) fn y(&self) -> (f64, f64) {
+        (self.bottom, self.top)
+    }
+
+    /// How many numbers an axis of this width takes.
+    pub(super) fn room(&self) -> usize {
+        ((self.right - self.left) / 58.0).floor().max(2.0) as usize
+    }
+}
+
+/// Where each entry of a legend goes: in rows.
+fn placed(legend: &[Entry], width: f64) -> Vec<(f64, f64)> {
+    let (mut x, mut y) = (2.0, 0.0);
+    let mut places = Vec::with_capacity(legend.len());
+    for (_, _, name) in legend {
+        let take = 24.0 + wide(name) + 10.0;
+        if x > 2.0 && x + take > width {
+            (x, y) = (2.0, y + ROW);
+        }
+        places.push((x, y));
+        x += take;
+    }
+    places
+}
+
+/// The rows of the legend, at the top.
+pub(super) fn legend(entries: &[Entry], width: f64) -> Markup {
+    html! {
+        g class="tg-legend" {
+            @for ((sample, class, name), (x, y)) in entries.iter().zip(placed(entries, width)) {
+                (swatch(*sample, class, x, y + ROW / 2.0))
+                (text("tg-text", x + 24.0, y + ROW / 2.0 + 4.0, "start", name))
+            }
+        }
+    }
+}
+
+fn swatch(sample: Sample, class: &str, x: f64, y: f64) -> Markup {
+    match sample {
+        Sample::Line => line(&format!("tg-curve {class}"), (x, y), (x + 18.0, y)),
+        Sample::Dash => line(&format!("tg-curve tg-dash {class}"), (x, y), (x + 18.0, y)),
+        Sample::Dot => dot(&format!("tg-dot {class}"), (x + 9.0, y), 4.0),
+        Sample::Hollow => dot(&format!("tg-hollow {class}"), (x + 9.0, y), 4.0),
+        Sample::Cross => cross(class, (x + 9.0, y)),
+        Sample::Box => html! {
+            rect class={ "tg-fill " (class) } x=(px(x + 3.0)) y=(px(y - 6.0)) width="12" height="12" {}
+        },
+    }
+}
+
+/// An axis of numbers at the left, with its lines across, and its unit above.
+pub(super) fn left_axis(area: &Area, scale: &Scale, unit: &str, number: impl Fn(f64) -> String) -> Markup {
+    html! {
+        g class="tg-axis" {
+            (text("tg-unit", 2.0, area.top - area.above, "start", unit))
+            @for tick in &scale.ticks {
+                @let y = scale.at(*tick);
+                (line("tg-grid", (area.left, y), (area.right, y)))
+                (text("tg-text", area.left - 7.0, y + 4.0, "end", &number(*tick)))
+            }
+        }
+    }
+}
+
+/// An axis below, with what it counts. Where there is no room for every number, `first` have theirs before others.
+pub(super) fn bottom_axis(
+    area: &Area,
+    scale: &Scale,
+    name: &str,
+    first: &[f64],
+    number: impl Fn(f64) -> String,
+) -> Markup {
+    let mut numbers: Vec<(f64, String)> = Vec::new();
+    for tick in first.iter().chain(&scale.ticks) {
+        let (x, label) = (scale.at(*tick), number(*tick));
+        let apart =
+            |(other, text): &(f64, String)| (x - other).abs() > (wide(&label) + wide(text)) / 2.0 + 5.0;
+        if x + wide(&label) / 2.0 < area.width && numbers.iter().all(apart) {
+            numbers.push((x, label));
+        }
+    }
+    html! {
+        g class="tg-axis" {
+            (line("tg-base", (area.left, area.bottom), (area.right, area.bottom)))
+            @for tick in &scale.ticks {
+                (line("tg-base", (scale.at(*tick), area.bottom), (scale.at(*tick), area.bottom + 4.0)))
+            }
+            @for (x, label) in &numbers { (text("tg-text", *x, area.bottom + 17.0, "middle", label)) }
+            (text("tg-unit", area.right, area.bottom + 35.0, "end", name))
+        }
+    }
+}
+
+/// The answer on an axis of caps: a line, with its interval as a band.
+pub(super) fn answer(area: &Area, caps: &Scale, answer: &Answer, named: bool) -> Markup {
+    let Some(cap) = answer.cap else { return html! {} };
+    let x = caps.at(cap as f64);
+    let (low, high) = answer.interval.unwrap_or((cap, cap));
+    let from = caps.at(low as f64) - 2.0;
+    let to = if answer.open_above { caps.ends().1 } else { caps.at(high as f64) + 2.0 };
+    let label = format!("cap {cap}");
+    let half = wide(&label) / 2.0;
+    html! {
+        g class="tg-answer" {
+            title { (said(answer)) }
+            rect class="tg-band" x=(px(from)) y=(px(area.top)) width=(px((to - from).max(0.0))) height=(px(area.bottom - area.top)) {}
+            (line("tg-mark", (x, area.top), (x, area.bottom)))
+            @if named {
+                (text("tg-text tg-strong", x.clamp(area.left + half, area.right - half), area.top - 8.0, "middle", &label))
+            }
+        }
+    }
+}
+
+/// The answer and its interval, in words.
+fn said(answer: &Answer) -> String {
+    match (answer.cap, answer.interval) {
+        (None, _) => "no answer".to_owned(),
+        (Some(cap), None) => format!("answer: cap {cap}"),
+        (Some(cap), Some((low, _))) if answer.open_above => format!("answer: cap {cap}, {low} or more"),
+        (Some(cap), Some((low, high))) => format!("answer: cap {cap}, interval {low} to {high}"),
+    }
+}
+
+pub(super) fn line(class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> Markup {
+    html! { line class=(class) x1=(px(x1)) y1=(px(y1)) x2=(px(x2)) y2=(px(y2)) {} }
+}
+
+pub(super) fn dot(class: &str, (x, y): (f64, f64), radius: f64) -> Markup {
+    html! { circle class=(class) cx=(px(x)) cy=(px(y)) r=(px(radius)) {} }
+}
+
+pub(super) fn cross(class: &str, (x, y): (f64, f64)) -> Markup {
+    let (l, r, t, b) = (px(x - 4.0), px(x + 4.0), px(y - 4.0), px(y + 4.0));
+    html! { path class={ "tg-cross " (class) } d={ "M" (l) " " (t) "L" (r) " " (b) "M" (r) " " (t) "L" (l) " " (b) } {} }
+}
+
+/// A line through points; of one point, nothing.
+pub(super) fn curve(class: &str, points: &[(f64, f64)]) -> Markup {
+    let through: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", px(*x), px(*y))).collect();
+    html! { @if points.len() > 1 { polyline class=(class) points=(through.join(" ")) {} } }
+}
+
+pub(super) fn text(class: &str, x: f64, y: f64, anchor: &str, text: &str) -> Markup {
+    html! { text class=(class) x=(px(x)) y=(px(y)) text-anchor=(anchor) { (text) } }
+}

@@ -1,0 +1,172 @@
+//! From values to places on the page, and where the ticks are.
+
+/// How values spread over a length.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    from: f64,
+    to: f64,
+    start: f64,
+    end: f64,
+    log: bool,
+    /// Values that get a tick and, as far as there is room, a number.
+    pub(super) ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// From zero to what holds `most`, in round steps.
+    pub(super) fn from_zero(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
+        let most = sane(most);
+        let step = round_step(most / ticks.max(1) as f64);
+        let to = (most / step - 1e-9).ceil() * step;
+        let ticks = (0..=(to / step).round() as usize).map(|i| i as f64 * step).collect();
+        Self { from: 0.0, to, start, end, log: false, ticks }
+    }
+
+    /// From below the least to above the most, in round steps: for what differs little.
+    pub(super) fn between(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
+        let most = sane(most);
+        // Nearer to one another than numbers are exact, or not even in this order.
+        if !(least.is_finite() && most - least > 1e-6 * most && least > -most) {
+            return Self::from_zero(most, (start, end), ticks);
+        }
+        let step = round_step((most - least) / ticks.max(1) as f64);
+        let (from, to) = ((least / step + 1e-9).floor() * step, (most / step - 1e-9).ceil() * step);
+        let ticks = (0..=((to - from) / step).round() as usize).map(|i| from + i as f64 * step).collect();
+        Self { from, to, start, end, log: false, ticks }
+    }
+
+    /// From zero to one, in percent of whatever it is a share of.
+    pub(super) fn shares(place: (f64, f64)) -> Self {
+        Self { ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], ..Self::from_zero(1.0, place, 4) }
+    }
+
+    /// From zero to the end of a time that is told in seconds; round steps of what clocks count in.
+    pub(super) fn time(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
+        const STEPS: [f64; 16] = [
+            1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
+            14400.0, 43200.0,
+        ];
+        let most = sane(most);
+        let wanted = most / ticks.max(1) as f64;
+        let step = STEPS.into_iter().find(|step| *step >= wanted).unwrap_or_else(|| round_step(wanted));
+        let ticks = (0..=(most / step).floor() as usize).map(|i| i as f64 * step).collect();
+        Self { from: 0.0, to: most, start, end, log: false, ticks }
+    }
+
+    /// In ratios, with some room at both ends: caps are tried in ratios, and a cap of 12 is to 10 what 120 is to 100.
+    pub(super) fn ratios(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
+        let least = sane(least);
+        let most = sane(most).max(least);
+        let room = (most / least).powf(0.04).max(1.02);
+        let (from, to) = (least / room, most * room);
+        let ticks = round_ratios(from, to, ticks);
+        Self { from, to, start, end, log: true, ticks }
+    }
+
+    /// Caps, in ratios, a tick at each that was tried.
+    pub(super) fn caps(tried: &[usize], place: (f64, f64)) -> Self {
+        let (low, high) =
+            (tried.iter().min().copied().unwrap_or(1), tried.iter().max().copied().unwrap_or(1));
+        let ticks = tried.iter().map(|cap| *cap as f64).collect();
+        Self { ticks, ..Self::ratios(low as f64, high as f64, place, 1) }
+    }
+
+    /// Linear from zero where values are alike, ratios where they are not.
+    pub(super) fn for_durations(values: &[f64], place: (f64, f64), ticks: usize) -> Self {
+        let known = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
+        let most = known.clone().fold(0.0, f64::max);
+        let least = known.fold(f64::INFINITY, f64::min);
+        if most > 20.0 * least {
+            Self::ratios(least, most, place, ticks)
+        } else {
+            Self::from_zero(most * 1.04, place, ticks)
+        }
+    }
+
+    /// Where a value is; what is beyond an end is at it.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+        self.start + share * (self.end - self.start)
+    }
+
+    /// Its first and its last place.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        (self.start, self.end)
+    }
+}
+
+/// Within what anybody measures: an axis of other numbers has no use, and no end of ticks.
+fn sane(value: f64) -> f64 {
+    if value > 0.0 { value.clamp(1e-9, 1e15) } else { 1.0 }
+}
+
+/// The next of 1, 2, 5, 10, ...
+fn round_step(wanted: f64) -> f64 {
+    let decade = 10_f64.powf(wanted.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * decade >= wanted * 0.999);
+    step.unwrap_or(10.0) * decade
+}
+
+/// Of the series 1-2-5 and of powers of two, by what is closest to so many ticks.
+fn round_ratios(from: f64, to: f64, wanted: usize) -> Vec<f64> {
+    let inside = |value: &f64| (from..=to).contains(value);
+    let decades = |marks: &[f64]| -> Vec<f64> {
+        let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
+        (first..=last)
+            .flat_map(|e| marks.iter().map(move |mark| mark * 10_f64.powi(e)).collect::<Vec<_>>())
+            .filter(inside)
+            .collect()
+    };
+    let nines: Vec<f64> = (1..10).map(f64::from).collect();
+    let halves: Vec<f64> = (10..100).step_by(5).map(|tenths| f64::from(tenths) / 10.0).collect();
+    let fifths: Vec<f64> = (10..100).step_by(2).map(|tenths| f64::from(tenths) / 10.0).collect();
+    [
+        decades(&[1.0]),
+        decades(&[1.0, 3.0]),
+        decades(&[1.0, 2.0, 5.0]),
+        decades(&nines),
+        decades(&halves),
+        decades(&fifths),
+    ]
+    .into_iter()
+    .min_by_key(|ticks| ticks.len().abs_diff(wanted) + if ticks.len() < 2 { 100 } else { 0 })
+    .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_reach_the_top() {
+        assert_eq!(Scale::from_zero(11.3, (0.0, 100.0), 4).ticks, [0.0, 5.0, 10.0, 15.0]);
+        assert_eq!(Scale::time(95.0, (0.0, 100.0), 5).ticks, [0.0, 30.0, 60.0, 90.0]);
+        assert_eq!(Scale::ratios(1.0, 100.0, (0.0, 1.0), 7).ticks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_inside(
+            (a, b) in (prop::num::f64::ANY, prop::num::f64::ANY), value in prop::num::f64::ANY, wanted in 1_usize..12,
+        ) {
+            for scale in [
+                Scale::from_zero(b, (40.0, 400.0), wanted),
+                Scale::time(b, (40.0, 400.0), wanted),
+                Scale::between(a, b, (40.0, 400.0), wanted),
+                Scale::ratios(a.min(b), a.max(b), (40.0, 400.0), wanted),
+                Scale::for_durations(&[a, b], (40.0, 400.0), wanted),
+            ] {
+                prop_assert!((40.0..=400.0).contains(&scale.at(value)));
+                prop_assert!(scale.ticks.windows(2).all(|pair| pair[0] < pair[1]));
+                prop_assert!(scale.ticks.len() <= 100);
+            }
+        }
+    }
+}

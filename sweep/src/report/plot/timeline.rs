@@ -1,0 +1,100 @@
+//! Slots and queue over time, with the steps behind them.
+
+use maud::{Markup, html};
+
+use super::Plot;
+use super::frame::{Area, Entry, Sample, bottom_axis, curve, left_axis, px, text, wide};
+use super::scale::Scale;
+use super::steps::heading;
+use crate::found::{StepResult, Verdict};
+use crate::outcome::{Moment, Outcome};
+use crate::report::words::{seconds, short};
+
+pub(super) fn plot(outcome: &Outcome, width: f64) -> Option<Plot> {
+    let series = &outcome.series;
+    let end = series.iter().map(|m| m.at).chain(outcome.steps.iter().map(|s| s.ended)).fold(0.0, f64::max);
+    if series.len() < 2 || end <= 0.0 {
+        return None;
+    }
+    let legend: Vec<Entry> = vec![
+        (Sample::Line, "tg-throughput", "in flight".to_owned()),
+        (Sample::Dash, "tg-cap", "cap".to_owned()),
+        (Sample::Line, "tg-queue", "waiting".to_owned()),
+        (Sample::Box, "tg-behind tg-accepted", "accepted".to_owned()),
+        (Sample::Box, "tg-behind tg-rejected", "rejected".to_owned()),
+        (Sample::Box, "tg-behind tg-invalid", "invalid or undecided".to_owned()),
+    ];
+    let whole = Area::below(&legend, width, 420.0);
+    let split = whole.top + 0.64 * (whole.bottom - whole.top);
+    let (slots, queue) = (Area { bottom: split, ..whole }, Area { top: split + 34.0, ..whole });
+    let x = Scale::time(end, whole.x(), whole.room());
+    let most = |of: fn(&Moment) -> usize| series.iter().map(of).max().unwrap_or(0) as f64;
+    let above = Scale::from_zero(most(|m| m.cap.max(m.in_flight)), slots.y(), 4);
+    let below = Scale::from_zero(most(|m| m.waiting), queue.y(), 2);
+    let stairs: Vec<_> = stairs(series, |m| m.cap, &x, &above);
+    let marks = html! {
+        @for step in &outcome.steps { (band(step, &x, &slots)) }
+        (left_axis(&slots, &above, "slots", short))
+        (curve("tg-curve tg-dash tg-cap", &stairs))
+        (curve("tg-curve tg-thin tg-throughput", &line(series, |m| m.in_flight, &x, &above)))
+        (left_axis(&queue, &below, "calls waiting", short))
+        (curve("tg-curve tg-thin tg-queue", &line(series, |m| m.waiting, &x, &below)))
+        (bottom_axis(&whole, &x, "time since the sweep began", &[], clock))
+    };
+    let told =
+        format!("Slots in flight and calls waiting over {}, in {} steps.", seconds(end), outcome.steps.len());
+    Some(Plot { entries: legend, area: whole, marks, told, note: None })
+}
+
+fn line(series: &[Moment], of: fn(&Moment) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+    series.iter().map(|moment| (x.at(moment.at), y.at(of(moment) as f64))).collect()
+}
+
+/// What changes at once, with its corners.
+fn stairs(series: &[Moment], of: fn(&Moment) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for (place, height) in line(series, of, x, y) {
+        match points.last() {
+            Some((_, before)) if (before - height).abs() < 0.05 => {}
+            Some((_, before)) => {
+                let before = *before;
+                points.extend([(place, before), (place, height)]);
+            }
+            None => points.push((place, height)),
+        }
+    }
+    if let (Some(last), Some((_, height))) = (series.last(), points.last().copied()) {
+        points.push((x.at(last.at), height));
+    }
+    points
+}
+
+/// A step behind the lines, by its verdict; its cap above it, where there is room.
+fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
+    let (from, to) = (x.at(step.began), x.at(step.ended));
+    let class = match step.verdict {
+        Verdict::Accepted => "tg-accepted",
+        Verdict::Rejected(_) => "tg-rejected",
+        Verdict::Invalid(_) | Verdict::Undecided(_) => "tg-invalid",
+    };
+    let name = step.cap.to_string();
+    html! {
+        g class="tg-step" {
+            title { (heading(step)) ", from " (seconds(step.began)) " to " (seconds(step.ended)) }
+            rect class={ "tg-fill tg-behind " (class) } x=(px(from)) y=(px(area.top)) width=(px((to - from - 1.0).max(0.5)))
+                height=(px(area.bottom - area.top)) {}
+            @if to - from > wide(&name) + 4.0 {
+                (text("tg-text", (from + to) / 2.0, area.top + 13.0, "middle", &name))
+            }
+        }
+    }
+}
+
+/// A time on a clock: minutes and seconds.
+fn clock(at: f64) -> String {
+    let whole = at.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, minutes, seconds) => format!("{minutes}:{seconds:02}"),
+        (hours, minutes, _) => format!("{hours}:{minutes:02} h"),
+    }
+}

@@ -1,0 +1,244 @@
+//! The answer, in figures and in words.
+
+use super::Settings;
+use super::interval;
+use super::known::Wall;
+use super::pace::Pace;
+use super::policy::{Dead, Phase, Policy};
+use super::service::Mean;
+use crate::found::{Answer, Binding, Estimate};
+use crate::seen::Cause;
+
+/// What can be said now.
+pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
+    let known = &policy.known;
+    let Some(cap) = found(policy, settings) else { return nothing(policy) };
+    if let Phase::Pace(pace) = &policy.phase {
+        return paced(policy, settings, pace, cap);
+    }
+    let z = interval::normal_quantile(0.5 + 0.5 * settings.confidence);
+    let work = known.work();
+    let pooled = known.pooled(cap);
+    let estimate = |mean: Option<Mean>| {
+        mean.map(|mean| Estimate {
+            value: mean.value,
+            low: (mean.value - z * mean.error).max(0.0),
+            high: mean.value + z * mean.error,
+        })
+    };
+    let binding = binding(policy, settings, cap);
+    let highest = known.points().last().map_or(cap, |point| point.cap);
+    let ceiling = match known.bad {
+        Some(bad) => bad.cap.saturating_sub(1).max(cap),
+        None => highest.max(cap),
+    };
+    let (low, high) =
+        interval::of_knee(&known.points(), settings.tolerance, settings.confidence).unwrap_or((cap, cap));
+    // On the way to a cliff a server goes up in a straight line, or bends: between two measured caps nobody knows.
+    let beside = known.points().iter().map(|point| point.cap).rfind(|&cap| cap < low);
+    let low = beside.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
+    let walled = matches!(binding, Binding::ConcurrencyLimit | Binding::Client | Binding::KvCliff);
+    let high = if walled { ceiling } else { high.clamp(cap, ceiling) };
+    let rising = binding == Binding::NotReached;
+    Answer {
+        cap: Some(cap),
+        interval: Some((low.min(cap), high.max(cap))),
+        open_above: rising || (known.bad.is_none() && high >= highest && !is_bent(policy, settings)),
+        binding: Some(binding),
+        confirmed: policy.confirmed,
+        because: because(policy, settings, cap, binding),
+        throughput: estimate(pooled.as_ref().and_then(|visit| visit.throughput(work))),
+        goodput: estimate(pooled.as_ref().and_then(|visit| visit.goodput(work))),
+        rpm: None,
+        tpm: None,
+        notes: policy.notes.clone(),
+    }
+}
+
+/// Where a rate binds.
+fn paced(policy: &Policy, settings: &Settings, pace: &Pace, cap: usize) -> Answer {
+    let known = &policy.known;
+    let z = interval::normal_quantile(0.5 + 0.5 * settings.confidence);
+    let binding = policy.paced_by(pace);
+    let paced = known.tape.paced(pace.since);
+    // A call at each end is let through or not, the lengths of the mix are drawn, and a slot's time is known as well as it is.
+    let error =
+        paced.map_or(0.5, |paced| (1.5 / paced.calls).hypot(0.35 / paced.calls.sqrt().max(1.0)).hypot(0.01));
+    let around = |value: f64| Estimate {
+        value,
+        low: value * (1.0 - z * error).max(0.0),
+        high: value * (1.0 + z * error),
+    };
+    let calls = paced.map(|paced| around(policy.rate(pace, &paced)));
+    let fed =
+        calls.zip(known.service_at(cap)).map(|(calls, service)| (calls.low * service, calls.high * service));
+    let (low, high) = fed.map_or((cap, cap), |(low, high)| (low as usize, high.ceil() as usize));
+    let needs = calls.zip(known.service_at(cap)).map(|(calls, service)| calls.value * service);
+    let cap = needs.map_or(cap, |fed| policy.rounded(settings, pace, cap, fed));
+    let minute = |estimate: Estimate| Estimate {
+        value: 60.0 * estimate.value,
+        low: 60.0 * estimate.low,
+        high: 60.0 * estimate.high,
+    };
+    let tokens = paced.map(|paced| around(policy.tokens(&paced)));
+    let (what, told) = match binding {
+        Binding::RequestRate => ("requests", known.tape.requests_told),
+        _ => ("tokens", known.tape.tokens_told),
+    };
+    let rate = match binding {
+        Binding::RequestRate => calls,
+        _ => tokens,
+    };
+    let told = told.map_or_else(String::new, |told| format!(" (its answers say {told:.0})"));
+    let unsure = if pace.is_told() { "" } else { " Nothing told whether it counts tokens or requests." };
+    let because = format!(
+        "The server takes about {:.0} {what} a minute{told}, whatever the cap; {cap} at once use that up. Set the rate; the cap follows from it.{unsure}",
+        60.0 * rate.map_or(0.0, |rate| rate.value)
+    );
+    Answer {
+        cap: Some(cap),
+        interval: Some((low.clamp(settings.min_cap, cap), high.max(cap))),
+        open_above: false,
+        binding: Some(binding),
+        confirmed: policy.confirmed,
+        because,
+        throughput: calls,
+        goodput: calls,
+        rpm: calls.map(minute),
+        tpm: tokens.map(minute),
+        notes: policy.notes.clone(),
+    }
+}
+
+fn found(policy: &Policy, settings: &Settings) -> Option<usize> {
+    match policy.phase {
+        Phase::Confirm { answer, .. } => Some(answer),
+        Phase::Pace(pace) => pace.answer,
+        _ => policy.known.answer(settings),
+    }
+}
+
+fn nothing(policy: &Policy) -> Answer {
+    let example = policy.known.all_visits().iter().rev().find_map(|visit| visit.failure.clone());
+    let said = example.map_or_else(String::new, |failure| match failure.status {
+        Some(status) => format!(" The last one said {status}."),
+        None => format!(" The last one: {}.", words(failure.cause)),
+    });
+    let because = match &policy.dead {
+        Some(Dead::Fails) => format!("Calls fail at the lowest cap too, so that no cap can be told.{said}"),
+        Some(Dead::Refused) => format!("The requests themselves are refused, whatever the cap.{said}"),
+        None => "Too little was seen to say anything.".to_owned(),
+    };
+    Answer {
+        cap: None,
+        interval: None,
+        open_above: true,
+        binding: None,
+        confirmed: false,
+        because,
+        throughput: None,
+        goodput: None,
+        rpm: None,
+        tpm: None,
+        notes: policy.notes.clone(),
+    }
+}
+
+/// Whether the goodput was seen to stop rising above the knee.
+fn is_bent(policy: &Policy, settings: &Settings) -> bool {
+    policy.known.curve().is_some_and(|curve| {
+        let highest = curve.points().last().map_or(0, |point| point.cap);
+        curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < 0.85 * highest as f64)
+    })
+}
+
+fn binding(policy: &Policy, settings: &Settings, cap: usize) -> Binding {
+    let known = &policy.known;
+    let walled = known.bad.filter(|bad| (bad.cap.saturating_sub(cap)) as f64 <= (0.1 * cap as f64).max(1.0));
+    let stalled = cap as f64 * (1.0 + 2.0 * settings.tolerance);
+    match walled.map(|bad| bad.wall) {
+        Some(Wall::Client) => return Binding::Client,
+        // More than so many more slots brought hardly anything before any was refused.
+        Some(Wall::Failures) if known.good.is_some_and(|good| good as f64 >= stalled) => {
+            return Binding::Saturation;
+        }
+        Some(Wall::Failures) => return Binding::ConcurrencyLimit,
+        Some(Wall::Cliff) => return Binding::KvCliff,
+        None => {}
+    }
+    if is_bent(policy, settings) {
+        return Binding::Saturation;
+    }
+    match known.bad {
+        Some(bad) if bad.wall == Wall::Client => Binding::Client,
+        Some(bad) if bad.wall == Wall::Cliff => Binding::KvCliff,
+        Some(_) if known.good.is_some_and(|good| good as f64 >= stalled) => Binding::Saturation,
+        Some(_) => Binding::ConcurrencyLimit,
+        None => Binding::NotReached,
+    }
+}
+
+fn because(policy: &Policy, settings: &Settings, cap: usize, binding: Binding) -> String {
+    let known = &policy.known;
+    match binding {
+        Binding::ConcurrencyLimit => {
+            let bad = known.bad.map_or(cap + 1, |bad| bad.cap);
+            let (failed, taken, failure) = known.visits().iter().filter(|visit| visit.cap == bad).fold(
+                (0, 0, None),
+                |(failed, taken, failure), visit| {
+                    (failed + visit.top.0, taken + visit.top.1, visit.failure.clone().or(failure))
+                },
+            );
+            let what = failure.map_or("an error".to_owned(), |failure| match failure.status {
+                Some(status) => format!("a {status}"),
+                None => words(failure.cause).to_owned(),
+            });
+            let next = if bad == cap + 1 { ordinal(bad) } else { format!("{} or later", ordinal(cap + 1)) };
+            format!(
+                "{cap} at once are taken; of calls sent as the {next}, {failed} of {} got {what}.",
+                failed + taken
+            )
+        }
+        Binding::Client => format!(
+            "This client did not hold more than about {cap} calls open, though nothing forbade more; the server may take more."
+        ),
+        Binding::KvCliff => format!(
+            "Above {cap} the engine's memory is full: sequences are thrown out and computed anew, streams stand still, and throughput falls."
+        ),
+        Binding::Saturation => {
+            let best = known.knee(settings).map_or(0.0, |knee| knee.best);
+            let highest = known.points().last().map_or(cap, |point| point.cap);
+            format!(
+                "The server does not get faster: up to {highest} at once it completes at most {best:.2} calls a second, and {cap} are enough for {:.0} % of that.",
+                100.0 * (1.0 - settings.tolerance)
+            )
+        }
+        Binding::NotReached => {
+            format!("Nothing was in the way up to {cap} at once, the highest that was looked at.")
+        }
+        Binding::RequestRate | Binding::TokenRate => String::new(),
+    }
+}
+
+fn ordinal(n: usize) -> String {
+    let suffix = match (n % 100, n % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{n}{suffix}")
+}
+
+fn words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Limited => "a 429",
+        Cause::Overloaded => "no room",
+        Cause::Server => "a server's error",
+        Cause::Timeout => "no answer in time",
+        Cause::Connection => "no connection",
+        Cause::Truncated => "an answer cut short",
+        Cause::Request => "a refused request",
+    }
+}

@@ -1,0 +1,244 @@
+//! Goodput over caps, between the caps that were measured.
+//!
+//! A cap over its goodput is the time a call takes there. For a server that shares itself between calls, each at a fixed cost, that time is a line in the cap; with the cost of
+//! coherence it is a parabola (N. J. Gunther's universal scalability law). For one that runs only so many and queues the rest, goodput stops at a level: an elbow. The one of the two
+//! that fits better is used, by weighted least squares; where neither fits what was measured (a cliff), straight lines in log-log between neighbours are.
+//!
+//! Never beyond the lowest and the highest cap that was measured: a fit from samples below the peak says nothing of the peak.
+
+use super::service::Mean;
+
+/// A cap that was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) cap: usize,
+    pub(super) goodput: Mean,
+}
+
+/// The first point that has about the most is where the best is.
+const ABOUT: f64 = 0.97;
+/// Points further below the best are another regime, and do not shape the curve at the best.
+const BELOW: f64 = 6.0;
+/// And above.
+const ABOVE: f64 = 2.6;
+/// How far, in standard errors and relatively, the parabola may be off a point.
+const OFF: f64 = 3.0;
+const OFF_SHARE: f64 = 0.02;
+
+#[derive(Clone, Debug)]
+pub(super) struct Curve {
+    points: Vec<Point>,
+    shape: Option<Shape>,
+}
+
+/// Where the best is, and the smallest cap that is near enough.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Knee {
+    pub(super) cap: usize,
+    pub(super) best_cap: usize,
+    pub(super) best: f64,
+}
+
+impl Curve {
+    /// Of points in any order; those of the same cap must have been put together. `None` of none.
+    pub(super) fn new(mut points: Vec<Point>) -> Option<Self> {
+        points.retain(|point| point.cap > 0 && point.goodput.value > 0.0 && point.goodput.error > 0.0);
+        points.sort_by_key(|point| point.cap);
+        let most = points.iter().map(|point| point.goodput.value).max_by(f64::total_cmp)?;
+        let best = points.iter().find(|point| point.goodput.value >= ABOUT * most)?.cap as f64;
+        let near = |point: &&Point| {
+            let cap = point.cap as f64;
+            cap >= best / BELOW && cap <= best * ABOVE
+        };
+        let shaping: Vec<Point> = points.iter().filter(near).copied().collect();
+        let shapes = Shape::parabola(&shaping).into_iter().chain(Shape::elbows(&shaping));
+        let shape = shapes
+            .filter(|shape| shape.fits(&shaping))
+            .min_by(|a, b| a.misfit(&shaping).total_cmp(&b.misfit(&shaping)));
+        Some(Self { points, shape })
+    }
+
+    pub(super) fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// Whether one smooth curve goes through what was measured.
+    pub(super) fn is_smooth(&self) -> bool {
+        self.shape.is_some()
+    }
+
+    /// The goodput at a cap; held at the ends beyond them.
+    pub(super) fn at(&self, cap: usize) -> f64 {
+        if let Some(value) = self.shape.as_ref().and_then(|shape| shape.at(cap)) {
+            return value;
+        }
+        let above = self.points.iter().position(|point| point.cap >= cap);
+        let (Some(right), Some(above)) = (above.and_then(|at| self.points.get(at)), above) else {
+            return self.points.last().map_or(0.0, |point| point.goodput.value);
+        };
+        let Some(left) = above.checked_sub(1).and_then(|at| self.points.get(at)) else {
+            return right.goodput.value;
+        };
+        let (a, b) = ((left.cap as f64).ln(), (right.cap as f64).ln());
+        let share = ((cap as f64).ln() - a) / (b - a);
+        ((1.0 - share) * left.goodput.value.ln() + share * right.goodput.value.ln()).exp()
+    }
+
+    /// The smallest cap within `tolerance` of the best.
+    pub(super) fn knee(&self, tolerance: f64) -> Option<Knee> {
+        let (low, high) = (self.points.first()?.cap, self.points.last()?.cap);
+        let (best_cap, best) = (low..=high)
+            .map(|cap| (cap, self.at(cap)))
+            .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+        let cap = (low..=best_cap).find(|&cap| self.at(cap) >= (1.0 - tolerance) * best)?;
+        Some(Knee { cap, best_cap, best })
+    }
+}
+
+/// `time = a + b cap + c cap^2`, and no more than `most` a second.
+#[derive(Clone, Debug)]
+struct Shape {
+    coefficients: [f64; 3],
+    most: f64,
+    low: usize,
+    high: usize,
+}
+
+impl Shape {
+    fn parabola(points: &[Point]) -> Option<Self> {
+        if points.len() < 4 {
+            return None;
+        }
+        let [low, high] = [points.first()?.cap, points.last()?.cap];
+        Some(Self { coefficients: least_squares(points, 3)?, most: f64::INFINITY, low, high })
+    }
+
+    /// A line through the first points, and a level through the last two or more.
+    fn elbows(points: &[Point]) -> impl Iterator<Item = Self> {
+        (2..points.len().saturating_sub(1)).filter_map(|split| {
+            let (rising, level) = points.split_at_checked(split)?;
+            let weight = |point: &Point| point.goodput.error.powi(-2);
+            let sum: f64 = level.iter().map(weight).sum();
+            let most = level.iter().map(|point| weight(point) * point.goodput.value).sum::<f64>() / sum;
+            let [low, high] = [points.first()?.cap, points.last()?.cap];
+            Some(Self { coefficients: least_squares(rising, 2)?, most, low, high })
+        })
+    }
+
+    fn at(&self, cap: usize) -> Option<f64> {
+        if cap < self.low || cap > self.high {
+            return None;
+        }
+        let [a, b, c] = self.coefficients;
+        let n = cap as f64;
+        let time = a + b * n + c * n * n;
+        (time > 0.0).then(|| (n / time).min(self.most))
+    }
+
+    /// Squares of what it is off, in standard errors. Both shapes have three parameters.
+    fn misfit(&self, points: &[Point]) -> f64 {
+        let off =
+            |point: &Point| (self.at(point.cap).unwrap_or(0.0) - point.goodput.value) / point.goodput.error;
+        points.iter().map(|point| off(point).powi(2)).sum()
+    }
+
+    fn fits(&self, points: &[Point]) -> bool {
+        points.iter().all(|point| {
+            self.at(point.cap).is_some_and(|value| {
+                let off = (value - point.goodput.value).abs();
+                off <= (OFF * point.goodput.error).max(OFF_SHARE * point.goodput.value)
+            })
+        })
+    }
+}
+
+/// The polynomial in the cap, of one, two or three terms, through the times.
+fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
+    // Caps over the highest keep the sums in range.
+    let scale = points.last()?.cap as f64;
+    let mut sums = [[0.0_f64; 4]; 3];
+    for point in points {
+        let time = point.cap as f64 / point.goodput.value;
+        let weight = (time * point.goodput.relative().max(0.004)).powi(-2);
+        let cap = point.cap as f64 / scale;
+        let powers = [1.0, cap, cap * cap];
+        for (row, power) in sums.iter_mut().zip(powers).take(terms) {
+            for (cell, other) in row.iter_mut().zip(powers).take(terms) {
+                *cell += weight * power * other;
+            }
+            row[3] += weight * power * time;
+        }
+    }
+    // A term that is left out is nought.
+    for (at, row) in sums.iter_mut().enumerate().skip(terms) {
+        row[at] = 1.0;
+    }
+    let [a, b, c] = solve(sums)?;
+    Some([a, b / scale, c / (scale * scale)])
+}
+
+/// Gauss with pivots, three by three.
+fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
+    for column in 0..3 {
+        let pivot = (column..3).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;
+        rows.swap(column, pivot);
+        let head = rows[column];
+        if head[column].abs() < 1e-12 * head[3].abs().max(1e-12) {
+            return None;
+        }
+        for (at, row) in rows.iter_mut().enumerate() {
+            if at != column {
+                let factor = row[column] / head[column];
+                for (cell, above) in row.iter_mut().zip(head) {
+                    *cell -= factor * above;
+                }
+            }
+        }
+    }
+    let mut found = [0.0; 3];
+    for (at, value) in found.iter_mut().enumerate() {
+        *value = rows[at][3] / rows[at][at];
+    }
+    found.iter().all(|value| value.is_finite()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usl(cap: usize) -> f64 {
+        let n = cap as f64;
+        n / (1.0 + 0.02 * (n - 1.0) + 0.0008 * n * (n - 1.0))
+    }
+
+    fn curve(caps: &[usize], throughput: impl Fn(usize) -> f64) -> Curve {
+        let point = |&cap: &usize| {
+            let value = throughput(cap);
+            Point { cap, goodput: Mean { value, error: 0.005 * value } }
+        };
+        Curve::new(caps.iter().map(point).collect()).expect("points")
+    }
+
+    #[test]
+    fn a_peak_between_two_points_is_found() {
+        let curve = curve(&[4, 8, 16, 32, 64], usl);
+        let truth = (1..=64).find(|&cap| usl(cap) >= 0.98 * usl(35)).expect("one");
+        let knee = curve.knee(0.02).expect("a knee");
+        assert!(curve.is_smooth());
+        assert!(knee.cap.abs_diff(truth) <= 1 && knee.best_cap.abs_diff(35) <= 2, "{knee:?}, {truth}");
+    }
+
+    #[test]
+    fn a_queue_in_the_server_is_an_elbow() {
+        let curve = curve(&[4, 8, 16, 32, 64, 128], |cap| cap.min(40) as f64);
+        assert!((curve.at(32) - 32.0).abs() < 0.1);
+        assert_eq!(curve.knee(0.02).map(|knee| knee.cap), Some(40));
+        assert!(curve.at(200) <= 40.0 && curve.at(1) >= 4.0, "no extrapolation");
+    }
+
+    #[test]
+    fn a_limit_that_is_reached_while_it_rises_is_the_knee() {
+        let knee = curve(&[4, 8, 16, 24], |cap| cap as f64).knee(0.02).expect("a knee");
+        assert_eq!((knee.cap, knee.best_cap), (24, 24));
+    }
+}

@@ -1,0 +1,73 @@
+//! Where failures lie: at the highest positions alone, as a limit on concurrency has it, or at positions that were taken before and after, as a rate has it.
+
+/// One attempt that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Mark {
+    pub(super) sent_at: f64,
+    pub(super) position: usize,
+    pub(super) failed: bool,
+}
+
+/// The position that parts what was taken from what failed best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edge {
+    /// The highest position that is taken.
+    pub(super) at: usize,
+    /// Taken above it.
+    pub(super) taken_above: usize,
+    /// Failed at it or below.
+    pub(super) failed_below: usize,
+    /// Taken in all.
+    pub(super) taken: usize,
+    /// Failed in all.
+    pub(super) failed: usize,
+}
+
+/// The best edge, the lowest of equals; `None` where nothing failed.
+pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a Mark>) -> Option<Edge> {
+    // Position -> (taken, failed).
+    let mut counts = std::collections::BTreeMap::<usize, (usize, usize)>::new();
+    for mark in marks {
+        let count = counts.entry(mark.position).or_default();
+        if mark.failed { count.1 += 1 } else { count.0 += 1 }
+    }
+    let taken: usize = counts.values().map(|count| count.0).sum();
+    let failed: usize = counts.values().map(|count| count.1).sum();
+    if failed == 0 {
+        return None;
+    }
+    let lowest = *counts.keys().next()?;
+    let mut best = Edge { at: lowest.saturating_sub(1), taken_above: taken, failed_below: 0, taken, failed };
+    let (mut above, mut below) = (taken, 0);
+    for (&position, &(ok, bad)) in &counts {
+        above -= ok;
+        below += bad;
+        if above + below < best.taken_above + best.failed_below {
+            best = Edge { at: position, taken_above: above, failed_below: below, taken, failed };
+        }
+    }
+    Some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(position: usize, failed: bool) -> Mark {
+        Mark { sent_at: 0.0, position, failed }
+    }
+
+    #[test]
+    fn a_limit_is_an_edge() {
+        let marks: Vec<_> = (1..=32).map(|position| mark(position, position > 24)).collect();
+        let edge = edge(&marks).expect("some failed");
+        assert_eq!((edge.at, edge.taken_above, edge.failed_below), (24, 0, 0));
+    }
+
+    #[test]
+    fn all_failed_is_an_edge_below_them_all() {
+        let marks = [mark(5, true), mark(6, true)];
+        assert_eq!(edge(&marks).map(|edge| edge.at), Some(4));
+        assert_eq!(edge(&[mark(3, false)]), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! What to do where caps fail, or give something else, that did not before.
+//!
+//! It may be the cap that was held last: an overload that takes its time to pass, in failures or in speed. It may be a rate whose credit is used up (`pace` knows). Or the server is another
+//! than it was: then what is known of it is of no use, and a new era begins. A rest, and the same cap again, tell them apart; where nothing holds at all, ever lower caps do.
+
+use super::Settings;
+use super::known::{Bad, Wall};
+use super::needs::{ACCEPT, MEASURE, REFERENCE};
+use super::policy::{Dead, MOST_ROUNDS, Phase, Policy};
+use super::positions::Edge;
+use super::visit::{Ended, Visit};
+use crate::found::Purpose;
+
+/// Rests after caps failed that were good, in seconds.
+const RESTS: [f64; 3] = [5.0, 15.0, 45.0];
+
+impl Policy {
+    /// Nothing is good yet.
+    pub(super) fn descend(&mut self, settings: &Settings) {
+        let Some(bad) = self.known.bad else {
+            self.phase = Phase::Ramp;
+            return;
+        };
+        if bad.cap <= settings.min_cap {
+            // It did work before: perhaps it only takes its time.
+            let worked = self.known.all_visits().iter().any(|visit| visit.ended == Ended::Accepted);
+            if let Some(&seconds) = RESTS.get(self.waits).filter(|_| worked) {
+                self.waits += 1;
+                self.lost = 1;
+                self.rest(seconds);
+                self.hold(
+                    settings.start.clamp(settings.min_cap, settings.max_cap),
+                    Purpose::Reference,
+                    REFERENCE,
+                );
+                return;
+            }
+            self.dead.get_or_insert(Dead::Fails);
+            self.phase = Phase::Done;
+            return;
+        }
+        let guess = bad.guess.filter(|&guess| guess >= settings.min_cap && guess < bad.cap);
+        self.hold(guess.unwrap_or(bad.cap / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
+    }
+
+    /// Whether a cap gives what it gave before. If not: slower may be what an overload left, for which a rest helps; else the server is another.
+    pub(super) fn is_as_before(&mut self, settings: &Settings, visit: &Visit) -> bool {
+        let Some(change) = self.known.changed(visit) else {
+            if self.slow > 0 {
+                // It took so long to recover.
+                self.lasts = RESTS.get(self.slow).or(RESTS.last()).copied();
+                self.notes.push("After an overload the server is slow for a while.".into());
+                self.slow = 0;
+            }
+            return true;
+        };
+        if change > 0.0
+            && let Some(&seconds) = RESTS.get(self.slow)
+            && self.known.bad.is_some_and(|bad| bad.wall == Wall::Failures)
+        {
+            self.slow += 1;
+            self.queue.clear();
+            self.rest(seconds);
+            self.hold(visit.cap, Purpose::Reference, REFERENCE);
+            return false;
+        }
+        self.slow = 0;
+        let word = if change > 0.0 { "slower" } else { "faster" };
+        self.notes
+            .push(format!("The server became {word} in mid-sweep. What was seen before does not count."));
+        self.queue.clear();
+        self.known.add(visit.clone());
+        self.known.new_era(1);
+        self.bends = 0;
+        self.stride = None;
+        self.rounds += 1;
+        // What is above was another server's, and so was what is below.
+        self.hold((visit.cap / 2).max(settings.min_cap), Purpose::Reference, MEASURE);
+        self.phase = if self.rounds > MOST_ROUNDS { Phase::Narrow } else { Phase::Ramp };
+        false
+    }
+
+    /// Whether what was measured shows a cliff, and it lies at this cap or below.
+    pub(super) fn meets_cliff(&mut self, settings: &Settings, cap: usize) -> bool {
+        let good = self.known.good;
+        self.known.good = good.max(Some(cap));
+        let Some(wall) = self.known.cliff(settings) else {
+            self.known.good = good;
+            return false;
+        };
+        self.known.lower(wall);
+        self.known.wall(Bad { cap: wall, wall: Wall::Cliff, guess: None });
+        self.expected = None;
+        if self.phase == Phase::Ramp {
+            self.phase = Phase::Narrow;
+        }
+        cap >= wall
+    }
+
+    /// A cap failed. If it was to be expected, the positions of the failures say where to look next. If not, go down by halves until something holds, and then see, after
+    /// a rest, whether what failed unexpectedly still does.
+    pub(super) fn turn_back(&mut self, cap: usize, edge: Option<Edge>) {
+        self.confirmed = false;
+        let left = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
+        let fine = self.known.good.is_some_and(|good| left < good)
+            || self.expected.is_some_and(|expected| cap <= expected);
+        if !fine {
+            self.expected = Some(left);
+            self.known.wall(Bad { cap, wall: Wall::Failures, guess: Some(left) });
+            if let Some(seconds) = self.lasts {
+                self.rest(seconds);
+            } else if let Some(good) = self.known.good.filter(|_| !self.looked) {
+                // Whether being overloaded slows it down, is looked at once.
+                self.looked = true;
+                self.hold(good, Purpose::Reference, REFERENCE);
+            }
+            return;
+        }
+        self.phase = Phase::Narrow;
+        if let Some(seconds) = self.lasts.filter(|&seconds| seconds < RESTS[2]) {
+            // It is known for taking time to recover; it takes longer than was thought.
+            self.lasts = RESTS.iter().copied().find(|&longer| longer > seconds);
+            self.rest(self.lasts.unwrap_or(seconds));
+            self.hold(cap, Purpose::Reference, ACCEPT);
+            return;
+        }
+        if self.doubt.is_none() {
+            self.doubt = Some(cap);
+        } else if self.lost == 0 {
+            // It has failed again after a rest: so it is, and what was known before is not.
+            self.doubt = None;
+            self.notes.push(format!(
+                "The server changed in mid-sweep: {cap} at once were fine, and are no longer."
+            ));
+            self.known.new_era(1);
+            self.known.wall(Bad { cap, wall: Wall::Failures, guess: Some(left) });
+            self.expected = Some(left);
+            return;
+        }
+        self.lost += 1;
+        self.expected = Some(left / 2);
+        self.known.lower(left / 2);
+        self.known.wall(Bad { cap, wall: Wall::Failures, guess: Some(left / 2) });
+        if left <= 1 {
+            self.rest(RESTS.get(self.lost).or(RESTS.last()).copied().unwrap_or_default());
+        }
+    }
+
+    /// Something holds again after caps failed that should not have.
+    pub(super) fn hold_again(&mut self, cap: usize) {
+        let Some(doubt) = self.doubt else { return };
+        if cap >= doubt {
+            self.doubt = None;
+            self.lasts = Some(RESTS[1]);
+            self.notes.push("After an overload the server takes a while to recover.".into());
+        } else if self.lost > 0 {
+            self.rest(RESTS[1]);
+            self.hold(doubt, Purpose::Reference, ACCEPT);
+        }
+        self.lost = 0;
+    }
+}

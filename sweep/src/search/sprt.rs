@@ -1,0 +1,96 @@
+//! A sequential test of a share: is what fails still fine, or too many?
+//!
+//! Wald's sequential probability ratio test (A. Wald, *Sequential Tests of Statistical Hypotheses*, 1945). Promise: where the true share is `fine`, it says
+//! *too many* at most about as often as `false_alarm`; where it is `too_many`, it says *fine* at most about as often as `miss`. Between the two it may say either, and
+//! takes longest. It is a function of two counts, so that evidence from several visits is put together by adding.
+
+/// The test's two hypotheses and its two bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sprt {
+    per_failure: f64,
+    per_success: f64,
+    reject: f64,
+    accept: f64,
+}
+
+/// What the counts say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// No more than is fine.
+    Fine,
+    /// Too many.
+    TooMany,
+    /// Not told yet.
+    Open,
+}
+
+impl Sprt {
+    /// Shares are forced apart and into (0, 1); error rates into (0, .5).
+    pub(super) fn new(fine: f64, too_many: f64, false_alarm: f64, miss: f64) -> Self {
+        let fine = fine.clamp(1e-6, 0.9);
+        let too_many = too_many.clamp(fine * 1.01, 0.99);
+        let (alarm, miss) = (false_alarm.clamp(1e-9, 0.499), miss.clamp(1e-9, 0.499));
+        Self {
+            per_failure: (too_many / fine).ln(),
+            per_success: ((1.0 - too_many) / (1.0 - fine)).ln(),
+            reject: ((1.0 - miss) / alarm).ln(),
+            accept: (miss / (1.0 - alarm)).ln(),
+        }
+    }
+
+    /// What so many failures and successes say.
+    pub(super) fn of(&self, failures: usize, successes: usize) -> Share {
+        let ratio = failures as f64 * self.per_failure + successes as f64 * self.per_success;
+        if ratio >= self.reject {
+            Share::TooMany
+        } else if ratio <= self.accept {
+            Share::Fine
+        } else {
+            Share::Open
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clean_accept_takes_116() {
+        let test = Sprt::new(0.005, 0.03, 0.05, 0.05);
+        assert_eq!(test.of(0, 115), Share::Open);
+        assert_eq!(test.of(0, 116), Share::Fine);
+        assert_eq!(test.of(2, 0), Share::TooMany);
+    }
+
+    #[test]
+    fn errs_no_oftener_than_it_promises() {
+        let errors = |share: f64, wrong: Share, seed: u64| {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let test = Sprt::new(0.005, 0.03, 0.05, 0.05);
+            let wrongs = (0..2_000).filter(|_| {
+                let (mut bad, mut good) = (0, 0);
+                loop {
+                    if rng.f64() < share {
+                        bad += 1
+                    } else {
+                        good += 1
+                    }
+                    match test.of(bad, good) {
+                        Share::Open => {}
+                        told => break told == wrong,
+                    }
+                }
+            });
+            wrongs.count() as f64 / 2_000.0
+        };
+        assert!(errors(0.005, Share::TooMany, 1) < 0.065);
+        assert!(errors(0.03, Share::Fine, 2) < 0.065);
+    }
+
+    #[test]
+    fn shares_that_cannot_be_are_forced_apart() {
+        let test = Sprt::new(0.9, 0.1, 0.0, 1.0);
+        assert!(test.per_failure > 0.0 && test.per_success < 0.0);
+    }
+}

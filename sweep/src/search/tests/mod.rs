@@ -1,0 +1,6 @@
+//! The search against a model of servers.
+
+mod edges;
+mod scenarios;
+mod table;
+mod world;

@@ -1,0 +1,72 @@
+//! Each scenario on a few seeds: the class, a cap that is neither too high nor far too low, and an interval that holds the truth. The figures over many seeds are `table`'s.
+
+use super::table::scenarios;
+use super::world::{Play, World};
+use crate::found::{Answer, Binding};
+
+const SEEDS: std::ops::Range<u64> = 5_001..5_004;
+
+fn answer(world: &World, seed: u64) -> (Answer, usize) {
+    let played = Play::new(world.clone(), seed).play(6_000);
+    (played.search.answer(), played.calls)
+}
+
+#[test]
+fn walls_and_rates_are_found_and_named() {
+    for (name, world, class) in scenarios() {
+        if matches!(class, Binding::Saturation | Binding::RequestRate) || name.contains("quick rises") {
+            continue;
+        }
+        let (truth, throughput, highest) = world.truth();
+        for seed in SEEDS {
+            let (answer, calls) = answer(&world, seed);
+            let cap = answer.cap.unwrap_or_default();
+            assert_eq!(answer.binding, Some(class), "{name}, {seed}: {}", answer.because);
+            assert!((1..=highest).contains(&cap), "{name}, {seed}: {cap} of {highest}");
+            assert!(throughput(cap) >= 0.9 * throughput(truth), "{name}, {seed}: {cap} instead of {truth}");
+            assert!(answer.interval.is_some_and(|(low, high)| low <= cap && cap <= high), "{name}, {seed}");
+            assert!(calls < 3_000, "{name}, {seed}: {calls} calls");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_gets_no_faster_is_told_from_one_that_refuses() {
+    for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0.starts_with("usl peak")) {
+        let (truth, throughput, _) = world.truth();
+        for seed in SEEDS {
+            let (answer, _) = answer(&world, seed);
+            let cap = answer.cap.unwrap_or_default();
+            assert_eq!(answer.binding, Some(Binding::Saturation), "{name}, {seed}: {}", answer.because);
+            assert!(
+                throughput(cap.max(1)) >= 0.93 * throughput(truth),
+                "{name}, {seed}: {cap} instead of {truth}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_24_takes_fewer_than_900_calls_and_says_why() {
+    for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "hard 24") {
+        for seed in SEEDS {
+            let (answer, calls) = answer(&world, seed);
+            assert_eq!((answer.cap, answer.confirmed), (Some(24), true), "{name}");
+            assert!(calls < 900, "{calls}");
+            assert!(
+                answer.because.starts_with("24 at once are taken; of calls sent as the 25th, "),
+                "{}",
+                answer.because
+            );
+            assert!(answer.because.ends_with(" got a 429."), "{}", answer.because);
+        }
+    }
+}
+
+#[test]
+fn the_same_events_have_the_same_answer() {
+    for (_, world, _) in scenarios().into_iter().take(4) {
+        let (one, other) = (answer(&world, 5_001), answer(&world, 5_001));
+        assert_eq!(one, other);
+    }
+}

@@ -1,0 +1,189 @@
+//! The search's figures over many seeds; printed by an ignored test.
+
+use super::world::{Bucket, Hysteresis, Play, World};
+use crate::found::Binding;
+use crate::search::Settings;
+
+/// What is played, by name, and what binds.
+pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
+    use Binding::*;
+    let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };
+    let bucket = |headers: bool, retry_after: bool, by_tokens: bool| World {
+        bucket: Some(Bucket { cap: 12.2, seconds: 60.0, headers, retry_after, by_tokens }),
+        ..World::usl(0.005, 0.0)
+    };
+    let drift = |from: World, after: usize, to: World| World { drift: Some((after, Box::new(to))), ..from };
+    let after = |above: usize, limit: usize, slower: f64| World {
+        hysteresis: Some(Hysteresis { above, seconds: 30.0, limit, slower }),
+        ..World::usl(0.005, 0.0)
+    };
+    vec![
+        ("usl peak 35", World::peak(35.0), Saturation),
+        ("usl peak 97", World::peak(97.0), Saturation),
+        ("usl 35, lengths untold", World { noise: 0.5, lengths: 0.1, ..World::peak(35.0) }, Saturation),
+        ("plateau at 40", World { running: Some(40), ..World::usl(0.005, 0.0) }, Saturation),
+        ("hard 10", limit(10), ConcurrencyLimit),
+        ("hard 24", limit(24), ConcurrencyLimit),
+        ("hard 10, Retry-After", World { retry_after: Some(1.0), ..limit(10) }, ConcurrencyLimit),
+        ("hard 24, Retry-After", World { retry_after: Some(1.0), ..limit(24) }, ConcurrencyLimit),
+        ("hard 24, 1 % fails", World { background: 0.01, ..limit(24) }, ConcurrencyLimit),
+        ("kv 40", World { kv: Some(40), ..World::usl(0.005, 0.0) }, KvCliff),
+        ("tokens 12, headers", bucket(true, true, true), TokenRate),
+        ("tokens 12, Retry-After", bucket(false, true, true), TokenRate),
+        ("tokens 12, bare", bucket(false, false, true), TokenRate),
+        ("requests 12, bare", bucket(false, false, false), RequestRate),
+        ("slow start to 24", World { grows: Some(60.0), ..limit(24) }, ConcurrencyLimit),
+        ("quick rises, 24", World { rise: Some(1.5), ..limit(24) }, ConcurrencyLimit),
+        ("limited after 24", after(25, 8, 1.0), ConcurrencyLimit),
+        ("slow after 24", after(25, 24, 3.0), ConcurrencyLimit),
+        ("drift 24 to 12", drift(limit(24), 400, limit(12)), ConcurrencyLimit),
+        ("drift 12 to 24", drift(limit(12), 300, limit(24)), ConcurrencyLimit),
+        ("drift peak 60 to 30", drift(World::peak(60.0), 400, World::peak(30.0)), Saturation),
+        ("drift peak 30 to 60", drift(World::peak(30.0), 400, World::peak(60.0)), Saturation),
+        ("client 20", World { client: Some(20), ..World::usl(0.005, 0.0) }, Client),
+    ]
+}
+
+/// What else must not surprise it.
+pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
+    use Binding::*;
+    let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };
+    let bucket = |cap: f64, seconds: f64, headers: bool, retry_after: bool| World {
+        bucket: Some(Bucket { cap, seconds, headers, retry_after, by_tokens: true }),
+        ..World::usl(0.005, 0.0)
+    };
+    let drift = |from: World, after: usize, to: World| World { drift: Some((after, Box::new(to))), ..from };
+    let after = |above: usize, seconds: f64, limit: usize, slower: f64| World {
+        hysteresis: Some(Hysteresis { above, seconds, limit, slower }),
+        ..World::usl(0.005, 0.0)
+    };
+    let objective = |ttft: f64| Settings { ttft: Some(ttft), ..Settings::default() };
+    vec![
+        ("usl 35, equal lengths", World { lengths: 0.0, noise: 0.02, ..World::peak(35.0) }, Saturation),
+        ("usl 35, no noise", World { lengths: 0.5, noise: 0.0, ..World::peak(35.0) }, Saturation),
+        ("usl 35, long tails", World { lengths: 1.0, ..World::peak(35.0) }, Saturation),
+        ("usl 10", World::peak(10.0), Saturation),
+        ("usl 200", World::peak(200.0), Saturation),
+        ("usl 35, contended", World::usl(0.08, 0.92 / (35.0 * 35.0)), Saturation),
+        ("usl 35, 1 % fails", World { background: 0.01, ..World::peak(35.0) }, Saturation),
+        ("plateau, no noise", World { running: Some(40), noise: 0.02, ..World::usl(0.005, 0.0) }, Saturation),
+        ("amdahl", World::usl(0.05, 0.0), Saturation),
+        ("no limit", World::usl(0.0005, 0.0), NotReached),
+        ("hard 1", limit(1), ConcurrencyLimit),
+        ("hard 2", limit(2), ConcurrencyLimit),
+        ("hard 5", limit(5), ConcurrencyLimit),
+        ("hard 100", limit(100), ConcurrencyLimit),
+        ("hard 24, Retry-After 5", World { retry_after: Some(5.0), ..limit(24) }, ConcurrencyLimit),
+        ("hard 24, slow round trips", World { round_trip: 0.3, ..limit(24) }, ConcurrencyLimit),
+        ("hard 10, equal lengths", World { lengths: 0.0, noise: 0.02, ..limit(10) }, ConcurrencyLimit),
+        ("hard 60 over usl 35", World { limit: Some(60), ..World::peak(35.0) }, Saturation),
+        ("hard 20 under usl 35", World { limit: Some(20), ..World::peak(35.0) }, ConcurrencyLimit),
+        ("kv 25", World { kv: Some(25), ..World::usl(0.01, 0.0) }, KvCliff),
+        ("kv 120", World { kv: Some(120), ..World::usl(0.002, 0.0) }, KvCliff),
+        ("tokens 3, bare", bucket(3.2, 60.0, false, false), TokenRate),
+        ("tokens 30, bare", bucket(30.4, 60.0, false, false), TokenRate),
+        ("tokens 12, small bucket", bucket(12.2, 5.0, false, false), TokenRate),
+        ("tokens 12 exact, headers", bucket(12.0, 60.0, true, true), TokenRate),
+        ("tokens 12 exact, bare", bucket(12.0, 60.0, false, false), TokenRate),
+        ("tokens 30, headers", bucket(30.4, 60.0, true, true), TokenRate),
+        ("tokens 12, usl", World { s: 0.02, k: 0.0008, ..bucket(12.2, 60.0, true, true) }, TokenRate),
+        ("slow start 20 s", World { grows: Some(20.0), ..limit(24) }, ConcurrencyLimit),
+        ("slow start 180 s", World { grows: Some(180.0), ..limit(24) }, ConcurrencyLimit),
+        ("quick rises x2", World { rise: Some(2.0), ..limit(24) }, ConcurrencyLimit),
+        ("limited after 30", after(31, 10.0, 4, 1.0), ConcurrencyLimit),
+        ("closed after 24", after(25, 10.0, 0, 1.0), ConcurrencyLimit),
+        ("slow after 24, 60 s", after(25, 60.0, 24, 1.5), ConcurrencyLimit),
+        ("drift 24 to 12 early", drift(limit(24), 150, limit(12)), ConcurrencyLimit),
+        ("drift 24 to 18", drift(limit(24), 400, limit(18)), ConcurrencyLimit),
+        ("drift 40 to 8", drift(limit(40), 350, limit(8)), ConcurrencyLimit),
+        (
+            "drift 24, faster",
+            drift(limit(24), 300, World { limit: Some(24), ..World::usl(0.0, 0.0) }),
+            ConcurrencyLimit,
+        ),
+        ("client 5", World { client: Some(5), ..World::usl(0.005, 0.0) }, Client),
+        ("client 70", World { client: Some(70), ..World::usl(0.002, 0.0) }, Client),
+        ("everything fails", World { background: 1.0, ..limit(24) }, ConcurrencyLimit),
+        ("objective", World { settings: objective(0.75), ..World::usl(0.02, 0.0) }, Saturation),
+    ]
+}
+
+fn of(name: &str, world: &World, class: Binding, seeds: std::ops::Range<u64>) {
+    let (truth, throughput, highest) = world.truth();
+    let best = (1..=highest).map(&throughput).fold(0.0, f64::max);
+    let mut caps = Vec::new();
+    let mut ratios = Vec::new();
+    let mut calls = Vec::new();
+    let mut times = Vec::new();
+    let (mut infeasible, mut right, mut covered, mut confirmed, mut width) = (0, 0, 0, 0, 0);
+    let n = seeds.end - seeds.start;
+    let mut wrong = std::collections::BTreeMap::new();
+    let mut uncovered = Vec::new();
+    for seed in seeds {
+        let played = Play::new(world.clone(), seed).play(6_000);
+        let answer = played.search.answer();
+        let cap = answer.cap.unwrap_or(0);
+        caps.push(cap);
+        infeasible += usize::from(cap > highest);
+        ratios.push(if cap > highest || cap == 0 { 0.0 } else { throughput(cap) / best });
+        calls.push(played.calls);
+        times.push(played.seconds);
+        right += usize::from(answer.binding == Some(class));
+        if answer.binding != Some(class) {
+            wrong.entry(format!("{:?}", answer.binding)).or_insert_with(Vec::new).push(seed);
+        }
+        let (low, high) = answer.interval.unwrap_or((0, 0));
+        let covers = (low..=high).contains(&truth);
+        covered += usize::from(covers);
+        if !covers && uncovered.len() < 4 {
+            uncovered.push((seed, low, high));
+        }
+        width += high - low;
+        confirmed += usize::from(answer.confirmed);
+    }
+    caps.sort_unstable();
+    calls.sort_unstable();
+    ratios.sort_by(f64::total_cmp);
+    times.sort_by(f64::total_cmp);
+    let middle = n as usize / 2;
+    println!(
+        "{name:24} {truth:3}/{highest:3} cap {:3} [{:3} {:3}] X {:.3} p10 {:.3} inf {:3} class {:3} cover {:3} width {:5.1} conf {:3} calls {:5} max {:5} t {:6.0} {wrong:?} {uncovered:?}",
+        caps[middle],
+        caps[0],
+        caps[caps.len() - 1],
+        ratios[middle],
+        ratios[n as usize / 10],
+        infeasible,
+        right,
+        covered,
+        width as f64 / n as f64,
+        confirmed,
+        calls[middle],
+        calls[calls.len() - 1],
+        times[middle],
+    );
+}
+
+#[test]
+#[ignore = "a table, for those who change the search"]
+fn table() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (from, n) = (number("SEED", 1_001), number("SEEDS", 100));
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let all = if std::env::var("OTHERS").is_ok() { others() } else { scenarios() };
+    for (name, world, class) in all {
+        if !name.contains(&only) {
+            continue;
+        }
+        if std::env::var("TRACE").is_ok() {
+            let mut play = Play::new(world.clone(), from);
+            play.trace = true;
+            let played = play.play(6_000);
+            println!("{name}: {} attempts, {:#?}", played.attempts, played.search.answer());
+        } else {
+            of(name, &world, class, from..from + n);
+        }
+    }
+}

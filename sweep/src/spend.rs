@@ -1,0 +1,234 @@
+//! What a sweep has taken, and what it may take.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::{Ceiling, Prices};
+
+/// What was taken so far. Tokens are as the server counted them; where it did not, as they were estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spend {
+    /// Calls that were sent, the preflight's among them.
+    pub calls: usize,
+    /// Exchanges with the server: calls, and what was tried again of them.
+    pub attempts: usize,
+    /// Tokens of prompts.
+    pub input_tokens: u64,
+    /// Of these, those that the server took from a cache, where it tells.
+    pub cached_tokens: u64,
+    /// Tokens of answers.
+    pub output_tokens: u64,
+    /// In the currency of the prices; `None`: no prices are known.
+    pub money: Option<f64>,
+    /// Since the first call, in seconds; of a resumed sweep without the time between.
+    pub seconds: f64,
+}
+
+/// What a sweep may not take more of. Nothing is *sent* that could break one: an exchange is counted at its prompt, as it was estimated and a quarter more, and the most that its
+/// answer may have, until the server has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ceilings {
+    /// Money, in the currency of the prices.
+    pub cost: Option<f64>,
+    /// Tokens, of prompts and answers together.
+    pub tokens: Option<u64>,
+    /// Seconds. What is then in flight is cut off.
+    pub seconds: Option<f64>,
+    /// Exchanges with the server, those of retries among them.
+    pub calls: Option<usize>,
+}
+
+/// The one place where a sweep's money is. Shared by whoever sends.
+#[derive(Debug)]
+pub(crate) struct Purse(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ceilings: Ceilings,
+    prices: Option<Prices>,
+    spent: Spend,
+    /// Of exchanges under way: input, output.
+    held: (u64, u64),
+    /// The most that a prompt was seen to have, of what was estimated.
+    excess: f64,
+    hit: Option<Ceiling>,
+}
+
+/// A prompt's estimate may be so much too low before any was counted.
+const EXCESS: f64 = 1.25;
+
+/// What was set aside for an exchange. Dropped unsettled, it counts as spent: who knows what the server did.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    purse: Arc<Purse>,
+    input: u64,
+    output: u64,
+    estimated: u64,
+    settled: bool,
+}
+
+impl Purse {
+    pub(crate) fn new(ceilings: Ceilings, prices: Option<Prices>, spent: Spend) -> Arc<Self> {
+        let spent =
+            Spend { money: prices.map(|prices| prices.of(spent.input_tokens, spent.output_tokens)), ..spent };
+        Arc::new(Self(Mutex::new(Inner { ceilings, prices, spent, held: (0, 0), excess: EXCESS, hit: None })))
+    }
+
+    /// Sets aside what an exchange may take at most.
+    ///
+    /// # Errors
+    /// The ceiling that it could break. Nothing was set aside then.
+    pub(crate) fn hold(self: &Arc<Self>, input: u64, output: u64, first: bool) -> Result<Hold, Ceiling> {
+        let mut inner = self.0.lock();
+        let most = inner.most(input);
+        if let Some(ceiling) = inner.breaks(most, output) {
+            inner.hit = Some(ceiling);
+            return Err(ceiling);
+        }
+        inner.held.0 += most;
+        inner.held.1 += output;
+        inner.spent.attempts += 1;
+        inner.spent.calls += usize::from(first);
+        drop(inner);
+        Ok(Hold { purse: self.clone(), input: most, output, estimated: input, settled: false })
+    }
+
+    /// The ceiling that one more exchange like this could break, besides `waiting` that were promised one already.
+    pub(crate) fn would_break(&self, input: u64, output: u64, waiting: usize) -> Option<Ceiling> {
+        let inner = self.0.lock();
+        let waiting = waiting as u64;
+        let more = |tokens: u64| tokens.saturating_mul(waiting + 1);
+        let calls = inner.ceilings.calls.is_some_and(|most| inner.spent.attempts + waiting as usize >= most);
+        if calls { Some(Ceiling::Calls) } else { inner.breaks(more(inner.most(input)), more(output)) }
+    }
+
+    /// The ceiling that an exchange was kept back for.
+    pub(crate) fn hit(&self) -> Option<Ceiling> {
+        self.0.lock().hit
+    }
+
+    /// What was spent so far; `seconds` is the caller's to fill in.
+    pub(crate) fn spent(&self) -> Spend {
+        self.0.lock().spent
+    }
+
+    fn settle(&self, hold: &Hold, input: u64, cached: u64, output: u64) {
+        let mut inner = self.0.lock();
+        inner.held.0 = inner.held.0.saturating_sub(hold.input);
+        inner.held.1 = inner.held.1.saturating_sub(hold.output);
+        inner.spent.input_tokens += input;
+        inner.spent.cached_tokens += cached;
+        inner.spent.output_tokens += output;
+        inner.spent.money =
+            inner.prices.map(|prices| prices.of(inner.spent.input_tokens, inner.spent.output_tokens));
+    }
+}
+
+impl Inner {
+    fn most(&self, input: u64) -> u64 {
+        (input as f64 * self.excess).ceil() as u64
+    }
+
+    fn breaks(&self, input: u64, output: u64) -> Option<Ceiling> {
+        let Ceilings { cost, tokens, seconds: _, calls } = self.ceilings;
+        let input = self.spent.input_tokens + self.held.0 + input;
+        let output = self.spent.output_tokens + self.held.1 + output;
+        let money = self.prices.map(|prices| prices.of(input, output));
+        if calls.is_some_and(|most| self.spent.attempts >= most) {
+            Some(Ceiling::Calls)
+        } else if tokens.is_some_and(|most| input.saturating_add(output) > most) {
+            Some(Ceiling::Tokens)
+        } else if cost.zip(money).is_some_and(|(most, money)| money > most) {
+            Some(Ceiling::Cost)
+        } else {
+            None
+        }
+    }
+}
+
+impl Hold {
+    /// The server counted.
+    pub(crate) fn counted(mut self, input: u64, cached: u64, output: u64) {
+        self.settled = true;
+        if self.estimated > 0 {
+            let mut inner = self.purse.0.lock();
+            inner.excess = inner.excess.max(input as f64 / self.estimated as f64);
+        }
+        self.purse.settle(&self, input, cached, output);
+    }
+
+    /// It was refused, and cost nothing.
+    pub(crate) fn refused(mut self) {
+        self.settled = true;
+        self.purse.settle(&self, 0, 0, 0);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.purse.settle(self, self.input, 0, self.output);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn purse(ceilings: Ceilings) -> Arc<Purse> {
+        Purse::new(ceilings, Some(Prices { input: 2.0, output: 10.0 }), Spend::default())
+    }
+
+    #[test]
+    fn money_is_kept_back_for_what_is_under_way() {
+        let purse = purse(Ceilings { cost: Some(0.005), ..Ceilings::default() });
+        let hold = purse.hold(400, 200, true).unwrap();
+        assert_eq!(purse.hold(400, 200, true).unwrap_err(), Ceiling::Cost);
+        assert_eq!(purse.hit(), Some(Ceiling::Cost));
+        hold.counted(400, 0, 20);
+        let spent = purse.spent();
+        assert_eq!((spent.calls, spent.attempts, spent.money), (1, 1, Some(0.001)));
+        purse.hold(400, 200, false).unwrap().refused();
+        assert_eq!(purse.spent().money, Some(0.001));
+    }
+
+    proptest! {
+        /// Whatever comes of exchanges whose prompts are estimated within a quarter, no ceiling is ever broken.
+        #[test]
+        fn no_ceiling_is_broken(
+            tokens in 0u64..20_000,
+            cost in 0.0f64..0.2,
+            calls in 0usize..40,
+            exchanges in prop::collection::vec((1u64..500, 1u64..300, 0.0f64..1.25, 0.0f64..1.0, 0u8..4), 0..60),
+        ) {
+            let ceilings = Ceilings { tokens: Some(tokens), cost: Some(cost), calls: Some(calls), seconds: None };
+            let purse = purse(ceilings);
+            let mut open = Vec::new();
+            for (input, output, part, used, what) in exchanges {
+                if let Ok(hold) = purse.hold(input, output, true) {
+                    let counted = ((input as f64 * part) as u64, (output as f64 * used) as u64);
+                    match what {
+                        0 => hold.counted(counted.0, 0, counted.1),
+                        1 => hold.refused(),
+                        2 => drop(hold),
+                        _ => open.push((hold, counted)),
+                    }
+                }
+            }
+            for (hold, (input, output)) in open {
+                hold.counted(input, 0, output);
+            }
+            let spent = purse.spent();
+            prop_assert!(spent.attempts <= calls);
+            prop_assert!(spent.input_tokens + spent.output_tokens <= tokens);
+            prop_assert!(spent.money.unwrap() <= cost + 1e-12);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+// What is looked at inside a page. Each function runs there, and returns what is wrong, in words.
+
+/** Marks and texts of plots that are outside of them, and texts that lie on one another. */
+export function misplaced() {
+  const wrong = [];
+  const box = (element) => element.getBoundingClientRect();
+  for (const svg of document.querySelectorAll("svg.tg-plot")) {
+    const frame = box(svg);
+    if (frame.width === 0) continue; // The other width's.
+    const plot = svg.querySelector("title").textContent;
+    for (const shape of svg.querySelectorAll("line, circle, rect, path, polyline, text")) {
+      const { left, right, top, bottom } = box(shape);
+      const outside =
+        left < frame.left - 1 || right > frame.right + 1 || top < frame.top - 1 || bottom > frame.bottom + 1;
+      if (outside) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} is outside`);
+      if (/NaN|inf/i.test(shape.outerHTML)) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} is no place`);
+    }
+    const texts = [...svg.querySelectorAll("text")].map((text) => [text.textContent, box(text)]);
+    texts.forEach(([one, a], i) => {
+      for (const [other, b] of texts.slice(i + 1)) {
+        const apart = a.right - 1 < b.left || b.right - 1 < a.left || a.bottom - 3 < b.top || b.bottom - 3 < a.top;
+        if (!apart) wrong.push(`${plot}: "${one}" and "${other}" lie on one another`);
+      }
+    });
+  }
+  return wrong;
+}
+
+/** What sticks out: of the page, or of its panel without a way to scroll there. */
+export function clipped() {
+  const wrong = [];
+  const { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth > clientWidth) wrong.push(`the page is ${scrollWidth} wide in a window of ${clientWidth}`);
+  for (const panel of document.querySelectorAll(".panel")) {
+    const edge = panel.getBoundingClientRect().right;
+    for (const inner of panel.querySelectorAll("*")) {
+      if (inner.closest(".scroll, pre, svg, thead")) continue;
+      if (inner.getBoundingClientRect().right > edge + 1) wrong.push(`${inner.outerHTML.slice(0, 120)} sticks out`);
+    }
+  }
+  return wrong;
+}
+
+/** How many colours a picture has, up to a hundred; a page that shows nothing has one or two. */
+export async function colours(picture) {
+  const image = new Image();
+  image.src = `data:image/png;base64,${picture}`;
+  await image.decode();
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const pixels = new Uint32Array(context.getImageData(0, 0, image.width, image.height).data.buffer);
+  const seen = new Set();
+  for (const pixel of pixels) {
+    seen.add(pixel);
+    if (seen.size >= 100) break;
+  }
+  return { colours: seen.size, width: image.width, height: image.height };
+}

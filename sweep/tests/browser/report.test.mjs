@@ -1,0 +1,153 @@
+// The report in a real browser: offline, in light and dark, wide and narrow, in print and without its script.
+//
+// `cargo test -p tidegate-sweep --test report` writes the pages; TIDEGATE_SCREENSHOTS=FOLDER keeps what was seen.
+
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { pathToFileURL } from "node:url";
+import { launched } from "./browser.mjs";
+import { clipped, colours, misplaced } from "./looks.mjs";
+
+const PAGES = path.resolve(
+  process.env.TIDEGATE_REPORTS ?? path.join(import.meta.dirname, "../../../target/tmp/sweep-report"),
+);
+const SHOTS = process.env.TIDEGATE_SCREENSHOTS;
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const LOOKS = [
+  { look: "light", width: 1280, scheme: "light" },
+  { look: "dark", width: 1280, scheme: "dark" },
+  { look: "narrow", width: 390, scheme: "light" },
+  { look: "narrow-dark", width: 360, scheme: "dark" },
+];
+const ANSWERS = {
+  limit: "Hold the cap at 24",
+  saturation: "Hold the cap at 97",
+  rate: "Hold the cap at 12",
+  nothing: "No cap can be recommended",
+  hostile: "Hold the cap at 24",
+};
+
+const pages = existsSync(PAGES) ? readdirSync(PAGES).filter((name) => name.endsWith(".html")) : [];
+let browser;
+before(async () => {
+  assert.ok(pages.length > 0, `no pages in ${PAGES}: cargo test -p tidegate-sweep --test report writes them`);
+  browser = await launched();
+});
+after(() => browser?.close());
+
+/** Opens a page with no network, and listens to all that it asks for and complains of. */
+async function opened(file, { width = 1280, scheme = "light", media = "screen", script = true } = {}) {
+  const page = await browser.newPage();
+  const heard = [];
+  const url = pathToFileURL(path.join(PAGES, file)).href;
+  page.on("console", (message) => heard.push(`console: ${message.text()}`));
+  page.on("pageerror", (error) => heard.push(`error: ${error.message}`));
+  page.on("dialog", (dialog) => heard.push(`dialog: ${dialog.message()}`) && dialog.dismiss());
+  page.on("request", (request) => {
+    if (request.url() !== url && !request.url().startsWith("data:")) heard.push(`asked for ${request.url()}`);
+  });
+  await page.setJavaScriptEnabled(script);
+  await page.setOfflineMode(true);
+  await page.setViewport({ width, height: 900 });
+  // Both at once: puppeteer's own functions for the two undo one another.
+  const features = [{ name: "prefers-color-scheme", value: scheme }];
+  await (await page.createCDPSession()).send("Emulation.setEmulatedMedia", { media, features });
+  await page.goto(url, { waitUntil: "load" });
+  return { page, heard };
+}
+
+for (const file of pages) {
+  const name = path.basename(file, ".html");
+  for (const { look, width, scheme } of LOOKS) {
+    test(`${name}, ${look}: all is there, in its place, and nothing was asked for`, async () => {
+      const { page, heard } = await opened(file, { width, scheme });
+      const text = await page.evaluate(() => document.body.innerText);
+      assert.ok(text.includes(ANSWERS[name] ?? "cap"), "the answer is in its text");
+      assert.deepEqual(await page.evaluate(misplaced), []);
+      assert.deepEqual(await page.evaluate(clipped), []);
+      assert.deepEqual(heard, []);
+      const picture = Buffer.from(await page.screenshot({ fullPage: true }));
+      await page.close();
+      await isNoBlank(picture, width);
+      keep(picture, `${name}-${look}`);
+    });
+  }
+
+  test(`${name}: nothing from outside is markup`, async () => {
+    const { page } = await opened(file);
+    const [title, images, scripts] = await page.evaluate(() => [
+      document.title,
+      document.images.length,
+      document.scripts.length,
+    ]);
+    assert.ok(title.endsWith("Tidegate sweep"));
+    assert.equal(images, 0);
+    assert.ok(scripts <= 1);
+    await page.close();
+  });
+
+  test(`${name}: is accessible, in light and dark`, async () => {
+    for (const scheme of ["light", "dark"]) {
+      const { page } = await opened(file, { scheme });
+      await page.evaluate(AXE);
+      const violations = await page.evaluate(async () => {
+        const found = await globalThis.axe.run();
+        return found.violations.map((v) => `${v.id}: ${v.nodes.map((node) => node.html.slice(0, 100)).join(" | ")}`);
+      });
+      assert.deepEqual(violations, []);
+      await page.close();
+    }
+  });
+
+  test(`${name}: says the same without its script`, async () => {
+    const told = [];
+    for (const script of [true, false]) {
+      const { page } = await opened(file, { script });
+      told.push((await page.$eval("main", (main) => main.innerText)).replace(/\n?Copy\n?/, "\n").replace(/\s+/g, " "));
+      await page.close();
+    }
+    assert.equal(told[0], told[1]);
+  });
+
+  test(`${name}: prints on white, whatever the screen's scheme`, async () => {
+    const { page } = await opened(file, { media: "print", scheme: "dark", width: 794 });
+    assert.deepEqual(await page.evaluate(misplaced), []);
+    const ink = await page.$eval("h1", (heading) => getComputedStyle(heading).color);
+    const [red] = ink.match(/\d+/g);
+    assert.ok(Number(red) < 64, `dark ink on paper, and not ${ink}`);
+    assert.ok((await page.pdf({ format: "A4" })).length > 10_000);
+    await page.close();
+  });
+}
+
+test("the lines to paste are copied, or selected where the clipboard is not ours", async () => {
+  const { page } = await opened("limit.html");
+  await page.click(".copy");
+  await page.waitForFunction(() => document.querySelector(".copy").textContent !== "Copy");
+  const [said, selected, lines] = await page.evaluate(() => [
+    document.querySelector(".copy").textContent,
+    String(getSelection()),
+    document.querySelector(".lines").textContent,
+  ]);
+  assert.ok(said === "Copied" || (said === "Selected" && selected.trim() === lines.trim()), `${said}: ${selected}`);
+  await page.close();
+});
+
+async function isNoBlank(picture, width) {
+  const blank = await browser.newPage();
+  const seen = await blank.evaluate(colours, picture.toString("base64"));
+  await blank.close();
+  assert.ok(seen.colours >= 10, `${seen.colours} colours are too few for a page with something on it`);
+  assert.equal(seen.width, width);
+  assert.ok(seen.height > 500, `${seen.height} pixels are too low`);
+}
+
+function keep(picture, name) {
+  if (SHOTS) {
+    mkdirSync(SHOTS, { recursive: true });
+    writeFileSync(path.join(SHOTS, `${name}.png`), picture);
+  }
+}

@@ -1,0 +1,68 @@
+//! Sweeps in virtual time, through the whole gate, over servers in process.
+
+#![allow(clippy::unwrap_used)]
+
+mod ceilings;
+mod ends;
+mod found;
+mod preflight;
+mod resume;
+mod upstream;
+
+use std::future::Future;
+
+use tidegate_sweep::{Lengths, MixOptions, Options, Outcome, Settings, Sweep, SweepError};
+use tokio::sync::watch;
+
+use self::upstream::{OUTPUT, Upstream};
+
+/// Short prompts and answers, and caps up to 32.
+fn options() -> Options {
+    Options {
+        url: "http://server:8000".to_owned(),
+        model: "sim".to_owned(),
+        mix: MixOptions::Synthetic {
+            input: Lengths { mean: 40, spread: 0.3 },
+            output: Lengths { mean: OUTPUT, spread: 0.0 },
+        },
+        search: Settings { max_cap: 32, ..Settings::default() },
+        ..Options::default()
+    }
+}
+
+/// On one thread, with tokio's clock paused.
+fn play<T>(what: impl Future<Output = T>) -> T {
+    fastrand::seed(7);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(what)
+}
+
+async fn run(sweep: Sweep, upstream: &Upstream) -> Result<Outcome, SweepError> {
+    let (_stop, stopped) = watch::channel(false);
+    sweep.run(upstream.transport(), |_| {}, stopped).await
+}
+
+fn sweep(options: Options, upstream: &Upstream) -> Outcome {
+    play(run(Sweep::new(options).unwrap(), upstream)).unwrap()
+}
+
+/// A directory of its own, gone with the test.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tidegate-sweep-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

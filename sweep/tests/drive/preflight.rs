@@ -1,0 +1,66 @@
+//! The first call: errors that say what to do, and none that is a knee.
+
+use tidegate_sim::Faults;
+use tidegate_sweep::{Ended, Options, Sweep};
+
+use crate::upstream::{Upstream, says};
+use crate::{options, play, run, sweep};
+
+fn told(upstream: &Upstream, options: Options) -> String {
+    let error = play(run(Sweep::new(options).unwrap(), upstream)).unwrap_err();
+    assert!(upstream.books.requests() <= 2, "nothing more is sent");
+    error.to_string()
+}
+
+#[test]
+fn a_wrong_key_is_an_error() {
+    let upstream = Upstream::scripted(Faults::default(), |_, _| {
+        says(
+            401,
+            r#"{"error": {"message": "Incorrect API key provided: sk-12345", "code": "invalid_api_key"}}"#,
+        )
+    });
+    let text = told(&upstream, options());
+    assert!(text.contains("--key-env") && !text.contains("12345"), "{text}");
+}
+
+#[test]
+fn an_unknown_model_is_told_with_those_there_are() {
+    let text = told(&Upstream::new(Faults::default()), Options { model: "other".to_owned(), ..options() });
+    assert!(text.contains("no model other") && text.contains("it has sim"), "{text}");
+}
+
+#[test]
+fn what_is_no_endpoint_is_told() {
+    let nowhere = Options { url: "http://server:8000/nowhere/chat/completions".to_owned(), ..options() };
+    let text = told(&Upstream::scripted(Faults::default(), |_, _| says(404, "<html>")), nowhere);
+    assert!(text.contains("no endpoint of chat"), "{text}");
+    let page = Upstream::scripted(Faults::default(), |_, _| {
+        says(200, r#"<html>"#).map(|mut said| {
+            said.headers_mut().insert("content-type", "text/html".parse().unwrap());
+            said
+        })
+    });
+    let text = told(&page, options());
+    assert!(text.contains("not with a stream"), "{text}");
+}
+
+#[test]
+fn a_server_that_wants_the_other_key_of_the_maximum_gets_it() {
+    let upstream = Upstream::scripted(Faults::default(), |_, request| {
+        let text = String::from_utf8_lossy(request.body());
+        let old = text.contains("\"max_tokens\"");
+        old.then(|| says(400, r#"{"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}}"#))?
+    });
+    let outcome = sweep(options(), &upstream);
+    assert_eq!(outcome.ended, Ended::Found);
+}
+
+#[test]
+fn a_server_that_is_full_at_first_is_no_error() {
+    let upstream =
+        Upstream::scripted(Faults { concurrency_limit: Some(10), ..Faults::default() }, |number, _| {
+            if number < 2 { says(429, r#"{"error": {"message": "Too many requests."}}"#) } else { None }
+        });
+    assert_eq!(sweep(options(), &upstream).answer.cap, Some(10));
+}

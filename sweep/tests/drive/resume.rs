@@ -1,0 +1,75 @@
+//! A sweep that is gone on with comes to what it would have come to.
+
+use tidegate_sim::Faults;
+use tidegate_sweep::{Ceilings, Ended, Options, Outcome, Sweep, Verdict};
+
+use crate::upstream::Upstream;
+use crate::{Directory, options, play, run, sweep};
+
+fn limited() -> Upstream {
+    Upstream::new(Faults { concurrency_limit: Some(10), ..Faults::default() })
+}
+
+/// Caps that were held, and what was thought of them.
+fn steps(outcome: &Outcome) -> Vec<(usize, std::mem::Discriminant<Verdict>)> {
+    outcome.steps.iter().map(|step| (step.cap, std::mem::discriminant(&step.verdict))).collect()
+}
+
+#[test]
+fn cut_off_again_and_again_it_comes_to_the_same() {
+    let whole = sweep(options(), &limited());
+    let directory = Directory::new("resume");
+    let ceilings = |most| Ceilings { calls: Some(most), ..Ceilings::default() };
+    let mut outcome = {
+        let first = Sweep::new(Options { ceilings: ceilings(40), ..options() }).unwrap().keep(&directory.0);
+        play(run(first, &limited())).unwrap()
+    };
+    let mut most = 40;
+    while outcome.ended != Ended::Found {
+        most += 97;
+        let sweep = Sweep::resume(&directory.0, |options| options.ceilings = ceilings(most)).unwrap();
+        outcome = play(run(sweep, &limited())).unwrap();
+        assert!(outcome.spend.attempts <= most && most < 5_000, "what was spent before counts");
+    }
+    assert_eq!(outcome.answer.cap, whole.answer.cap);
+    assert_eq!(outcome.answer.binding, whole.answer.binding);
+    assert_eq!(steps(&outcome), steps(&whole));
+    assert!(outcome.provenance.resumed > 3);
+}
+
+#[test]
+fn a_sweep_that_was_done_is_told_again_without_a_call() {
+    let directory = Directory::new("done");
+    let first = play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    let upstream = limited();
+    let again = play(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &upstream)).unwrap();
+    assert_eq!((again.ended, upstream.books.requests()), (Ended::Found, 0));
+    assert_eq!((&again.answer, &again.steps), (&first.answer, &first.steps));
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_line_costs_no_more_than_its_step() {
+    let directory = Directory::new("crash");
+    let first = play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    let path = directory.0.join("journal.jsonl");
+    let text = std::fs::read(&path).unwrap();
+    for part in [0.2, 0.5, 0.9] {
+        std::fs::write(&path, &text[..(text.len() as f64 * part) as usize]).unwrap();
+        let outcome = play(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &limited())).unwrap();
+        assert_eq!((outcome.ended, outcome.answer.cap), (Ended::Found, first.answer.cap));
+    }
+}
+
+#[test]
+fn other_settings_are_refused_by_name() {
+    let directory = Directory::new("settings");
+    play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    let error = Sweep::resume(&directory.0, |options| options.seed = 9).unwrap_err().to_string();
+    assert!(error.contains("seed"), "{error}");
+    let nothing = Directory::new("nothing");
+    assert!(Sweep::resume(&nothing.0, |_| {}).is_err());
+    // Nothing is written over.
+    let again = Sweep::new(options()).unwrap().keep(&directory.0);
+    let error = play(run(again, &limited())).unwrap_err().to_string();
+    assert!(error.contains("--resume"), "{error}");
+}
