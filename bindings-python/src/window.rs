@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tidegate::Crowd;
 
-use crate::bridge::{Outcome, Port};
+use crate::bridge::{Outcome, Port, Scope};
 use crate::context::Context;
 
 /// The window of one map, and the crowd that its items' calls are.
@@ -12,6 +12,7 @@ use crate::context::Context;
 pub(crate) struct Window {
     window: Mutex<tidegate::Window>,
     crowd: Crowd,
+    scope: Scope,
 }
 
 #[pymethods]
@@ -21,7 +22,11 @@ impl Window {
     #[pyo3(signature = (most, around=None))]
     fn new(most: usize, around: Option<&Bound<'_, Context>>) -> Self {
         let around = around.and_then(|context| context.get().0.crowd.as_ref());
-        Self { window: Mutex::new(tidegate::Window::new(most)), crowd: Crowd::within(around) }
+        Self {
+            window: Mutex::new(tidegate::Window::new(most)),
+            crowd: Crowd::within(around),
+            scope: Scope::new(),
+        }
     }
 
     /// The context in which its items run: as it is, but for whose calls they are.
@@ -39,6 +44,17 @@ impl Window {
     /// One has ended.
     fn end(&self) {
         self.window.lock().end();
+    }
+
+    /// Calls the function for an item, in a thread of its own: what it waits for there ends when the map is left.
+    fn work(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _inside = self.scope.enter();
+        function.call1((item,)).map(Bound::unbind)
+    }
+
+    /// Nobody waits for the items' results any more.
+    fn leave(&self) {
+        self.scope.leave();
     }
 
     /// After a no: the asyncio future that is done when it is worth asking again though nothing has ended, and the number to cancel it by.

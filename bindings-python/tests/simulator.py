@@ -18,7 +18,6 @@ import pytest
 ENGINE = {
     "max_model_len": 1_000_000,
     "num_blocks": 100_000,
-    "step": {"base_ms": 1, "per_prompt_token_ms": 0.001, "per_sequence_ms": 0.001},
 }
 #: Say how long an answer becomes; it is as long as its `max_tokens` else.
 LENGTH = "x-sim-output-tokens"
@@ -46,14 +45,20 @@ class Provider:
 
 
 @contextmanager
-def simulated(folder: Path, faults: dict[str, Any] | None = None, **token_rate: Any) -> Iterator[Provider]:
-    """Run one, in real time, with this budget and these faults; `make test-python` says which command it is."""
+def simulated(
+    folder: Path, faults: dict[str, Any] | None = None, step_ms: float = 1, **token_rate: Any
+) -> Iterator[Provider]:
+    """Run one, in real time, with this budget, these faults and so long for a token.
+
+    `make test-python` says which command it is.
+    """
     command = os.environ.get("TIDEGATE_CLI")
     if not command:
         pytest.skip("TIDEGATE_CLI does not name the command `tidegate`")
     config = folder / "sim.json"
     budget = {"token_rate": token_rate} if token_rate else {}
-    config.write_text(json.dumps({"engine": ENGINE, "faults": {**budget, **(faults or {})}}))
+    engine = {**ENGINE, "step": {"base_ms": step_ms, "per_prompt_token_ms": 0.001, "per_sequence_ms": 0.001}}
+    config.write_text(json.dumps({"engine": engine, "faults": {**budget, **(faults or {})}}))
     with subprocess.Popen(
         [command, "sim", "--listen", "127.0.0.1:0", "--json", "--config", config], stdout=subprocess.PIPE, text=True
     ) as process:

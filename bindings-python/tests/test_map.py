@@ -71,6 +71,13 @@ def strictly(coroutine: Any, *, debug: bool = False) -> Any:
     return result
 
 
+def no_thread_is_left() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("tidegate-map"):
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 async def read(results: tidegate.Map[int, Any], handed: list[int]) -> None:
     async for result in results:
         handed.append(result.index)  # noqa: PERF401 - what came before an error, too
@@ -453,8 +460,37 @@ def test_without_an_event_loop(asynchronous_function: bool) -> None:
             assert result.get() == "hi"
             break
         assert closed == [True, True]
-        if asynchronous_function:
-            target.assert_no_call_in_flight()
+        no_thread_is_left()
+        target.assert_no_call_in_flight()
+
+
+def test_leaving_ends_what_its_threads_wait_for() -> None:
+    """In real time: calls that would take an hour, and a map inside one of the functions."""
+    gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
+    caught: list[type[BaseException]] = []
+
+    def blocks(item: int) -> int:
+        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+        messages: Any = [{"role": "user", "content": "hi"}]
+        sdk.chat.completions.create(model="small" if item else "quick", messages=messages)
+        return item
+
+    def catches(item: int) -> int:
+        try:
+            return next(iter(gate.map(blocks, [1]))).get() if item == 2 else blocks(item)
+        except BaseException as error:
+            caught.append(type(error))
+            raise
+
+    with FakeTarget(otherwise=ok("hi", after=3600)).installed() as target:
+        target.route(model="quick", otherwise=ok("hi", after=0.5))
+        for result in gate.map(catches, range(20)):
+            assert result.get() == 0
+            break
+        no_thread_is_left()
+        target.assert_no_call_in_flight()
+    assert set(caught) == {asyncio.CancelledError}
+    assert gate.snapshot()["active"] == 0
 
 
 def test_without_an_event_loop_and_in_real_time() -> None:

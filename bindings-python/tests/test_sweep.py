@@ -24,8 +24,8 @@ QUICK: dict[str, Any] = {"model": "sim", "input_tokens": 64, "output_tokens": 16
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    """Return a server with a hard limit."""
-    with simulated(tmp_path_factory.mktemp("sim"), faults={"concurrency_limit": LIMIT}) as server:
+    """Return a server with a hard limit, so slow that a busy machine keeps up."""
+    with simulated(tmp_path_factory.mktemp("sim"), faults={"concurrency_limit": LIMIT}, step_ms=20) as server:
         yield server
 
 

@@ -20,6 +20,7 @@ pub mod found;
 mod journal;
 mod lines;
 mod mix;
+mod normal;
 mod options;
 pub mod outcome;
 pub mod plan;

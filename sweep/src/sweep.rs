@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate::config::{
-    LaneConfig, LimitConfig, Mode, OnFull, Predict, RateConfig, TargetConfig, TargetMatch, TenantConfig,
+    LaneConfig, LimitConfig, Mode, OnFull, Predict, TargetConfig, TargetMatch, TenantConfig,
 };
 use tidegate::{Config, Gate, Transport};
 use tokio::sync::watch;
@@ -326,7 +326,6 @@ fn configured(target: TargetConfig, max_cap: usize) -> Config {
         lanes: <[LaneConfig; 3]>::default(),
         predict: Predict::Off,
         max_prompt: None,
-        rates: RateConfig { ..target.rates },
         ask_usage: true,
         fallback: None,
         default_tenant: TenantConfig::default(),

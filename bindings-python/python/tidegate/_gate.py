@@ -286,7 +286,8 @@ class Gate:
         Args:
             function: called with each item; it makes its calls by a client that this gate wraps. A coroutine function;
                 or a plain one, which then runs in threads, of which as many are made as are needed. A function in a
-                thread cannot be interrupted: one that runs when the loop is left goes on to its end, unread.
+                thread cannot be interrupted: where the loop is left, what it waits for from the gate ends at once by
+                `asyncio.CancelledError`, and all else goes on to its end, unread.
             items: an iterable, or an async iterable. An iterable is asked on the event loop: where its next item takes
                 long to come, make it an async one.
             ordered: hand results out in the order of their items. Default: in the order in which they end.

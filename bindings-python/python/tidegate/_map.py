@@ -223,7 +223,7 @@ class _Run(Generic[Item, Value]):
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._asked.ahead, "tidegate-map")
             # Threads do not inherit the context.
-            calling = functools.partial(contextvars.copy_context().run, function, item)
+            calling = functools.partial(contextvars.copy_context().run, self._window.work, function, item)
             outcome = await asyncio.get_running_loop().run_in_executor(self._threads, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)
@@ -257,6 +257,8 @@ class _Run(Generic[Item, Value]):
             await asyncio.wait(tasks)
         finally:
             if self._threads is not None:
+                # They cannot be stopped, but what they wait for can: or the interpreter would wait for it, too.
+                self._window.leave()
                 self._threads.shutdown(wait=False, cancel_futures=True)
             await self._source.close()
 

@@ -5,17 +5,38 @@ use std::pin::pin;
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::import_exception;
 use pyo3::prelude::*;
 
 use super::runtime::{self, Blocked};
+use super::scope;
+
+import_exception!(asyncio, CancelledError);
 
 /// How often a blocked thread looks up for signals and for the end of the process.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the future on this thread, detached from the interpreter.
 ///
-/// A signal handler that raises (Ctrl-C) ends it: the future is dropped and the exception comes out.
+/// A signal handler that raises (Ctrl-C) ends it: the future is dropped and the exception comes out. So does the end of the [`Scope`](super::Scope) that the thread works in, as
+/// asyncio's `CancelledError`: what catches errors to try again does not catch that.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let Some(scope) = scope::present() else { return wait(py, future) };
+    let inside = async move {
+        tokio::select! {
+            biased;
+            () = scope.cancelled() => None,
+            output = future => Some(output),
+        }
+    };
+    wait(py, inside)?.ok_or_else(|| CancelledError::new_err("the map that this call belongs to was left"))
+}
+
+fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
     F::Output: Send,

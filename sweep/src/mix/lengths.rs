@@ -3,6 +3,8 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::normal;
+
 /// Lengths in tokens: all the same, or log-normal about a mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,16 +34,10 @@ impl Lengths {
         }
         let variance = (1.0 + self.spread * self.spread).ln();
         let mean = self.mean as f64;
-        let drawn = (mean.ln() - variance / 2.0 + variance.sqrt() * normal(rng)).exp();
+        let drawn = (mean.ln() - variance / 2.0 + variance.sqrt() * normal::draw(rng)).exp();
         // Finite and positive; the cast saturates.
         (drawn.round() as u64).clamp(1, self.mean.saturating_mul(8))
     }
-}
-
-/// Box and Muller's.
-fn normal(rng: &mut Rng) -> f64 {
-    let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 
 use super::Settings;
 use super::interval;
-use super::known::Wall;
+use super::known::{Bad, Wall};
 use super::pace::Pace;
 use super::policy::{Dead, Phase, Policy};
 use super::service::Mean;
 use crate::found::{Answer, Binding, Estimate};
+use crate::normal;
 use crate::seen::Cause;
+
+/// Where sequences are thrown out no further above the answer than this, memory is what binds.
+const FULL: f64 = 1.4;
 
 /// What can be said now.
 pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
@@ -16,7 +20,7 @@ pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
     if let Phase::Pace(pace) = &policy.phase {
         return paced(policy, settings, pace, cap);
     }
-    let z = interval::normal_quantile(0.5 + 0.5 * settings.confidence);
+    let z = normal::quantile(0.5 + 0.5 * settings.confidence);
     let work = known.work();
     let pooled = known.pooled(cap);
     let estimate = |mean: Option<Mean>| {
@@ -39,11 +43,16 @@ pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
     let low = beside.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
     let walled = matches!(binding, Binding::ConcurrencyLimit | Binding::Client | Binding::KvCliff);
     let high = if walled { ceiling } else { high.clamp(cap, ceiling) };
-    let rising = binding == Binding::NotReached;
+    // How many fit into memory depends on how long they are, and of the mix a sample was sent.
+    let off = if binding == Binding::KvCliff { z * known.sample_error(cap) } else { 0.0 };
+    let low = (low as f64 / (1.0 + off)).round().max(settings.min_cap as f64) as usize;
+    let high = (high as f64 * (1.0 + off)).round() as usize;
+    // Nor does a client that binds say how much the server takes.
+    let rising = matches!(binding, Binding::NotReached | Binding::Client);
     Answer {
         cap: Some(cap),
         interval: Some((low.min(cap), high.max(cap))),
-        open_above: rising || (known.bad.is_none() && high >= highest && !is_bent(policy, settings)),
+        open_above: rising || (known.bad.is_none() && high >= highest && !known.is_bent(settings)),
         binding: Some(binding),
         confirmed: policy.confirmed,
         because: because(policy, settings, cap, binding),
@@ -51,14 +60,14 @@ pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
         goodput: estimate(pooled.as_ref().and_then(|visit| visit.goodput(work))),
         rpm: None,
         tpm: None,
-        notes: policy.notes.clone(),
+        notes: notes(policy),
     }
 }
 
 /// Where a rate binds.
 fn paced(policy: &Policy, settings: &Settings, pace: &Pace, cap: usize) -> Answer {
     let known = &policy.known;
-    let z = interval::normal_quantile(0.5 + 0.5 * settings.confidence);
+    let z = normal::quantile(0.5 + 0.5 * settings.confidence);
     let binding = policy.paced_by(pace);
     let paced = known.tape.paced(pace.since);
     // A call at each end is let through or not, the lengths of the mix are drawn, and a slot's time is known as well as it is.
@@ -144,36 +153,36 @@ fn nothing(policy: &Policy) -> Answer {
     }
 }
 
-/// Whether the goodput was seen to stop rising above the knee.
-fn is_bent(policy: &Policy, settings: &Settings) -> bool {
-    policy.known.curve().is_some_and(|curve| {
-        let highest = curve.points().last().map_or(0, |point| point.cap);
-        curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < 0.85 * highest as f64)
-    })
+fn notes(policy: &Policy) -> Vec<String> {
+    let leap = policy.leap.map(|leap| {
+        format!("The server takes more only as the load grows, about {leap} more at once: raise the load slowly, or the first calls are refused.")
+    });
+    policy.notes.iter().cloned().chain(leap).collect()
 }
 
 fn binding(policy: &Policy, settings: &Settings, cap: usize) -> Binding {
     let known = &policy.known;
-    let walled = known.bad.filter(|bad| (bad.cap.saturating_sub(cap)) as f64 <= (0.1 * cap as f64).max(1.0));
-    let stalled = cap as f64 * (1.0 + 2.0 * settings.tolerance);
-    match walled.map(|bad| bad.wall) {
-        Some(Wall::Client) => return Binding::Client,
-        // More than so many more slots brought hardly anything before any was refused.
-        Some(Wall::Failures) if known.good.is_some_and(|good| good as f64 >= stalled) => {
-            return Binding::Saturation;
-        }
-        Some(Wall::Failures) => return Binding::ConcurrencyLimit,
-        Some(Wall::Cliff) => return Binding::KvCliff,
-        None => {}
-    }
-    if is_bent(policy, settings) {
-        return Binding::Saturation;
-    }
+    // Several slots more brought hardly anything before any was refused.
+    let more = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
+    let stalled = known.good.is_some_and(|good| good as f64 >= more);
+    let bound = |bad: Bad| match bad.wall {
+        Wall::Client => Binding::Client,
+        Wall::Cliff => Binding::KvCliff,
+        Wall::Overload => Binding::Saturation,
+        Wall::Failures if stalled => Binding::Saturation,
+        Wall::Failures => Binding::ConcurrencyLimit,
+    };
+    let near = |bad: &Bad| bad.cap.saturating_sub(cap) as f64 <= (0.1 * cap as f64).max(1.0);
+    // Memory fills up gradually: before it throws out evidently more than is gained, it does now and then.
+    let full = |bad: &Bad| {
+        matches!(bad.wall, Wall::Cliff | Wall::Overload)
+            && known.thrown_out_from().is_some_and(|from| from as f64 <= FULL * cap as f64)
+    };
     match known.bad {
-        Some(bad) if bad.wall == Wall::Client => Binding::Client,
-        Some(bad) if bad.wall == Wall::Cliff => Binding::KvCliff,
-        Some(_) if known.good.is_some_and(|good| good as f64 >= stalled) => Binding::Saturation,
-        Some(_) => Binding::ConcurrencyLimit,
+        Some(bad) if full(&bad) => Binding::KvCliff,
+        Some(bad) if near(&bad) => bound(bad),
+        _ if known.is_bent(settings) => Binding::Saturation,
+        Some(bad) => bound(bad),
         None => Binding::NotReached,
     }
 }

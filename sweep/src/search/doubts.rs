@@ -1,9 +1,12 @@
 //! What does not go together with what else is known: a cliff, a cap that gives something else than before, points that contradict one another.
 
 use super::Settings;
+use super::curve::Point;
 use super::known::Known;
 use super::visit::Visit;
 
+/// A goodput that falls to this share of the best may be another server's.
+const FALL: f64 = 0.85;
 /// Pauses so many times as long as are usual below the cliff, and at least so many seconds, are a sequence that was thrown out;
 const PAUSE: f64 = 5.0;
 const LEAST_PAUSE: f64 = 0.3;
@@ -12,6 +15,8 @@ const PAUSED: f64 = 0.03;
 /// The time of a call has changed if its logarithm has by so much, and by so many standard errors.
 const CHANGE: f64 = 0.08;
 const EVIDENT: f64 = 3.5;
+/// Both, where there is reason to suspect it.
+const SUSPECT: (f64, f64) = (0.12, 1.5);
 /// Caps whose logarithms are no further apart are neighbours.
 const NEIGHBOUR: f64 = 0.4;
 /// And differs from the curve by this.
@@ -55,12 +60,30 @@ impl Known {
         more(&paused) || more(&thrown_out)
     }
 
-    /// How the time of a call compares with what it was at the same cap before: its logarithm, where it is evident; `None`: the same, or not known.
-    pub(super) fn changed(&self, visit: &Visit) -> Option<f64> {
+    /// The lowest cap at which sequences were thrown out.
+    pub(super) fn thrown_out_from(&self) -> Option<usize> {
+        self.accepted().map(|visit| visit.cap).filter(|&cap| self.throws_out(cap)).min()
+    }
+
+    /// The point with the most goodput.
+    pub(super) fn best(&self) -> Option<Point> {
+        self.points().into_iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))
+    }
+
+    /// Whether a cap gives far less than the best.
+    pub(super) fn fell(&self, cap: usize) -> bool {
+        let here = self.pooled(cap).and_then(|visit| visit.goodput(self.work()));
+        here.zip(self.best())
+            .is_some_and(|(here, best)| here.value < FALL * best.goodput.value && best.cap < cap)
+    }
+
+    /// How the time of a call compares with what it was at the same cap before: its logarithm, where it is evident, or at least to be suspected; `None`: the same, or not known.
+    pub(super) fn changed(&self, visit: &Visit, suspected: bool) -> Option<f64> {
         let (now, then) = (visit.service.at(self.work())?, self.pooled(visit.cap)?.service.at(self.work())?);
         let change = (now.value / then.value).ln();
         let error = now.relative().hypot(then.relative());
-        (change.abs() > CHANGE && change.abs() > EVIDENT * error).then_some(change)
+        let (least, bar) = if suspected { SUSPECT } else { (CHANGE, EVIDENT) };
+        (change.abs() > least && change.abs() > bar * error).then_some(change)
     }
 
     /// A cap that was measured before and does not go together with this visit: off the smooth curve, or a neighbour between which and this one a server would have to be

@@ -12,6 +12,8 @@ pub(super) const NEAR: f64 = 0.06;
 const PAST: f64 = 0.8;
 /// Twice the cap gave no more than this: smaller steps from here.
 const FLAT: f64 = 1.15;
+/// The knee is this far below the highest cap: the goodput was seen to stop rising.
+const BENT: f64 = 0.85;
 /// The next cap that was measured below the answer is no further off.
 const SPREAD: f64 = 1.4;
 
@@ -35,12 +37,20 @@ impl Known {
         if bends.is_some_and(|knee| knee.best_cap as f64 <= PAST * last.cap as f64) {
             return true;
         }
-        below.iter().any(|point| {
+        // Where the steps upwards are small, the next below says little.
+        below.iter().filter(|point| 4 * point.cap <= 3 * last.cap).any(|point| {
             let error = last.goodput.error.hypot(point.goodput.error);
-            // Evidently lower than the best may be; or twice the cap and nothing to show for it.
+            // Evidently lower than the best may be, or nothing to show for so many more.
             bar(1.0 - settings.tolerance, point.goodput.value, error)
-                || (4 * point.cap <= 3 * last.cap
-                    && bar(1.0 + 0.5 * settings.tolerance, point.goodput.value, 0.0))
+                || bar(1.0 + 0.5 * settings.tolerance, point.goodput.value, 0.0)
+        })
+    }
+
+    /// Whether the goodput was seen to stop rising above the knee.
+    pub(super) fn is_bent(&self, settings: &Settings) -> bool {
+        self.curve().is_some_and(|curve| {
+            let highest = curve.points().last().map_or(0, |point| point.cap);
+            curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < BENT * highest as f64)
         })
     }
 
@@ -50,9 +60,11 @@ impl Known {
         let points = curve.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
         let knee = curve.knee(settings.tolerance)?;
+        let near =
+            |a: usize, b: usize| a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0);
         // The best is over the cliff already: what is below it has not been seen.
-        if let Some(below) =
-            points.iter().rev().find(|point| point.cap < best.cap && point.cap + 1 < best.cap)
+        if let Some(below) = points.iter().rev().find(|point| point.cap < best.cap)
+            && !near(below.cap, best.cap)
             && self.throws_out(best.cap)
         {
             return Some((below.cap as f64 * best.cap as f64).sqrt().round() as usize);
@@ -71,8 +83,6 @@ impl Known {
                 }
             }
         }
-        let near =
-            |a: usize, b: usize| a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0);
         let is_measured = |cap: usize| points.iter().any(|point| near(point.cap, cap));
         if knee.cap <= good && !is_measured(knee.cap) {
             return Some(knee.cap);

@@ -22,6 +22,8 @@ pub(super) enum Wall {
     Client,
     /// The engine's memory was full, and the goodput fell.
     Cliff,
+    /// It is slow there, and for a while afterwards.
+    Overload,
 }
 
 /// The lowest cap that cannot be had.
@@ -31,6 +33,16 @@ pub(super) struct Bad {
     pub(super) wall: Wall,
     /// The highest cap that may be had, as far as the step itself shows.
     pub(super) guess: Option<usize>,
+    /// Whether what lies just above a guess is worth a try as well.
+    pub(super) next: bool,
+    /// Where it refused what came on top: held before, and the highest position that was taken.
+    pub(super) edge: Option<(usize, usize)>,
+}
+
+impl Bad {
+    pub(super) fn new(cap: usize, wall: Wall, guess: Option<usize>) -> Self {
+        Self { cap, wall, guess, next: true, edge: None }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +54,8 @@ pub(super) struct Known {
     pub(super) bad: Option<Bad>,
     /// Work of all calls, for the mix's mean.
     mix: Service,
+    /// Tokens of all answered calls, in and out: how many calls, sum, sum of squares.
+    sizes: [f64; 3],
     /// Calls that have ended.
     pub(super) calls: usize,
     pub(super) tape: Tape,
@@ -53,7 +67,17 @@ impl Known {
         self.tape.call(seen);
         if seen.failure.is_none() {
             self.mix.add(seen.output_tokens as f64, 0.0);
+            let size = (seen.input_tokens + seen.output_tokens) as f64;
+            self.sizes = [self.sizes[0] + 1.0, self.sizes[1] + size, self.sizes[2] + size * size];
         }
+    }
+
+    /// By which share, one standard error, the mean size of the prompts seen at a cap is off the mix's: each step takes them from the first on.
+    pub(super) fn sample_error(&self, cap: usize) -> f64 {
+        let [n, sum, squares] = self.sizes;
+        let spread = (n * squares / (sum * sum).max(1.0) - 1.0).max(0.0).sqrt();
+        let most = self.accepted().filter(|visit| visit.cap == cap).map(|visit| visit.answered).max();
+        spread / (most.unwrap_or(0).max(1) as f64).sqrt()
     }
 
     /// The mean work of a call of the mix.

@@ -33,6 +33,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::found::{Answer, Purpose, StepResult};
+use crate::normal;
 use crate::seen::{AttemptSeen, CallSeen, Pulse};
 
 use policy::{Policy, Todo};
@@ -107,7 +108,7 @@ impl Search {
     fn conclude(&mut self, now: f64) {
         let Some(watch) = self.watch.take() else { return };
         let visit = watch.visit(now);
-        let z = interval::normal_quantile(0.5 + 0.5 * self.settings.confidence);
+        let z = normal::quantile(0.5 + 0.5 * self.settings.confidence);
         self.steps.push(watch.result(&visit, self.policy.known.work(), z));
         self.policy.learn(&self.settings, visit);
     }

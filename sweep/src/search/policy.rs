@@ -20,8 +20,6 @@ use super::watch::{Need, Way};
 use crate::found::Purpose;
 use crate::seen::Hint;
 
-/// A goodput that falls to this share of the best may be another server's.
-const FALL: f64 = 0.85;
 /// Reference steps because of points off the curve.
 const REFERENCES: usize = 4;
 /// Visits to bend the curve at its knee.
@@ -91,6 +89,16 @@ pub(super) struct Policy {
     pub(super) rounds: usize,
     /// By how much the last step upwards went after a wall was found gone.
     pub(super) stride: Option<usize>,
+    /// What is held last; nothing after a rest.
+    pub(super) held: usize,
+    /// So many more than were held are taken at once, where a server takes load only as it grows.
+    pub(super) leap: Option<usize>,
+    /// Walls that were gone when they were come up to slowly.
+    pub(super) refuted: usize,
+    /// The cap at which the goodput fell, until it is known whether that left something behind.
+    pub(super) fallen: Option<usize>,
+    /// A fall left nothing behind.
+    pub(super) plain: bool,
     pub(super) confirmed: bool,
     pub(super) dead: Option<Dead>,
     pub(super) notes: Vec<String>,
@@ -114,6 +122,11 @@ impl Policy {
             bends: 0,
             rounds: 0,
             stride: None,
+            held: 0,
+            leap: None,
+            refuted: 0,
+            fallen: None,
+            plain: false,
             confirmed: false,
             dead: None,
             notes: Vec::new(),
@@ -132,7 +145,7 @@ impl Policy {
         // Each phase that has nothing to do hands on to the next: a few turns at most.
         for _ in 0..16 {
             if let Some(todo) = self.queue.pop_front() {
-                return Some(todo);
+                return Some(self.climb(todo));
             }
             match self.phase {
                 Phase::Ramp => self.ramp(settings),
@@ -157,6 +170,23 @@ impl Policy {
         self.queue.push_back(Todo::Hold { cap, purpose, need, way });
     }
 
+    /// Where load may rise only so quickly, what lies between comes first.
+    fn climb(&mut self, todo: Todo) -> Todo {
+        let next = match todo {
+            Todo::Hold { cap, .. } if self.leap.is_some_and(|leap| cap > self.held + leap) => {
+                let cap = self.held + self.leap.unwrap_or(cap);
+                self.queue.push_front(todo);
+                Todo::Hold { cap, purpose: Purpose::Ramp, need: REFERENCE, way: Way::Plain }
+            }
+            _ => todo,
+        };
+        self.held = match next {
+            Todo::Hold { cap, .. } => cap,
+            Todo::Rest { .. } => 0,
+        };
+        next
+    }
+
     /// The phase stays, and says what was found.
     pub(super) fn end(&mut self) {
         self.ended = true;
@@ -177,6 +207,7 @@ impl Policy {
             return;
         };
         let stride = self.stride.map_or(good, |stride| (2 * stride).min(good));
+        let stride = stride.min(self.leap.unwrap_or(stride));
         let next = (good + stride.max(1)).min(settings.max_cap);
         if self.known.bad.is_some_and(|bad| bad.cap <= next) || good >= settings.max_cap {
             self.phase = Phase::Narrow;
@@ -184,14 +215,6 @@ impl Policy {
         }
         if self.known.is_past_peak(settings) {
             self.phase = Phase::Narrow;
-            // A fall: is it the cap, or has the server changed?
-            let points = self.known.points();
-            let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value));
-            if let (Some(best), Some(last)) = (best, points.last())
-                && last.goodput.value < FALL * best.goodput.value
-            {
-                self.hold(best.cap, Purpose::Reference, REFERENCE);
-            }
             return;
         }
         let next = if self.known.is_flattening() { next.min(good + good.div_ceil(2)) } else { next };
@@ -207,17 +230,31 @@ impl Policy {
         let rises = knee.is_none_or(|knee| knee.cap as f64 >= 0.8 * good as f64);
         if let Some(bad) = self.known.bad.filter(|_| rises) {
             let gap = bad.cap.saturating_sub(good);
-            if gap > ((RESOLUTION * good as f64) as usize).max(1) {
+            // A cliff is no edge: what is gained and what is lost by it meet somewhere.
+            let resolution = if bad.wall == Wall::Cliff { NEAR } else { RESOLUTION };
+            if gap > ((resolution * good as f64) as usize).max(1) {
                 let middle =
                     ((good as f64 * bad.cap as f64).sqrt().round() as usize).clamp(good + 1, bad.cap - 1);
                 let guess = bad.guess.filter(|guess| (good + 1..bad.cap).contains(guess));
-                // A guess is for one try: what is just above it is the next.
+                // A guess is for one try, and what is just above it for another.
                 if let Some(bad) = &mut self.known.bad {
-                    bad.guess = guess.map(|guess| guess + 1).filter(|&next| next < bad.cap && self.lost == 0);
+                    let next = guess.filter(|_| bad.next && self.lost == 0).map(|guess| guess + 1);
+                    bad.guess = next.filter(|&next| next < bad.cap);
+                    bad.next &= guess.is_none();
                 }
                 self.hold(guess.unwrap_or(middle), Purpose::Narrow, ACCEPT);
                 return;
             }
+        }
+        if self.known.bad.is_none()
+            && good < settings.max_cap
+            && self.known.calls < ENOUGH
+            && !self.known.is_bent(settings)
+        {
+            // It seemed to bend, and with more points it does not.
+            let more = good.div_ceil(4).min(self.leap.unwrap_or(good));
+            self.hold((good + more.max(1)).min(settings.max_cap), Purpose::Ramp, RAMP);
+            return;
         }
         if self.bends < BENDS
             && self.known.calls < ENOUGH
@@ -290,7 +327,10 @@ impl Policy {
         let looks = ended == Ended::Accepted && self.references < REFERENCES;
         let contradicted = if looks { self.known.contradicted(&visit) } else { None };
         self.known.add(visit);
-        if ended == Ended::Accepted && self.meets_cliff(settings, cap) {
+        if ended == Ended::Accepted {
+            self.looks_into_fall(cap);
+        }
+        if ended == Ended::Accepted && (self.overloads(cap) || self.meets_cliff(settings, cap)) {
             return;
         }
         match ended {
@@ -301,6 +341,7 @@ impl Policy {
                 }
                 self.expected = None;
                 self.hold_again(cap);
+                self.refute(cap);
                 self.known.good = self.known.good.max(Some(cap));
                 if let Some(bad) = self.known.bad.filter(|bad| bad.cap <= cap) {
                     // The wall is gone, or was none.
@@ -316,7 +357,7 @@ impl Policy {
                 let held = in_flight.floor() as usize;
                 let guess = Some(held.clamp(1, cap.saturating_sub(1).max(1)));
                 if self.known.good.is_none_or(|good| good < cap) {
-                    self.known.bad = Some(Bad { cap, wall: Wall::Client, guess });
+                    self.known.bad = Some(Bad::new(cap, Wall::Client, guess));
                 }
             }
             Ended::Rate | Ended::Undecided => {
@@ -324,7 +365,7 @@ impl Policy {
                     self.dead = Some(Dead::Refused);
                     self.phase = Phase::Done;
                 } else if self.known.good.is_none_or(|good| good < cap) {
-                    self.known.bad = Some(Bad { cap, wall: Wall::Failures, guess: None });
+                    self.known.bad = Some(Bad::new(cap, Wall::Failures, None));
                 }
             }
         }

@@ -11,6 +11,8 @@ use super::positions::Edge;
 use super::visit::{Ended, Visit};
 use crate::found::Purpose;
 
+/// Walls that were gone when they were come up to slowly, before it is left at that.
+const MOST_REFUTED: usize = 8;
 /// Rests after caps failed that were good, in seconds.
 const RESTS: [f64; 3] = [5.0, 15.0, 45.0];
 
@@ -45,18 +47,33 @@ impl Policy {
 
     /// Whether a cap gives what it gave before. If not: slower may be what an overload left, for which a rest helps; else the server is another.
     pub(super) fn is_as_before(&mut self, settings: &Settings, visit: &Visit) -> bool {
-        let Some(change) = self.known.changed(visit) else {
+        // Near a cliff it goes up and down by itself.
+        let by_cliff = |bad: Bad| bad.wall == Wall::Cliff && 4 * visit.cap >= 3 * bad.cap;
+        if self.fallen.is_none() && self.known.bad.is_some_and(by_cliff) {
+            return true;
+        }
+        let suspected = self.fallen.is_some() && self.slow < RESTS.len();
+        let Some(change) = self.known.changed(visit, suspected) else {
             if self.slow > 0 {
                 // It took so long to recover.
                 self.lasts = RESTS.get(self.slow).or(RESTS.last()).copied();
                 self.notes.push("After an overload the server is slow for a while.".into());
                 self.slow = 0;
+                if let Some(cap) = self.fallen {
+                    self.known.lower(cap);
+                    self.known.wall(Bad::new(cap, Wall::Overload, None));
+                }
+            } else if self.fallen.is_some() {
+                self.plain = true;
             }
+            self.fallen = None;
             return true;
         };
+        let walled = |bad: Bad| matches!(bad.wall, Wall::Failures | Wall::Overload);
+        let overloaded = self.fallen.is_some() || self.known.bad.is_some_and(walled);
         if change > 0.0
             && let Some(&seconds) = RESTS.get(self.slow)
-            && self.known.bad.is_some_and(|bad| bad.wall == Wall::Failures)
+            && overloaded
         {
             self.slow += 1;
             self.queue.clear();
@@ -65,6 +82,7 @@ impl Policy {
             return false;
         }
         self.slow = 0;
+        self.fallen = None;
         let word = if change > 0.0 { "slower" } else { "faster" };
         self.notes
             .push(format!("The server became {word} in mid-sweep. What was seen before does not count."));
@@ -80,6 +98,32 @@ impl Policy {
         false
     }
 
+    /// A goodput that falls, for the first time: is it the cap, or has it overloaded the server, or is that another than before?
+    pub(super) fn looks_into_fall(&mut self, cap: usize) {
+        let known = self.known.bad.is_some_and(|bad| bad.wall == Wall::Overload);
+        if self.plain || known || self.fallen.is_some() || !self.known.fell(cap) {
+            return;
+        }
+        if let Some(best) = self.known.best() {
+            self.fallen = Some(cap);
+            self.hold(best.cap, Purpose::Reference, REFERENCE);
+        }
+    }
+
+    /// Whether a cap below the one that is known for it overloads the server too.
+    pub(super) fn overloads(&mut self, cap: usize) -> bool {
+        let Some(bad) = self.known.bad.filter(|bad| bad.wall == Wall::Overload && cap < bad.cap) else {
+            return false;
+        };
+        if !self.known.fell(cap) {
+            return false;
+        }
+        self.known.lower(cap);
+        self.known.wall(Bad { cap, ..bad });
+        self.rest(self.lasts.unwrap_or(RESTS[2]));
+        true
+    }
+
     /// Whether what was measured shows a cliff, and it lies at this cap or below.
     pub(super) fn meets_cliff(&mut self, settings: &Settings, cap: usize) -> bool {
         let good = self.known.good;
@@ -89,7 +133,7 @@ impl Policy {
             return false;
         };
         self.known.lower(wall);
-        self.known.wall(Bad { cap: wall, wall: Wall::Cliff, guess: None });
+        self.known.wall(Bad::new(wall, Wall::Cliff, None));
         self.expected = None;
         if self.phase == Phase::Ramp {
             self.phase = Phase::Narrow;
@@ -102,11 +146,22 @@ impl Policy {
     pub(super) fn turn_back(&mut self, cap: usize, edge: Option<Edge>) {
         self.confirmed = false;
         let left = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
-        let fine = self.known.good.is_some_and(|good| left < good)
-            || self.expected.is_some_and(|expected| cap <= expected);
-        if !fine {
+        let fine = self.expected.is_some_and(|expected| cap <= expected);
+        let good = self.known.good.filter(|&good| left < good);
+        if let Some(good) = good.filter(|&good| good < cap && !fine) {
+            // It is the first that was too much, and what it left behind refuses more.
+            self.expected = Some(good);
+            self.known.wall(Bad::new(cap, Wall::Failures, None));
+            match self.lasts {
+                Some(seconds) => self.rest(seconds),
+                None => self.hold(good, Purpose::Reference, REFERENCE),
+            }
+            return;
+        }
+        if !fine && good.is_none() {
             self.expected = Some(left);
-            self.known.wall(Bad { cap, wall: Wall::Failures, guess: Some(left) });
+            let edge = self.known.good.filter(|&good| edge.is_some() && left > good).map(|good| (good, left));
+            self.known.wall(Bad { edge, ..Bad::new(cap, Wall::Failures, Some(left)) });
             if let Some(seconds) = self.lasts {
                 self.rest(seconds);
             } else if let Some(good) = self.known.good.filter(|_| !self.looked) {
@@ -133,16 +188,30 @@ impl Policy {
                 "The server changed in mid-sweep: {cap} at once were fine, and are no longer."
             ));
             self.known.new_era(1);
-            self.known.wall(Bad { cap, wall: Wall::Failures, guess: Some(left) });
+            self.known.wall(Bad::new(cap, Wall::Failures, Some(left)));
             self.expected = Some(left);
             return;
         }
         self.lost += 1;
         self.expected = Some(left / 2);
         self.known.lower(left / 2);
-        self.known.wall(Bad { cap, wall: Wall::Failures, guess: Some(left / 2) });
+        self.known.wall(Bad::new(cap, Wall::Failures, Some(left / 2)));
         if left <= 1 {
             self.rest(RESTS.get(self.lost).or(RESTS.last()).copied().unwrap_or_default());
+        }
+    }
+
+    /// A cap is taken where the step above it was refused calls: that one came too quickly. From here upwards by no more than was taken at once.
+    pub(super) fn refute(&mut self, cap: usize) {
+        let Some(bad) = self.known.bad.filter(|bad| cap < bad.cap && self.doubt.is_none()) else { return };
+        let Some((from, edge)) = bad.edge.filter(|&(_, edge)| cap > edge) else { return };
+        if self.refuted < MOST_REFUTED {
+            self.refuted += 1;
+            let leap = edge - from;
+            self.leap = Some(self.leap.map_or(leap, |known| known.min(leap)));
+            self.stride = self.leap;
+            self.known.bad = None;
+            self.phase = Phase::Ramp;
         }
     }
 

@@ -20,8 +20,8 @@ use crate::seen::{AttemptSeen, CallSeen, Cause, Failure, HeldBy, Hint, Pulse};
 
 /// A cap is held while so much of it is in use.
 const HELD: f64 = 0.95;
-/// Processors busier than this cannot be trusted to have sent in time; nor timers later than this, in seconds.
-const BUSY: f64 = 0.95;
+/// Processors busier than this, in the mean of a step, cannot be trusted to have sent in time; nor timers later than this, in seconds.
+const BUSY: f64 = 0.93;
 const LATE: f64 = 0.1;
 /// A client that lags, or leaves slots free, for this share of a step makes it invalid.
 const CLIENT: f64 = 0.2;
@@ -102,6 +102,8 @@ pub(super) struct Watch {
     gap: f64,
     forbidden: f64,
     lagging: f64,
+    /// How busy the client's processors were: the sum of what was told, and how often.
+    busy: (f64, usize),
     rates: BTreeMap<&'static str, f64>,
     marks: Vec<Mark>,
     top: (usize, usize),
@@ -141,6 +143,7 @@ impl Watch {
             gap: 0.0,
             forbidden: 0.0,
             lagging: 0.0,
+            busy: (0.0, 0),
             rates: BTreeMap::new(),
             marks: Vec::new(),
             top: (0, 0),
@@ -255,8 +258,11 @@ impl Watch {
                     Some(HeldBy::Nothing) | None => self.gap += passed,
                 }
             }
-            if last.client_cpu.is_some_and(|cpu| cpu > BUSY) || last.client_lag > LATE {
+            if last.client_lag > LATE {
                 self.lagging += passed;
+            }
+            if let Some(cpu) = pulse.client_cpu {
+                self.busy = (self.busy.0 + cpu, self.busy.1 + 1);
             }
         }
         let fills = pulse.in_flight as f64 >= HELD * self.task.cap as f64 && pulse.in_flight <= self.task.cap;
@@ -334,7 +340,11 @@ impl Watch {
         let free = self.task.cap as f64 - self.in_flight();
         let slack = free > (1.0 - HELD) * self.task.cap as f64 && free >= 0.5;
         let gap = self.share_of(self.gap);
-        (slack && gap > CLIENT) || (free >= 0.5 && gap > NEVER) || self.share_of(self.lagging) > CLIENT
+        let is_busy = self.busy.0 > BUSY * self.busy.1 as f64;
+        (slack && gap > CLIENT)
+            || (free >= 0.5 && gap > NEVER)
+            || self.share_of(self.lagging) > CLIENT
+            || is_busy
     }
 
     pub(super) fn in_flight(&self) -> f64 {

@@ -190,8 +190,11 @@ impl Kept {
             let Some(curve) = curves.get(place as usize) else { return Ok(()) };
             for (cap, seen) in kept.get(&curve.key).and_then(Value::as_object).into_iter().flatten() {
                 let figure = |place: usize| seen.get(place).and_then(Value::as_f64);
-                if let (Ok(cap), Some(goodput), Some(failed)) = (cap.parse(), figure(0), figure(1)) {
-                    curve.known.lock().insert(cap, Yield { goodput, failed });
+                let busy = figure(2).or(curve.server.labour.is_zero().then_some(0.0));
+                if let (Ok(cap), Some(goodput), Some(failed), Some(busy)) =
+                    (cap.parse(), figure(0), figure(1), busy)
+                {
+                    curve.known.lock().insert(cap, Yield { goodput, failed, busy });
                 }
             }
             let before = curve.known.lock().len();
@@ -232,8 +235,11 @@ impl Kept {
 
 fn told(curves: &[&Curve]) -> Map<String, Value> {
     let digits = |x: f64| (x * 1e5).round() / 1e5;
-    let point =
-        |(cap, seen): (usize, Yield)| (cap.to_string(), json!([digits(seen.goodput), digits(seen.failed)]));
+    let point = |(cap, seen): (usize, Yield)| {
+        let mut figures = vec![digits(seen.goodput), digits(seen.failed)];
+        figures.extend((seen.busy > 0.0).then(|| digits(seen.busy)));
+        (cap.to_string(), json!(figures))
+    };
     let points =
         |curve: &&Curve| (curve.key.clone(), Value::Object(curve.points().into_iter().map(point).collect()));
     curves.iter().map(points).collect()

@@ -17,6 +17,10 @@ pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
         hysteresis: Some(Hysteresis { above, seconds: 30.0, limit, slower }),
         ..World::usl(0.005, 0.0)
     };
+    let slow = |world: World, above: usize, seconds: f64, slower: f64| World {
+        hysteresis: Some(Hysteresis { above, seconds, limit: usize::MAX, slower }),
+        ..world
+    };
     vec![
         ("usl peak 35", World::peak(35.0), Saturation),
         ("usl peak 97", World::peak(97.0), Saturation),
@@ -34,8 +38,11 @@ pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
         ("requests 12, bare", bucket(false, false, false), RequestRate),
         ("slow start to 24", World { grows: Some(60.0), ..limit(24) }, ConcurrencyLimit),
         ("quick rises, 24", World { rise: Some(1.5), ..limit(24) }, ConcurrencyLimit),
+        ("usl 35, as load grows", World { growth: Some((6.0, 1.0)), ..World::peak(35.0) }, Saturation),
+        ("24, as load grows", World { growth: Some((6.0, 1.0)), ..limit(24) }, ConcurrencyLimit),
         ("limited after 24", after(25, 8, 1.0), ConcurrencyLimit),
         ("slow after 24", after(25, 24, 3.0), ConcurrencyLimit),
+        ("usl 35, slow after 50", slow(World::peak(35.0), 50, 45.0, 2.5), Saturation),
         ("drift 24 to 12", drift(limit(24), 400, limit(12)), ConcurrencyLimit),
         ("drift 12 to 24", drift(limit(12), 300, limit(24)), ConcurrencyLimit),
         ("drift peak 60 to 30", drift(World::peak(60.0), 400, World::peak(30.0)), Saturation),

@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use fastrand::Rng;
 
+use crate::normal;
 use crate::search::{Move, Search, Settings};
 use crate::seen::{AttemptSeen, CallSeen, Cause, Failure, HeldBy, Hint, Pulse, RateTold, RatesTold};
 
@@ -51,6 +52,8 @@ pub(crate) struct World {
     pub(crate) grows: Option<f64>,
     /// So much faster than the last ten seconds' most a rise of what is in flight is refused.
     pub(crate) rise: Option<f64>,
+    /// So many more than there are, at once and each second, are taken.
+    pub(crate) growth: Option<(f64, f64)>,
     pub(crate) bucket: Option<Bucket>,
     /// Above so many at once sequences are thrown out.
     pub(crate) kv: Option<usize>,
@@ -79,6 +82,7 @@ impl World {
             retry_after: None,
             grows: None,
             rise: None,
+            growth: None,
             bucket: None,
             kv: None,
             hysteresis: None,
@@ -191,6 +195,8 @@ pub(crate) struct Play {
     recent_calls: VecDeque<f64>,
     level: f64,
     level_at: f64,
+    /// Of [`World::growth`]: so many are taken, and when that was.
+    grown: (f64, f64),
     overloaded_until: f64,
     most: VecDeque<(f64, usize)>,
     sent: VecDeque<f64>,
@@ -233,6 +239,7 @@ impl Play {
             recent_calls: VecDeque::new(),
             level,
             level_at: 0.0,
+            grown: (0.0, 0.0),
             overloaded_until: f64::NEG_INFINITY,
             most: VecDeque::new(),
             sent: VecDeque::new(),
@@ -244,10 +251,6 @@ impl Play {
 
     fn in_flight(&self) -> usize {
         self.open.len() + self.refused.len()
-    }
-
-    fn normal(rng: &mut Rng) -> f64 {
-        (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
     }
 
     fn mean_tokens(&self) -> f64 {
@@ -264,8 +267,8 @@ impl Play {
             self.world = *then;
         }
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(work as u64));
-        let tokens = (200.0 * (self.world.lengths * Self::normal(&mut rng)).exp()).max(1.0);
-        let noise = (self.world.noise * Self::normal(&mut self.rng)).exp();
+        let tokens = (200.0 * (self.world.lengths * normal::draw(&mut rng)).exp()).max(1.0);
+        let noise = (self.world.noise * normal::draw(&mut self.rng)).exp();
         Call {
             work,
             step: self.step,
@@ -519,6 +522,19 @@ impl Play {
             let recent =
                 self.most.iter().filter(|seen| seen.0 < self.now - 2.0).map(|seen| seen.1).max().unwrap_or(4);
             if running as f64 > (rise * recent as f64).max(6.0) {
+                return Some(limited(self.world.retry_after));
+            }
+        }
+        if let Some((at_once, per_s)) = self.world.growth {
+            let (level, at) = self.grown;
+            let (aim, passed) = ((running - 1) as f64 + at_once, self.now - at);
+            let level = if aim > level {
+                aim.min(level + per_s * passed)
+            } else {
+                aim.max(level - 0.1 * per_s * passed)
+            };
+            self.grown = (level.max(at_once), self.now);
+            if running as f64 > self.grown.0 {
                 return Some(limited(self.world.retry_after));
             }
         }
