@@ -33,7 +33,7 @@ pub enum Binding {
     KvCliff,
     /// This client could not hold a higher cap.
     Client,
-    /// Nothing did, up to the highest cap that was allowed.
+    /// Nothing did, up to the highest cap that was looked at.
     NotReached,
 }
 

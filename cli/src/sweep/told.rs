@@ -111,7 +111,7 @@ fn binds(binding: Binding) -> &'static str {
         Binding::Saturation => "the server gets no faster by having more to do",
         Binding::KvCliff => "the engine's memory for keys and values is full above it",
         Binding::Client => "this client: it could not hold a higher cap",
-        Binding::NotReached => "nothing, up to the highest cap that was allowed (--max-cap)",
+        Binding::NotReached => "nothing, up to the highest cap that was looked at",
     }
 }
 

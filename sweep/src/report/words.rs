@@ -133,7 +133,7 @@ pub(super) fn binding_means(binding: Binding) -> &'static str {
         Binding::Client => {
             "This client could not hold a higher cap: of the server nothing is known beyond it."
         }
-        Binding::NotReached => "Nothing did, up to the highest cap that was allowed.",
+        Binding::NotReached => "Nothing did, up to the highest cap that was looked at.",
     }
 }
 

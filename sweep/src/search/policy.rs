@@ -83,6 +83,8 @@ pub(super) struct Policy {
     pub(super) looked: bool,
     /// Reference steps because of a point off the curve.
     pub(super) references: usize,
+    /// A cap whose goodput does not go together with what else is known, until it is seen again.
+    pub(super) odd: Option<usize>,
     /// How long an overload lasts, seconds, where it does.
     pub(super) lasts: Option<f64>,
     pub(super) bends: usize,
@@ -118,6 +120,7 @@ impl Policy {
             waits: 0,
             looked: false,
             references: 0,
+            odd: None,
             lasts: None,
             bends: 0,
             rounds: 0,
@@ -326,6 +329,15 @@ impl Policy {
         }
         let looks = ended == Ended::Accepted && self.references < REFERENCES;
         let contradicted = if looks { self.known.contradicted(&visit) } else { None };
+        if let Some(other) = contradicted
+            && self.doubts(cap)
+        {
+            self.references += 1;
+            self.look_again(cap, ACCEPT);
+            self.look_again(other, REFERENCE);
+            return;
+        }
+        self.odd = self.odd.filter(|&odd| odd != cap);
         self.known.add(visit);
         if ended == Ended::Accepted {
             self.looks_into_fall(cap);
@@ -335,10 +347,6 @@ impl Policy {
         }
         match ended {
             Ended::Accepted => {
-                if let Some(other) = contradicted {
-                    self.references += 1;
-                    self.hold(other, Purpose::Reference, REFERENCE);
-                }
                 self.expected = None;
                 self.hold_again(cap);
                 self.refute(cap);

@@ -6,9 +6,10 @@
 use super::Settings;
 use super::known::{Bad, Wall};
 use super::needs::{ACCEPT, MEASURE, REFERENCE};
-use super::policy::{Dead, MOST_ROUNDS, Phase, Policy};
+use super::policy::{Dead, MOST_ROUNDS, Phase, Policy, Todo};
 use super::positions::Edge;
 use super::visit::{Ended, Visit};
+use super::watch::{Need, Way};
 use crate::found::Purpose;
 
 /// Walls that were gone when they were come up to slowly, before it is left at that.
@@ -45,6 +46,15 @@ impl Policy {
         self.hold(guess.unwrap_or(bad.cap / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
     }
 
+    /// A live server stumbles now and then: what does not go together with the rest is not believed before it is seen twice.
+    pub(super) fn doubts(&mut self, cap: usize) -> bool {
+        self.odd.replace(cap) != Some(cap)
+    }
+
+    pub(super) fn look_again(&mut self, cap: usize, need: Need) {
+        self.queue.push_front(Todo::Hold { cap, purpose: Purpose::Reference, need, way: Way::Plain });
+    }
+
     /// Whether a cap gives what it gave before. If not: slower may be what an overload left, for which a rest helps; else the server is another.
     pub(super) fn is_as_before(&mut self, settings: &Settings, visit: &Visit) -> bool {
         // Near a cliff it goes up and down by itself.
@@ -79,6 +89,10 @@ impl Policy {
             self.queue.clear();
             self.rest(seconds);
             self.hold(visit.cap, Purpose::Reference, REFERENCE);
+            return false;
+        }
+        if self.doubts(visit.cap) {
+            self.look_again(visit.cap, REFERENCE);
             return false;
         }
         self.slow = 0;

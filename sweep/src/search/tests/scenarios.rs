@@ -32,7 +32,9 @@ fn walls_and_rates_are_found_and_named() {
 
 #[test]
 fn a_server_that_gets_no_faster_is_told_from_one_that_refuses() {
-    for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0.starts_with("usl peak")) {
+    let slow_to_change = ["usl 35, as load grows", "usl 35, slow after 50"];
+    let played = |name: &str| name.starts_with("usl peak") || slow_to_change.contains(&name);
+    for (name, world, _) in scenarios().into_iter().filter(|scenario| played(scenario.0)) {
         let (truth, throughput, _) = world.truth();
         for seed in SEEDS {
             let (answer, _) = answer(&world, seed);
@@ -68,5 +70,20 @@ fn the_same_events_have_the_same_answer() {
     for (_, world, _) in scenarios().into_iter().take(4) {
         let (one, other) = (answer(&world, 5_001), answer(&world, 5_001));
         assert_eq!(one, other);
+    }
+}
+
+/// Wherever it comes: one step that shows something else than the rest is not believed by itself.
+#[test]
+fn a_server_that_stumbles_for_a_moment_is_the_same_server() {
+    for from in (20..300).step_by(20) {
+        let from = f64::from(from);
+        let world = World { stumble: Some((from, from + 15.0, 2.0)), ..World::peak(35.0) };
+        let (truth, throughput, _) = world.truth();
+        let (answer, calls) = answer(&world, 5_001);
+        let cap = answer.cap.unwrap_or(1);
+        assert_eq!(answer.binding, Some(Binding::Saturation), "{from}: {}", answer.because);
+        assert!(throughput(cap) >= 0.93 * throughput(truth), "{from}: {cap} instead of {truth}");
+        assert!(calls < 3_000, "{from}: {calls}");
     }
 }

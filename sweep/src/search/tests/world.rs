@@ -58,6 +58,8 @@ pub(crate) struct World {
     /// Above so many at once sequences are thrown out.
     pub(crate) kv: Option<usize>,
     pub(crate) hysteresis: Option<Hysteresis>,
+    /// Between these moments it is so much slower, whatever the load.
+    pub(crate) stumble: Option<(f64, f64, f64)>,
     /// After so many calls the server is another.
     pub(crate) drift: Option<(usize, Box<World>)>,
     /// The client cannot hold more.
@@ -86,6 +88,7 @@ impl World {
             bucket: None,
             kv: None,
             hysteresis: None,
+            stumble: None,
             drift: None,
             client: None,
             background: 0.0,
@@ -385,10 +388,10 @@ impl Play {
     }
 
     fn slowness(&self) -> f64 {
-        match self.world.hysteresis {
-            Some(hysteresis) if self.now < self.overloaded_until => 1.0 / hysteresis.slower,
-            _ => 1.0,
-        }
+        let overloaded = self.world.hysteresis.filter(|_| self.now < self.overloaded_until);
+        let stumbles = self.world.stumble.filter(|&(from, to, _)| (from..to).contains(&self.now));
+        overloaded.map_or(1.0, |overload| 1.0 / overload.slower)
+            * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
     }
 
     /// Admits what fits; says what holds the rest.
