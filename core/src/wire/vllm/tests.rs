@@ -30,6 +30,20 @@ fn an_engine_says_how_it_stands() {
     assert_eq!(standing(bare.as_bytes()), Some(expected));
 }
 
+/// As vLLM 0.33.0 told it after some load on little memory; histograms left out.
+#[test]
+fn a_real_engine_is_understood() {
+    let expected = Standing {
+        kv_usage: Some(0.0),
+        kv_tokens: Some(2_592),
+        prefix_queries: Some(33_799.0),
+        prefix_hits: Some(32.0),
+        prompt_tokens: Some(33_799.0),
+        ..standing_of(0.0, 0.0)
+    };
+    assert_eq!(standing(include_bytes!("fixtures/vllm_0_33.txt")), Some(expected));
+}
+
 #[test]
 fn engines_behind_one_address_are_put_together() {
     let expected = Standing {
