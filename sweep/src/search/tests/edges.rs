@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
+use super::play::Play;
 use super::table::others;
-use super::world::{Play, World};
+use super::world::World;
 use crate::found::Binding;
 use crate::search::{Move, Search, Settings};
 use crate::seen::{AttemptSeen, CallSeen, Cause, Failure, HeldBy, Hint, Pulse, RatesTold};

@@ -1,6 +1,7 @@
 //! The search against a model of servers.
 
 mod edges;
+mod play;
 mod scenarios;
 mod table;
 mod world;

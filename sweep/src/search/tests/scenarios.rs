@@ -1,7 +1,8 @@
 //! Each scenario on a few seeds: the class, a cap that is neither too high nor far too low, and an interval that holds the truth. The figures over many seeds are `table`'s.
 
+use super::play::Play;
 use super::table::scenarios;
-use super::world::{Play, World};
+use super::world::World;
 use crate::found::{Answer, Binding};
 
 const SEEDS: std::ops::Range<u64> = 5_001..5_004;

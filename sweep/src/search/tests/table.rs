@@ -1,6 +1,7 @@
 //! The search's figures over many seeds; printed by an ignored test.
 
-use super::world::{Bucket, Hysteresis, Play, World};
+use super::play::Play;
+use super::world::{Bucket, Hysteresis, World};
 use crate::found::Binding;
 use crate::search::Settings;
 

@@ -1,0 +1,528 @@
+//! A fast model of a server, of a gate with retries before it, and of a closed-loop client: no clock, no I/O, the same for the same seed.
+//!
+//! The server shares itself between what it runs (processor sharing with a rate that depends on how much that is), so that each call ends when the server's virtual time reaches its end.
+
+use std::collections::{BinaryHeap, VecDeque};
+
+use fastrand::Rng;
+
+use super::world::World;
+use crate::normal;
+use crate::search::{Move, Search};
+use crate::seen::{AttemptSeen, CallSeen, Cause, Failure, HeldBy, Hint, Pulse, RateTold, RatesTold};
+
+/// Time to first token and tokens a second of a call that is alone.
+const FIRST: f64 = 0.4;
+const SPEED: f64 = 60.0;
+const PROMPT: f64 = 300.0;
+
+struct Call {
+    work: usize,
+    step: usize,
+    queued: f64,
+    admitted: Option<f64>,
+    slot: f64,
+    attempts: u32,
+    tokens: u64,
+    seconds: f64,
+}
+
+struct Open {
+    ends: f64,
+    sent: f64,
+    position: usize,
+    call: Call,
+    pause: f64,
+}
+
+impl PartialEq for Open {
+    fn eq(&self, other: &Self) -> bool {
+        self.ends == other.ends
+    }
+}
+impl Eq for Open {}
+impl PartialOrd for Open {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Open {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.ends.total_cmp(&self.ends)
+    }
+}
+
+/// One sweep.
+pub(crate) struct Play {
+    world: World,
+    search: Search,
+    rng: Rng,
+    seed: u64,
+    now: f64,
+    virtual_time: f64,
+    cap: usize,
+    step: usize,
+    next_work: usize,
+    sending: bool,
+    open: BinaryHeap<Open>,
+    refused: VecDeque<(f64, Open, Failure)>,
+    waiting: VecDeque<Call>,
+    backing_off: Vec<(f64, Call)>,
+    closed_until: f64,
+    probing: Option<f64>,
+    ramp: Option<(f64, f64, f64)>,
+    retries: VecDeque<f64>,
+    recent_calls: VecDeque<f64>,
+    level: f64,
+    level_at: f64,
+    /// Of [`World::growth`]: so many are taken, and when that was.
+    grown: (f64, f64),
+    overloaded_until: f64,
+    most: VecDeque<(f64, usize)>,
+    sent: VecDeque<f64>,
+    pub(crate) calls: usize,
+    pub(crate) attempts: usize,
+    pub(crate) trace: bool,
+}
+
+/// What came of it.
+pub(crate) struct Played {
+    pub(crate) search: Search,
+    pub(crate) calls: usize,
+    pub(crate) attempts: usize,
+    pub(crate) seconds: f64,
+}
+
+impl Play {
+    pub(crate) fn new(world: World, seed: u64) -> Self {
+        let search = Search::new(world.settings.clone());
+        let level = world.bucket.map_or(0.0, |bucket| bucket.seconds);
+        Self {
+            world,
+            search,
+            rng: Rng::with_seed(seed ^ 0x9e37_79b9),
+            seed,
+            now: 0.0,
+            virtual_time: 0.0,
+            cap: 0,
+            step: 0,
+            next_work: 0,
+            sending: false,
+            open: BinaryHeap::new(),
+            refused: VecDeque::new(),
+            waiting: VecDeque::new(),
+            backing_off: Vec::new(),
+            closed_until: 0.0,
+            probing: None,
+            ramp: None,
+            retries: VecDeque::new(),
+            recent_calls: VecDeque::new(),
+            level,
+            level_at: 0.0,
+            grown: (0.0, 0.0),
+            overloaded_until: f64::NEG_INFINITY,
+            most: VecDeque::new(),
+            sent: VecDeque::new(),
+            calls: 0,
+            attempts: 0,
+            trace: false,
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.open.len() + self.refused.len()
+    }
+
+    fn mean_tokens(&self) -> f64 {
+        200.0 * (self.world.lengths * self.world.lengths / 2.0).exp()
+    }
+
+    fn new_call(&mut self) -> Call {
+        let work = self.next_work;
+        self.next_work += 1;
+        self.calls += 1;
+        if let Some((after, then)) = self.world.drift.clone()
+            && self.calls > after
+        {
+            self.world = *then;
+        }
+        let mut rng = Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(work as u64));
+        let tokens = (200.0 * (self.world.lengths * normal::draw(&mut rng)).exp()).max(1.0);
+        let noise = (self.world.noise * normal::draw(&mut self.rng)).exp();
+        Call {
+            work,
+            step: self.step,
+            queued: self.now,
+            admitted: None,
+            slot: 0.0,
+            attempts: 0,
+            tokens: tokens as u64,
+            seconds: (FIRST + tokens / SPEED) * noise,
+        }
+    }
+
+    /// Plays until the answer is there, or so many calls were made.
+    pub(crate) fn play(mut self, most_calls: usize) -> Played {
+        loop {
+            match self.search.next(self.now) {
+                Move::Done => break,
+                Move::Rest { seconds } => {
+                    self.sending = false;
+                    self.waiting.clear();
+                    self.backing_off.clear();
+                    while self.in_flight() > 0 {
+                        self.advance();
+                    }
+                    self.now += seconds;
+                    if self.trace {
+                        println!("{:8.1} rest {seconds:.1}", self.now);
+                    }
+                }
+                Move::Hold { step, cap, purpose } => {
+                    self.step = step;
+                    self.cap = cap;
+                    self.next_work = 0;
+                    self.sending = true;
+                    while !self.search.is_settled() && self.calls < most_calls {
+                        self.advance();
+                    }
+                    if self.trace {
+                        println!("{:8.1} calls {:5} held {cap:4} for {purpose:?}", self.now, self.calls);
+                    }
+                    if self.calls >= most_calls {
+                        break;
+                    }
+                }
+            }
+        }
+        if self.trace {
+            for step in self.search.steps() {
+                println!(
+                    "  step {} cap {} {:?} {:?} calls {} attempts {} failures {:?} X {:?} in flight {:.1} forbidden {:.2}",
+                    step.step,
+                    step.cap,
+                    step.purpose,
+                    step.verdict,
+                    step.calls,
+                    step.attempts,
+                    step.failures,
+                    step.throughput.map(|x| (x.value, x.high - x.value)),
+                    step.in_flight,
+                    step.forbidden
+                );
+            }
+        }
+        Played { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
+    }
+
+    /// Sends what may go, then goes on to the next event.
+    fn advance(&mut self) {
+        if self.sending {
+            let total = self.cap + (self.cap / 4).max(8);
+            while self.waiting.len() + self.backing_off.len() + self.in_flight() < total {
+                let call = self.new_call();
+                self.recent_calls.push_back(self.now);
+                self.waiting.push_back(call);
+            }
+        }
+        let held_by = self.dispatch();
+        let pulse = Pulse {
+            at: self.now,
+            cap: self.cap,
+            in_flight: self.in_flight(),
+            waiting: self.waiting.len(),
+            held_by,
+            client_cpu: None,
+            client_lag: 0.0,
+            engine: None,
+        };
+        self.search.pulse(&pulse);
+        let speed = self.world.speed(self.open.len().max(1)) * self.slowness();
+        let done = self.open.peek().map(|open| self.now + (open.ends - self.virtual_time).max(0.0) / speed);
+        let refused = self.refused.front().map(|refused| refused.0);
+        let back = self.backing_off.iter().map(|back| back.0).min_by(f64::total_cmp);
+        let next = [done, refused, back, Some(self.now + 0.1)]
+            .into_iter()
+            .flatten()
+            .min_by(f64::total_cmp)
+            .unwrap_or(self.now);
+        self.virtual_time += (next - self.now) * speed;
+        self.now = next;
+        if refused == Some(next) {
+            if let Some((_, open, failure)) = self.refused.pop_front() {
+                self.fail(open, failure);
+            }
+        } else if done == Some(next) {
+            if let Some(open) = self.open.pop() {
+                self.complete(open);
+            }
+        } else if back == Some(next)
+            && let Some(at) = self.backing_off.iter().position(|back| back.0 == next)
+        {
+            let (_, call) = self.backing_off.swap_remove(at);
+            self.waiting.push_front(call);
+        }
+    }
+
+    fn slowness(&self) -> f64 {
+        let overloaded = self.world.hysteresis.filter(|_| self.now < self.overloaded_until);
+        let stumbles = self.world.stumble.filter(|&(from, to, _)| (from..to).contains(&self.now));
+        overloaded.map_or(1.0, |overload| 1.0 / overload.slower)
+            * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
+    }
+
+    /// Admits what fits; says what holds the rest.
+    fn dispatch(&mut self) -> Option<HeldBy> {
+        while self.in_flight() < self.cap && !self.waiting.is_empty() {
+            if self.now < self.closed_until {
+                return Some(HeldBy::CoolDown);
+            }
+            if let Some(since) = self.probing {
+                if self.in_flight() > 0 && self.now < since + 0.5 && since > self.closed_until {
+                    return Some(HeldBy::CoolDown);
+                }
+                if since > self.closed_until {
+                    self.probing = None;
+                    let rate = self.sent.len() as f64 / 10.0;
+                    self.ramp = Some((self.now, rate.max(0.5), 0.0));
+                } else {
+                    self.probing = Some(self.now);
+                }
+            }
+            if let Some((since, rate, admitted)) = self.ramp {
+                let elapsed = self.now - since;
+                let due = rate * 2.0 / std::f64::consts::LN_2 * ((elapsed / 2.0).exp2() - 1.0) + 1.0;
+                if elapsed > 10.0 {
+                    self.ramp = None;
+                } else if admitted + 1.0 > due {
+                    return Some(HeldBy::CoolDown);
+                } else {
+                    self.ramp = Some((since, rate, admitted + 1.0));
+                }
+            }
+            if self.world.client.is_some_and(|most| self.in_flight() >= most) {
+                return Some(HeldBy::Nothing);
+            }
+            if self.world.bucket.is_some_and(|bucket| bucket.headers) && !self.has_room() {
+                return Some(HeldBy::Tokens);
+            }
+            if let Some(call) = self.waiting.pop_front() {
+                self.send(call);
+            }
+        }
+        if self.in_flight() >= self.cap {
+            self.ramp = None;
+        }
+        None
+    }
+
+    /// Whether the next call's tokens are in the bucket.
+    fn has_room(&mut self) -> bool {
+        let Some(call) = self.waiting.front() else { return true };
+        let tokens = call.tokens as f64;
+        let cost = self.cost(tokens);
+        self.refill();
+        cost <= self.level
+    }
+
+    /// In seconds of the bucket's rate.
+    fn cost(&self, tokens: f64) -> f64 {
+        let Some(bucket) = self.world.bucket else { return 0.0 };
+        let cap = bucket.cap;
+        let (low, high) = (cap.floor() as usize, cap.ceil() as usize);
+        let share = cap - cap.floor();
+        let speed = (1.0 - share) * low as f64 * self.world.speed(low.max(1))
+            + share * high as f64 * self.world.speed(high);
+        let mean = FIRST + self.mean_tokens() / SPEED;
+        let a_call = mean / speed;
+        if bucket.by_tokens { a_call * (PROMPT + tokens) / (PROMPT + self.mean_tokens()) } else { a_call }
+    }
+
+    fn refill(&mut self) {
+        if let Some(bucket) = self.world.bucket {
+            self.level = (self.level + self.now - self.level_at).min(bucket.seconds);
+            self.level_at = self.now;
+        }
+    }
+
+    fn send(&mut self, mut call: Call) {
+        self.attempts += 1;
+        call.attempts += 1;
+        call.admitted.get_or_insert(self.now);
+        let position = self.in_flight() + 1;
+        let running = self.open.len() + 1;
+        self.sent.push_back(self.now);
+        while self.sent.front().is_some_and(|&at| at < self.now - 10.0) {
+            self.sent.pop_front();
+        }
+        self.refill();
+        let failure = self.judge(running, call.tokens as f64);
+        let mut pause = 0.05;
+        let mut seconds = call.seconds;
+        if let Some(kv) = self.world.kv
+            && running > kv
+            && self.rng.f64() < (4.0 * (running - kv) as f64 / running as f64).min(0.6)
+        {
+            pause = 1.0 + 2.0 * self.rng.f64();
+            seconds *= 1.0;
+        }
+        let open = Open { ends: self.virtual_time + seconds, sent: self.now, position, call, pause };
+        match failure {
+            Some(failure) => self.refused.push_back((self.now + self.world.round_trip, open, failure)),
+            None => {
+                self.level -= self.cost(open.call.tokens as f64);
+                self.open.push(open);
+                self.most.push_back((self.now, running));
+                while self.most.front().is_some_and(|&(at, _)| at < self.now - 10.0) {
+                    self.most.pop_front();
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, running: usize, tokens: f64) -> Option<Failure> {
+        let limited = |retry_after: Option<f64>| Failure {
+            cause: Cause::Limited,
+            status: Some(429),
+            retry_after,
+            hint: None,
+        };
+        if self.rng.f64() < self.world.background {
+            return Some(Failure { cause: Cause::Server, status: Some(500), retry_after: None, hint: None });
+        }
+        if let Some(hysteresis) = self.world.hysteresis {
+            if running >= hysteresis.above {
+                self.overloaded_until = self.now + hysteresis.seconds;
+            }
+            if self.now < self.overloaded_until && running > hysteresis.limit {
+                return Some(limited(None));
+            }
+        }
+        if let Some(rise) = self.world.rise {
+            let recent =
+                self.most.iter().filter(|seen| seen.0 < self.now - 2.0).map(|seen| seen.1).max().unwrap_or(4);
+            if running as f64 > (rise * recent as f64).max(6.0) {
+                return Some(limited(self.world.retry_after));
+            }
+        }
+        if let Some((at_once, per_s)) = self.world.growth {
+            let (level, at) = self.grown;
+            let (aim, passed) = ((running - 1) as f64 + at_once, self.now - at);
+            let level = if aim > level {
+                aim.min(level + per_s * passed)
+            } else {
+                aim.max(level - 0.1 * per_s * passed)
+            };
+            self.grown = (level.max(at_once), self.now);
+            if running as f64 > self.grown.0 {
+                return Some(limited(self.world.retry_after));
+            }
+        }
+        if let Some(limit) = self.world.limit {
+            let limit = match self.world.grows {
+                Some(over) if self.now < over => 4 + ((limit - 4) as f64 * self.now / over) as usize,
+                _ => limit,
+            };
+            if running > limit {
+                return Some(limited(self.world.retry_after));
+            }
+        }
+        if let Some(bucket) = self.world.bucket {
+            let cost = self.cost(tokens);
+            if cost > self.level {
+                let wait = ((cost - self.level).ceil()).max(1.0);
+                let hint = Some(Hint::Tokens).filter(|_| bucket.headers);
+                return Some(Failure { hint, ..limited(bucket.retry_after.then_some(wait)) });
+            }
+        }
+        None
+    }
+
+    fn told(&self) -> RatesTold {
+        match self.world.bucket {
+            Some(bucket) if bucket.headers => RatesTold {
+                tokens: Some(RateTold {
+                    limit: Some(100_000.0),
+                    remaining: Some(self.level.max(0.0) * 1_000.0),
+                }),
+                requests: None,
+            },
+            _ => RatesTold::default(),
+        }
+    }
+
+    fn fail(&mut self, mut open: Open, failure: Failure) {
+        let seen = AttemptSeen {
+            sent_at: open.sent,
+            ended_at: self.now,
+            position: open.position,
+            failure: Some(failure.clone()),
+            rates: self.told(),
+        };
+        self.search.attempt(&seen);
+        open.call.slot += self.now - open.sent;
+        if let Some(after) = failure.retry_after {
+            self.closed_until = self.closed_until.max(self.now + after * (1.0 + 0.1 * self.rng.f64()));
+            self.probing = Some(f64::NEG_INFINITY);
+            self.ramp = None;
+        }
+        if open.call.attempts >= 4 {
+            return self.give_up(open, failure);
+        }
+        if failure.retry_after.is_some() {
+            self.waiting.push_front(open.call);
+            return;
+        }
+        for times in [&mut self.retries, &mut self.recent_calls] {
+            while times.front().is_some_and(|&at| at < self.now - 10.0) {
+                times.pop_front();
+            }
+        }
+        if self.retries.len() as f64 >= 0.2 * self.recent_calls.len() as f64 + 10.0 {
+            return self.give_up(open, failure);
+        }
+        self.retries.push_back(self.now);
+        let bound = 0.5 * f64::from(1 << (open.call.attempts - 1));
+        self.backing_off.push((self.now + bound * self.rng.f64(), open.call));
+    }
+
+    fn give_up(&mut self, open: Open, failure: Failure) {
+        self.ended(open.call, None, Some(failure));
+    }
+
+    fn complete(&mut self, mut open: Open) {
+        open.call.slot += self.now - open.sent;
+        let seen = AttemptSeen {
+            sent_at: open.sent,
+            ended_at: self.now,
+            position: open.position,
+            failure: None,
+            rates: self.told(),
+        };
+        self.search.attempt(&seen);
+        let pause = open.pause;
+        self.ended(open.call, Some(pause), None);
+    }
+
+    fn ended(&mut self, call: Call, pause: Option<f64>, failure: Option<Failure>) {
+        let admitted = call.admitted.unwrap_or(call.queued);
+        let took = call.slot;
+        let seen = CallSeen {
+            work: call.work,
+            step: call.step,
+            queued_at: call.queued,
+            admitted_at: admitted,
+            ended_at: self.now,
+            slot_seconds: took,
+            attempts: call.attempts,
+            ttft: failure.is_none().then_some(took * FIRST / (FIRST + call.tokens as f64 / SPEED)),
+            tpot: failure.is_none().then_some(took / (call.tokens as f64 + FIRST * SPEED)),
+            longest_pause: pause,
+            input_tokens: PROMPT as u64,
+            output_tokens: if failure.is_none() { call.tokens } else { 0 },
+            counted: true,
+            failure,
+        };
+        self.search.call(&seen);
+    }
+}
