@@ -181,7 +181,10 @@ fn check(name: &str, passed: Option<bool>, told: String) -> Check {
 fn work_conserving(steps: &[(&StepResult, &Sums)]) -> Check {
     let near = |sums: &Sums| sums.pressed_slots / sums.pressed;
     // A step that was rejected at once shows only how its cap was filled.
-    let long = steps.iter().map(|(_, sums)| *sums).filter(|sums| sums.pressed > 0.0 && sums.calls >= ENOUGH);
+    let long = steps
+        .iter()
+        .filter(|(step, sums)| step.calls > 1 && sums.pressed > 0.0 && sums.calls >= ENOUGH)
+        .map(|(_, sums)| *sums);
     let worst = long.min_by(|a, b| near(a).total_cmp(&near(b)));
     let Some(worst) = worst else {
         return check("work_conserving", None, "calls never waited for a slot alone".to_owned());
@@ -376,6 +379,20 @@ mod tests {
                 passed,
                 "{in_flight}"
             );
+        }
+    }
+
+    #[test]
+    fn a_step_that_was_rejected_at_once_had_no_time_to_fill_its_cap() {
+        let rejected = StepResult { calls: 0, verdict: Verdict::Rejected("all".into()), ..step() };
+        assert_eq!(work_conserving(&[(&rejected, &held(6, None))]).passed, Passed::Unknown);
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_is_told() {
+        for (lag, passed) in [(0.02, Passed::Yes), (0.9, Passed::No)] {
+            let tally = Tally { steps: [(0, Sums { lag, ..held(10, None) })].into(), ..Tally::default() };
+            assert_eq!(tally.client(&[step()]).passed, passed, "{lag}");
         }
     }
 
