@@ -17,6 +17,11 @@ const BENT: f64 = 0.85;
 /// The next cap that was measured below the answer is no further off.
 const SPREAD: f64 = 1.4;
 
+/// Whether one cap is as good as measured where the other was.
+fn near(a: usize, b: usize) -> bool {
+    a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0)
+}
+
 impl Known {
     /// The last doubling gave little: the peak is near.
     pub(super) fn is_flattening(&self) -> bool {
@@ -54,21 +59,21 @@ impl Known {
         })
     }
 
+    /// The best is over the cliff already, and what is below it has not been seen: a cap in between.
+    pub(super) fn below_cliff(&self) -> Option<usize> {
+        let points = self.points();
+        let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
+        let below = points.iter().rev().find(|point| point.cap < best.cap)?;
+        (!near(below.cap, best.cap) && self.throws_out(best.cap))
+            .then(|| (below.cap as f64 * best.cap as f64).sqrt().round() as usize)
+    }
+
     /// A cap that would tell more of where the knee is; `None`: it is known.
     pub(super) fn bend(&self, settings: &Settings, good: usize) -> Option<usize> {
         let curve = self.curve()?;
         let points = curve.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
         let knee = curve.knee(settings.tolerance)?;
-        let near =
-            |a: usize, b: usize| a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0);
-        // The best is over the cliff already: what is below it has not been seen.
-        if let Some(below) = points.iter().rev().find(|point| point.cap < best.cap)
-            && !near(below.cap, best.cap)
-            && self.throws_out(best.cap)
-        {
-            return Some((below.cap as f64 * best.cap as f64).sqrt().round() as usize);
-        }
         if !curve.is_smooth() {
             // A cliff: how high it would still go, as it has gone up to here.
             let below = points.iter().rev().find(|point| point.cap < best.cap);

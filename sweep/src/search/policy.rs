@@ -229,6 +229,13 @@ impl Policy {
 
     fn narrow(&mut self, settings: &Settings) {
         let Some(good) = self.known.good else { return self.descend(settings) };
+        if self.bends < BENDS
+            && let Some(cap) = self.known.below_cliff()
+        {
+            self.bends += 1;
+            self.hold(cap, Purpose::Narrow, ACCEPT);
+            return;
+        }
         let knee = self.known.knee(settings);
         let rises = knee.is_none_or(|knee| knee.cap as f64 >= 0.8 * good as f64);
         if let Some(bad) = self.known.bad.filter(|_| rises) {

@@ -440,13 +440,15 @@ impl Play {
 
     fn told(&self) -> RatesTold {
         match self.world.bucket {
-            Some(bucket) if bucket.headers => RatesTold {
-                tokens: Some(RateTold {
-                    limit: Some(100_000.0),
-                    remaining: Some(self.level.max(0.0) * 1_000.0),
-                }),
-                requests: None,
-            },
+            Some(bucket) if bucket.headers => {
+                let mean = self.mean_tokens();
+                let per_second = (PROMPT + mean) / self.cost(mean);
+                let told = RateTold {
+                    limit: Some(60.0 * per_second),
+                    remaining: Some(self.level.max(0.0) * per_second),
+                };
+                RatesTold { tokens: Some(told), requests: None }
+            }
             _ => RatesTold::default(),
         }
     }

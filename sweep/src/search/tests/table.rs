@@ -87,6 +87,8 @@ pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
         ("hard 60 over usl 35", World { limit: Some(60), ..World::peak(35.0) }, Saturation),
         ("hard 20 under usl 35", World { limit: Some(20), ..World::peak(35.0) }, ConcurrencyLimit),
         ("kv 25", World { kv: Some(25), ..World::usl(0.01, 0.0) }, KvCliff),
+        ("kv 60", World { kv: Some(60), ..World::usl(0.005, 0.0) }, KvCliff),
+        ("kv 90", World { kv: Some(90), ..World::usl(0.002, 0.0) }, KvCliff),
         ("kv 120", World { kv: Some(120), ..World::usl(0.002, 0.0) }, KvCliff),
         ("tokens 3, bare", bucket(3.2, 60.0, false, false), TokenRate),
         ("tokens 30, bare", bucket(30.4, 60.0, false, false), TokenRate),
