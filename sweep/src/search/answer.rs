@@ -154,7 +154,9 @@ fn nothing(policy: &Policy) -> Answer {
 }
 
 fn notes(policy: &Policy) -> Vec<String> {
-    let leap = policy.leap.map(|leap| {
+    // Held in the end, what was refused at first: the positions of a few failures alone may err.
+    let was_hasty = policy.hasty.is_some_and(|cap| policy.known.good >= Some(cap));
+    let leap = policy.leap.filter(|_| was_hasty).map(|leap| {
         format!("The server takes more only as the load grows, about {leap} more at once: raise the load slowly, or the first calls are refused.")
     });
     policy.notes.iter().cloned().chain(leap).collect()

@@ -95,8 +95,9 @@ pub(super) struct Policy {
     pub(super) held: usize,
     /// So many more than were held are taken at once, where a server takes load only as it grows.
     pub(super) leap: Option<usize>,
-    /// Walls that were gone when they were come up to slowly.
+    /// Walls that were gone when they were come up to slowly, and the lowest of them.
     pub(super) refuted: usize,
+    pub(super) hasty: Option<usize>,
     /// The cap at which the goodput fell, until it is known whether that left something behind.
     pub(super) fallen: Option<usize>,
     /// A fall left nothing behind.
@@ -128,6 +129,7 @@ impl Policy {
             held: 0,
             leap: None,
             refuted: 0,
+            hasty: None,
             fallen: None,
             plain: false,
             confirmed: false,

@@ -56,6 +56,7 @@ fn a_limit_of_24_takes_fewer_than_900_calls_and_says_why() {
             let (answer, calls) = answer(&world, seed);
             assert_eq!((answer.cap, answer.confirmed), (Some(24), true), "{name}");
             assert!(calls < 900, "{calls}");
+            assert_eq!(answer.notes, Vec::<String>::new());
             assert!(
                 answer.because.starts_with("24 at once are taken; of calls sent as the 25th, "),
                 "{}",
@@ -86,5 +87,20 @@ fn a_server_that_stumbles_for_a_moment_is_the_same_server() {
         assert_eq!(answer.binding, Some(Binding::Saturation), "{from}: {}", answer.because);
         assert!(throughput(cap) >= 0.93 * throughput(truth), "{from}: {cap} instead of {truth}");
         assert!(calls < 3_000, "{from}: {calls}");
+    }
+}
+
+#[test]
+fn a_server_that_takes_more_only_as_load_grows_is_told() {
+    for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "24, as load grows") {
+        for seed in SEEDS {
+            let (answer, _) = answer(&world, seed);
+            assert_eq!(answer.cap, Some(24), "{name}");
+            assert!(
+                answer.notes.iter().any(|note| note.contains("only as the load grows")),
+                "{:?}",
+                answer.notes
+            );
+        }
     }
 }
