@@ -174,7 +174,8 @@ def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
     """Kill a run at random moments, then let it end."""
     rng = random.Random(SEED)
     path = folder / output
-    with simulated(5.0) as url:
+    # So slow that fifty kills come before the end.
+    with simulated(10.0) as url:
         kills = 0
         for _ in range(KILLS):
             command, _ = run(folder, url, output, *options)
