@@ -50,7 +50,7 @@ pub(super) fn plot(outcome: &Outcome, caps: &[Pooled<'_>], width: f64) -> Option
 
 fn number(outcome: &Outcome, cap: usize, x: f64, area: &Area) -> Markup {
     let class = if outcome.answer.cap == Some(cap) { "tg-text tg-strong" } else { "tg-text" };
-    text(class, x, area.bottom + 17.0, "middle", &short(cap as f64))
+    text(class, x, area.bottom + 19.0, "middle", &short(cap as f64))
 }
 
 fn stack(cap: usize, parts: &[Part], middle: f64, width: f64, y: &Scale) -> Markup {

@@ -159,7 +159,7 @@ pub(super) fn bottom_axis(
             @for tick in &scale.ticks {
                 (line("tg-base", (scale.at(*tick), area.bottom), (scale.at(*tick), area.bottom + 4.0)))
             }
-            @for (x, label) in &numbers { (text("tg-text", *x, area.bottom + 17.0, "middle", label)) }
+            @for (x, label) in &numbers { (text("tg-text", *x, area.bottom + 19.0, "middle", label)) }
             (text("tg-unit", area.right, area.bottom + 35.0, "end", name))
         }
     }
