@@ -61,9 +61,14 @@ describe("a pool", () => {
     const all = await servers(t, 3);
     // However slow this machine is, no replica is suspected.
     const pool = { replicas: all.map(({ url }) => url), health: "none", poll: "none" };
-    const sdk = client(new Gate({ targets: { llama: { pool } } }));
+    const gate = new Gate({ targets: { llama: { pool } } });
+    const sdk = client(gate);
+    // Until all have said what they serve, those that have are preferred.
+    await ask(sdk);
+    await until(() => replicas(gate).every(({ models }) => models?.[0] === "small"));
+    const before = all.map((server) => calls(server).length);
     for (let n = 0; n < 10; n++) await ask(sdk, "mine");
-    const counts = all.map((server) => calls(server).length);
+    const counts = all.map((server, n) => calls(server).length - before[n]);
     assert.deepEqual(
       counts.toSorted((one, other) => one - other),
       [0, 0, 10],
