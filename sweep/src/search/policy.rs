@@ -177,9 +177,8 @@ impl Policy {
 
     /// Where load may rise only so quickly, what lies between comes first.
     fn climb(&mut self, todo: Todo) -> Todo {
-        let next = match todo {
-            Todo::Hold { cap, .. } if self.leap.is_some_and(|leap| cap > self.held + leap) => {
-                let cap = self.held + self.leap.unwrap_or(cap);
+        let next = match (todo, self.leap.map(|leap| self.held + leap)) {
+            (Todo::Hold { cap: beyond, .. }, Some(cap)) if beyond > cap => {
                 self.queue.push_front(todo);
                 Todo::Hold { cap, purpose: Purpose::Ramp, need: REFERENCE, way: Way::Plain }
             }
@@ -350,9 +349,9 @@ impl Policy {
         self.known.add(visit);
         if ended == Ended::Accepted {
             self.looks_into_fall(cap);
-        }
-        if ended == Ended::Accepted && (self.overloads(cap) || self.meets_cliff(settings, cap)) {
-            return;
+            if self.overloads(cap) || self.meets_cliff(settings, cap) {
+                return;
+            }
         }
         match ended {
             Ended::Accepted => {

@@ -221,7 +221,7 @@ impl Policy {
         let Some((from, edge)) = bad.edge.filter(|&(_, edge)| cap > edge) else { return };
         if self.refuted < MOST_REFUTED {
             self.refuted += 1;
-            self.hasty = self.hasty.min(Some(bad.cap)).or(Some(bad.cap));
+            self.hasty = Some(self.hasty.map_or(bad.cap, |known| known.min(bad.cap)));
             let leap = edge - from;
             self.leap = Some(self.leap.map_or(leap, |known| known.min(leap)));
             self.stride = self.leap;
