@@ -41,7 +41,8 @@ const FULL = `{
   },
   "targets": {
     "openai": 64, "shared": { "url": "http://localhost:8001", "budget": "account" },
-    "mine": { "url": ["http://localhost:8000/v1"], "models": "small*", "model": "small-1", "key_env": "MINE_KEY", "cap": 2, "pool": ["http://localhost:8002"] }
+    "mine": { "url": ["http://localhost:8000/v1"], "models": "small*", "model": "small-1", "key_env": "MINE_KEY",
+      "forward_headers": ["x-team"], "cap": 2, "pool": ["http://localhost:8002"] }
   },
   "tenants": { "b": { "weight": 3 } },
   "budgets": { "account": { "rpm": 500, "tpm": "2M" } },

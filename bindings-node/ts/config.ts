@@ -252,6 +252,11 @@ export interface TargetConfig extends TargetSettings {
   model?: string;
   /** The environment variable with the credential of calls that fall back to it. Default: the caller's own goes along, to the same host only. */
   key_env?: string;
+  /**
+   * Headers that calls which fall back to it keep on another server or with the key of `key_env`, beside `content-type` and the others that every
+   * call keeps. Default: none.
+   */
+  forward_headers?: string | string[];
 }
 
 /** A tool: its cap, or more. */

@@ -63,6 +63,7 @@ def test_every_setting_passes() -> None:
         "url": "http://127.0.0.1:8000/v1",
         "model": "llama-3",
         "key_env": "SPARE_API_KEY",
+        "forward_headers": ["x-tenant-id"],
         "kv_tokens": "400k",
         "tokenizer": "vllm",
         "rpm": None,

@@ -10,7 +10,8 @@ import pytest
 
 import tidegate
 from shapes import CHAT, CHAT_STREAM, MESSAGES
-from upstream import Upstream, answer, events, stall_after
+from upstream import Exchange, Upstream, answer, events, stall_after
+from vectors import Case, every
 
 SPARE_KEY = "sk-spare"
 
@@ -85,3 +86,76 @@ async def test_a_refusal_by_all_names_the_first(upstream: Upstream, spare: Upstr
     assert "authorization" not in spare.exchanges[0].headers, "the caller's key is not for another server"
     for stream in held:
         await stream.close()
+
+
+def secret(name: str) -> str:
+    """Return the value that a credential of this name has in these tests."""
+    return f"secret-of-{name.lower()}"
+
+
+def spare_gets(case: Case, upstream: Upstream, spare: Upstream, **target: Any) -> Exchange:
+    """Send a call with every header and query key of the case; return what the other server gets.
+
+    The first server's only slot is taken, so that the call falls back.
+    """
+    first: Any = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
+    second: Any = {"url": f"{spare.url}/other/v1", "model": "tiny", **target}
+    gate = tidegate.Gate(targets={"first": first, "spare": second})
+    headers = {row["name"]: secret(row["name"]) for row in case["headers"]}
+    query = {row["name"]: secret(row["name"]) for row in case["query"]}
+    headers |= {name: f"value-of-{name}" for name in case["kept_headers"] if name != "content-type"}
+    query |= {name: f"value-of-{name}" for name in case["kept_query"]}
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
+    before = len(spare.exchanges)
+    with gate.slot("first"):
+        raw = sdk.chat.completions.with_raw_response.create(
+            model="small", messages=MESSAGES, extra_headers=headers, extra_query=query
+        )
+    assert raw.headers["x-tidegate-fallback"] == "spare"
+    return spare.exchanges[before]
+
+
+def query_of(exchange: Exchange) -> set[str]:
+    """Return the names in the query."""
+    return {pair.split("=")[0] for pair in exchange.path.partition("?")[2].split("&")}
+
+
+@every("fallback")
+def test_no_credential_of_any_gateway_reaches_another_server(
+    case: Case, upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
+    spare.handler = answer(CHAT)
+    assert len(case["headers"]) >= 60
+    assert len(case["query"]) >= 20
+    target: dict[str, Any]
+    for target in ({}, {"key_env": "SPARE_API_KEY"}):
+        arrived = spare_gets(case, upstream, spare, **target)
+        names = [row["name"] for row in case["headers"] + case["query"]]
+        assert [name for name in names if secret(name) in f"{arrived.path} {arrived.headers}"] == []
+        assert "secret" not in f"{arrived.path} {arrived.headers}"
+        assert set(case["kept_headers"]) <= set(arrived.headers)
+        assert query_of(arrived) == set(case["kept_query"])
+
+
+@every("fallback")
+def test_a_header_that_its_target_names_reaches_another_server(
+    case: Case, upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
+    spare.handler = answer(CHAT)
+    names = [row["name"] for row in case["headers"]]
+    arrived = spare_gets(case, upstream, spare, forward_headers=names)
+    assert {name: arrived.headers.get(name) for name in names} == {name: secret(name) for name in names}
+    assert query_of(arrived) == set(case["kept_query"])
+    own = spare_gets(case, upstream, spare, forward_headers=names, key_env="SPARE_API_KEY")
+    assert own.headers["authorization"] == f"Bearer {SPARE_KEY}", "the target's own key"
+    assert own.headers["x-litellm-api-key"] == secret("x-litellm-api-key")
+
+
+@every("fallback")
+def test_the_same_server_gets_the_request_as_it_was(case: Case, upstream: Upstream) -> None:
+    upstream.handler = answer(CHAT)
+    arrived = spare_gets(case, upstream, upstream)
+    assert {row["name"] for row in case["headers"]} <= set(arrived.headers)
+    assert {row["name"] for row in case["query"]} <= query_of(arrived)

@@ -13,13 +13,15 @@ from families import NAMES
 from upstream import Exchange, Handler, Upstream
 
 FOLDER = Path(__file__).parents[2] / "tests" / "vectors"
-# What the two files of tests run between them; `test_every_file_is_run` compares it with the folder.
+# What `test_vectors.py`, `test_vectors_wire.py` and `test_fallback.py` run between them; `test_every_file_is_run`
+# compares it with the folder.
 RUN = {
     "backoff",
     "classify",
     "config_errors",
     "errors",
     "estimate",
+    "fallback",
     "limits",
     "request_facts",
     "retry_after",

@@ -132,7 +132,7 @@ fn check_tells_every_setting_that_was_made() {
                   limit = { start = 3, min = 2, awaiting = 191, decrease = 0.77, detector = { quantile = 0.93, window = 193, tick = 5.5, \
                   band = 0.33, hold = 197 } }\n\
                   ask_usage = true\nfallback = \"spare\"\ntenants.acme = { floor = 0.173 }\n";
-    let others = "[targets.spare]\nurl = \"http://h\"\nmodel = \"small\"\nkey_env = \"SPARE_KEY\"\nbudget = \"shared\"\n\
+    let others = "[targets.spare]\nurl = \"http://h\"\nmodel = \"small\"\nkey_env = \"SPARE_KEY\"\nforward_headers = [\"x-tenant-id\", \"X-Team\"]\nbudget = \"shared\"\n\
                   [budgets.shared]\nrpm = 179\n[tools.search]\ncap = 11\nrps = 1.5\nlatency = 199\nlimit.decrease.step = 6\n[tools.shell]\ncap = 13\nrpm = 181\n";
     let transport = "connect = 79\npool_idle = 83\npool_idle_timeout = 89\nhttp2_streams = 97\n\
                      http2_prior_knowledge = true\nproxy_from_env = false\n";
@@ -174,6 +174,7 @@ fn check_tells_every_setting_that_was_made() {
         "memory for 163 tokens, 0.167 of it kept free",
         "falls back to spare; usage of streams is asked for",
         "what falls back to it has model small and the key in SPARE_KEY",
+        "what falls back to it keeps the headers x-tenant-id, x-team\n",
         "tenant acme: weight 1, no cap of its own, no queue of its own, floor 0.173",
         "rates: those of budget shared",
         "budget shared\n  rates: 179 requests a minute",

@@ -234,13 +234,16 @@ class PoolConfig(TypedDict, total=False):
 class TargetConfig(TargetSettings, total=False):
     """A target: how it behaves, which requests are its, and how calls reach it that fall back to it.
 
-    `pool`: its replicas, where it is not one endpoint; a list is short for a pool of these.
+    `pool`: its replicas, where it is not one endpoint; a list is short for a pool of these. `forward_headers`: headers
+    that calls which fall back to it keep on another server or with the key of `key_env`, beside `content-type` and the
+    others that every call keeps.
     """
 
     url: str | list[str]
     models: str | list[str]
     model: str
     key_env: str
+    forward_headers: str | list[str]
     pool: PoolConfig | list[str | ReplicaConfig]
 
 

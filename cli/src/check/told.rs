@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use http::HeaderName;
 use tidegate::config::{
     AdaptiveConfig, CostRule, Counting, Decrease, Detector, Headers, LaneConfig, LimitConfig, Mode, OnFull,
     Percentile, PoolConfig, Predict, RateConfig, RetryConfig, Source, TargetConfig, TenantConfig, Tokenizer,
@@ -80,6 +81,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
         fallback,
         model,
         key_env,
+        forward_headers,
         default_tenant,
         tenants,
     } = target;
@@ -154,6 +156,10 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
             format!("the key in {name}")
         });
         line(format!("what falls back to it has {model} and {key}"));
+    }
+    if !forward_headers.is_empty() {
+        let names: Vec<&str> = forward_headers.iter().map(HeaderName::as_str).collect();
+        line(format!("what falls back to it keeps the headers {}", names.join(", ")));
     }
     for (lane, own) in Lane::ALL.iter().zip(lanes) {
         line(format!("lane {}: {}", lane.as_str(), told_lane(own)));

@@ -100,11 +100,12 @@
 //! | `fallback` | the target that takes what this one refuses; it needs one base URL (or all of ours), and a `model` (or all of ours in its `models`) | | none |
 //! | `model` | the model that calls ask for which fall back to this target | one of its `models` | the only name in `models` |
 //! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | none: the caller's own goes along where protocol, host and port are the same, and nowhere else |
+//! | `forward_headers` | a header or a list of headers that calls which fall back to this target keep: see [Fallbacks](#fallbacks) | names of request headers; no `*` | none |
 //! | `lanes.LANE` | what a [lane](#lanes) has to itself | | |
 //! | `tenants.ID` | a named tenant's share | | |
 //! | `default_tenant` | the share of each tenant that is not named (named ones do not inherit from it) | | |
 //!
-//! The floors of the tenants and lanes of one target sum to 1 at most. `url`, `models`, `model`, `key_env` and `pool` have no place in
+//! The floors of the tenants and lanes of one target sum to 1 at most. `url`, `models`, `model`, `key_env`, `forward_headers` and `pool` have no place in
 //! `defaults`; a `fallback` there does not hold for the target that it names.
 //!
 //! Without a `url`, a target called `openai`, `anthropic`, `gemini`, `groq`, `mistral`, `together`, `fireworks`, `openrouter` or
@@ -113,6 +114,20 @@
 //! be reached, because one above it takes all of its requests and none falls back to it, is an error; one with `url = "none"` takes no request, and its slots are
 //! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
 //! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
+//!
+//! # Fallbacks
+//!
+//! A call that falls back to a target on the same server (protocol, host and port) is sent as the caller made it, unless that target has a `key_env`.
+//! On another server, and with the key of `key_env`, it keeps only these parts:
+//!
+//! - The headers `accept`, `accept-encoding`, `accept-language`, `anthropic-beta`, `anthropic-version`, `content-encoding`, `content-length`,
+//!   `content-type`, `idempotency-key`, `openai-beta`, `traceparent`, `user-agent`, `x-client-request-id`, `x-goog-api-client`,
+//!   `x-ms-client-request-id`, `x-ms-useragent`, `x-request-id`, `x-server-timeout` and `x-stainless-*`.
+//! - The headers that the receiving target names in `forward_headers`. The target that calls come from needs no setting: it is the receiver that
+//!   is trusted with a header. Credentials may be named too (`forward_headers = ["authorization"]` sends the caller's key to that server); the
+//!   header that holds the key of `key_env` is always the target's own.
+//! - The query parameters `api-version`, `alt` and `beta`. No other can be named.
+//! - The body, and the part of the path below the base URL. A key in either goes along: a key in the path belongs in the target's `url`.
 //!
 //! # Limits
 //!

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
+
 use super::limit::{AdaptiveConfig, LimitConfig};
 use super::pool::PoolConfig;
 
@@ -120,6 +122,9 @@ pub struct TargetConfig {
     /// The environment variable with the credential of calls that come here by a fallback; they have no other then. Default: the caller's own goes
     /// along where protocol, host and port are the same, and nowhere else.
     pub key_env: Option<Arc<str>>,
+    /// Headers that calls which come here by a fallback keep on another server, or with another credential, beside those that every call keeps
+    /// (see the [configuration's page](crate::config)). Default: none.
+    pub forward_headers: Vec<HeaderName>,
     /// What tenants that are not named get.
     pub default_tenant: TenantConfig,
     /// Named tenants.
@@ -361,6 +366,7 @@ impl TargetConfig {
             fallback: None,
             model: None,
             key_env: None,
+            forward_headers: Vec::new(),
             default_tenant: TenantConfig::default(),
             tenants: BTreeMap::new(),
         }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
-use http::{HeaderMap, Request, Uri};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::credential::{Credential, same_server, strip, stripped};
+use super::credential::{Credential, same_server};
+use super::forward::{retain_headers, retain_query};
 use crate::body::RequestBody;
 use crate::transport::Foreign;
 use crate::wire::Dialect;
@@ -32,6 +34,8 @@ pub(super) struct Address {
     pub(super) bases: Vec<Base>,
     pub(super) model: Option<Arc<str>>,
     pub(super) credential: Option<Credential>,
+    /// Headers of the caller that it receives beside those that every target does.
+    pub(super) forward_headers: Vec<HeaderName>,
 }
 
 impl Address {
@@ -59,14 +63,10 @@ impl Address {
         if let Some(model) = &self.model {
             uri = self.remodel(&mut made, uri, model)?;
         }
-        // The caller's key is for the server that it was sent to.
+        // The caller's credentials, of which nobody knows all the names, are for the server that it chose.
         if self.credential.is_some() || !same_server(&uri, &parts.uri) {
-            strip(made.headers_mut());
-            if let Some(query) = uri.query().map(stripped) {
-                let query = (!query.is_empty()).then_some(&*query);
-                uri =
-                    with(&uri, uri.path(), query).ok_or("the caller's key cannot be taken out of its URL")?;
-            }
+            retain_headers(made.headers_mut(), &self.forward_headers);
+            uri = without_credentials(&uri).ok_or("the caller's key cannot be taken out of its URL")?;
         }
         if let Some(credential) = &self.credential {
             credential.write(made.headers_mut(), &uri, dialect);
@@ -123,6 +123,17 @@ fn rewritten(
         None if in_path => Ok(None),
         None => Err("its body is no JSON object, so that its model cannot be changed"),
     }
+}
+
+/// The URL without a user and password, and with the listed query parameters alone.
+fn without_credentials(uri: &Uri) -> Option<Uri> {
+    let query = uri.query().map(retain_query).filter(|query| !query.is_empty());
+    let mut parts = with(uri, uri.path(), query.as_deref())?.into_parts();
+    let authority = parts.authority.as_ref().map(Authority::as_str).unwrap_or_default();
+    if let Some((_, host)) = authority.rsplit_once('@') {
+        parts.authority = Some(host.parse().ok()?);
+    }
+    Uri::from_parts(parts).ok()
 }
 
 fn with(uri: &Uri, path: &str, query: Option<&str>) -> Option<Uri> {

@@ -1,51 +1,13 @@
-//! Keys in a request's address: the caller's, taken out, and a target's own, written where its host reads it.
+//! The credential that a target has for calls that fall back to it, and where it is written.
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, uri};
-use percent_encoding::percent_decode_str;
 
 use crate::wire::Dialect;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
-
-/// Where providers, and the gateways before them, look for a credential or for the account that it belongs to.
-const PLACES: [HeaderName; 13] = [
-    AUTHORIZATION,
-    PROXY_AUTHORIZATION,
-    COOKIE,
-    X_API_KEY,
-    X_GOOG_API_KEY,
-    API_KEY,
-    HeaderName::from_static("ocp-apim-subscription-key"),
-    HeaderName::from_static("cf-aig-authorization"),
-    HeaderName::from_static("helicone-auth"),
-    HeaderName::from_static("x-portkey-api-key"),
-    HeaderName::from_static("openai-organization"),
-    HeaderName::from_static("openai-project"),
-    HeaderName::from_static("x-goog-user-project"),
-];
-
-/// And in the query: Google's ways, and that of Azure's API management.
-const PARAMETERS: [&str; 3] = ["key", "access_token", "subscription-key"];
-
-/// Takes every credential out of the headers.
-pub(super) fn strip(headers: &mut HeaderMap) {
-    for name in PLACES {
-        headers.remove(name);
-    }
-}
-
-/// The query without the credentials that are in it; all else in its order, byte for byte.
-pub(super) fn stripped(query: &str) -> String {
-    query.split('&').filter(|pair| !is_key(pair)).collect::<Vec<_>>().join("&")
-}
-
-fn is_key(pair: &str) -> bool {
-    let name = percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy();
-    PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known))
-}
 
 /// Whether both are served by the same host and port, over the same protocol: what one is told, the other may know.
 pub(super) fn same_server(one: &Uri, other: &Uri) -> bool {
@@ -113,27 +75,6 @@ mod tests {
     use super::*;
 
     const BARE: &str = "https://spare.example/v1/chat/completions";
-
-    #[test]
-    fn no_place_where_a_key_may_be_is_left_out() {
-        let mut headers = HeaderMap::new();
-        for name in PLACES {
-            headers.append(name.clone(), HeaderValue::from_static("k1"));
-            headers.append(name, HeaderValue::from_static("k2"));
-        }
-        headers.insert("x-mine", HeaderValue::from_static("kept"));
-        strip(&mut headers);
-        assert_eq!((headers.len(), &headers["x-mine"]), (1, &HeaderValue::from_static("kept")));
-        for (query, expected) in [
-            ("alt=sse&key=k1&x=%20", "alt=sse&x=%20"),
-            ("key=k1", ""),
-            ("k%65y=k1&api-version=1", "api-version=1"),
-            ("Subscription-Key=k1&&access_token=k2", ""),
-            ("monkey=1&keys=2&x=key=3", "monkey=1&keys=2&x=key=3"),
-        ] {
-            assert_eq!(stripped(query), expected, "{query}");
-        }
-    }
 
     #[test]
     fn it_is_written_where_the_target_looks() {

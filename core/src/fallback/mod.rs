@@ -7,12 +7,16 @@
 //!
 //! - Only what waiting elsewhere can mend falls back ([`policy`]), and only while there is time left before the deadline.
 //! - The other's fallback may take what the other refuses, and so on, each target once. The last refusal is the caller's, and names the first.
-//! - The key of one target never goes to another: each address is made from the request as the caller sent it, and the caller's own key
-//!   ([`credential`]) goes along only to the server that it was for (protocol, host and port). Elsewhere a call has the key of `key_env`, or none.
+//! - The key of one target never goes to another: each request is made from the one that the caller sent, and the
+//!   key of `key_env` ([`credential`]) is added to that.
+//! - To another server (protocol, host or port), and along with another key, go only the headers and query parameters
+//!   of an allowlist ([`forward`]), and the headers that the receiving target names in `forward_headers`. The body
+//!   goes along whole, and so does the part of the path below the base URL: a key in either is not removed.
 //! - A response says who gave it: `x-tidegate-fallback: NAME`.
 
 mod address;
 mod credential;
+mod forward;
 mod layer;
 mod policy;
 mod ways;

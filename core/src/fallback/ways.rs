@@ -74,7 +74,12 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
         None => None,
         Some(variable) => Some(key(config, variable)?),
     };
-    Ok(Address { bases: bases(config), model: config.model.clone(), credential })
+    Ok(Address {
+        bases: bases(config),
+        model: config.model.clone(),
+        credential,
+        forward_headers: config.forward_headers.clone(),
+    })
 }
 
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {

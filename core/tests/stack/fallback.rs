@@ -6,6 +6,7 @@ use http::{HeaderMap, Request, Response};
 use parking_lot::Mutex;
 use tidegate::config::{Config, Mode};
 use tidegate::{Context, Error, ErrorKind, Gate, Lane, Reason, RequestBody, ResponseBody, Transport};
+use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -70,11 +71,12 @@ fallback = "second"
 url = "http://two:8000/api/v1"
 model = "spare"
 key_env = "CARGO_PKG_NAME"
+forward_headers = "X-Mine"
 "#;
 
 fn ask(stream: bool) -> Request<RequestBody> {
     let body = format!(r#"{{ "n": 1.0, "model": "large", "stream": {stream}, "messages": [] }}"#);
-    Request::post("http://one/v1/chat/completions?x=1")
+    Request::post("http://one/v1/chat/completions?api-version=1&x=1")
         .header("authorization", "Bearer sk-first")
         .header("content-length", body.len())
         .header("host", "one")
@@ -115,7 +117,7 @@ async fn refused_here_completed_there() {
         assert_eq!(body, if stream { [ROLE, TOKEN, STOP, DONE].concat() } else { ANSWER.to_owned() });
 
         let arrived = sent.lock().pop().unwrap();
-        assert_eq!(arrived.url, "http://two:8000/api/v1/chat/completions?x=1");
+        assert_eq!(arrived.url, "http://two:8000/api/v1/chat/completions?api-version=1");
         let expected = format!(r#"{{ "n": 1.0, "model": "spare", "stream": {stream}, "messages": [] }}"#);
         assert_eq!(arrived.body, expected, "nothing but the model is written anew");
         let header = |name: &str| arrived.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -215,7 +217,7 @@ async fn a_chain_ends_and_no_key_goes_to_another_target() {
     let arrived = sent.lock().pop().unwrap();
     assert_eq!(
         (&*arrived.url, arrived.headers.get("authorization")),
-        ("http://three/v1/chat/completions?x=1", None)
+        ("http://three/v1/chat/completions?api-version=1", None)
     );
     let snapshot = gate.snapshot();
     assert_eq!(
@@ -279,7 +281,7 @@ async fn the_callers_key_goes_to_its_own_server_only() {
         let gate = over(transport, &targets);
         let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
         let with = if path.contains('?') { '&' } else { '?' };
-        let secrets = "key=sk-mine&subscription-key=sk-mine&x=1";
+        let secrets = "key=sk-mine&subscription-key=sk-mine&beta=1";
         let mut request = Request::post(format!("http://one{path}{with}{secrets}"));
         for name in KEYS {
             request = request.header(name, "sk-mine");
@@ -295,7 +297,11 @@ async fn the_callers_key_goes_to_its_own_server_only() {
         match expected {
             Some(expected) => {
                 assert_eq!(keys, expected, "{path} at {spare}");
-                assert!(!arrived.url.contains("sk-mine") && arrived.url.ends_with("x=1"), "{}", arrived.url);
+                assert!(
+                    !arrived.url.contains("sk-mine") && arrived.url.ends_with("beta=1"),
+                    "{}",
+                    arrived.url
+                );
             }
             None => {
                 assert_eq!(keys, KEYS.map(|name| (name, "sk-mine")), "{path} at {spare}");
@@ -454,4 +460,148 @@ fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
         "{error}"
     );
     Gate::over(Config { mode: Mode::Observe, ..config }, transport).expect("a gate that never needs it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_password_in_the_url_stays_with_its_own_server_and_credential() {
+    for (spare, key_env, expected) in [
+        ("http://one/v1\"\nmodels = \"b", "", "http://user:secret@one/v1/chat/completions"),
+        ("http://one/v1\"\nmodels = \"b", "key_env = \"CARGO_PKG_NAME\"", "http://one/v1/chat/completions"),
+        ("http://two/v1", "", "http://two/v1/chat/completions"),
+    ] {
+        let (transport, sent) = upstream_of_anything();
+        let targets = format!(
+            "[targets.first]\nurl = \"http://one\"\nmodels = \"a\"\ncap = 1\non_full = \"refuse\"\nfallback = \"second\"\n\
+             [targets.second]\nurl = \"{spare}\"\nmodel = \"b\"\n{key_env}\n"
+        );
+        let gate = over(transport, &targets);
+        let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
+        let request = Request::post("http://user:secret@one/v1/chat/completions");
+        let body = r#"{"model":"a"}"#;
+        read(gate.client().call(request.body(body.into()).unwrap()).await.unwrap()).await.unwrap();
+        assert_eq!(sent.lock().pop().unwrap().url, expected);
+        drop(held);
+    }
+}
+
+/// What a fallback keeps of a request: `tests/vectors/fallback.json`, which Python and Node run too.
+struct Vectors {
+    headers: Vec<String>,
+    query: Vec<String>,
+    kept_headers: Vec<String>,
+    kept_query: Vec<String>,
+}
+
+impl Vectors {
+    fn read() -> Self {
+        let file: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/vectors/fallback.json")).unwrap();
+        let case = &file["cases"][0];
+        let list = |key: &str| -> Vec<String> {
+            let names = case[key].as_array().unwrap().iter();
+            names.map(|row| row["name"].as_str().or(row.as_str()).unwrap().to_owned()).collect()
+        };
+        Self {
+            headers: list("headers"),
+            query: list("query"),
+            kept_headers: list("kept_headers"),
+            kept_query: list("kept_query"),
+        }
+    }
+}
+
+fn secret(name: &str) -> String {
+    format!("secret-of-{}", name.to_lowercase())
+}
+
+fn harmless(name: &str) -> String {
+    format!("value-of-{name}")
+}
+
+/// Sends a request with everything in it over real sockets: the first server's only slot is held, and the spare
+/// one records what it gets. Returns its request, lowercased.
+async fn spare_gets(vectors: &Vectors, spare_target: &str, same_server: bool) -> String {
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let answer = move |mut socket: tokio::net::TcpStream, request: Vec<u8>| {
+        let sender = sender.clone();
+        async move {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+            let text = format!("{head}content-length: {}\r\n\r\n{ANSWER}", ANSWER.len());
+            socket.write_all(text.as_bytes()).await.unwrap();
+            sender.send(String::from_utf8(request).unwrap()).unwrap();
+        }
+    };
+    let first = crate::sockets::serve(answer.clone()).await;
+    let spare = if same_server { first } else { crate::sockets::serve(answer).await };
+    let config = format!(
+        "[transport]\nproxy_from_env = false\n[targets.first]\nurl = \"http://{first}/v1\"\ncap = 1\non_full = \"refuse\"\n\
+         fallback = \"spare\"\n[targets.spare]\nurl = \"http://{spare}/other/v1\"\nmodel = \"small\"\n{spare_target}\n"
+    );
+    let gate = Gate::new(Config::from_toml(&config).unwrap()).unwrap();
+    let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
+    let pairs = |names: &[String], value: fn(&str) -> String| -> Vec<String> {
+        names.iter().map(|name| format!("{name}={}", value(name))).collect()
+    };
+    let query = [pairs(&vectors.kept_query, harmless), pairs(&vectors.query, secret)].concat().join("&");
+    let mut request = Request::post(format!("http://{first}/v1/chat/completions?{query}"));
+    for name in &vectors.kept_headers {
+        request = request.header(name, harmless(name));
+    }
+    for name in &vectors.headers {
+        request = request.header(name, secret(name));
+    }
+    let response = gate.client().call(request.body(r#"{"model":"large"}"#.into()).unwrap()).await.unwrap();
+    assert_eq!(response.headers()["x-tidegate-fallback"], "spare");
+    read(response).await.unwrap();
+    drop(held);
+    received.recv().await.unwrap().to_lowercase()
+}
+
+#[tokio::test]
+async fn no_credential_of_any_gateway_reaches_another_server() {
+    let vectors = Vectors::read();
+    assert!(vectors.headers.len() >= 60 && vectors.query.len() >= 20);
+    for target in ["", "key_env = \"CARGO_PKG_NAME\""] {
+        let request = spare_gets(&vectors, target, false).await;
+        let seen: Vec<_> = vectors.headers.iter().chain(&vectors.query).collect();
+        let leaked: Vec<_> = seen.into_iter().filter(|name| request.contains(&secret(name))).collect();
+        assert!(leaked.is_empty(), "{} reach it: {leaked:?}", leaked.len());
+        assert!(!request.contains("secret"), "{request}");
+        for name in &vectors.kept_headers {
+            assert!(request.contains(&format!("{name}: {}\r\n", harmless(name))), "{name}: {request}");
+        }
+        for name in &vectors.kept_query {
+            assert!(request.contains(&format!("{name}={}", harmless(name))), "{name}: {request}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_its_target_names_reaches_another_server() {
+    let vectors = Vectors::read();
+    let named = format!("forward_headers = {:?}", vectors.headers);
+    let request = spare_gets(&vectors, &named, false).await;
+    for name in &vectors.headers {
+        assert!(request.contains(&format!("{name}: {}\r\n", secret(name))), "{name}: {request}");
+    }
+    for name in &vectors.query {
+        assert!(!request.contains(&format!("{}=", name.to_lowercase())), "{name}: {request}");
+    }
+    // The target's own key takes the place of the one that was named.
+    let own = spare_gets(&vectors, &format!("key_env = \"CARGO_PKG_NAME\"\n{named}"), false).await;
+    assert!(own.contains("authorization: bearer tidegate\r\n"), "{own}");
+    assert!(!own.contains(&secret("authorization")), "{own}");
+    assert!(own.contains(&secret("x-litellm-api-key")), "{own}");
+}
+
+#[tokio::test]
+async fn the_same_server_gets_the_request_as_it_was() {
+    let vectors = Vectors::read();
+    let request = spare_gets(&vectors, "", true).await;
+    for name in vectors.headers.iter().chain(&vectors.query) {
+        assert!(request.contains(&secret(name)), "{name}: {request}");
+    }
+    // Another credential is another account, to which the caller's own headers mean nothing.
+    let request = spare_gets(&vectors, "key_env = \"CARGO_PKG_NAME\"", true).await;
+    assert!(!request.contains("secret"), "{request}");
 }

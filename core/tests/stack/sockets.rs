@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::support::assert_idle;
 
 /// Serves each connection by this script, which gets what was read: the request's head, and perhaps some of its body.
-async fn serve<F, Fut>(script: F) -> SocketAddr
+pub async fn serve<F, Fut>(script: F) -> SocketAddr
 where
     F: Fn(TcpStream, Vec<u8>) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,

@@ -179,6 +179,13 @@ impl Target {
     pub fn key_env(self, variable: impl Into<String>) -> Self {
         self.set("key_env", text(variable))
     }
+
+    /// `forward_headers`: a header that calls which fall back to this target keep on another server, or with the key of
+    /// [`key_env`](Target::key_env); one more with each call.
+    pub fn forward_header(mut self, name: impl Into<String>) -> Self {
+        self.keys.append("forward_headers", text(name));
+        self
+    }
 }
 
 /// How attempts follow each other, for [`Target::retry`].

@@ -17,14 +17,16 @@ pub(super) struct Words<'a> {
     fallback: Option<Spot<'a>>,
     model: Option<Spot<'a>>,
     key_env: Option<Spot<'a>>,
+    forward_headers: Option<Spot<'a>>,
     /// Whether it was read without a problem: of the others it is not known where they are.
     pub(super) sound: bool,
 }
 
 impl<'a> Words<'a> {
     pub(super) fn of(spot: &Spot<'a>) -> Self {
-        let [fallback, model, key_env] = ["fallback", "model", "key_env"].map(|key| spot.child(key));
-        Self { fallback, model, key_env, sound: false }
+        let [fallback, model, key_env, forward_headers] =
+            ["fallback", "model", "key_env", "forward_headers"].map(|key| spot.child(key));
+        Self { fallback, model, key_env, forward_headers, sound: false }
     }
 }
 
@@ -178,7 +180,7 @@ fn unused(words: &Words<'_>) {
     if let Some(spot) = &words.model {
         spot.complain(format!("{only}; the models whose requests it takes are \"models\""));
     }
-    if let Some(spot) = &words.key_env {
+    for spot in [&words.key_env, &words.forward_headers].into_iter().flatten() {
         spot.complain(only);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
+
 use super::fallback::{self, Words};
 use super::limit::Said;
 use super::problems::Problems;
@@ -14,7 +16,7 @@ use crate::config::matching::{Prefix, Rule};
 use crate::config::{Config, LimitConfig, RetryConfig, TargetConfig, TargetMatch, known};
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
-pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env", "pool"];
+pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env", "forward_headers", "pool"];
 /// The keys that say how a target behaves; `defaults` takes them too, and [`RATES`].
 pub(super) const SETTINGS: &[&str] = &[
     "cap",
@@ -122,8 +124,8 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: boo
         section.get("url").is_some_and(|spot| matches!(spot.value, Value::Text(text) if text == "none"));
     let expected = "a base URL such as \"https://api.openai.com/v1\"";
     let mut matches = TargetMatch {
-        urls: if slots_only { Vec::new() } else { strings(&section, "url", expected, url) },
-        models: strings(&section, "models", "the name of a model, in which * stands for anything", model),
+        urls: if slots_only { Vec::new() } else { patterns(&section, "url", expected, url) },
+        models: patterns(&section, "models", "the name of a model, in which * stands for anything", model),
         slots_only,
     };
     if slots_only && section.has("models") {
@@ -184,6 +186,12 @@ fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
             ),
         }
     }
+    target.forward_headers = strings(
+        section,
+        "forward_headers",
+        "the name of a request header such as \"x-tenant-id\"",
+        forwardable,
+    );
 }
 
 /// Whether this can be a variable's name, and is unlikely to be a credential in its place.
@@ -217,27 +225,66 @@ fn by_name(name: &str, alone: bool) -> Result<Vec<String>, String> {
     ))
 }
 
-/// A string, or a list of at least one.
-fn strings(
+/// What requests are told by: a string, or a list of at least one.
+fn patterns(
     section: &Section<'_>,
     key: &str,
     expected: &str,
     check: impl Fn(&str) -> Result<String, String>,
 ) -> Vec<String> {
+    if let Some(spot) =
+        section.get(key).filter(|spot| matches!(spot.value, Value::List(items) if items.is_empty()))
+    {
+        spot.complain("the list is empty, so nothing would match; leave the key out to match everything");
+    }
+    strings(section, key, expected, check)
+}
+
+/// A string, or a list of them.
+fn strings<T>(
+    section: &Section<'_>,
+    key: &str,
+    expected: &str,
+    check: impl Fn(&str) -> Result<T, String>,
+) -> Vec<T> {
     let Some(spot) = section.get(key) else { return Vec::new() };
     let reader = |value: &Value| match value {
         Value::Text(text) => check(text).map_err(|why| Bad::expected(expected).hint(why)),
         _ => Err(Bad::expected(expected)),
     };
     let Value::List(items) = spot.value else { return spot.read(reader).into_iter().collect() };
-    if items.is_empty() {
-        spot.complain("the list is empty, so nothing would match; leave the key out to match everything");
-    }
     let item = |(index, item): (usize, &super::Node)| {
         let path = format!("{}[{index}]", spot.path);
         Spot { path, line: item.line, value: &item.value, problems: spot.problems }.read(reader)
     };
     items.iter().enumerate().filter_map(item).collect()
+}
+
+/// Headers that each connection writes itself, so that none is forwarded.
+const CONNECTION_HEADERS: [&str; 11] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
+
+/// A header that may be forwarded.
+fn forwardable(name: &str) -> Result<HeaderName, String> {
+    if name.contains('*') {
+        return Err("patterns are not allowed; name each header".into());
+    }
+    let name: HeaderName = name.parse().map_err(|_| "this is no header name")?;
+    if CONNECTION_HEADERS.contains(&name.as_str()) {
+        return Err("each connection writes this header itself; leave it out".into());
+    }
+    Ok(name)
 }
 
 pub(super) fn url(text: &str) -> Result<String, String> {

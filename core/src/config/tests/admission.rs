@@ -52,6 +52,7 @@ fn every_key_arrives() {
 
     let spare = target(&config, "spare");
     assert_eq!((spare.model.as_deref(), spare.key_env.as_deref()), (Some("mixtral"), Some("SPARE_KEY")));
+    assert_eq!(spare.forward_headers, ["x-tenant-id", "x-team"]);
     assert_eq!(spare.fallback.as_deref(), Some("llama"), "from defaults");
 
     let account = RateConfig {

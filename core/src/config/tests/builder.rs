@@ -113,7 +113,9 @@ fn says_what_the_file_says() {
                 .url("HTTP://10.0.0.2:80")
                 .fixed()
                 .fallback_model("mixtral")
-                .key_env("SPARE_KEY"),
+                .key_env("SPARE_KEY")
+                .forward_header("X-Tenant-Id")
+                .forward_header("x-team"),
         )
         .tool("db", 8)
         .tool("search", Tool::capped(4).queue(16).wait(secs(5)).rpm(90).latency(Duration::from_millis(200)))

@@ -93,6 +93,7 @@ url = ["HTTP://10.0.0.2:80"]
 limit = "fixed"
 model = "mixtral"
 key_env = "SPARE_KEY"
+forward_headers = ["x-tenant-id", "X-Team"]
 
 [tools]
 db = 8

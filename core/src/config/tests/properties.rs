@@ -74,6 +74,7 @@ const KEYS: &[&str] = &[
     "fallback",
     "model",
     "key_env",
+    "forward_headers",
     "openai",
     "groq",
     "acme",

@@ -1,0 +1,75 @@
+// What another server sees of a request that falls back to it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Gate } from "tidegate";
+
+import { CHAT } from "./support/shapes.mjs";
+import { json, upstream } from "./support/upstream.mjs";
+import { casesOf } from "./support/vectors.mjs";
+
+process.env.TIDEGATE_TEST_SPARE_KEY = "sk-spare";
+const own = { key_env: "TIDEGATE_TEST_SPARE_KEY" };
+
+const secret = (name) => `secret-of-${name.toLowerCase()}`;
+const harmless = (name) => `value-of-${name}`;
+const names = (rows) => rows.map(({ name }) => name);
+
+/** Sends a call with every header and query key of the case while the first server's only slot is taken; what the other server gets. */
+async function spareGets(t, one, target, sameServer = false) {
+  const first = await upstream(t, json(CHAT));
+  const spare = sameServer ? first : await upstream(t, json(CHAT));
+  const gate = new Gate({
+    targets: {
+      first: { url: `${first.url}/v1`, cap: 1, on_full: "refuse", fallback: "spare" },
+      spare: { url: `${spare.url}/other/v1`, model: "small", ...target },
+    },
+  });
+  const pairs = (kept, rows) => [
+    ...kept.map((name) => [name, harmless(name)]),
+    ...rows.map(({ name }) => [name, secret(name)]),
+  ];
+  const url = `${first.url}/v1/chat/completions?${new URLSearchParams(pairs(one.kept_query, one.query))}`;
+  const init = {
+    method: "POST",
+    headers: pairs(one.kept_headers, one.headers),
+    body: JSON.stringify({ model: "large" }),
+  };
+  const response = await gate.slot("first", () => gate.fetch(url, init));
+  assert.deepEqual([response.status, response.headers.get("x-tidegate-fallback")], [200, "spare"]);
+  await response.json();
+  return spare.exchanges[0];
+}
+
+const queryOf = ({ path }) => new Set(new URLSearchParams(path.split("?")[1]).keys());
+const seen = ({ path, headers }) => path + JSON.stringify(headers);
+
+for (const one of casesOf("fallback")) {
+  test(`vectors: no credential of any gateway reaches another server: ${one.name}`, async (t) => {
+    assert.ok(one.headers.length >= 60 && one.query.length >= 20);
+    for (const target of [{}, own]) {
+      const arrived = await spareGets(t, one, target);
+      const leaked = names([...one.headers, ...one.query]).filter((name) => seen(arrived).includes(secret(name)));
+      assert.deepEqual(leaked, []);
+      assert.doesNotMatch(seen(arrived), /secret/);
+      for (const name of one.kept_headers) assert.equal(arrived.headers[name], harmless(name));
+      assert.deepEqual(queryOf(arrived), new Set(one.kept_query));
+    }
+  });
+
+  test(`vectors: a header that its target names reaches another server: ${one.name}`, async (t) => {
+    const forward_headers = names(one.headers);
+    const arrived = await spareGets(t, one, { forward_headers });
+    for (const name of forward_headers) assert.equal(arrived.headers[name], secret(name));
+    assert.deepEqual(queryOf(arrived), new Set(one.kept_query));
+    const { headers } = await spareGets(t, one, { ...own, forward_headers });
+    assert.equal(headers.authorization, "Bearer sk-spare", "the target's own key");
+    assert.equal(headers["x-litellm-api-key"], secret("x-litellm-api-key"));
+  });
+
+  test(`vectors: the same server gets the request as it was: ${one.name}`, async (t) => {
+    const arrived = await spareGets(t, one, {}, true);
+    for (const name of names(one.headers)) assert.equal(arrived.headers[name], secret(name));
+    for (const name of names(one.query)) assert.ok(queryOf(arrived).has(name), name);
+  });
+}
