@@ -19,7 +19,7 @@ use crate::kv::Progress;
 use crate::observe::{Attempt, TenantMetrics};
 use crate::placement::{Affinity, Placed, ReplicaId, Wants};
 use crate::schedule::{Charged, Ticket, WaiterId, Why};
-use crate::target::Target;
+use crate::target::{SharedCooldowns, Target};
 use crate::wire::Usage;
 use crate::wire::request::{RequestFacts, Route};
 
@@ -39,6 +39,8 @@ struct Inner {
     queued_at: Instant,
     deadline: Instant,
     own_deadline: bool,
+    /// The key of its credential and model, if it shares its target with others.
+    shared_key: Option<u64>,
     /// The target that refused it before this one.
     refused_by: Option<Arc<str>>,
     label: Option<Arc<str>>,
@@ -69,6 +71,7 @@ impl Inner {
             queued_at: self.queued_at,
             deadline: self.deadline,
             own_deadline: self.own_deadline,
+            shared_key: self.shared_key,
             refused_by: self.refused_by.clone(),
             label: self.label.clone(),
             holder: self.holder.clone(),
@@ -113,6 +116,8 @@ const REMEMBERED: usize = 100;
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
+    /// The key of the call's credential and model, if it shares its target with others.
+    pub(crate) shared_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
@@ -139,6 +144,7 @@ impl Call {
         let Identity {
             mode,
             target,
+            shared_key,
             facts,
             tenant,
             lane,
@@ -163,6 +169,7 @@ impl Call {
             deadline: deadline.map_or(longest, |own| own.min(longest)),
             own_deadline: deadline.is_some() || target.config().deadline != DEFAULT_DEADLINE,
             target,
+            shared_key,
             refused_by: None,
             label,
             holder,
@@ -187,6 +194,8 @@ impl Call {
         call.affinity =
             call.affinity.take().or_else(|| target.config().pool.as_ref().map(|_| Affinity::default()));
         call.target = target;
+        // A fallback is a configured target, which is never shared.
+        call.shared_key = None;
         Self(Arc::new(call))
     }
 
@@ -198,6 +207,11 @@ impl Call {
     /// The target it goes to.
     pub fn target(&self) -> &Arc<Target> {
         &self.0.target
+    }
+
+    /// The cool-downs of its target's keys, and its own key, if it shares its target with others.
+    pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
+        self.0.target.shared().zip(self.0.shared_key)
     }
 
     /// What its request says.
@@ -337,8 +351,11 @@ impl Call {
         self.story().waiter = Some(waiter);
     }
 
-    /// Why it stands in its target's queue; `None`: it does not.
+    /// Why it stands in its target's queue, or before it; `None`: it does not.
     pub(crate) fn why(&self) -> Option<Why> {
+        if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
+            return Some(why);
+        }
         let waiter = self.story().waiter?;
         self.0.target.admission().explain(waiter)
     }

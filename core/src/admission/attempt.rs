@@ -43,7 +43,17 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
             return Err(over_maximum(target.name(), ticket.demand.input, most));
         }
         let asking = call.asks();
-        let permit = admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
+        let permit = loop {
+            let Some((shared, key)) = call.shared() else {
+                break admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
+            };
+            let waited = shared.wait(key, call.queued_at(), call.deadline()).await;
+            waited.map_err(|refusal| admission.refused(refusal))?;
+            let permit = admission.acquire_from(call.ticket(), |waiter| call.stands_at(waiter)).await;
+            if permit.is_err() || shared.admit(key) {
+                break permit;
+            }
+        };
         if let Some(asking) = asking.filter(|_| permit.is_ok()) {
             asking.admitted();
         }
@@ -52,6 +62,8 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     // Nobody waits in a queue here until there is a replica.
     call.replicas_known().await;
     let (permit, would) = admission.force(&ticket);
+    let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
+    let would = would.or(held.map(|_| "wait"));
     if let Some(decision) = most.map(|_| Reason::TooLarge.as_str()).or(would) {
         call.target().metrics().would(decision);
     }
@@ -138,10 +150,16 @@ pub(crate) fn judge(call: &Call, permit: &mut Permit, end: &End<'_>) -> Hold {
         end.against_replica().map(|fault| permit.failed_there(fault))
     } else {
         let against = end.against_target(call);
-        against.map(|(failure, delay)| permit.failed(call.id(), failure, delay))
+        against.map(|(failure, delay)| match call.shared() {
+            Some((shared, key)) => shared.on_failure(key, delay),
+            None => permit.failed(call.id(), failure, delay),
+        })
     };
     let Some(hold) = hold else {
         permit.succeeded();
+        if let Some((shared, key)) = call.shared() {
+            shared.on_success(key);
+        }
         return Hold::No;
     };
     if matches!(hold, Hold::CoolDown | Hold::Outage) {

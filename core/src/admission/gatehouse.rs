@@ -200,6 +200,11 @@ impl Admission {
         self.state.lock().scheduler.is_cooling(now())
     }
 
+    /// Continues a cool-down that began at a shared target.
+    pub(crate) fn resume_cooldown(&self, until: Instant) {
+        self.state.lock().scheduler.resume_cooldown(now(), until);
+    }
+
     /// What a person would want to know.
     pub fn view(&self) -> View {
         self.state.lock().scheduler.view(now())
@@ -461,7 +466,7 @@ impl Admission {
         }
     }
 
-    fn refused(&self, refusal: Refusal) -> Error {
+    pub(super) fn refused(&self, refusal: Refusal) -> Error {
         refused(&self.name, self.wait_hint, &refusal)
     }
 }

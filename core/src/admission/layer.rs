@@ -107,7 +107,10 @@ fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<Respo
             let verdict = response.extensions().get::<Verdict>();
             let limited = verdict.is_some_and(|verdict| verdict.class == Class::RateLimited);
             // One that says nothing is told too: what refusals have cut grows back with the answers that are none.
-            permit.heard(call.sent_at(), &headers, limited);
+            // The rate headers of one credential say nothing about the others at a shared target.
+            if call.shared().is_none() {
+                permit.heard(call.sent_at(), &headers, limited);
+            }
             if limited || verdict.is_some_and(|verdict| verdict.never_executed) {
                 // It was turned away unread: nothing of what was reserved for it was taken.
                 permit.unsent();

@@ -22,10 +22,12 @@
 //! - Each cool-down begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that the late failures of what
 //!   was in flight before do not prolong it (but a longer Retry-After among them does).
 
+mod by_key;
 mod throughput;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use by_key::KeyedCooldowns;
 use throughput::{Throughput, ramp_due, ramp_earned};
 
 /// A probe that has not failed for so many times as long as the last one took to fail is taken as accepted: refusals come fast, generations
@@ -283,8 +285,7 @@ impl Cooldown {
         // fails one call in twenty would otherwise never get to its end.
         let relapse = present && matches!(self.phase, Phase::Probing { .. });
         if let Some(delay) = delay.filter(|delay| *delay <= LONGEST) {
-            let spread = (delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20);
-            self.cool(now, now + delay + spread.mul_f64(jitter), present);
+            self.cool(now, now + delay + spread(delay, jitter), present);
         } else if present && (self.down || relapse) {
             let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
             self.intervals += 1;
@@ -311,6 +312,11 @@ impl Cooldown {
         }
         self.awaited |= failure == Failure::Unread { worth_waiting: true };
         self.down |= (self.worked || self.awaited) && self.failing.len() >= OUTAGE;
+    }
+
+    /// Continues a cool-down that began at a shared target.
+    pub(crate) fn resume(&mut self, now: Instant, until: Instant) {
+        self.cool(now, until, true);
     }
 
     fn cool(&mut self, now: Instant, until: Instant, present: bool) {
@@ -345,6 +351,11 @@ impl Cooldown {
             _ => {}
         }
     }
+}
+
+/// Returns the jitter added to a Retry-After, so that the calls of one user do not return in step.
+fn spread(delay: Duration, jitter: f64) -> Duration {
+    ((delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20)).mul_f64(jitter)
 }
 
 #[cfg(test)]

@@ -184,7 +184,8 @@ impl Gate {
             return Ok(Slot::of_nothing());
         }
         self.0.identify.open()?;
-        let call = self.0.identify.call(target, RequestFacts::unseen(), context, Timeouts::default(), None);
+        let call =
+            self.0.identify.call((target, None), RequestFacts::unseen(), context, Timeouts::default(), None);
         Slot::take(call, self.0.log.clone(), &self.0.active).await
     }
 
@@ -260,7 +261,7 @@ impl Gate {
 
     /// How many calls wait for a slot of a target, now.
     pub fn waiting(&self) -> usize {
-        self.0.identify.targets().iter().map(|target| target.admission().view().waiting).sum()
+        self.0.identify.targets().iter().map(|target| target.waiting()).sum()
     }
 
     /// What a person wants to know, now.
@@ -344,7 +345,7 @@ impl Gate {
         self.0.identify.close();
         let _ = tokio::time::timeout(patience, self.0.active.none()).await;
         for target in self.0.identify.targets() {
-            target.admission().drain();
+            target.drain();
         }
         self.0.tools.drain();
         self.0.active.count()

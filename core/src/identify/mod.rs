@@ -81,14 +81,14 @@ impl Identify {
         self.open()?;
         let body = request.body().bytes().map(|bytes| &bytes[..]);
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
-        let target = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
+        let (target, key) = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
         let context = request.extensions_mut().remove::<Context>().unwrap_or_default();
         let timeouts = request.extensions_mut().remove::<Timeouts>().unwrap_or_default();
         let affinity = target.config().pool.as_ref().map(|pool| {
             let body = request.body().bytes().filter(|_| pool.affinity).map(|bytes| &bytes[..]);
             affinity(&facts, request.headers(), body, pool.session.as_ref())
         });
-        request.extensions_mut().insert(self.call(target, facts, &context, timeouts, affinity));
+        request.extensions_mut().insert(self.call((target, key), facts, &context, timeouts, affinity));
         Ok(())
     }
 
@@ -118,10 +118,10 @@ impl Identify {
         self.registry.named(target)
     }
 
-    /// A call that begins now.
+    /// Creates a call that begins now. A shared target comes with the call's key.
     pub(crate) fn call(
         &self,
-        target: Arc<Target>,
+        (target, shared_key): (Arc<Target>, Option<u64>),
         facts: RequestFacts,
         context: &Context,
         timeouts: Timeouts,
@@ -130,6 +130,7 @@ impl Identify {
         let identity = Identity {
             mode: self.mode,
             target,
+            shared_key,
             facts,
             tenant: self.tenant(context),
             lane: context.lane,

@@ -14,12 +14,16 @@ use crate::admission::Purse;
 use crate::clock;
 use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
-use crate::observe::Metrics;
+use crate::observe::{Metrics, TargetMetrics};
 use crate::target::Target;
 use crate::unknown::unknown;
 
-/// Unconfigured targets that have a door of their own at the same time. One more takes the place of the one that has been idle the longest;
-/// where none is idle it shares a door with others like it, so that neither memory nor labels grow without bound.
+/// The most unconfigured targets at the same time. One more replaces the target that has been idle the longest. If none is
+/// idle, it shares the target `others` with the rest, so that neither memory nor labels grow without bound.
+///
+/// The rest share capacity alone: slots, the limit, the queue, configured rates and the retry budget. Each credential and
+/// model has a cool-down of its own ([`SharedCooldowns`](crate::target::SharedCooldowns)), and nothing is learned from rate
+/// headers, which describe one credential.
 const MOST: usize = 256;
 
 /// What was called more recently is not idle: keys and models that take turns must not push each other out at every call.
@@ -50,6 +54,10 @@ struct Found {
 }
 
 impl Found {
+    fn new(target: Arc<Target>) -> Self {
+        Self { target, used: AtomicU64::default() }
+    }
+
     fn touch(&self, now: u64) -> Arc<Target> {
         self.used.store(now, Ordering::Relaxed);
         self.target.clone()
@@ -57,7 +65,7 @@ impl Found {
 
     /// Whether nothing would be lost with it: no call holds it (a waiting one would, or one that backs off), and no cool-down is on.
     fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.target) == 1 && !self.target.admission().is_cooling()
+        Arc::strong_count(&self.target) == 1 && !self.target.is_cooling()
     }
 }
 
@@ -98,10 +106,15 @@ impl Registry {
         self.configured.get(self.matcher.find(uri, model)?)
     }
 
-    /// The target of a request.
-    pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap, model: Option<&str>) -> Arc<Target> {
+    /// Returns the target of a request, and the request's key if others share that target.
+    pub(super) fn target(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        model: Option<&str>,
+    ) -> (Arc<Target>, Option<u64>) {
         if let Some(target) = self.configured(uri, model) {
-            return target.clone();
+            return (target.clone(), None);
         }
         let credential = credential(uri, headers).map(lasting);
         let key =
@@ -109,27 +122,39 @@ impl Registry {
         let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
         let now = now.unwrap_or(u64::MAX);
         if let Some(known) = self.found.read().get(&key) {
-            return known.touch(now);
+            return (known.touch(now), None);
         }
         let mut found = self.found.write();
         // Another call may have brought it meanwhile.
         if let Some(known) = found.get(&key) {
-            return known.touch(now);
+            return (known.touch(now), None);
         }
-        let (key, name) = if found.len() < MOST || self.evict(&mut found, now) {
-            (key, name(uri, model))
-        } else {
-            (OTHERS, "others".to_owned())
-        };
-        if let Some(others) = found.get(&key) {
-            return others.touch(now);
+        if found.len() < MOST || self.evict(&mut found, now) {
+            let target = self.create(name(uri, model), &found, Target::new);
+            // Its calls shared a target until now.
+            let others = found.get(&OTHERS).and_then(|others| others.target.shared());
+            if let Some(until) = others.and_then(|shared| shared.take(key)) {
+                target.admission().resume_cooldown(until);
+            }
+            return (found.entry(key).or_insert(Found::new(target)).touch(now), None);
         }
-        let config = TargetConfig { name: self.unused(name, &found).into(), ..self.default.clone() };
-        let metrics = self.metrics.target(&config);
-        let (at, used) = (clock::now(), AtomicU64::new(now));
-        let purse = purse(&self.purses, &config, at);
-        let new = Found { target: Target::new(config, purse, metrics, at), used };
-        found.entry(key).or_insert(new).touch(now)
+        if let Some(others) = found.get(&OTHERS) {
+            return (others.touch(now), Some(key));
+        }
+        let target = self.create("others".to_owned(), &found, Target::new_shared);
+        (found.entry(OTHERS).or_insert(Found::new(target)).touch(now), Some(key))
+    }
+
+    fn create(
+        &self,
+        name: String,
+        found: &HashMap<u64, Found>,
+        new: impl FnOnce(TargetConfig, Arc<Purse>, TargetMetrics, Instant) -> Arc<Target>,
+    ) -> Arc<Target> {
+        let config = TargetConfig { name: self.unused(name, found).into(), ..self.default.clone() };
+        let (metrics, now) = (self.metrics.target(&config), clock::now());
+        let purse = purse(&self.purses, &config, now);
+        new(config, purse, metrics, now)
     }
 
     /// This name, numbered where another target has it: several credentials share a host and model, and a configured target may be called anything.

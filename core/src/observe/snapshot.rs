@@ -12,7 +12,7 @@ use crate::budget::BudgetView;
 use crate::context::Lane;
 use crate::kv;
 use crate::schedule::{LaneView, View};
-use crate::target::Target;
+use crate::target::{SharedCooldowns, Target};
 
 /// A gate's state. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
@@ -176,7 +176,7 @@ impl TargetSnapshot {
             adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
-            queue_depth: view.waiting,
+            queue_depth: view.waiting + target.shared().map_or(0, SharedCooldowns::held),
             state: view.state.as_str(),
             cool_for: view.cool_for.map(|left| left.as_secs_f64()),
             held_for: view.held_for.map(|held| held.as_secs_f64()),

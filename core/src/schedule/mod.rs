@@ -266,6 +266,12 @@ impl<W> Scheduler<W> {
         self.waiters.len() > 0
     }
 
+    /// Continues a cool-down that began at a shared target.
+    pub(crate) fn resume_cooldown(&mut self, now: Instant, until: Instant) {
+        self.cooldown.resume(now, until);
+        self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
+    }
+
     /// Whether nothing may be admitted for some time yet.
     pub fn is_cooling(&self, now: Instant) -> bool {
         match self.upstream.pool() {

@@ -1,6 +1,7 @@
 //! A target: its door, its retry budget, what it expects of calls, and its figures.
 
 mod expected;
+mod shared;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use crate::schedule::Settings;
 use crate::transport::Transport;
 
 pub(crate) use expected::{Expected, Stay};
+pub(crate) use shared::SharedCooldowns;
 
 /// What to change where a target is too narrow.
 const HINT: &str =
@@ -35,6 +37,8 @@ pub struct Target {
     metrics: TargetMetrics,
     /// Where it is a pool, once its gate is open.
     keeper: OnceLock<Keeper>,
+    /// The cool-downs of its keys, if several credentials and models share it.
+    shared: Option<SharedCooldowns>,
 }
 
 impl Target {
@@ -44,6 +48,21 @@ impl Target {
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
+        Arc::new(Self::open(config, purse, metrics, now))
+    }
+
+    /// Creates a target whose slots and queue several credentials and models share.
+    pub(crate) fn new_shared(
+        config: TargetConfig,
+        purse: Arc<Purse>,
+        metrics: TargetMetrics,
+        now: Instant,
+    ) -> Arc<Self> {
+        let shared = Some(SharedCooldowns::new(config.backlog));
+        Arc::new(Self { shared, ..Self::open(config, purse, metrics, now) })
+    }
+
+    fn open(config: TargetConfig, purse: Arc<Purse>, metrics: TargetMetrics, now: Instant) -> Self {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),
@@ -58,7 +77,8 @@ impl Target {
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
         let addresses = config.pool.as_ref().map(|_| Addresses::new(&config));
-        Arc::new(Self { config, admission, retries, expected, addresses, metrics, keeper: OnceLock::new() })
+        let keeper = OnceLock::new();
+        Self { config, admission, retries, expected, addresses, metrics, keeper, shared: None }
     }
 
     /// From now on its replicas are looked after, where it is a pool: while calls come, by this transport. `acting`: whether the gate acts on calls.
@@ -116,6 +136,29 @@ impl Target {
     /// Its door.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
+    }
+
+    /// The cool-downs of its keys, if several credentials and models share it.
+    pub(crate) fn shared(&self) -> Option<&SharedCooldowns> {
+        self.shared.as_ref()
+    }
+
+    /// Returns `true` if a cool-down would hold a call that comes now.
+    pub(crate) fn is_cooling(&self) -> bool {
+        self.admission.is_cooling() || self.shared.as_ref().is_some_and(SharedCooldowns::is_cooling)
+    }
+
+    /// Returns the number of calls that wait for a slot, or for their key's cool-down.
+    pub(crate) fn waiting(&self) -> usize {
+        self.admission.view().waiting + self.shared.as_ref().map_or(0, SharedCooldowns::held)
+    }
+
+    /// Rejects the calls that wait and that come; calls in flight go on.
+    pub(crate) fn drain(&self) {
+        self.admission.drain();
+        if let Some(shared) = &self.shared {
+            shared.drain();
+        }
     }
 
     /// How many retries its recent calls have earned.

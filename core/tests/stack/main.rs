@@ -12,6 +12,7 @@ mod fallback;
 mod foreign;
 mod limit;
 mod modes;
+mod overflow;
 mod pool;
 mod replicas;
 mod retries;

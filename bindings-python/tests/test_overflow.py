@@ -1,0 +1,43 @@
+"""Keys beyond the table of targets share capacity; what a provider says to one of them holds no other."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+import tidegate
+from shapes import CHAT, MESSAGES
+from upstream import Exchange, Upstream, answer
+
+KEYS = 300
+
+
+async def refuse_one(exchange: Exchange) -> None:
+    """Ask the key `k299` to stay away for an hour, and answer the others."""
+    if exchange.headers["authorization"] == f"Bearer k{KEYS - 1}":
+        await answer({"error": {}}, 429, retry_after="3600")(exchange)
+    else:
+        await answer(CHAT)(exchange)
+
+
+def test_retry_after_of_one_of_many_keys_holds_that_key_alone(upstream: Upstream) -> None:
+    upstream.handler = refuse_one
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+    sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k", max_retries=0))
+
+    def ask(key: int) -> str | None:
+        chat = sdk.with_options(api_key=f"k{key}").chat.completions.create(model="small", messages=MESSAGES)
+        return chat.choices[0].message.content
+
+    assert [ask(key) for key in range(KEYS - 1)] == ["hi"] * (KEYS - 1)
+    with pytest.raises(openai.RateLimitError):
+        ask(KEYS - 1)
+    sent = len(upstream.exchanges)
+    assert [ask(key) for key in range(KEYS - 1)] == ["hi"] * (KEYS - 1)
+    with pytest.raises(openai.RateLimitError) as refused, tidegate.context(deadline=60):
+        ask(KEYS - 1)
+    assert (refused.value.code, len(upstream.exchanges)) == ("cool_down", sent + KEYS - 1)
+    after = float(refused.value.response.headers["retry-after"])
+    assert 3000 < after <= 3602
+    others = gate.snapshot()["targets"]["others"]
+    assert (others["in_flight"], others["queue_depth"]) == (0, 0)

@@ -1,0 +1,147 @@
+//! What the calls of a shared target keep apart: the cool-downs of their credentials and models.
+//!
+//! A held call waits here, before it queues for a slot, so that no other key waits behind it. Its
+//! wait budget does not run meanwhile. Held calls are bounded by `backlog`, as queued calls are.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock;
+use crate::cooldown::{Hold, KeyedCooldowns};
+use crate::error::Reason;
+use crate::schedule::{Refusal, Rule, Why};
+
+/// The cool-downs of the keys that share a target.
+#[derive(Debug)]
+pub(crate) struct SharedCooldowns {
+    cooldowns: Mutex<KeyedCooldowns>,
+    /// The most calls that may be held at the same time.
+    backlog: usize,
+    held: AtomicUsize,
+    draining: AtomicBool,
+    drained: Notify,
+}
+
+impl SharedCooldowns {
+    pub(super) fn new(backlog: usize) -> Self {
+        Self {
+            cooldowns: Mutex::default(),
+            backlog,
+            held: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            drained: Notify::new(),
+        }
+    }
+
+    /// Waits while the key is held, before its call queues for a slot. Returns at once if the target
+    /// drains, because the queue then rejects the call.
+    ///
+    /// # Errors
+    /// Rejects the call if the cool-down outlasts its deadline, or if too many calls are held.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect on other calls.
+    pub(crate) async fn wait(&self, key: u64, queued_at: Instant, deadline: Instant) -> Result<(), Refusal> {
+        let mut place = None;
+        loop {
+            // Created before the flag is read, so that a drain between the two is not missed.
+            let drained = self.drained.notified();
+            let now = clock::now();
+            let Some(until) = self.cooldowns.lock().until(now, key) else { return Ok(()) };
+            if self.draining.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let rejection = |reason| Refusal {
+                reason,
+                position: 0,
+                retry_after: Some(until.saturating_duration_since(now)),
+                why: Some(held_since(now, queued_at, until)),
+                most: None,
+            };
+            if until > deadline {
+                return Err(rejection(Reason::CoolDown));
+            }
+            if place.is_none() {
+                place =
+                    Some(Place::take(&self.held, self.backlog).ok_or_else(|| rejection(Reason::QueueFull))?);
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(until.into()) => {}
+                () = drained => {}
+            }
+        }
+    }
+
+    /// Returns `true` if a call of the key that got a slot may use it. Otherwise the key was held while the call queued.
+    pub(crate) fn admit(&self, key: u64) -> bool {
+        self.cooldowns.lock().admit(clock::now(), key)
+    }
+
+    /// Records that an attempt of the key failed. Returns what that means for its call.
+    pub(crate) fn on_failure(&self, key: u64, delay: Option<Duration>) -> Hold {
+        let mut cooldowns = self.cooldowns.lock();
+        let now = clock::now();
+        let held = delay.is_some_and(|delay| cooldowns.hold(now, key, delay, fastrand::f64()));
+        if held || cooldowns.until(now, key).is_some() { Hold::CoolDown } else { Hold::No }
+    }
+
+    /// Records that an attempt of the key succeeded.
+    pub(crate) fn on_success(&self, key: u64) {
+        self.cooldowns.lock().on_success(key);
+    }
+
+    /// Returns why a call of the key waits, if its cool-down is in force.
+    pub(crate) fn explain(&self, key: u64, queued_at: Instant) -> Option<Why> {
+        let now = clock::now();
+        self.cooldowns.lock().until(now, key).map(|until| held_since(now, queued_at, until))
+    }
+
+    /// Removes the key, which gets a target of its own. Returns the end of its cool-down, if one is in force.
+    pub(crate) fn take(&self, key: u64) -> Option<Instant> {
+        let mut cooldowns = self.cooldowns.lock();
+        let until = cooldowns.until(clock::now(), key);
+        cooldowns.remove(key);
+        until
+    }
+
+    /// Returns `true` if any key is held.
+    pub(crate) fn is_cooling(&self) -> bool {
+        self.cooldowns.lock().is_cooling(clock::now())
+    }
+
+    /// Returns the number of calls that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Sends the held calls on to the queue, which rejects them.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.drained.notify_waiters();
+    }
+}
+
+fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
+    let waited = now.saturating_duration_since(queued_at);
+    let expected = Some(until.saturating_duration_since(now));
+    Why { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
+}
+
+/// A place among the held calls. Released on drop.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(held: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let place = Self(held);
+        (held.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
