@@ -38,7 +38,7 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     if gate.aside:
         untouched: Client = sdk.with_options()
         return untouched
-    ours = regated(gate, family, http, secure=str(sdk.base_url).startswith("https:"), choice=choice)
+    ours = regated(gate, family, http, choice=choice)
     # Who retries must be one: two loops, one above the other, multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
     wrapped: Client = sdk.with_options(http_client=ours, **retries)

@@ -29,6 +29,7 @@ _OF_A_TRANSPORT = {
 # Seconds: the default deadline of a target.
 _TIMEOUT = 600.0
 
+_PROXIED = "mounts or a proxy of its own (proxies from the environment are kept)"
 _IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which the gate uses"
 
 
@@ -52,7 +53,7 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
     return make(transport=over(gate, wrapped=False), **settings)
 
 
-def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool, choice: TransportName) -> Any:
+def regated(gate: _native.Gate, family: Family, client: Any, *, choice: TransportName) -> Any:
     """Copy a client, with our transport in place of its own, or above it.
 
     A shallow copy keeps whatever the user configured, known to us or not: hooks, auth, headers, cookies (the same
@@ -64,7 +65,7 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, secure: bool, ch
     present = client._transport  # noqa: SLF001 - the place that tests and plug-ins use too
     if isinstance(present, (GateTransport, AsyncGateTransport)):
         return _from_another(gate, family, client, present.inner, choice=choice)
-    own = _of_its_own(family, client, secure=secure)
+    own = _of_its_own(family, client)
     if own is not None and choice == "native":
         raise TypeError(_cannot(own))
     if own is not None or choice == "keep":
@@ -109,22 +110,32 @@ def _on(gate: _native.Gate, family: Family, client: Any, inner: Inner | None, *,
     return ours
 
 
-def _of_its_own(family: Family, client: Any, *, secure: bool) -> str | None:  # noqa: PLR0911 - one a reason
-    """Name what the user set up in the transport, if anything."""
-    transport = client._transport  # noqa: SLF001
+def _of_its_own(family: Family, client: Any) -> str | None:
+    """Name what the user set up in the client's transports, if anything."""
     if family.ignores_proxies(trust_env=client.trust_env):
         return _IGNORES_PROXIES
+    own = _of_transport(family, client._transport, mounted=False)  # noqa: SLF001
+    if own is not None:
+        return own
+    mounts = client._mounts  # noqa: SLF001
+    if set(mounts) - family.patterns_of_environment():
+        return _PROXIED
+    named = (_of_transport(family, mounted, mounted=True) for mounted in mounts.values() if mounted is not None)
+    return next(filter(None, named), None)
+
+
+def _of_transport(family: Family, transport: Any, *, mounted: bool) -> str | None:
+    """Name what the user set up in one transport. The environment mounts proxies only."""
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):
         return f"a transport of its own ({type(transport).__module__}.{type(transport).__name__})"
-    if set(client._mounts) - family.patterns_of_environment():  # noqa: SLF001
-        return "mounts or a proxy of its own (proxies from the environment are kept)"
     pool = transport._pool  # noqa: SLF001
-    if "Proxy" in type(pool).__name__:
-        return "a proxy of its own (proxies from the environment are kept)"
+    if ("Proxy" in type(pool).__name__) is not mounted:
+        return _PROXIED
     if getattr(pool, "_uds", None) is not None:
         return "a Unix socket of its own"
     if getattr(pool, "_local_address", None) is not None:
         return "a local address of its own"
-    if secure and family.has_own_tls(getattr(pool, "_ssl_context", None)):
-        return "TLS settings of its own (verify=, cert=; a CA bundle from SSL_CERT_FILE is kept)"
-    return None
+    # A pool without the attribute stands in for its context, and differs by its class.
+    contexts = getattr(pool, "_ssl_context", pool), getattr(pool, "_proxy_ssl_context", None)
+    own = [name for context in contexts for name in family.own_tls(context)]
+    return f"TLS settings of its own ({', '.join(own)}; a CA bundle from SSL_CERT_FILE is kept)" if own else None

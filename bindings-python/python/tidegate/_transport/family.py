@@ -6,9 +6,10 @@ import errno
 import functools
 import importlib
 import importlib.util
-import ssl
+import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate._transport import tls
 from tidegate._transport.asynchronous import AsyncByteStream, AsyncGateTransport
 from tidegate._transport.kept_async import AsyncSent
 from tidegate._transport.kept_sync import KeptByteStream, Sent
@@ -51,6 +52,9 @@ _KINDS = {
 # The same, once the answer had begun.
 _KINDS_LATER = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated"}
 
+# Environment variables that set the authorities and the key log of a default TLS context.
+_TLS_ENVIRONMENT = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
+
 # How far causes are followed: an httpx error is four deep.
 _DEEPEST = 8
 
@@ -69,6 +73,8 @@ class Family:
         self.kept_byte_stream: Any = _on(KeptByteStream, self.module.SyncByteStream)
         self.sent: Any = _on(Sent, self.module.SyncByteStream)
         self.async_sent: Any = _on(AsyncSent, self.module.AsyncByteStream)
+        # The environment, and the settings of a default context made in it.
+        self._default_tls: tuple[list[str | None], dict[str, Any]] | None = None
         self._utils: Any = importlib.import_module(f"{name}._utils")
         self._transport: Any = _on(GateTransport, self.module.BaseTransport)
         self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
@@ -96,18 +102,22 @@ class Family:
         """Whether the environment has proxies, and a client was told to trust nothing from there."""
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
-    def has_own_tls(self, context: Any) -> bool:
-        """Whether a TLS context differs from the family's default one, as far as a context can be asked."""
+    def own_tls(self, context: Any) -> list[str]:
+        """Return the names of the settings in which a TLS context differs from the family's default one.
+
+        The default settings are kept between calls, because loading authorities takes tens of
+        milliseconds. They are read again if they differ, or if the environment changed.
+        """
         if context is None:
-            return False
-        default = self.module.create_ssl_context()
-        if context is default:
-            return False
-        if type(context) is not type(default) or context.verify_mode != default.verify_mode:
-            return True
-        if type(context) is not ssl.SSLContext:
-            return False
-        return set(context.get_ca_certs(binary_form=True)) != set(default.get_ca_certs(binary_form=True))
+            return []
+        environment = [os.environ.get(name) for name in _TLS_ENVIRONMENT]
+        if self._default_tls is not None and self._default_tls[0] == environment:
+            own = tls.differences(context, self._default_tls[1])
+            if not own:
+                return own
+        default = tls.settings(self.module.create_ssl_context())
+        self._default_tls = environment, default
+        return tls.differences(context, default)
 
     def exception(self, error: Error, request: Any) -> Exception:
         """Return what this family's users expect for that failure, with ours as its cause.

@@ -1,0 +1,420 @@
+"""A wrapped client keeps the settings of its `ssl.SSLContext`: it refuses each server that it refused before."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import tidegate
+from families import NAMES, module
+from shapes import CHAT, MESSAGES
+from test_wrap import families_of_openai
+from upstream import Upstream, answer
+
+
+@dataclass
+class Authority:
+    """A certificate authority that the environment trusts, and the files that its users need."""
+
+    ca: trustme.CA
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "ca.pem"
+
+    def server(self, **settings: Any) -> ssl.SSLContext:
+        """Return a server's context with a certificate for 127.0.0.1."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ca.issue_cert("127.0.0.1").configure_cert(context)
+        self.ca.configure_trust(context)
+        for name, value in settings.items():
+            setattr(context, name, value)
+        return context
+
+    def certificate(self) -> str:
+        """Write a client's certificate with its key; return the path."""
+        path = self.folder / "client.pem"
+        self.ca.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(path))
+        return str(path)
+
+    def revocations(self) -> str:
+        """Write the authority's list of revoked certificates, which is empty; return the path."""
+        issuer = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
+        key: Any = serialization.load_pem_private_key(self.ca.private_key_pem.bytes(), None)
+        builder = x509.CertificateRevocationListBuilder(
+            issuer_name=issuer.subject,
+            last_update=dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc),
+            next_update=dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc),
+        )
+        path = self.folder / "revoked.pem"
+        path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return str(path)
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    """Return an authority that both httpx and the gate find in SSL_CERT_FILE."""
+    made = Authority(trustme.CA(), tmp_path)
+    made.ca.cert_pem.write_to_path(str(made.file))
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.delenv("SSLKEYLOGFILE", raising=False)
+    return made
+
+
+@pytest.fixture
+def one_attempt(authority: Authority) -> tidegate.Gate:  # noqa: ARG001 - the environment is to name it first
+    """Return a gate that trusts the authority and tries each call one_attempt."""
+    return tidegate.Gate(defaults={"retry": {"attempts": 1}})
+
+
+class PinningSocket(ssl.SSLSocket):
+    """Refuses each server, as a check of the certificate's fingerprint would."""
+
+    def do_handshake(self, *_: Any) -> None:
+        raise ssl.SSLError("another fingerprint")
+
+
+class PinningObject(ssl.SSLObject):
+    """The same for event loops."""
+
+    def do_handshake(self) -> None:
+        raise ssl.SSLError("another fingerprint")
+
+
+class PinningContext(ssl.SSLContext):
+    """Refuses each server without classes of its own."""
+
+    def wrap_socket(self, *_: Any, **__: Any) -> Any:
+        raise ssl.SSLError("another fingerprint")
+
+    wrap_bio = wrap_socket
+
+
+Change = Callable[[ssl.SSLContext, Authority], object]
+Server = Callable[[Authority], ssl.SSLContext]
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise ssl.SSLError("another fingerprint")
+
+
+def assigned(name: str, value: Any) -> Change:
+    return lambda context, _: setattr(context, name, value)
+
+
+def added(name: str, flag: Any) -> Change:
+    return lambda context, _: setattr(context, name, getattr(context, name) | flag)
+
+
+def called(name: str, *arguments: Any) -> Change:
+    return lambda context, _: getattr(context, name)(*arguments)
+
+
+def serving(**settings: Any) -> Server:
+    return lambda authority: authority.server(**settings)
+
+
+def serving_after(name: str, *arguments: Any, **settings: Any) -> Server:
+    def make(authority: Authority) -> ssl.SSLContext:
+        context = authority.server(**settings)
+        getattr(context, name)(*arguments)
+        return context
+
+    return make
+
+
+def each_class(context: ssl.SSLContext, _: Authority) -> None:
+    context.sslsocket_class, context.sslobject_class = PinningSocket, PinningObject
+
+
+def each_method(context: Any, _: Authority) -> None:
+    context.wrap_socket = context.wrap_bio = refuse
+
+
+# A setting of the client, and a server that it forbids.
+REFUSED: dict[str, tuple[Change, Server]] = {
+    "minimum_version": (
+        assigned("minimum_version", ssl.TLSVersion.TLSv1_3),
+        serving(maximum_version=ssl.TLSVersion.TLSv1_2),
+    ),
+    "maximum_version": (
+        assigned("maximum_version", ssl.TLSVersion.TLSv1_2),
+        serving(minimum_version=ssl.TLSVersion.TLSv1_3),
+    ),
+    "options": (added("options", ssl.OP_NO_TLSv1_3), serving(minimum_version=ssl.TLSVersion.TLSv1_3)),
+    "verify_flags": (added("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), serving()),
+    "set_ciphers": (
+        called("set_ciphers", "ECDHE+AES256"),
+        serving_after("set_ciphers", "ECDHE+AES128", maximum_version=ssl.TLSVersion.TLSv1_2),
+    ),
+    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), serving()),
+    "set_ecdh_curve": (called("set_ecdh_curve", "secp384r1"), serving_after("set_ecdh_curve", "prime256v1")),
+    "sslsocket_class, sslobject_class": (each_class, serving()),
+    "wrap_socket, wrap_bio": (each_method, serving()),
+    "__class__": (assigned("__class__", PinningContext), serving()),
+}
+
+# A setting that forbids no server, or none that the gate's own connections accept, but that they do not have.
+KEPT: dict[str, Change] = {
+    "check_hostname": assigned("check_hostname", False),
+    "verify_mode": lambda context, _: (
+        setattr(context, "check_hostname", False),
+        setattr(context, "verify_mode", ssl.CERT_NONE),
+    ),
+    "hostname_checks_common_name": assigned("hostname_checks_common_name", False),
+    "post_handshake_auth": assigned("post_handshake_auth", True),
+    "keylog_filename": lambda context, authority: setattr(context, "keylog_filename", authority.folder / "keys"),
+    "_msg_callback": assigned("_msg_callback", lambda *_: None),
+    "load_cert_chain": lambda context, authority: context.load_cert_chain(authority.certificate()),
+    "load_verify_locations": lambda context, _: trustme.CA().configure_trust(context),
+    "a revocation list": lambda context, authority: context.load_verify_locations(authority.revocations()),
+    "set_psk_client_callback": called("set_psk_client_callback", lambda _: ("identity", b"k" * 32)),
+    # New in Python 3.15.
+    "set_groups": called("set_groups", "P-384"),
+    "set_client_sigalgs": called("set_client_sigalgs", "ecdsa_secp256r1_sha256"),
+    "set_server_sigalgs": called("set_server_sigalgs", "ecdsa_secp256r1_sha256"),
+    "set_ciphersuites": called("set_ciphersuites", "TLS_AES_128_GCM_SHA256"),
+}
+
+# What a client's context refuses to be given, or what changes nothing about a client's connections.
+OF_SERVERS = {"num_tickets", "sni_callback", "set_servername_callback", "load_dh_params", "set_psk_server_callback"}
+# Each httpx sets its own protocols before each handshake.
+OVERWRITTEN = {"set_alpn_protocols", "set_npn_protocols"}
+# The environment's authorities, which both have already.
+OF_ENVIRONMENT = {"load_default_certs", "set_default_verify_paths"}
+READ_ONLY = {"cert_store_stats", "get_ca_certs", "get_ciphers", "get_groups", "protocol", "session_stats"}
+
+
+def test_every_setting_of_a_context_is_in_a_table_above() -> None:
+    tabled = {part for name in (*REFUSED, *KEPT) for part in name.split(", ")}
+    tabled |= OF_SERVERS | OVERWRITTEN | OF_ENVIRONMENT | READ_ONLY
+    assert {name for name in dir(ssl.SSLContext) if not name.startswith("_")} <= tabled
+
+
+def changed(name: str, authority: Authority, change: Change) -> ssl.SSLContext:
+    """Return the family's default context with one change."""
+    context: ssl.SSLContext = module(name).create_ssl_context()
+    try:
+        change(context, authority)
+    except AttributeError as error:
+        pytest.skip(f"not in this Python: {error}")
+    return context
+
+
+def goes_by(client: Any) -> str:
+    return "native" if client._transport.inner is None else "kept"
+
+
+def ask(sdk: Any) -> Any:
+    return sdk.chat.completions.create(model="small", messages=MESSAGES)
+
+
+def secure(upstream: Upstream) -> str:
+    return upstream.url.replace("http:", "https:")
+
+
+@pytest.mark.filterwarnings("ignore:ssl.OP_NO:DeprecationWarning")
+@pytest.mark.parametrize("setting", REFUSED)
+@pytest.mark.parametrize("name", families_of_openai())
+async def test_a_wrapped_client_refuses_what_the_bare_one_refuses(
+    name: str, setting: str, authority: Authority, one_attempt: tidegate.Gate
+) -> None:
+    change, server = REFUSED[setting]
+    context = changed(name, authority, change)
+    with Upstream(tls=server(authority)) as upstream, module(name).Client(verify=context) as http:
+        upstream.handler = answer(CHAT)
+        options: dict[str, Any] = {"base_url": secure(upstream), "api_key": "k", "max_retries": 0}
+        bare = openai.OpenAI(http_client=http, **options)
+        for sdk in (bare, one_attempt.wrap(bare)):
+            with pytest.raises(openai.APIConnectionError):
+                ask(sdk)
+        async with module(name).AsyncClient(verify=context) as ahttp:
+            abare = openai.AsyncOpenAI(http_client=ahttp, **options)
+            for asdk in (abare, one_attempt.wrap(abare)):
+                with pytest.raises(openai.APIConnectionError):
+                    await ask(asdk)
+        assert upstream.exchanges == [], "no key was sent"
+
+
+@pytest.mark.filterwarnings("ignore:ssl.OP_NO:DeprecationWarning")
+@pytest.mark.parametrize("setting", [*REFUSED, *KEPT])
+@pytest.mark.parametrize("name", families_of_openai())
+def test_a_context_with_a_setting_of_its_own_is_kept(
+    name: str, setting: str, authority: Authority, gate: tidegate.Gate
+) -> None:
+    change = KEPT.get(setting) or REFUSED[setting][0]
+    with module(name).Client(verify=changed(name, authority, change)) as http:
+        sdk = openai.OpenAI(api_key="k", http_client=http)
+        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        with pytest.raises(TypeError, match="TLS settings of its own"):
+            gate.wrap(sdk, transport="native")
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+async def test_the_default_context_is_not_kept(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
+    with Upstream(tls=authority.server()) as upstream:
+        upstream.handler = answer(CHAT)
+        with module(name).Client() as http:
+            sdk = openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http)
+            assert ask(sdk).id == "chatcmpl-1"
+            wrapped = one_attempt.wrap(sdk)
+            assert goes_by(wrapped._client) == "native"
+            assert ask(wrapped).id == "chatcmpl-1"
+        async with module(name).AsyncClient() as ahttp:
+            asdk = one_attempt.wrap(openai.AsyncOpenAI(base_url=secure(upstream), api_key="k", http_client=ahttp))
+            assert goes_by(asdk._client) == "native"
+            assert (await ask(asdk)).id == "chatcmpl-1"
+
+
+def of_curve(curve: ec.EllipticCurve, folder: Path) -> str:
+    """Write a certificate with a key on a curve; return the path."""
+    key = ec.generate_private_key(curve)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
+    builder = builder.not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc))
+    made = builder.sign(key, hashes.SHA256())
+    path = folder / f"{curve.name}.pem"
+    kind, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(kind, form, serialization.NoEncryption()) + made.public_bytes(kind))
+    return str(path)
+
+
+@pytest.mark.parametrize("curve", [ec.SECP224R1(), ec.SECP521R1(), ec.SECP256K1(), ec.BrainpoolP256R1()])
+def test_a_client_certificate_is_found_whatever_its_key(
+    curve: ec.EllipticCurve, authority: Authority, gate: tidegate.Gate
+) -> None:
+    (name, *_) = families_of_openai()
+    context = changed(name, authority, called("load_cert_chain", of_curve(curve, authority.folder)))
+    with module(name).Client(verify=context) as http:
+        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
+
+
+@pytest.mark.parametrize("way", ["a context", "cert="])
+@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.filterwarnings("ignore:.*cert=.*:DeprecationWarning")
+def test_a_client_certificate_is_presented_by_the_wrapped_client(
+    name: str, way: str, authority: Authority, one_attempt: tidegate.Gate
+) -> None:
+    context = changed(name, authority, called("load_cert_chain", authority.certificate()))
+    own: dict[str, Any] = {"verify": context} if way == "a context" else {"cert": authority.certificate()}
+    with Upstream(tls=authority.server(verify_mode=ssl.CERT_REQUIRED)) as upstream, module(name).Client(**own) as http:
+        upstream.handler = answer(CHAT)
+        sdk = openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http)
+        assert ask(one_attempt.wrap(sdk)).id == "chatcmpl-1"
+        with pytest.raises(TypeError, match="client certificate"):
+            one_attempt.wrap(sdk, transport="native")
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_a_key_log_of_the_environment_is_written(
+    name: str, authority: Authority, one_attempt: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = authority.folder / "keys"
+    monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
+    with Upstream(tls=authority.server()) as upstream, module(name).Client() as http:
+        upstream.handler = answer(CHAT)
+        ask(one_attempt.wrap(openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http)))
+    assert "CLIENT_HANDSHAKE_TRAFFIC_SECRET" in keys.read_text()
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_tls_settings_count_under_an_http_base_url_too(
+    name: str, authority: Authority, one_attempt: tidegate.Gate
+) -> None:
+    """A redirect or an absolute URL leads to https from there."""
+    change, server = REFUSED["minimum_version"]
+    with Upstream(tls=server(authority)) as upstream, Upstream() as plain:
+        http = module(name).Client(verify=changed(name, authority, change), follow_redirects=True)
+        wrapped = one_attempt.wrap(openai.OpenAI(base_url=plain.url, api_key="k", http_client=http))
+        plain.handler = answer({}, status=307, location=secure(upstream))
+        for url in (plain.url, secure(upstream)):
+            with pytest.raises(module(name).ConnectError):
+                wrapped._client.get(url, headers={"authorization": "Bearer k"})
+        assert upstream.exchanges == []
+        http.close()
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_tls_settings_of_a_mount_are_kept(
+    name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    context = changed(name, authority, REFUSED["minimum_version"][0])
+    transports = (
+        module(name).HTTPTransport(verify=context),
+        module(name).HTTPTransport(verify=context, proxy="http://127.0.0.1:1"),
+    )
+    for transport in transports:
+        with module(name).Client(mounts={"https://": transport}) as http:
+            assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_authorities_that_cannot_be_listed_are_kept(
+    name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder of authorities is read during handshakes, so that two of them look alike."""
+    with module(name).Client(verify=ssl.create_default_context(capath=str(tmp_path))) as http:
+        sdk = openai.OpenAI(api_key="k", http_client=http)
+        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        monkeypatch.delenv("SSL_CERT_FILE")
+        monkeypatch.setenv("SSL_CERT_DIR", str(authority.folder))
+        assert goes_by(gate.wrap(sdk)._client) == "kept"
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_the_environments_authorities_are_read_anew(
+    name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = openai.OpenAI(api_key="k", http_client=module(name).Client())
+    assert goes_by(gate.wrap(sdk)._client) == "native"
+    trustme.CA().cert_pem.write_to_path(str(authority.file))
+    with module(name).Client() as http:
+        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+    monkeypatch.delenv("SSL_CERT_FILE")
+    assert goes_by(gate.wrap(sdk)._client) == "kept"
+    sdk.close()
+
+
+@pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
+def test_the_systems_own_verifier_is_the_default_where_httpx2_has_it(
+    authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with module("httpx2").Client() as http:
+        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+    for setting in ("minimum_version", "set_ciphers", "load_cert_chain", "load_verify_locations"):
+        change = KEPT.get(setting) or REFUSED[setting][0]
+        with module("httpx2").Client(verify=changed("httpx2", authority, change)) as http:
+            assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_of_the_gates_keeps_the_context_that_it_was_given(
+    name: str, authority: Authority, one_attempt: tidegate.Gate
+) -> None:
+    change, server = REFUSED["minimum_version"]
+    context = changed(name, authority, change)
+    with Upstream(tls=server(authority)) as upstream, one_attempt.httpx_client(family=name, verify=context) as http:
+        with pytest.raises(module(name).ConnectError):
+            http.get(secure(upstream), headers={"authorization": "Bearer k"})
+        if name in families_of_openai():
+            again = one_attempt.wrap(openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http))
+            with pytest.raises(openai.APIConnectionError):
+                ask(again)
+        assert upstream.exchanges == []
