@@ -8,6 +8,7 @@ mod context;
 mod errors;
 mod fake;
 mod gate;
+mod interpreter;
 mod kept;
 mod manner;
 mod reply;
@@ -21,32 +22,47 @@ mod window;
 
 use pyo3::prelude::*;
 
+use crate::bridge::runtime::{after_fork_in_child, stop};
+use crate::bridge::{Clock, Drain, Port, is_virtual};
+use crate::context::Context;
+use crate::errors::error;
+use crate::fake::FakeTarget;
+use crate::gate::Gate;
+use crate::kept::{Exchange, KeptCall};
+use crate::reply::Reply;
+use crate::slot::Slot;
+use crate::sweep::{Sweep, SweepRun, sweep_card, sweep_csv, sweep_figure, sweep_html};
+use crate::tool::{Asked, Permit};
+use crate::upload::{Call, Upload};
+use crate::window::Window;
+
+/// Fills the module. A function, because a declared module makes its classes before its initializer runs.
 #[pymodule(gil_used = false)]
-mod _native {
-    #[pymodule_export]
-    use crate::bridge::runtime::{after_fork_in_child, stop};
-    #[pymodule_export]
-    use crate::bridge::{Clock, Drain, Port, is_virtual};
-    #[pymodule_export]
-    use crate::context::Context;
-    #[pymodule_export]
-    use crate::errors::error;
-    #[pymodule_export]
-    use crate::fake::FakeTarget;
-    #[pymodule_export]
-    use crate::gate::Gate;
-    #[pymodule_export]
-    use crate::kept::{Exchange, KeptCall};
-    #[pymodule_export]
-    use crate::reply::Reply;
-    #[pymodule_export]
-    use crate::slot::Slot;
-    #[pymodule_export]
-    use crate::sweep::{Sweep, SweepRun, sweep_card, sweep_csv, sweep_figure, sweep_html};
-    #[pymodule_export]
-    use crate::tool::{Asked, Permit};
-    #[pymodule_export]
-    use crate::upload::{Call, Upload};
-    #[pymodule_export]
-    use crate::window::Window;
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::require_main(module.py())?;
+    module.add_function(wrap_pyfunction!(after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(stop, module)?)?;
+    module.add_function(wrap_pyfunction!(is_virtual, module)?)?;
+    module.add_function(wrap_pyfunction!(error, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep_card, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep_csv, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep_figure, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep_html, module)?)?;
+    module.add_class::<Clock>()?;
+    module.add_class::<Drain>()?;
+    module.add_class::<Port>()?;
+    module.add_class::<Context>()?;
+    module.add_class::<FakeTarget>()?;
+    module.add_class::<Gate>()?;
+    module.add_class::<Exchange>()?;
+    module.add_class::<KeptCall>()?;
+    module.add_class::<Reply>()?;
+    module.add_class::<Slot>()?;
+    module.add_class::<Sweep>()?;
+    module.add_class::<SweepRun>()?;
+    module.add_class::<Asked>()?;
+    module.add_class::<Permit>()?;
+    module.add_class::<Call>()?;
+    module.add_class::<Upload>()?;
+    module.add_class::<Window>()
 }
