@@ -23,7 +23,7 @@ mod window;
 use pyo3::prelude::*;
 
 use crate::bridge::runtime::{after_fork_in_child, stop};
-use crate::bridge::{Clock, Drain, Port, is_virtual};
+use crate::bridge::{Clock, Drain, Port, Waiter, is_virtual};
 use crate::context::Context;
 use crate::errors::error;
 use crate::fake::FakeTarget;
@@ -36,7 +36,7 @@ use crate::tool::{Asked, Permit};
 use crate::upload::{Call, Upload};
 use crate::window::Window;
 
-/// Fills the module. A function, because a declared module makes its classes before its initializer runs.
+/// Fills the module. A declared module would make its classes before its initializer runs.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::require_main(module.py())?;
@@ -51,6 +51,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Clock>()?;
     module.add_class::<Drain>()?;
     module.add_class::<Port>()?;
+    module.add_class::<Waiter>()?;
     module.add_class::<Context>()?;
     module.add_class::<FakeTarget>()?;
     module.add_class::<Gate>()?;

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import tidegate
+from loops import LoopWithoutReaders
 from upstream import Upstream
 
 # A shell that runs this in the background has it ignore Ctrl-C, and with it every process that is started from here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Modules of which each asynchronous test runs on a loop without `add_reader` as well.
+ON_EVERY_LOOP = {
+    "test_cancel",
+    "test_kept",
+    "test_kept_cancel",
+    "test_loops",
+    "test_openai",
+    "test_slot",
+    "test_uploads",
+}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Return the loops that a test runs on."""
+    # Virtual time replaces `asyncio.new_event_loop` later.
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+        "default": lambda: asyncio.new_event_loop(),  # noqa: PLW0108
+    }
+    if item.path.stem in ON_EVERY_LOOP:
+        factories["without_add_reader"] = LoopWithoutReaders
+    return factories
 
 
 @pytest.fixture

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
+import weakref
+from contextlib import closing
 from typing import Any
 
 import openai
 import pytest
 
 import tidegate
+from loops import LoopWithoutReaders
 from shapes import CHAT, CHAT_STREAM, MESSAGES
+from tidegate import _bridge, _native
 from upstream import WAIT, Upstream, answer, events, never
 
 TURNS = 20
@@ -85,31 +90,105 @@ def test_uvloop(upstream: Upstream, gate: tidegate.Gate) -> None:
     uvloop.run(main())
 
 
-class Proactor(asyncio.SelectorEventLoop):
-    """A loop that cannot watch descriptors, as Windows' default one."""
-
-    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
-        if "Drain" in type(callback).__name__:
-            raise NotImplementedError
-        super().add_reader(fd, callback, *args)
-
-
 def test_a_loop_without_add_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = client(upstream, gate)
-    loop = Proactor()
-    try:
+    with closing(LoopWithoutReaders()) as loop:
         loop.run_until_complete(several(sdk))
-    finally:
-        loop.close()
+
+
+def waiting_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "tidegate-port"]
+
+
+def ports() -> int:
+    gc.collect()
+    return sum(type(found) is _native.Port for found in gc.get_objects())
+
+
+def no_thread_waits(*, closed: bool = True) -> None:
+    """Wait until the threads have ended: by themselves if their loops are closed, else by the garbage collector.
+
+    A thread may hold its loop for a moment, and a collection of just then finds nothing.
+    """
+    for thread in waiting_threads():
+        begun = time.monotonic()
+        while thread.is_alive() and not closed and time.monotonic() - begun < WAIT:
+            gc.collect()
+            thread.join(0.01)
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+def test_closed_loops_without_add_reader_leave_nothing_behind(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    sdk = client(upstream, gate)
+    before, loops = ports(), []
+    for _ in range(300):
+        with closing(LoopWithoutReaders()) as loop:
+            loop.run_until_complete(ask(sdk))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        loops.append(weakref.ref(loop))
+        no_thread_waits()
+        del loop
+    assert ports() == before
+    assert [loop for loop in loops if loop() is not None] == []
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "Runner"), reason="Python 3.10 has no Runner")
+def test_asyncio_run_leaves_no_thread_behind_without_add_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    with asyncio.Runner(loop_factory=LoopWithoutReaders) as runner:
+        runner.run(several(client(upstream, gate)))
+        assert len(waiting_threads()) == 1
+    no_thread_waits()
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_loops_without_add_reader_that_are_not_closed_leave_nothing_behind(
+    upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    upstream.handler = answer(CHAT)
+    sdk = client(upstream, gate)
+    before = ports()
+    for _ in range(10):
+        loop = LoopWithoutReaders()
+        loop.run_until_complete(ask(sdk))
+    del loop
+    no_thread_waits(closed=False)
+    assert ports() == before
+
+
+async def test_a_map_on_every_loop(upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = answer(CHAT)
+    sdk = client(upstream, gate)
+    ids = [result.get().id async for result in gate.map(lambda _: ask(sdk), range(TURNS))]
+    assert ids == ["chatcmpl-1"] * TURNS
+
+
+def test_a_map_without_a_loop_makes_one_without_add_reader(
+    upstream: Upstream, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_bridge, "make_event_loop", LoopWithoutReaders)
+    upstream.handler = answer(CHAT)
+    sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
+    turns = gate.map(lambda _: sdk.chat.completions.create(model="small", messages=MESSAGES), range(TURNS))
+    assert [result.get().id for result in turns] == ["chatcmpl-1"] * TURNS
+    no_thread_waits()
+
+
+def made(kind: str) -> asyncio.AbstractEventLoop:
+    if kind == "without add_reader":
+        return LoopWithoutReaders()
+    return asyncio.new_event_loop() if kind == "asyncio" else pytest.importorskip("uvloop").new_event_loop()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop", "without add_reader"])
 def test_a_loop_closed_with_calls_in_flight(kind: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     sdk = client(upstream, gate)
-    loop = asyncio.new_event_loop() if kind == "asyncio" else pytest.importorskip("uvloop").new_event_loop()
+    loop = made(kind)
     tasks = [loop.create_task(ask(sdk)) for _ in range(5)]
     for task in tasks:
         task._log_destroy_pending = False
@@ -124,6 +203,7 @@ def test_a_loop_closed_with_calls_in_flight(kind: str, upstream: Upstream, gate:
     gc.collect()
     for exchange in upstream.exchanges:
         assert exchange.closed.wait(WAIT)
+    no_thread_waits()
     # The tasks still exist, and their loop is gone: nothing crashes, and the gate goes on.
     assert len(tasks) == 5
     upstream.handler = answer(CHAT)
@@ -131,9 +211,10 @@ def test_a_loop_closed_with_calls_in_flight(kind: str, upstream: Upstream, gate:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_loop_lost_with_calls_in_flight(upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("kind", ["asyncio", "without add_reader"])
+def test_a_loop_lost_with_calls_in_flight(kind: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
-    loop = asyncio.new_event_loop()
+    loop = made(kind)
     task = loop.create_task(ask(client(upstream, gate)))
     task._log_destroy_pending = False
 
@@ -144,6 +225,7 @@ def test_a_loop_lost_with_calls_in_flight(upstream: Upstream, gate: tidegate.Gat
     loop.run_until_complete(loop.shutdown_default_executor())
     del loop, task
     gc.collect()
+    no_thread_waits(closed=False)
     assert upstream.exchanges[0].closed.wait(WAIT)
 
 

@@ -117,6 +117,16 @@ loop.call_soon(loop.stop)
 loop.run_forever()
 print("sent", flush=True)
 """,
+    "loop without add_reader": """
+class Loop(asyncio.SelectorEventLoop):
+    def add_reader(self, *_): raise NotImplementedError
+loops = [Loop() for _ in range(8)]
+tasks = [loop.create_task(aget()) for loop in loops]
+for loop in loops:
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+print("sent", flush=True)
+""",
     "daemon thread": """
 for _ in range(4): threading.Thread(target=get, daemon=True).start()
 print("sent", flush=True)

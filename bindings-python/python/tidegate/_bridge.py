@@ -15,10 +15,13 @@ from tidegate import _native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate._native import Port
+    from tidegate._native import Port, Waiter
 
 # The port lives as long as its loop, on the loop: no table, no leak, no second look-up.
 _ATTRIBUTE = "_tidegate_port"
+
+# Seconds: a hundred years.
+_FOREVER = 100 * 365 * 86400.0
 
 
 #: Makes the loops of what runs without one; on virtual time another.
@@ -71,23 +74,29 @@ def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
 
 
 def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
-    """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor)."""
+    """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor).
+
+    A closed loop drops its timers. The timer here never fires; when it is dropped, it closes the
+    port, which ends the thread.
+    """
     port = _native.Port(loop.create_future, loop.call_soon, watched=False)
-    threading.Thread(target=_serve, args=(port, weakref.ref(loop)), name="tidegate-port", daemon=True).start()
+    loop.call_later(_FOREVER, _native.Drain(port))
+    threading.Thread(target=_serve, args=(port.waiter(), weakref.ref(loop)), name="tidegate-port", daemon=True).start()
     return port
 
 
-def _serve(port: Port, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    while port.wait():
+def _serve(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+    """Let a loop drain its port whenever there are results. Keeps neither alive while it waits."""
+    while waiter.wait():
         loop = of()
-        try:
-            if loop is None:
-                break
-            loop.call_soon_threadsafe(port.drain)
-        except RuntimeError:  # The loop is closed.
+        if loop is None:
             break
-        del loop
-    port.close()
+        port: Port = getattr(loop, _ATTRIBUTE)
+        try:
+            loop.call_soon_threadsafe(port.drain)
+        except RuntimeError:  # The loop is closed, and kept its timers.
+            port.close()
+        del loop, port
 
 
 def abandon(port: Port, future: asyncio.Future[Any], number: int) -> None:

@@ -15,6 +15,7 @@ mod ring;
 pub(crate) mod runtime;
 mod scope;
 mod threads;
+mod waiter;
 
 pub(crate) use block::block_on;
 pub(crate) use clock::{Clock, is_virtual};
@@ -24,3 +25,4 @@ pub(crate) use port::{Drain, Port};
 pub(crate) use queue::Outcome;
 pub(crate) use ring::{Pull, Pulled, Ring};
 pub(crate) use scope::Scope;
+pub(crate) use waiter::Waiter;

@@ -21,6 +21,7 @@ use super::mailbox::Mailbox;
 use super::queue::{Done, Outcome, Queue};
 use super::ring::{Pull, Pulled, Ring};
 use super::runtime;
+use super::waiter::Waiter;
 
 /// An event loop as the native side sees it. Used on that loop's thread only; made anew after a fork.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -54,7 +55,8 @@ const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// `create_future` and `call_soon` are the loop's. With `watched`, the loop watches `fileno()`; else a thread loops over `wait()`.
+    /// `create_future` and `call_soon` are the loop's. With `watched`, the loop watches `fileno()`.
+    /// Otherwise a thread waits by `waiter()`.
     #[new]
     fn new(create_future: Py<PyAny>, call_soon: Py<PyAny>, watched: bool) -> PyResult<Self> {
         let bell = if watched { Bell::watched() } else { Ok(Bell::awaited()) };
@@ -80,10 +82,9 @@ impl Port {
         self.place == runtime::place() && !self.queue.closed()
     }
 
-    /// Blocks until something is finished; False once closed.
-    fn wait(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.queue.bell.wait());
-        self.lives()
+    /// Returns what a thread waits by until there is something to drain.
+    fn waiter(&self) -> Waiter {
+        Waiter::new(self.queue.clone())
     }
 
     /// Gives up the work of that number: drops it at once, and its result if that is on its way. Unknown numbers are ignored.
@@ -331,7 +332,8 @@ fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     }
 }
 
-/// The callback that the loop holds. The loop drops it when it is closed, which closes the port.
+/// The callback that the loop holds, of a descriptor or of a timer that never fires. The loop drops it
+/// when it is closed or collected, which closes the port.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Drain(Py<Port>);
 

@@ -1,0 +1,26 @@
+//! The side of a port that a thread waits on, for event loops that cannot watch a descriptor.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::queue::Queue;
+
+/// Waits for results of one event loop. Keeps neither its port nor the event loop alive.
+#[pyclass(frozen, module = "tidegate._native")]
+pub(crate) struct Waiter(Arc<Queue>);
+
+impl Waiter {
+    pub(super) fn new(queue: Arc<Queue>) -> Self {
+        Self(queue)
+    }
+}
+
+#[pymethods]
+impl Waiter {
+    /// Blocks until there is a result (`True`) or the port is closed (`False`).
+    fn wait(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.0.bell.wait());
+        !self.0.closed()
+    }
+}
