@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::Uri;
 use napi::bindgen_prelude::Either;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
@@ -139,13 +140,12 @@ impl Gate {
     #[napi(ts_return_type = "string | null | Failure")]
     pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
         let gate = self.present()?.gate;
-        Ok(match url.parse() {
-            Ok(uri) => Either::A(gate.target_for(&uri, model.as_deref()).map(|name| name.to_string())),
-            Err(e) => {
-                // Without the URL: it may hold a key.
-                let error = tidegate::Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"));
-                Either::B(Failure::from(&error))
-            }
+        // Without the URL: it may hold a key.
+        let malformed = |e| tidegate::Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"));
+        let uri = url.parse::<Uri>().map_err(malformed);
+        Ok(match uri.and_then(|uri| gate.target_for(&uri, model.as_deref())) {
+            Ok(target) => Either::A(target.map(|name| name.to_string())),
+            Err(error) => Either::B(Failure::from(&error)),
         })
     }
 

@@ -20,10 +20,10 @@ const { errorOf } = internal("../dist/errors.js");
 
 const CHAT = "/v1/chat/completions";
 
-test("vectors: every file is run, here, in vectors-wire.test.mjs and in fallback.test.mjs", () => {
+test("vectors: every file is run, here or in a test file of its own", () => {
   const here = ["backoff", "config_errors", "errors", "estimate", "limits", "target_matching"];
-  const there = ["classify", "request_facts", "retry_after", "sse", "streams"];
-  assert.deepEqual(new Set(files()), new Set([...here, ...there, "fallback"]));
+  const there = ["classify", "request_facts", "retry_after", "sse", "streams", "fallback", "urls"];
+  assert.deepEqual(new Set(files()), new Set([...here, ...there]));
 });
 
 every("config_errors", ({ config, toml, errors }) => {

@@ -184,12 +184,14 @@ export class Gate {
 
   /**
    * The name of the configured target that takes requests to this URL, for this model; undefined where none does: such requests get a
-   * target of their own, by origin, credential and model.
+   * target of their own, by origin, credential and model. The URL is resolved as `fetch` does before it sends it.
    *
    * @throws {@link RequestError} for what is no URL.
    */
   targetFor(url: string | URL, model?: string): string | undefined {
-    const found = this.#native.targetFor(String(url), model) ?? undefined;
+    const text = String(url);
+    const sent = URL.canParse(text) ? new URL(text).href : text;
+    const found = this.#native.targetFor(sent, model) ?? undefined;
     if (typeof found === "object") throw errorOf(found);
     return found;
   }

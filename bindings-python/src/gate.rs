@@ -165,7 +165,8 @@ impl Gate {
         let url = url
             .parse()
             .map_err(|e| raised(py, &Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"))))?;
-        self.with(py, |open| open.gate.target_for(&url, model).map(|name| name.to_string()))
+        let target = self.with(py, |open| open.gate.target_for(&url, model))?.map_err(|e| raised(py, &e))?;
+        Ok(target.map(|name| name.to_string()))
     }
 
     /// Tells the replicas of a pool, given as a JSON list.

@@ -13,8 +13,7 @@ from families import NAMES
 from upstream import Exchange, Handler, Upstream
 
 FOLDER = Path(__file__).parents[2] / "tests" / "vectors"
-# What `test_vectors.py`, `test_vectors_wire.py` and `test_fallback.py` run between them; `test_every_file_is_run`
-# compares it with the folder.
+# What the files of tests run between them; `test_every_file_is_run` compares it with the folder.
 RUN = {
     "backoff",
     "classify",
@@ -28,6 +27,7 @@ RUN = {
     "sse",
     "streams",
     "target_matching",
+    "urls",
 }
 
 Case = dict[str, Any]

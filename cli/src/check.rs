@@ -30,6 +30,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let matcher = Matcher::new(&config.targets).map_err(|e| Failure::usage(e.to_string()))?;
     match &args.url {
         Some(url) => {
+            let unsent = |why| Failure::usage(format!("--url: no call is sent to this URL: {why}"));
+            tidegate::wire::url::check(url).map_err(unsent)?;
             let found = matcher.find(url, args.model.as_deref()).and_then(|at| config.targets.get(at));
             println!("{}", found.map_or(OTHERS, |target| &target.name));
         }

@@ -244,6 +244,14 @@ fn check_says_which_target_takes_a_request() {
 }
 
 #[test]
+fn check_rejects_a_url_that_no_call_is_sent_to() {
+    let toml = "[targets]\nopenai = { cap = 1 }\n";
+    let output = check_with(toml, &["--url", "https://api.openai.com/v1/%2e%2e/admin"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("segment"));
+}
+
+#[test]
 fn check_names_what_is_wrong_and_what_was_meant() {
     let output = check("[targets.openai]\ncpa = 12\n");
     assert_eq!(output.status.code(), Some(2));

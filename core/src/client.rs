@@ -24,7 +24,8 @@ use crate::pool::PoolLayer;
 use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
-use crate::transport::foreign::Choice;
+use crate::transport::foreign::{Choice, Foreign};
+use crate::wire::url;
 
 /// The stack, outermost layer first.
 fn compose(
@@ -92,8 +93,15 @@ impl Client {
     /// can only be asked to end ([`crate::transport::foreign`]) the slot goes back when it has, or after a grace.
     ///
     /// # Errors
-    /// `Refused` at the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
+    /// `Request` if the request cannot be sent as it is, before it waits for a slot; `Refused` at the
+    /// door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
+    ///
+    /// A request cannot be sent if its URL would reach the server changed: with a `.` or `..` segment
+    /// or a backslash in the path, or a host or character that URL parsers rewrite. A [`Foreign`]
+    /// transport in the request's extensions sends the caller's own request: only dot segments and
+    /// backslashes are checked.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+        check(&request)?;
         if self.identify.mode() == Mode::Off {
             // A pool's name is no address.
             self.identify.point(&mut request).await?;
@@ -102,6 +110,14 @@ impl Client {
         self.identify.identify(&mut request)?;
         self.stack.clone().oneshot(request).await
     }
+}
+
+/// Checks that a request can be sent as it is.
+fn check(request: &Request<RequestBody>) -> Result<(), Error> {
+    // A transport that the request brings along sends the caller's own request, by its own rules.
+    let is_own = request.extensions().get::<Foreign>().is_some();
+    let checked = if is_own { url::check(request.uri()) } else { url::check_unchanged(request.uri()) };
+    checked.map_err(url::rejection)
 }
 
 impl Service<Request<RequestBody>> for Client {

@@ -20,9 +20,9 @@ export function casesOf(name) {
   return cases;
 }
 
-/** One test of a file, with a part for each of its cases; `run(case, upstream)`. */
-export function every(name, run) {
-  test(`vectors: ${name}`, async (t) => {
+/** One test of a file, with a part for each of its cases; `run(case, upstream)`. `how` tells two tests of one file apart. */
+export function every(name, run, how) {
+  test(`vectors: ${name}${how === undefined ? "" : `, ${how}`}`, async (t) => {
     const up = await upstream(t);
     const cases = casesOf(name);
     let ran = 0;

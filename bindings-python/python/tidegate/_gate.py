@@ -317,7 +317,8 @@ class Gate:
             model: the model that the request names, if it does.
 
         Raises:
-            RequestError: for what is no URL.
+            RequestError: for what is no URL, and for a path with a `.` or `..` segment or a backslash, to which no call
+                is sent. Clients resolve most of these before they send: `str(request.url)` is what counts.
 
         """
         return self._native.target_for(url, model)

@@ -29,6 +29,7 @@ use crate::slot::Slot;
 use crate::tool::{Asked, Asking, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
 use crate::wire::request::RequestFacts;
+use crate::wire::url;
 
 /// Holds targets and tools. Cheap to clone; clones are the same gate.
 ///
@@ -191,8 +192,12 @@ impl Gate {
 
     /// The configured target that takes requests to this URL, for this model where one is known. `None`: none matches, and the
     /// request gets a target of its own, one for each origin, credential and model.
-    pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
-        self.0.identify.configured(url, model)
+    ///
+    /// # Errors
+    /// `Request` for a path with a `.` or `..` segment or a backslash: no call is sent to it.
+    pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Result<Option<Arc<str>>, Error> {
+        url::check(url).map_err(url::rejection)?;
+        Ok(self.0.identify.configured(url, model))
     }
 
     /// From now on these are the replicas of a pool: base URLs, or [`Replica`]s with more. Who is new joins; who is known already goes on, with a new weight perhaps; who

@@ -18,6 +18,7 @@ pub(crate) mod sealed;
 pub(crate) mod splice;
 pub mod sse;
 mod time;
+pub mod url;
 pub mod vllm;
 
 pub use classify::{Class, Verdict, classify, classify_event};

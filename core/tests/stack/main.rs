@@ -23,3 +23,4 @@ mod strangers;
 mod streams;
 mod support;
 mod telemetry;
+mod urls;

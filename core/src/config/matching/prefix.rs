@@ -4,6 +4,8 @@ use std::fmt;
 
 use http::Uri;
 
+use crate::wire::url;
+
 /// A base URL: scheme, host, port, and a path that others may go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::config) struct Prefix {
@@ -71,6 +73,8 @@ impl Prefix {
         if !bare && uri.port_u16().is_none_or(|port| port == 0) {
             return Err("the port must be a number from 1 to 65535");
         }
+        // No call is sent to a URL that the transport would change.
+        url::check_unchanged(&uri)?;
         Ok(Self {
             https: place.https,
             host: place.host.to_ascii_lowercase().into(),

@@ -1,0 +1,33 @@
+"""Requests by a family's synchronous and asynchronous clients alike."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import tidegate
+from families import NAMES, module
+
+of_each_family = pytest.mark.parametrize("name", NAMES)
+by_each_transport = pytest.mark.parametrize("transport", ["native", "keep"])
+
+
+async def sent(client: Any, method: str, url: str, **options: Any) -> Any:
+    """Make a request with a client of either kind."""
+    request = client.build_request(method, url, **options)
+    if hasattr(client, "aclose"):
+        async with client:
+            return await client.send(request)
+    with client:
+        return await asyncio.to_thread(client.send, request)
+
+
+def clients(name: str, gate: tidegate.Gate, transport: Any) -> list[tuple[Any, Any]]:
+    """Return the clients of a family, without the gate and with it."""
+    family = module(name)
+    return [
+        (family.Client(trust_env=False), gate.httpx_client(family=name, transport=transport)),
+        (family.AsyncClient(trust_env=False), gate.httpx_async_client(family=name, transport=transport)),
+    ]
