@@ -5,6 +5,7 @@ import zlib from "node:zlib";
 
 import { Gate } from "tidegate";
 
+import { inFlight, until } from "./support/shapes.mjs";
 import { echo, json, upstream } from "./support/upstream.mjs";
 
 const gate = new Gate();
@@ -96,6 +97,12 @@ const requests = {
   "no length": (fetch, url) => fetch(url, { method: "POST", body: "abc", headers: { "content-length": "x" } }),
   "a stream's length": (fetch, url) => fetch(url, streamed("3")),
   "no length for a stream": (fetch, url) => fetch(url, streamed("x")),
+  "a transfer coding": (fetch, url) => fetch(url, { headers: { "transfer-encoding": "xchunked" } }),
+  "an upgrade": (fetch, url) => fetch(url, { headers: { upgrade: "websocket", connection: "upgrade" } }),
+  "keep-alive": (fetch, url) => fetch(url, { headers: { "keep-alive": "timeout=5" } }),
+  "a connection to be closed": (fetch, url) => fetch(url, { headers: { connection: "Close" } }),
+  "a connection to be kept": (fetch, url) => fetch(url, { headers: { connection: "keep-alive" } }),
+  "an expectation": (fetch, url) => fetch(url, { method: "POST", body: "x", headers: { expect: "100-continue" } }),
   "GET with a body": (fetch, url) => fetch(url, { body: "x" }),
   "a stream that was read": (fetch, url) => {
     const body = new Blob(["x"]).stream();
@@ -137,13 +144,56 @@ test("request: large files", async (t) => {
 });
 
 test("a body longer than it is said to be is not sent, nor cut", async (t) => {
-  const up = await upstream(t, echo);
+  const up = await upstream(t, json({}));
   const init = { method: "POST", body: "abc", headers: { "content-length": "2" } };
   await assert.rejects(gate.fetch(up.url, init), { name: "TypeError", message: /content-length/ });
   assert.equal(up.exchanges.length, 0);
   // A stream's length shows on the way: the exchange fails.
   for (const length of ["2", "5"]) await assert.rejects(gate.fetch(up.url, streamed(length)), TypeError);
 });
+
+test("headers of the connection are not sent", async (t) => {
+  const up = await upstream(t, json({}));
+  const hops = { "x-hop": "1", "proxy-connection": "keep-alive", te: "gzip" };
+  await gate.fetch(up.url, { headers: { ...hops, connection: "keep-alive, X-Hop", "x-own": "1" } });
+  const { headers } = up.exchanges[0];
+  assert.deepEqual(
+    [...Object.keys(hops), "connection", "x-own"].filter((name) => name in headers),
+    ["x-own"],
+  );
+});
+
+for (const [name, options] of Object.entries({ native: {}, "a fetch of one's own": { fetch: globalThis.fetch } })) {
+  test(`a streamed body of another length fails and releases its slot: ${name}`, async (t) => {
+    const up = await upstream(t, json({}));
+    const gate = new Gate({ targets: { llm: { url: up.url, cap: 1 } }, ...options });
+    for (const [length, ...chunks] of [
+      ["5", "abc"],
+      ["3", "ab", "cd"],
+      ["3", "abc", "d"],
+      ["0", "a"],
+    ]) {
+      const body = new ReadableStream({
+        start(controller) {
+          for (const chunk of chunks) controller.enqueue(new TextEncoder().encode(chunk));
+          controller.close();
+        },
+      });
+      const init = { method: "POST", body, duplex: "half", headers: { "content-length": length } };
+      await assert.rejects(gate.fetch(`${up.url}/v1/files`, init), TypeError, `${length} ${chunks}`);
+      await until(() => inFlight(gate) === 0);
+    }
+    // The platform's own fetch sends what was declared before it fails.
+    if (name !== "native") return;
+    await (await gate.fetch(up.url)).text();
+    // A request that broke off has no body.
+    const whole = up.exchanges.filter(({ body }) => body !== undefined);
+    assert.deepEqual(
+      whole.map(({ request }) => request.method),
+      ["GET"],
+    );
+  });
+}
 
 for (const [name, request] of Object.entries(requests)) {
   test(`request: ${name}`, async (t) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{HOST, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Uri};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -56,7 +56,7 @@ impl Parts<'_, '_> {
         let uri: Uri = self.url.parse().map_err(|e| malformed("URL", &e))?;
         let method = Method::from_bytes(self.method.as_bytes()).map_err(|e| malformed("method", &e))?;
         if !self.kept {
-            leave_to_the_connection(&mut headers, &uri);
+            remove_redundant_host(&mut headers, &uri);
         }
         let mut request = Request::new(body);
         *request.method_mut() = method;
@@ -68,17 +68,14 @@ impl Parts<'_, '_> {
     }
 }
 
-/// Takes out what the built-in transport says by itself.
-fn leave_to_the_connection(headers: &mut HeaderMap, uri: &Uri) {
-    // HTTP/2 has no Host header; where it only repeats the URL, the URL says it. A different one is the caller's wish.
+/// Removes a `host` header that only repeats the URL.
+fn remove_redundant_host(headers: &mut HeaderMap, uri: &Uri) {
+    // HTTP/2 has no Host header: the URL says it. A different one is the caller's wish.
     if let (Some(host), Some(authority)) = (headers.get(HOST), uri.authority())
         && host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
     {
         headers.remove(HOST);
     }
-    // Of this hop: the transport below has its own.
-    headers.remove(CONNECTION);
-    headers.remove(TRANSFER_ENCODING);
 }
 
 fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {

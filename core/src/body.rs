@@ -1,7 +1,9 @@
 //! Bodies: what goes up can be sent again where it is held in memory; what comes down is never buffered.
 
+mod declared;
+
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,6 +12,7 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Full};
 use tokio::sync::watch;
 
+use self::declared::{Declared, mismatch};
 use crate::error::Error;
 
 /// A request's body.
@@ -25,18 +28,29 @@ enum Kind {
 }
 
 /// Whether an upload was taken whole, or given up: only then can its answer be late.
-#[derive(Clone, Debug)]
-pub(crate) struct Taken(Arc<watch::Sender<bool>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken(Arc<Upload>);
+
+#[derive(Debug, Default)]
+struct Upload {
+    over: watch::Sender<bool>,
+    failure: OnceLock<Error>,
+}
 
 impl Taken {
     /// Resolves once it was.
     pub(crate) async fn whole(&self) {
         // Fails only where the sender is gone, and that is `self`.
-        let _ = self.0.subscribe().wait_for(|taken| *taken).await;
+        let _ = self.0.over.subscribe().wait_for(|taken| *taken).await;
+    }
+
+    /// Returns what the body failed with, if it did. An HTTP/2 connection reports only a reset.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.0.failure.get().cloned()
     }
 
     fn end(&self) {
-        self.0.send_replace(true);
+        self.0.over.send_replace(true);
     }
 }
 
@@ -46,7 +60,23 @@ impl RequestBody {
     where
         B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
     {
-        Self(Kind::Stream(body.boxed(), Taken(Arc::new(watch::Sender::new(false)))))
+        Self(Kind::Stream(body.boxed(), Taken::default()))
+    }
+
+    /// Declares the length of the body in bytes. A streamed body fails on the way if it has another.
+    ///
+    /// # Errors
+    /// `Request` if the body is in memory and has another length.
+    pub(crate) fn declare_length(&mut self, declared: u64) -> Result<(), Error> {
+        let length = match &mut self.0 {
+            Kind::Empty => 0,
+            Kind::Full(bytes) => bytes.len() as u64,
+            Kind::Stream(body, _) => {
+                *body = Declared::new(std::mem::take(body), declared).boxed();
+                return Ok(());
+            }
+        };
+        if length == declared { Ok(()) } else { Err(mismatch(declared, &format!("has {length}"))) }
     }
 
     /// For an upload, whether it was taken.
@@ -123,6 +153,9 @@ impl Body for RequestBody {
             }
             Kind::Stream(body, taken) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
+                if let Some(Err(error)) = &frame {
+                    taken.0.failure.get_or_init(|| error.clone());
+                }
                 if !matches!(frame, Some(Ok(_))) {
                     taken.end();
                 }

@@ -25,7 +25,7 @@ use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
 use crate::transport::foreign::{Choice, Foreign};
-use crate::wire::url;
+use crate::wire::{framing, url};
 
 /// The stack, outermost layer first.
 fn compose(
@@ -96,12 +96,16 @@ impl Client {
     /// `Request` if the request cannot be sent as it is, before it waits for a slot; `Refused` at the
     /// door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
     ///
-    /// A request cannot be sent if its URL would reach the server changed: with a `.` or `..` segment
-    /// or a backslash in the path, or a host or character that URL parsers rewrite. A [`Foreign`]
-    /// transport in the request's extensions sends the caller's own request: only dot segments and
-    /// backslashes are checked.
+    /// A request cannot be sent if its URL would reach the server changed (a `.` or `..` segment or a
+    /// backslash in the path, a host or character that URL parsers rewrite), if it asks for an
+    /// `upgrade` or a `transfer-encoding` other than `chunked`, or if its `content-length` is
+    /// malformed or differs from the body. A streamed body of another length fails on the way, with
+    /// its last chunk unsent. `connection`, the headers that it names, `keep-alive`,
+    /// `proxy-connection`, `te` (but for `trailers`) and `transfer-encoding` concern one connection
+    /// and are not sent. A [`Foreign`] transport in the request's extensions sends the caller's own
+    /// request: only dot segments, backslashes and lengths are checked.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
-        check(&request)?;
+        check(&mut request)?;
         if self.identify.mode() == Mode::Off {
             // A pool's name is no address.
             self.identify.point(&mut request).await?;
@@ -112,12 +116,14 @@ impl Client {
     }
 }
 
-/// Checks that a request can be sent as it is.
-fn check(request: &Request<RequestBody>) -> Result<(), Error> {
+/// Checks that a request can be sent as it is, and removes the headers of the caller's connection.
+fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
     // A transport that the request brings along sends the caller's own request, by its own rules.
     let is_own = request.extensions().get::<Foreign>().is_some();
     let checked = if is_own { url::check(request.uri()) } else { url::check_unchanged(request.uri()) };
-    checked.map_err(url::rejection)
+    checked.map_err(url::rejection)?;
+    framing::check_length(request)?;
+    if is_own { Ok(()) } else { framing::remove_connection_headers(request.headers_mut()) }
 }
 
 impl Service<Request<RequestBody>> for Client {

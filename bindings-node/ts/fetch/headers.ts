@@ -11,6 +11,15 @@ export function lines(headers: Headers): string {
   return flat;
 }
 
+const OF_THE_CONNECTION = ["expect", "keep-alive", "transfer-encoding", "upgrade"];
+
+/** Throws for the headers that stock fetch refuses, since its connection sees to them. */
+export function checkConnection(headers: Headers): void {
+  for (const name of OF_THE_CONNECTION) {
+    if (headers.has(name)) throw new TypeError(`fetch failed: the header ${name} cannot be set`);
+  }
+}
+
 /** The request's, with what stock fetch adds where the caller said nothing. The URL says the host, and the body how long it is. */
 export function flatten(headers: Headers, secure: boolean, length: string | undefined): string {
   let flat = "";

@@ -7,7 +7,7 @@ import type { NativeGate } from "../native.js";
 import { answer, type Parts } from "./answer.js";
 import { decoded } from "./decode.js";
 import { exchange, type Head } from "./exchange.js";
-import { flatten, lines } from "./headers.js";
+import { checkConnection, flatten, lines } from "./headers.js";
 import type { Asked, Fetch } from "./input.js";
 import { Host, restored } from "./kept.js";
 import { isRedirect, redirected } from "./redirect.js";
@@ -41,6 +41,7 @@ export async function direct(gate: NativeGate, asked: Asked, wrapped: boolean): 
 
 function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head> {
   const { url, method, headers, payload, signal } = request;
+  checkConnection(headers);
   const sent = {
     method,
     url: hrefOf(url),
@@ -52,7 +53,7 @@ function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head>
   if (payload === undefined || typeof payload === "string" || payload instanceof Uint8Array) {
     return exchange(gate, { ...sent, body: payload, upload: undefined });
   }
-  return upload(payload, headers, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
+  return upload(payload, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
 }
 
 /** By a fetch of the caller's own, which does what fetches do. */

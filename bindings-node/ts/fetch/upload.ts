@@ -8,17 +8,16 @@ import type { ReadableStream, ReadableStreamDefaultReader } from "node:stream/we
 import { type NativeUpload, native } from "../native.js";
 import { port } from "../port.js";
 
-/** Sends with that body, which is as long as the headers say, if they do. A server may answer before it has read everything. */
+/** Sends with that body. A server may answer before it has read everything. */
 export async function upload<T>(
   body: ReadableStream<Uint8Array>,
-  headers: Headers,
   send: (upload: NativeUpload) => Promise<T>,
   signal: AbortSignal | undefined,
 ): Promise<T> {
   const upload = new native.Upload();
   const reader = body.getReader();
   const answered = send(upload);
-  const fed = feed(upload, reader, Number(headers.get("content-length") ?? Number.POSITIVE_INFINITY));
+  const fed = feed(upload, reader);
   try {
     // The body's own failure is the caller's to see.
     return await Promise.race([answered, fed.then(() => answered)]);
@@ -31,20 +30,14 @@ export async function upload<T>(
   }
 }
 
-async function feed(
-  upload: NativeUpload,
-  reader: ReadableStreamDefaultReader<Uint8Array>,
-  length: number,
-): Promise<void> {
-  for (let left = length; ; ) {
+async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+  while (true) {
     const { done, value } = await reader.read();
     if (done) {
       upload.finish();
       return;
     }
     if (!(value instanceof Uint8Array)) throw new TypeError("fetch failed: a body streams chunks of bytes");
-    left -= value.byteLength;
-    if (left < 0) throw new TypeError("fetch failed: the body is longer than content-length says");
     let taken = upload.offer(value);
     while (taken === false) {
       await room(upload);

@@ -84,8 +84,11 @@ impl Service<Request<RequestBody>> for Http {
                 Error::new(ErrorKind::Request, "the URL names no host: give an absolute one")
             })?;
             let place = this.0.shards.place(authority, this.0.config.http2_streams);
+            let upload = request.body().taken();
             let request = outgoing(request)?;
-            let response = this.pool(place.shard)?.execute(request).await.map_err(from_reqwest)?;
+            let response = this.pool(place.shard)?.execute(request).await.map_err(|error| {
+                upload.and_then(|upload| upload.failure()).unwrap_or_else(|| from_reqwest(error))
+            })?;
             place.answered(response.version());
             let response: Response<reqwest::Body> = response.into();
             Ok(response.map(|body| ResponseBody::new(Incoming { body, _place: place })))

@@ -9,6 +9,7 @@
 
 pub(crate) mod base;
 pub mod classify;
+pub(crate) mod framing;
 mod json;
 pub mod observe;
 pub mod rate;

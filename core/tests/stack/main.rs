@@ -10,6 +10,7 @@ mod deadlines;
 mod explains;
 mod fallback;
 mod foreign;
+mod framing;
 mod limit;
 mod modes;
 mod overflow;

@@ -83,6 +83,8 @@ class AsyncGateTransport:
             abandon(port, future, number)
             raise
         if type(reply) is not Reply:
+            if feeding is not None:
+                feeding.cancel()
             raise family.exception(reply, request)
         return family.response(
             status_code=reply.status,

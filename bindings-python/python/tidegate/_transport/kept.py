@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate._native import Exchange
+    from tidegate._transport.family import Family
 
 _PHASES = ("connect", "write", "read", "pool")
 
@@ -47,6 +48,41 @@ def attempt(request: Any, exchange: Exchange) -> Any:
         made.url = type(request.url)(exchange.url)
         made.headers["Host"] = made.url.netloc.decode("ascii")
     return made
+
+
+class Declared:
+    """Compares a streamed body with its content-length."""
+
+    def __init__(self, request: Any, family: Family) -> None:
+        """Read the length that the request declares; the gate has checked that it is a number."""
+        length = request.headers.get("content-length")
+        self._left = None if length is None else int(length)
+        self._request = request
+        self._family = family
+
+    def add(self, chunk: bytes) -> bool:
+        """Count a chunk. Return whether it is to be withheld until the body has ended: all that was declared is there.
+
+        Raises:
+            LocalProtocolError: the client's own, for a body that is longer than declared.
+
+        """
+        if self._left is None:
+            return False
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise self._mismatch("longer")
+        return self._left == 0
+
+    def end(self) -> None:
+        """Raise the client's own `LocalProtocolError` for a body that is shorter than declared."""
+        if self._left:
+            raise self._mismatch("shorter")
+
+    def _mismatch(self, which: str) -> Exception:
+        message = f"the body is {which} than its content-length declares"
+        error: Exception = self._family.module.LocalProtocolError(message, request=self._request)
+        return error
 
 
 def backstop(limits: Mapping[str, float | None]) -> float | None:

@@ -7,7 +7,7 @@ import contextvars
 from typing import TYPE_CHECKING, Any
 
 from tidegate._bridge import run
-from tidegate._transport.kept import attempt
+from tidegate._transport.kept import Declared, attempt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,7 +31,7 @@ async def _serve(inner: Inner, request: Any, family: Family, exchange: Exchange)
     """Send one attempt and hand its answer over. Cancelled when nobody waits any more."""
     made = attempt(request, exchange)
     if family.is_upload(request):
-        made.stream = family.async_sent(request.stream, exchange)
+        made.stream = family.async_sent(request, exchange, family)
     begun = False
     try:
         response = await inner.of(made).handle_async_request(made)
@@ -60,16 +60,24 @@ async def _hand_over(response: Any, exchange: Exchange) -> bool:
 
 
 class AsyncSent:
-    """An upload's stream, that says when it was read to its end."""
+    """An upload's stream, that says when it was read to its end, and fails if that is not where it should be."""
 
-    def __init__(self, stream: Any, exchange: Exchange) -> None:
+    def __init__(self, request: Any, exchange: Exchange, family: Family) -> None:
         """Read from the client's own stream."""
-        self._stream = stream
+        self._stream = request.stream
+        self._declared = Declared(request, family)
         self._exchange = exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield what the stream yields."""
+        last = []
         async for chunk in self._stream:
+            if self._declared.add(chunk):
+                last.append(chunk)
+            else:
+                yield chunk
+        self._declared.end()
+        for chunk in last:
             yield chunk
         self._exchange.sent()
 

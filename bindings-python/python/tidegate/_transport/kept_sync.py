@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tidegate._native import Exchange
-from tidegate._transport.kept import attempt, limited
+from tidegate._transport.kept import Declared, attempt, limited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Server:
         made = attempt(request, self.exchange)
         made.extensions = limited(request.extensions, self.exchange.patience)
         if self._family.is_upload(request):
-            made.stream = self._family.sent(request.stream, self.exchange)
+            made.stream = self._family.sent(request, self.exchange, self._family)
         try:
             response = inner.of(made).handle_request(made)
             self._stream = response.stream
@@ -145,16 +145,24 @@ class KeptByteStream:
 
 
 class Sent:
-    """An upload's stream, that says when it was read to its end."""
+    """An upload's stream, that says when it was read to its end, and fails if that is not where it should be."""
 
-    def __init__(self, stream: Any, exchange: Exchange) -> None:
+    def __init__(self, request: Any, exchange: Exchange, family: Family) -> None:
         """Read from the client's own stream."""
-        self._stream = stream
+        self._stream = request.stream
+        self._declared = Declared(request, family)
         self._exchange = exchange
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield what the stream yields."""
-        yield from self._stream
+        last = []
+        for chunk in self._stream:
+            if self._declared.add(chunk):
+                last.append(chunk)
+            else:
+                yield chunk
+        self._declared.end()
+        yield from last
         self._exchange.sent()
 
     def close(self) -> None:

@@ -1,0 +1,82 @@
+//! A streamed request body whose length was declared.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::BoxBody;
+
+use crate::error::{Error, ErrorKind};
+
+/// Fails when the body turns out longer or shorter than declared.
+///
+/// The last chunk is withheld until the body has ended. A transport stops asking once it has the
+/// declared length, and the server would take the beginning of a longer body for the whole.
+#[derive(Debug)]
+pub(super) struct Declared {
+    body: BoxBody<Bytes, Error>,
+    declared: u64,
+    /// Bytes still to come.
+    left: u64,
+    /// What follows once the body has ended: the last chunk, and trailers.
+    withheld: VecDeque<Frame<Bytes>>,
+    ended: bool,
+}
+
+impl Declared {
+    pub(super) fn new(body: BoxBody<Bytes, Error>, declared: u64) -> Self {
+        Self { body, declared, left: declared, withheld: VecDeque::new(), ended: false }
+    }
+}
+
+impl Body for Declared {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        loop {
+            if this.ended {
+                return Poll::Ready(this.withheld.pop_front().map(Ok));
+            }
+            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)).transpose()? else {
+                if this.left > 0 {
+                    let (sent, declared) = (this.declared - this.left, this.declared);
+                    return Poll::Ready(Some(Err(mismatch(declared, &format!("ends after {sent}")))));
+                }
+                this.ended = true;
+                continue;
+            };
+            let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+            let Some(left) = this.left.checked_sub(length) else {
+                return Poll::Ready(Some(Err(mismatch(this.declared, "is longer"))));
+            };
+            this.left = left;
+            if left > 0 {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            if length > 0 || frame.is_trailers() {
+                this.withheld.push_back(frame);
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0 && self.withheld.is_empty() && (self.ended || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.left {
+            // A transport that is told of 0 bytes never asks for them.
+            0 => SizeHint::default(),
+            left => SizeHint::with_exact(left),
+        }
+    }
+}
+
+/// The error for a body that is not as long as its `content-length` says.
+pub(super) fn mismatch(declared: u64, body: &str) -> Error {
+    Error::new(ErrorKind::Request, format!("content-length declares {declared} bytes, but the body {body}"))
+}

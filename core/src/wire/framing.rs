@@ -1,0 +1,89 @@
+//! How a request is framed: headers that concern one connection, and the length of the body. Pure.
+//!
+//! The transport manages its connections, so what a client says of its own connection is not sent
+//! (RFC 9110, section 7.6.1). A body that is not as long as its `content-length` would be cut off,
+//! or would keep the server waiting for the rest, so its request fails.
+
+use http::Request;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+};
+
+use crate::body::RequestBody;
+use crate::error::{Error, ErrorKind};
+
+/// Headers that concern one connection, beside those that `connection` names.
+const CONNECTION_HEADERS: [HeaderName; 4] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TRANSFER_ENCODING,
+];
+
+/// Removes the headers that concern the client's own connection, and those that `connection` names.
+///
+/// # Errors
+/// `Request` for what cannot be left out without changing the request: `upgrade`, and a transfer
+/// coding other than `chunked`.
+pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), Error> {
+    if headers.contains_key(UPGRADE) {
+        return Err(rejection(
+            "the connection cannot be upgraded to another protocol: drop the upgrade header",
+        ));
+    }
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if !headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
+        return Err(rejection(
+            "transfer-encoding must be chunked: drop the header, and the transport chooses",
+        ));
+    }
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|names| names.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect();
+    for name in CONNECTION_HEADERS.iter().chain(&named) {
+        headers.remove(name);
+    }
+    // The one value that says something of the call: gRPC needs it.
+    if headers.get(TE).is_some_and(|te| te != "trailers") {
+        headers.remove(TE);
+    }
+    Ok(())
+}
+
+/// Compares the declared length with a body in memory. A streamed body is compared as it is sent.
+///
+/// # Errors
+/// `Request` for a `content-length` that is malformed, repeated, or beside a `transfer-encoding`, and
+/// for one that differs from a body in memory.
+pub(crate) fn check_length(request: &mut Request<RequestBody>) -> Result<(), Error> {
+    let Some(declared) = declared_length(request.headers())? else { return Ok(()) };
+    request.body_mut().declare_length(declared)?;
+    // An HTTP/1.1 connection never asks for a body of length 0: bytes in it would go unnoticed.
+    if declared == 0 && request.body().taken().is_some() {
+        request.headers_mut().remove(CONTENT_LENGTH);
+    }
+    Ok(())
+}
+
+fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(rejection("there is more than one content-length header"));
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Err(rejection("content-length and transfer-encoding exclude each other: drop one of them"));
+    }
+    let digits = value.to_str().ok().filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+    match digits.and_then(|digits| digits.parse().ok()) {
+        Some(length) => Ok(Some(length)),
+        None => Err(rejection("content-length must be one number of bytes, in digits")),
+    }
+}
+
+fn rejection(why: &str) -> Error {
+    Error::new(ErrorKind::Request, why)
+}
