@@ -6,6 +6,7 @@
 import { ending } from "../context.js";
 import type { NativeGate } from "../native.js";
 import { either } from "./abort.js";
+import { hasGlobalDispatcher } from "./dispatcher.js";
 import { asked, type Fetch, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
 import { byOwn, direct } from "./send.js";
 
@@ -15,7 +16,7 @@ export type { Fetch } from "./input.js";
 export interface Way {
   /** The SDK above was told not to retry. */
   wrapped: boolean;
-  /** What makes the exchanges: the native transport, a fetch of the caller's own, or that of whoever brings an undici dispatcher along. */
+  /** What makes the exchanges: the native transport, a fetch of the caller's own, or that of whoever brings an undici dispatcher along, or set a global one. */
   by: Fetch | "native" | "auto";
 }
 
@@ -60,8 +61,10 @@ export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
     request.signal = either(request.signal, ending());
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return byOwn(gate, request, wrapped, own);
-    // A connection of the caller's own, for this call: the platform's to make, whoever is the global fetch by now.
-    if (by === "auto" && init?.dispatcher !== undefined) return byOwn(gate, request, wrapped, stock);
+    // A connection of the caller's own, for this call or for all: the platform's to make, whoever is the global fetch by now.
+    if (by === "auto" && (init?.dispatcher !== undefined || hasGlobalDispatcher())) {
+      return byOwn(gate, request, wrapped, stock);
+    }
     return direct(gate, request, wrapped);
   };
   below.set(fetch as Fetch, by);

@@ -1,0 +1,173 @@
+// undici's global dispatcher: one that somebody set makes the exchanges, the default one does not.
+import assert from "node:assert/strict";
+import diagnostics from "node:diagnostics_channel";
+import { once } from "node:events";
+import http from "node:http";
+import https from "node:https";
+import net from "node:net";
+import { test } from "node:test";
+
+import OpenAI from "openai";
+import { Gate } from "tidegate";
+import {
+  Agent,
+  Agent as Default,
+  EnvHttpProxyAgent,
+  getGlobalDispatcher,
+  interceptors,
+  MockAgent,
+  Pool,
+  ProxyAgent,
+  setGlobalDispatcher,
+} from "undici";
+
+import { CHAT, inFlight, MESSAGES, ONCE } from "./support/shapes.mjs";
+import { json, upstream } from "./support/upstream.mjs";
+
+const original = getGlobalDispatcher();
+
+/** Sets a dispatcher for this test. */
+function set(t, dispatcher) {
+  setGlobalDispatcher(dispatcher);
+  t.after(async () => {
+    setGlobalDispatcher(original);
+    await dispatcher.close();
+  });
+}
+
+/** Counts the requests that undici makes, Node's own or the one from npm. */
+function counted(t) {
+  const count = { requests: 0 };
+  const onCreate = () => count.requests++;
+  diagnostics.subscribe("undici:request:create", onCreate);
+  t.after(() => diagnostics.unsubscribe("undici:request:create", onCreate));
+  return count;
+}
+
+/** A proxy that connects each tunnel to this server, wherever it was to lead. */
+async function proxy(t, up) {
+  const server = http.createServer();
+  server.tunnels = [];
+  server.on("connect", (request, socket) => {
+    server.tunnels.push(request.url);
+    const upstream = net.connect(up.server.address().port, "127.0.0.1", () => {
+      socket.write("HTTP/1.1 200 OK\r\n\r\n");
+      socket.pipe(upstream).pipe(socket);
+    });
+    for (const end of [socket, upstream]) end.on("error", () => {});
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  server.url = `http://127.0.0.1:${server.address().port}`;
+  return server;
+}
+
+test("the default dispatcher makes no exchange, whoever set it", async (t) => {
+  const up = await upstream(t, json({ ok: true }));
+  const count = counted(t);
+  const gate = new Gate(ONCE);
+  assert.deepEqual(await (await gate.fetch(up.url)).json(), { ok: true });
+  set(t, new Agent());
+  assert.deepEqual(await (await gate.fetch(up.url)).json(), { ok: true });
+  assert.deepEqual([count.requests, up.exchanges.length], [0, 2]);
+});
+
+test("a proxy", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const server = await proxy(t, up);
+  const gate = new Gate(ONCE);
+  const sdk = gate.wrap(new OpenAI({ apiKey: "k", baseURL: "http://llm.internal/v1" }));
+  for (const dispatcher of [
+    new ProxyAgent({ uri: server.url, proxyTunnel: true }),
+    new EnvHttpProxyAgent({ httpProxy: server.url, proxyTunnel: true }),
+  ]) {
+    set(t, dispatcher);
+    assert.equal((await gate.fetch("http://llm.internal/v1/models")).status, 200);
+    assert.equal((await sdk.chat.completions.create({ model: "m", messages: MESSAGES })).id, CHAT.id);
+  }
+  assert.deepEqual(new Set(server.tunnels), new Set(["llm.internal:80"]));
+  assert.equal(up.exchanges.length, 4);
+});
+
+test("a mock, which comes and goes at run time", async (t) => {
+  const up = await upstream(t, json({ from: "the server" }));
+  const gate = new Gate(ONCE);
+  const from = async () => (await (await gate.fetch(`${up.url}/x`)).json()).from;
+  assert.equal(await from(), "the server");
+  const mock = new MockAgent();
+  mock.disableNetConnect();
+  set(t, mock);
+  mock.get(up.url).intercept({ path: "/x" }).reply(200, { from: "the mock" });
+  assert.equal(await from(), "the mock");
+  await assert.rejects(from(), TypeError);
+  setGlobalDispatcher(original);
+  assert.equal(await from(), "the server");
+  assert.equal(up.exchanges.length, 2);
+});
+
+test("an agent with TLS settings of its own", async (t) => {
+  const psk = Buffer.alloc(32, 7);
+  const ciphers = "PSK-AES256-GCM-SHA384";
+  const maxVersion = "TLSv1.2";
+  const serving = { ciphers, maxVersion, pskCallback: (_, identity) => (identity === "tidegate" ? psk : null) };
+  const server = https.createServer(serving, (_, response) => response.end("secret"));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const gate = new Gate(ONCE);
+  const url = `https://127.0.0.1:${server.address().port}`;
+  await assert.rejects(gate.fetch(url), TypeError);
+  const checkServerIdentity = () => undefined;
+  const pskCallback = () => ({ psk, identity: "tidegate" });
+  set(t, new Agent({ connect: { ciphers, maxVersion, pskCallback, checkServerIdentity } }));
+  assert.equal(await (await gate.fetch(url)).text(), "secret");
+});
+
+for (const [name, made] of Object.entries({
+  "an agent with a factory": () => new Agent({ factory: (origin, options) => new Pool(origin, options) }),
+  "an agent with an interceptor": () => new Agent().compose(interceptors.retry({ maxRetries: 0 })),
+  "a subclass of the same name": () => new (class Agent extends Default {})(),
+  "an object that dispatches": () => ({
+    dispatch: (...request) => original.dispatch(...request),
+    close: async () => {},
+  }),
+})) {
+  test(name, async (t) => {
+    const up = await upstream(t, json({ ok: true }));
+    const count = counted(t);
+    set(t, made());
+    assert.equal((await new Gate(ONCE).fetch(up.url)).status, 200);
+    assert.ok(count.requests >= 1);
+  });
+}
+
+test("calls by it are queued, retried and counted as any others", async (t) => {
+  let busy = true;
+  const up = await upstream(t, (exchange) => {
+    const status = busy ? 503 : 200;
+    busy = false;
+    json(CHAT, status)(exchange);
+  });
+  set(t, new Agent({ connections: 8 }));
+  const retry = { attempts: 2, base: "1ms", max: "1ms" };
+  const gate = new Gate({ targets: { llm: { url: up.url, cap: 1, retry } } });
+  const chat = { method: "POST", body: JSON.stringify({ model: "m", messages: MESSAGES }) };
+  const calls = [1, 2, 3].map(() => gate.fetch(`${up.url}/v1/chat/completions`, chat));
+  const answers = await Promise.all(calls.map(async (call) => (await (await call).json()).id));
+  assert.deepEqual(answers, [CHAT.id, CHAT.id, CHAT.id]);
+  assert.equal(up.exchanges.length, 4);
+  assert.equal(inFlight(gate), 0);
+});
+
+test("transport: native stays native, and a fetch of one's own is asked instead", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const count = counted(t);
+  set(t, new Agent({ connections: 1 }));
+  const client = new OpenAI({ apiKey: "k", baseURL: `${up.url}/v1` });
+  const sdk = new Gate(ONCE).wrap(client, { transport: "native" });
+  assert.equal((await sdk.chat.completions.create({ model: "m", messages: MESSAGES })).id, CHAT.id);
+  const own = new Gate({ fetch: async () => Response.json({ from: "own" }), ...ONCE });
+  assert.deepEqual(await (await own.fetch(up.url)).json(), { from: "own" });
+  assert.deepEqual([count.requests, up.exchanges.length], [0, 1]);
+});

@@ -1,0 +1,59 @@
+/**
+ * The dispatcher that somebody set for every fetch of the process: a proxy, TLS settings, a mock.
+ *
+ * @module
+ */
+import { isDeepStrictEqual } from "node:util";
+
+interface Dispatcher {
+  constructor: { new (): object; name: string; prototype: { dispatch?: unknown } } | undefined;
+  dispatch: unknown;
+}
+
+/** Where undici keeps it. Version 7 has both places; a fetch reads one of them, by its version. */
+const PLACES = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.globalDispatcher.2")];
+
+/** What makes an agent different from the default one. */
+const SETTINGS = ["options", "factory"];
+
+/** The dispatchers that were looked at: each call asks, mostly about the same one. */
+const judged = new WeakMap<object, boolean>();
+
+/** Returns `true` if the global dispatcher is not one that undici itself would set. */
+export function hasGlobalDispatcher(): boolean {
+  return PLACES.some((place) => {
+    const dispatcher = (globalThis as Record<symbol, unknown>)[place] as Dispatcher | undefined;
+    return dispatcher !== undefined && !isDefault(dispatcher);
+  });
+}
+
+function isDefault(dispatcher: Dispatcher): boolean {
+  let known = judged.get(dispatcher);
+  if (known === undefined) {
+    known = looksDefault(dispatcher);
+    judged.set(dispatcher, known);
+  }
+  return known;
+}
+
+/**
+ * Whether an agent is as undici itself makes one. Node's undici and the one from npm both set such an agent when they are
+ * loaded, so that being set, or being of that class, says nothing.
+ */
+function looksDefault(dispatcher: Dispatcher): boolean {
+  const { constructor: agent, dispatch } = dispatcher;
+  if (agent?.name !== "Agent" || Object.getPrototypeOf(agent).name !== "DispatcherBase") return false;
+  // An interceptor is composed by replacing this.
+  if (dispatch !== agent.prototype.dispatch) return false;
+  const fresh = new agent();
+  return SETTINGS.every((name) => {
+    const setting = settingOf(dispatcher, name);
+    return setting !== undefined && isDeepStrictEqual(setting, settingOf(fresh, name));
+  });
+}
+
+/** undici keeps settings under symbols that it does not export. */
+function settingOf(agent: object, name: string): unknown {
+  const key = Object.getOwnPropertySymbols(agent).find(({ description }) => description === name);
+  return key && (agent as Record<symbol, unknown>)[key];
+}
