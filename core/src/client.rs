@@ -96,14 +96,16 @@ impl Client {
     /// `Request` if the request cannot be sent as it is, before it waits for a slot; `Refused` at the
     /// door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
     ///
-    /// A request cannot be sent if its URL would reach the server changed (a `.` or `..` segment or a
-    /// backslash in the path, a host or character that URL parsers rewrite), if it asks for an
-    /// `upgrade` or a `transfer-encoding` other than `chunked`, or if its `content-length` is
-    /// malformed or differs from the body. A streamed body of another length fails on the way, with
-    /// its last chunk unsent. `connection`, the headers that it names, `keep-alive`,
-    /// `proxy-connection`, `te` (but for `trailers`) and `transfer-encoding` concern one connection
-    /// and are not sent. A [`Foreign`] transport in the request's extensions sends the caller's own
-    /// request: only dot segments, backslashes and lengths are checked.
+    /// A request cannot be sent if its path or query would reach the server changed (a `.` or `..`
+    /// segment, a backslash, a character that URL parsers rewrite), if it asks for an `upgrade` or a
+    /// `transfer-encoding` other than `chunked`, or if its `content-length` is malformed or differs
+    /// from the body. A streamed body of another length fails on the way, with its last chunk unsent.
+    /// An address in an unusual form, such as `127.1`, fails before it is connected to.
+    ///
+    /// `connection`, the headers that it names, `keep-alive`, `proxy-connection`, `te` (but for
+    /// `trailers`) and `transfer-encoding` concern one connection and are not sent. A [`Foreign`]
+    /// transport in the request's extensions sends the caller's own request: only dot segments,
+    /// backslashes and lengths are checked.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         check(&mut request)?;
         if self.identify.mode() == Mode::Off {

@@ -17,6 +17,7 @@ use super::shards::{Place, Shards};
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};
+use crate::wire::url;
 
 /// The built-in transport. Cheap to clone; clones share connections.
 ///
@@ -99,12 +100,15 @@ impl Service<Request<RequestBody>> for Http {
 fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
     // What layers say to each other is nothing to the connection, which would keep it, and the slot, for as long as it likes.
     request.extensions_mut().clear();
+    let uri = request.uri().clone();
     let request = request.map(|body| match body.bytes() {
         Some(bytes) => reqwest::Body::from(bytes.clone()),
         None if body.is_end_stream() => reqwest::Body::from(Bytes::new()),
         None => reqwest::Body::wrap(body),
     });
-    reqwest::Request::try_from(request).map_err(from_reqwest)
+    let request = reqwest::Request::try_from(request).map_err(from_reqwest)?;
+    url::check_host(&uri, request.url()).map_err(url::rejection)?;
+    Ok(request)
 }
 
 /// A response's body as it comes off the connection, with its place among the pools.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::{Request, Uri};
 use serde_json::Value;
-use tidegate::config::Target;
+use tidegate::config::{Pool, Target};
 use tidegate::{ErrorKind, Gate, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -95,4 +95,18 @@ async fn host_that_would_be_rewritten_is_rejected() {
         }
         assert_eq!(requests.try_recv().is_ok(), sent, "{host}");
     }
+}
+
+#[tokio::test]
+async fn pool_may_have_a_name_that_is_no_host() {
+    let (address, mut requests) = server().await;
+    let pool = Pool::of([format!("http://{address}")]).poll(None).health(None);
+    let gate = Gate::builder()
+        .target(Target::new("qwen2.5").pool(pool))
+        .transport(tidegate::config::Transport::new().proxy_from_env(false))
+        .build()
+        .unwrap();
+    let request = Request::post("http://qwen2.5/v1/embeddings").body(RequestBody::default()).unwrap();
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+    while requests.recv().await.unwrap() != "/v1/embeddings" {}
 }

@@ -73,7 +73,7 @@ impl Prefix {
         if !bare && uri.port_u16().is_none_or(|port| port == 0) {
             return Err("the port must be a number from 1 to 65535");
         }
-        // No call is sent to a URL that the transport would change.
+        // No call is sent to a path that the transport would change.
         url::check_unchanged(&uri)?;
         Ok(Self {
             https: place.https,
