@@ -1,4 +1,4 @@
-// URLs: what the server gets is what the platform's fetch sends, and the call is the target's that takes that.
+// URLs: the server gets what the platform's fetch sends, and that decides which target is called.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 

@@ -27,7 +27,10 @@ export interface GateOptions extends Config {
 }
 
 export interface WrapOptions {
-  /** `auto` (the default): a fetch of the client's own is kept below the gate. `native`: the gate's transport takes its place, and that of any dispatcher. */
+  /**
+   * `auto` (the default): a fetch of the client's own is kept below the gate. `native`: the gate's
+   * transport takes its place, and that of any dispatcher.
+   */
   transport?: "auto" | "native";
 }
 
@@ -42,11 +45,13 @@ export class Gate {
   /**
    * The standard's `fetch`, through this gate. Bound: it can be handed on by itself.
    *
-   * For everything that takes a fetch. If undici's global dispatcher is not the default one (`setGlobalDispatcher`,
-   * `NODE_USE_ENV_PROXY`), the platform's fetch makes the exchanges, by that dispatcher. Refusals and deadlines come as responses (429, 503, 504) whose JSON says why; under an SDK that
+   * For everything that takes a fetch. Refusals and deadlines come as responses (429, 503, 504) whose JSON says why; under an SDK that
    * retries by itself (openai, anthropic and their kin) so does every other failure, marked `x-should-retry: false`, since a rejection
    * would be retried. Elsewhere those reject with a `TypeError` whose `cause` is a {@link TidegateError}. The caller's own abort rejects
    * with the signal's reason, and ends the exchange upstream at once. In mode `off` it is the platform's own fetch.
+   *
+   * If undici's global dispatcher is not the default one (`setGlobalDispatcher`,
+   * `NODE_USE_ENV_PROXY`), the platform's fetch makes the exchanges by that dispatcher.
    */
   readonly fetch: Fetch;
   readonly #native: NativeGate;
@@ -87,9 +92,9 @@ export class Gate {
    * The client you have, going through this gate.
    *
    * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
-   * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the exchanges below the gate; so
-   * does a global dispatcher that is not undici's default (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original is
-   * left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has
+   * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the
+   * exchanges below the gate. So does a global dispatcher that is not undici's default
+   * (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original is left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has
    * your own retries, and your own fetch, unless a target is a pool, whose name only the gate can make an address.
    *
    * @throws `TypeError` for any other object.
@@ -186,7 +191,7 @@ export class Gate {
 
   /**
    * The name of the configured target that takes requests to this URL, for this model; undefined where none does: such requests get a
-   * target of their own, by origin, credential and model. The URL is resolved as `fetch` does before it sends it.
+   * target of their own, by origin, credential and model. The URL is resolved as `fetch` does.
    *
    * @throws {@link RequestError} for what is no URL.
    */

@@ -63,7 +63,7 @@ impl RequestBody {
         Self(Kind::Stream(body.boxed(), Taken::default()))
     }
 
-    /// Declares the length of the body in bytes. A streamed body fails on the way if it has another.
+    /// Declares the length of the body in bytes. A streamed body of another length fails later.
     ///
     /// # Errors
     /// `Request` if the body is in memory and has another length.

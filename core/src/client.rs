@@ -93,14 +93,16 @@ impl Client {
     /// can only be asked to end ([`crate::transport::foreign`]) the slot goes back when it has, or after a grace.
     ///
     /// # Errors
-    /// `Request` if the request cannot be sent as it is, before it waits for a slot; `Refused` at the
-    /// door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for good.
+    /// `Request` if the request cannot be sent as it is, before it waits for a slot; `Refused` at
+    /// the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for
+    /// good.
     ///
     /// A request cannot be sent if its path or query would reach the server changed (a `.` or `..`
-    /// segment, a backslash, a character that URL parsers rewrite), if it asks for an `upgrade` or a
-    /// `transfer-encoding` other than `chunked`, or if its `content-length` is malformed or differs
-    /// from the body. A streamed body of another length fails on the way, with its last chunk unsent.
-    /// An address in an unusual form, such as `127.1`, fails before it is connected to.
+    /// segment, a backslash, a character that URL parsers rewrite), if it asks for an `upgrade` or
+    /// a `transfer-encoding` other than `chunked`, or if its `content-length` is malformed or
+    /// differs from the body. A streamed body of another length fails on the way, with its last
+    /// chunk unsent. An address in an unusual form, such as `127.1`, fails before a connection is
+    /// made.
     ///
     /// `connection`, the headers that it names, `keep-alive`, `proxy-connection`, `te` (but for
     /// `trailers`) and `transfer-encoding` concern one connection and are not sent. A [`Foreign`]

@@ -20,7 +20,10 @@ export function casesOf(name) {
   return cases;
 }
 
-/** One test of a file, with a part for each of its cases; `run(case, upstream)`. `how` tells two tests of one file apart. */
+/**
+ * One test of a file, with a part for each of its cases; `run(case, upstream)`. `how` tells two
+ * tests of one file apart.
+ */
 export function every(name, run, how) {
   test(`vectors: ${name}${how === undefined ? "" : `, ${how}`}`, async (t) => {
     const up = await upstream(t);

@@ -37,8 +37,10 @@ function isDefault(dispatcher: Dispatcher): boolean {
 }
 
 /**
- * Whether an agent is as undici itself makes one. Node's undici and the one from npm both set such an agent when they are
- * loaded, so that being set, or being of that class, says nothing.
+ * Returns `true` for an agent as undici itself makes one.
+ *
+ * Node's undici and the one from npm both set such an agent when they are loaded, so neither being
+ * set nor being of that class tells the user's own dispatcher.
  */
 function looksDefault(dispatcher: Dispatcher): boolean {
   const { constructor: agent, dispatch } = dispatcher;

@@ -16,7 +16,10 @@ export type { Fetch } from "./input.js";
 export interface Way {
   /** The SDK above was told not to retry. */
   wrapped: boolean;
-  /** What makes the exchanges: the native transport, a fetch of the caller's own, or that of whoever brings an undici dispatcher along, or set a global one. */
+  /**
+   * What makes the exchanges: the native transport, or a fetch of the caller's own. With `auto` the
+   * native one, or the platform's fetch if the call or the process has an undici dispatcher.
+   */
   by: Fetch | "native" | "auto";
 }
 
@@ -61,7 +64,7 @@ export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
     request.signal = either(request.signal, ending());
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return byOwn(gate, request, wrapped, own);
-    // A connection of the caller's own, for this call or for all: the platform's to make, whoever is the global fetch by now.
+    // The dispatcher is for the platform's fetch, even if another fetch is the global one by now.
     if (by === "auto" && (init?.dispatcher !== undefined || hasGlobalDispatcher())) {
       return byOwn(gate, request, wrapped, stock);
     }

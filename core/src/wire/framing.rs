@@ -47,7 +47,7 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
         headers.remove(name);
     }
     // The one value that says something of the call: gRPC needs it.
-    if headers.get(TE).is_some_and(|te| te != "trailers") {
+    if headers.get_all(TE).iter().any(|te| te != "trailers") {
         headers.remove(TE);
     }
     Ok(())
@@ -56,8 +56,8 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
 /// Compares the declared length with a body in memory. A streamed body is compared as it is sent.
 ///
 /// # Errors
-/// `Request` for a `content-length` that is malformed, repeated, or beside a `transfer-encoding`, and
-/// for one that differs from a body in memory.
+/// `Request` for a `content-length` that is malformed, repeated, or beside a `transfer-encoding`,
+/// and for one that differs from a body in memory.
 pub(crate) fn check_length(request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(declared) = declared_length(request.headers())? else { return Ok(()) };
     request.body_mut().declare_length(declared)?;
