@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use napi::{Error, Result, Status};
 use napi_derive::napi;
-use tidegate::{Lane, TaskId};
+use tidegate::{Lane, TaskId, duration};
 use tokio::time::Instant;
 
 use crate::bridge::runtime;
@@ -75,8 +74,8 @@ pub(crate) fn resolve(context: Option<&Context>) -> tidegate::Context {
 }
 
 fn moment(seconds: f64) -> Result<Instant> {
-    let wait = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
-    wait.and_then(|wait| runtime::now().checked_add(wait)).ok_or_else(|| {
+    let wait = duration::from_secs(seconds).filter(|_| seconds > 0.0);
+    wait.map(|wait| duration::after(runtime::now().into_std(), wait).into()).ok_or_else(|| {
         Error::new(
             Status::InvalidArg,
             format!("deadline: {seconds} is no number of seconds from now; give one above 0"),

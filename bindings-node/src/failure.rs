@@ -1,11 +1,10 @@
 //! The gate's errors as JavaScript sees them. It maps the kind to a class, never the text.
 
 use std::error::Error as _;
-use std::time::Duration;
 
 use napi_derive::napi;
 use tidegate::explain::Obstacle;
-use tidegate::{Error, ErrorKind, Reason};
+use tidegate::{Error, ErrorKind, Reason, duration};
 
 use crate::kept::Thrown;
 
@@ -75,7 +74,10 @@ pub(crate) fn made(
 ) -> Option<Failure> {
     let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
     let kind = ErrorKind::ALL.into_iter().find(named)?;
-    let after = retry_after.map(Duration::try_from_secs_f64).transpose().ok()?;
+    let after = match retry_after {
+        Some(seconds) => Some(duration::from_secs(seconds)?),
+        None => None,
+    };
     let mut error = Error::new(kind, message).retry_after(after);
     if let Some(target) = target {
         error = error.at(&target.into());

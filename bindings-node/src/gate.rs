@@ -1,7 +1,6 @@
 //! The gate as JavaScript holds it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use http::Uri;
 use napi::bindgen_prelude::Either;
@@ -11,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
-use tidegate::{Client, Config, ErrorKind, RequestBody};
+use tidegate::{Client, Config, ErrorKind, RequestBody, duration};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
@@ -274,7 +273,7 @@ impl Gate {
     /// Takes no new calls and waits for those under way; how many are left comes with the number.
     #[napi]
     pub fn drain(&self, port: &Port, number: u32, seconds: f64) -> Result<()> {
-        let patience = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        let patience = duration::from_secs(seconds).ok_or_else(|| {
             Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds to wait"))
         })?;
         let gate = self.present()?.gate;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{HOST, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Uri};
 use tidegate::config::Mode;
-use tidegate::{Context, Error, ErrorKind, RequestBody, Timeouts};
+use tidegate::{Context, Error, ErrorKind, RequestBody, Timeouts, duration};
 
 /// Which failures come back as the response that says them, marked `x-should-retry: false`; the others are rejections.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,5 +96,5 @@ fn from_sdk(headers: &HeaderMap) -> bool {
 /// How long an SDK waits for a response's head before it gives up, in seconds.
 fn sdk_timeout(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get("x-stainless-timeout")?.to_str().ok()?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero())
+    duration::from_secs(seconds).filter(|timeout| !timeout.is_zero())
 }

@@ -6,7 +6,7 @@ use http::StatusCode;
 use napi::{Error as JsError, Result, Status};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use tidegate::{Context, Error, Gate};
+use tidegate::{Context, Error, Gate, duration};
 use tokio::runtime::Handle;
 
 use crate::bridge::{Held, Kind, Outcome, Row};
@@ -72,7 +72,7 @@ fn status_of(status: u32) -> Result<StatusCode> {
 }
 
 fn seconds(seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| {
+    duration::from_secs(seconds).ok_or_else(|| {
         JsError::new(Status::InvalidArg, format!("retryAfter: {seconds} is no number of seconds"))
     })
 }

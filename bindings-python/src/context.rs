@@ -1,11 +1,10 @@
 //! `tidegate.context(...)`, resolved: who calls, how urgently, until when.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tidegate::{Lane, TaskId};
+use tidegate::{Lane, TaskId, duration};
 use tokio::time::Instant;
 
 use crate::bridge::runtime;
@@ -71,8 +70,8 @@ pub(crate) fn resolve(context: Option<&Bound<'_, Context>>, task: Option<u64>) -
 }
 
 fn moment(seconds: f64) -> PyResult<Instant> {
-    let wait = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
-    wait.and_then(|wait| runtime::now().checked_add(wait)).ok_or_else(|| {
+    let wait = duration::from_secs(seconds).filter(|_| seconds > 0.0);
+    wait.map(|wait| duration::after(runtime::now().into_std(), wait).into()).ok_or_else(|| {
         PyValueError::new_err(format!(
             "deadline: {seconds} is no number of seconds from now; give one above 0"
         ))

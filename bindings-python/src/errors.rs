@@ -1,14 +1,13 @@
 //! The gate's errors as Python exceptions. Python maps the kind, never the text.
 
 use std::error::Error as _;
-use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tidegate::explain::Obstacle;
-use tidegate::{Error, ErrorKind, Reason};
+use tidegate::{Error, ErrorKind, Reason, duration};
 
 /// The exception that says the same, as an object: `tidegate.Error` or the subclass of its kind.
 pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
@@ -59,9 +58,11 @@ pub(crate) fn error(
 ) -> PyResult<Option<Py<PyAny>>> {
     let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
     let Some(kind) = ErrorKind::ALL.into_iter().find(named) else { return Ok(None) };
-    let after = retry_after.map(Duration::try_from_secs_f64).transpose();
-    let mut error =
-        Error::new(kind, message).retry_after(after.map_err(|e| PyValueError::new_err(e.to_string()))?);
+    let seconds = |seconds: f64| {
+        let message = || PyValueError::new_err(format!("retry_after: {seconds} is no number of seconds"));
+        duration::from_secs(seconds).ok_or_else(message)
+    };
+    let mut error = Error::new(kind, message).retry_after(retry_after.map(seconds).transpose()?);
     if let Some(target) = target {
         error = error.at(&target.into());
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
 use tidegate::transport::Foreign;
-use tidegate::{Client, Config, Error, ErrorKind, RequestBody};
+use tidegate::{Client, Config, Error, ErrorKind, RequestBody, duration};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
@@ -382,8 +382,8 @@ pub(crate) fn json(value: &impl Serialize) -> PyResult<String> {
 }
 
 fn patience_of(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+    duration::from_secs(seconds)
+        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
 }
 
 /// What a call is known by.

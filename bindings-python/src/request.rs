@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Uri};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use tidegate::config::Mode;
-use tidegate::{Error, ErrorKind, RequestBody, Timeouts};
+use tidegate::{Error, ErrorKind, RequestBody, Timeouts, duration};
 
 use crate::context::{Context, resolve};
 use crate::kept;
@@ -49,10 +50,16 @@ impl Parts<'_, '_> {
             Ok(headers) => headers,
             Err(error) => return Ok(Err(error)),
         };
-        Ok(self.assemble(headers, body))
+        let timeouts = Timeouts { read: seconds("read", self.read)?, pool: seconds("pool", self.pool)? };
+        Ok(self.assemble(headers, body, timeouts))
     }
 
-    fn assemble(&self, mut headers: HeaderMap, body: RequestBody) -> Result<Request<RequestBody>, Error> {
+    fn assemble(
+        &self,
+        mut headers: HeaderMap,
+        body: RequestBody,
+        timeouts: Timeouts,
+    ) -> Result<Request<RequestBody>, Error> {
         let uri: Uri = self.url.parse().map_err(|e| malformed("URL", &e))?;
         let method = Method::from_bytes(self.method.as_bytes()).map_err(|e| malformed("method", &e))?;
         if !self.kept {
@@ -62,7 +69,7 @@ impl Parts<'_, '_> {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        request.extensions_mut().insert(Timeouts { read: seconds(self.read), pool: seconds(self.pool) });
+        request.extensions_mut().insert(timeouts);
         request.extensions_mut().insert(resolve(self.context, self.task));
         Ok(request)
     }
@@ -117,9 +124,15 @@ fn malformed(what: &str, why: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Request, format!("the {what} is malformed: {why}"))
 }
 
-/// httpx's `None` and infinity mean no limit.
-fn seconds(seconds: Option<f64>) -> Option<Duration> {
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok())
+/// Converts one of httpx's timeouts. `None` and infinity mean no limit; a negative one counts as 0.
+fn seconds(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    match seconds {
+        Some(seconds) if seconds.is_nan() => Err(PyValueError::new_err(format!(
+            "timeout: {name} is not a number; give seconds, or None for no limit"
+        ))),
+        Some(seconds) => Ok(duration::from_secs(seconds.max(0.0))),
+        None => Ok(None),
+    }
 }
 
 /// Whether an SDK that retries by itself made the request (openai, anthropic and their kin say so in their headers).

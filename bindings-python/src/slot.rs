@@ -6,7 +6,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use tidegate::{Context, Error, Gate};
+use tidegate::{Context, Error, Gate, duration};
 use tokio::runtime::Handle;
 
 use crate::bridge::{Held, Outcome};
@@ -84,8 +84,8 @@ fn status_of(status: u16) -> PyResult<StatusCode> {
 }
 
 fn seconds(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("retry_after: {seconds} is no number of seconds")))
+    duration::from_secs(seconds)
+        .ok_or_else(|| PyValueError::new_err(format!("retry_after: {seconds} is no number of seconds")))
 }
 
 impl Outcome for Result<Acquired, Error> {

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
 use crate::cooldown::Hold;
+use crate::duration;
 use crate::estimate::Demand;
 use crate::kv::Progress;
 use crate::observe::{Attempt, TenantMetrics};
@@ -155,7 +156,8 @@ impl Call {
             affinity,
             crowd,
         } = identity;
-        let longest = now + longest(target.config().deadline, timeouts.read);
+        let timeouts = timeouts.limited();
+        let longest = duration::after(now, longest(target.config().deadline, timeouts.read));
         target.called();
         Self(Arc::new(Inner {
             id: number(),

@@ -18,6 +18,7 @@ pub mod context;
 pub mod cooldown;
 pub mod count;
 pub mod deadline;
+pub mod duration;
 pub mod error;
 pub mod estimate;
 pub mod explain;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
 use parking_lot::Mutex;
+use tidegate::duration;
 use tidegate_testing::{VirtualTime, world};
 use tokio::time::Instant;
 
@@ -95,9 +96,11 @@ impl Clock {
     }
 
     fn moment(&self, seconds: f64) -> Result<Instant> {
-        let span =
-            Duration::try_from_secs_f64(seconds).ok().and_then(|span| self.time.start().checked_add(span));
-        span.ok_or_else(|| Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds")))
+        let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
+        let moment = span.map(|span| duration::after(self.time.start().into_std(), span).into());
+        moment.ok_or_else(|| {
+            Error::new(Status::InvalidArg, format!("{seconds} is no time of this clock, 0 s to ten years"))
+        })
     }
 }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { refined } from "../errors.js";
 import { type NativeClock, native } from "../native.js";
 import { port } from "../port.js";
 import { restartTimes } from "./target.js";
@@ -102,18 +103,32 @@ export class VirtualClock {
     }
   }
 
-  /** Lets so many seconds pass; what is due meanwhile happens. */
+  /**
+   * Lets so many seconds pass; what is due meanwhile happens.
+   *
+   * @throws `RangeError` for a number that is negative or NaN, and if the clock would be more than
+   * ten years from its start.
+   */
   async advance(seconds: number): Promise<void> {
+    if (!(seconds >= 0)) throw new RangeError(`${seconds} is no number of seconds to wait`);
     const end = this.time() + seconds;
     for (await turns(); this.time() < end; await turns()) this.#step(end, true);
     while (this.#timers?.runNext()) await turns();
+  }
+
+  #stepped(limit: number | undefined): Step {
+    try {
+      return this.#native.step(port.native, limit);
+    } catch (error) {
+      throw refined(error);
+    }
   }
 
   /** To the next thing that happens. Until `end` at most; that long only where `waits`, or something is set for then. */
   #step(end: number, waits = false): Step {
     const due = this.#timers?.next();
     const limit = due === undefined ? (waits ? end : undefined) : Math.min(due, end);
-    const step = this.#native.step(port.native, limit);
+    const step = this.#stepped(limit);
     if (step === Step.Finished) port.drain();
     else if (step === Step.Over) this.#timers?.runNext();
     return step;

@@ -32,7 +32,7 @@ def context(
             else `standard`.
         deadline: seconds from now until every call inside, streams included, must have ended. Inside
             another context the earlier of the two holds. Default: that of the context around, else the
-            target's own.
+            target's own. More than ten years count as ten.
         call: a name of your own for the calls inside, for `Gate.explain` and the log of calls; at most 200 bytes.
             Default: that of the context around, else none.
 

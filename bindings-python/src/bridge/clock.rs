@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use tidegate::duration;
 use tidegate_testing::{VirtualTime, world};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -149,7 +150,10 @@ impl Clock {
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
         let _context = self.here.handle().enter();
-        let until = timeout.map(span).transpose()?.map(|span| Instant::now() + span);
+        let until = timeout
+            .map(span)
+            .transpose()?
+            .map(|span| duration::after(Instant::now().into_std(), span).into());
         let mut ticks = 0;
         while queue.is_empty() {
             let waited = py.detach(|| {
@@ -191,8 +195,10 @@ impl Drop for Clock {
 }
 
 fn span(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+    let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
+    span.ok_or_else(|| {
+        PyValueError::new_err(format!("{seconds} is no number of seconds to wait, 0 to ten years"))
+    })
 }
 
 /// Whether virtual time is in place.

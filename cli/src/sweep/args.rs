@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use tidegate::duration::{MAX, from_secs};
 use tidegate_sweep::Api;
 
 /// Holds the mix of requests constant under a backlog, raises the cap, and says: this cap, this sure, because of this limit, paste these lines.
@@ -146,8 +147,11 @@ impl From<Kind> for Api {
 /// `90s`, `10m`, or a number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Ok(seconds) => from_secs(seconds).ok_or_else(|| {
+            format!("{seconds} is no number of seconds; give one from 0 up, or as in 90s, 10m")
+        }),
         Err(_) => humantime::parse_duration(text)
+            .map(|parsed| parsed.min(MAX))
             .map_err(|error| format!("{error}; as in 90s, 10m, or a number of seconds")),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::config;
+use crate::duration;
 
 /// No more calls than this are remembered, however many a window has.
 const KEPT: usize = 16_384;
@@ -32,7 +33,7 @@ pub(super) struct Percentile {
 
 impl Percentile {
     pub(super) fn new(settings: config::Percentile, now: Instant) -> Self {
-        Self { tick_at: now + settings.tick, settings, window: VecDeque::new(), hold: 0 }
+        Self { tick_at: duration::after(now, settings.tick), settings, window: VecDeque::new(), hold: 0 }
     }
 
     pub(super) fn saw(&mut self, now: Instant, multiple: f64) {
@@ -50,7 +51,7 @@ impl Percentile {
     /// A tick is due.
     pub(super) fn tick(&mut self, now: Instant) -> Verdict {
         // Ticks that nobody asked for are gone.
-        self.tick_at = now + self.settings.tick.max(Duration::from_millis(1));
+        self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.window.front().is_some_and(|(at, _)| age(*at) > self.settings.window) {
             self.window.pop_front();

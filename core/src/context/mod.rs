@@ -15,6 +15,8 @@ pub use lane::Lane;
 pub use task::TaskId;
 use tokio::time::Instant;
 
+use crate::duration;
+
 /// Who calls, how urgently, and until when. Insert it into the request's extensions; whatever is left out has a default.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -48,10 +50,20 @@ pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
 }
 
 /// Limits that the wrapped client sets for this request, as httpx names them.
+///
+/// A limit above [`duration::MAX`] counts as that.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timeouts {
     /// The longest silence of the upstream: to the response head, and between chunks.
     pub read: Option<Duration>,
     /// The longest wait for a slot: the client's own wait budget.
     pub pool: Option<Duration>,
+}
+
+impl Timeouts {
+    /// The same limits, none of them above [`duration::MAX`].
+    pub(crate) fn limited(self) -> Self {
+        let limited = |timeout: Option<Duration>| timeout.map(|timeout| timeout.min(duration::MAX));
+        Self { read: limited(self.read), pool: limited(self.pool) }
+    }
 }

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 pub(crate) use by_key::KeyedCooldowns;
 use throughput::{Throughput, ramp_due, ramp_earned};
 
+use crate::duration;
+
 /// A probe that has not failed for so many times as long as the last one took to fail is taken as accepted: refusals come fast, generations
 /// do not. Within these bounds; the longer where none has failed yet.
 const PATIENCE: f64 = 4.0;
@@ -218,7 +220,7 @@ impl Cooldown {
             Phase::Probing { sent: None } => Ok(()),
             Phase::Probing { sent: Some(sent) } => Err(Some(sent + self.patience)),
             Phase::Ramping { since, rate, admitted } => {
-                let due = since + ramp_due(f64::from(admitted), rate, DOUBLING);
+                let due = duration::after(since, ramp_due(f64::from(admitted), rate, DOUBLING));
                 if due <= now { Ok(()) } else { Err(Some(due)) }
             }
         }

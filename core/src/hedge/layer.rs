@@ -13,6 +13,7 @@ use tower::{Layer, Service};
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
+use crate::duration;
 use crate::error::Error;
 use crate::observe::Hedged;
 use crate::retry::{Charge, note_in_vain};
@@ -215,7 +216,7 @@ async fn late(call: &Call, after: Duration) {
         let now = clock::now();
         let mut sent = None;
         call.attempt(|attempt| sent = attempt.sent_at);
-        let due = sent.unwrap_or(now) + after;
+        let due = duration::after(sent.unwrap_or(now), after);
         if due <= now {
             return;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::door::Door;
 use super::{AdaptiveLimitLayer, HttpJudge, Judge};
 use crate::config::{Config, LimitSettings, Target};
+use crate::duration;
 use crate::error::Error;
 
 /// Builds an [`AdaptiveLimitLayer`]: see [`AdaptiveLimitLayer::builder`].
@@ -38,7 +39,7 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     /// The longest that a call may take whose [`Kind`](crate::adaptive::Kind) says that it does not stream, from getting its slot to the end of its
     /// body (1 ms at least); `None`: three times what its like take when there is room. Default: the upstream's part of the objective.
     pub fn latency(self, latency: impl Into<Option<Duration>>) -> Self {
-        let latency = latency.into().map(|latency| latency.max(Duration::from_millis(1)));
+        let latency = latency.into().map(|latency| latency.clamp(Duration::from_millis(1), duration::MAX));
         Self { latency: Some(latency), ..self }
     }
 

@@ -10,6 +10,7 @@ use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::TargetConfig;
 use crate::context::Lane;
+use crate::duration;
 use crate::error::Error;
 use crate::estimate::Demand;
 use crate::kv::Forecast;
@@ -55,7 +56,7 @@ impl<J> Door<J> {
             tenant: self.tenant.clone(),
             lane: Lane::default(),
             queued_at: now,
-            deadline: now + self.longest,
+            deadline: duration::after(now, self.longest),
             wait: self.wait,
             demand: Demand { input: kind.input, output: kind.output, ..Demand::default() },
             forecast: Forecast::default(),

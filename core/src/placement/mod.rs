@@ -45,6 +45,7 @@ pub use self::words::{
     Affinity, Ask, Errand, Errands, Fault, Member, Model, Placed, ReplicaId, Sight, Standing, Wants, Work,
 };
 use crate::config::PoolConfig;
+use crate::duration;
 use crate::kv;
 use crate::schedule::AdaptiveView;
 
@@ -144,14 +145,15 @@ impl Placement {
     /// A pool without replicas. `seed`: what is drawn by chance is drawn from it.
     pub fn new(config: &PoolConfig, seed: u64) -> Self {
         let probes = config.health.is_some();
+        let poll = config.poll.map(|poll| poll.min(duration::MAX));
         Self {
             replicas: Vec::new(),
             ids: 0,
             calls: 0,
             rng: Rng::with_seed(seed),
-            rounds: Rounds { probes, poll: config.poll, active: None, wanted: None },
+            rounds: Rounds { probes, poll, active: None, wanted: None },
             terms: Terms { probes, down_after: config.down_after, slow_start: config.slow_start },
-            poll: config.poll.unwrap_or(Duration::from_secs(1)),
+            poll: poll.unwrap_or(Duration::from_secs(1)),
             memory: Memory::new(),
             counts: Counts::new(),
             typical: 0.0,

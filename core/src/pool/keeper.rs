@@ -17,6 +17,7 @@ use super::source::{Look, Source};
 use crate::admission::Admission;
 use crate::clock::now;
 use crate::config::{self, PoolConfig};
+use crate::duration;
 use crate::error::Error;
 use crate::fallback::Credential;
 use crate::placement::{ReplicaId, Sight};
@@ -179,7 +180,7 @@ async fn run(mut running: Running) {
             shared.source.as_ref().filter(|_| !looks && next_look.is_some_and(|at| at <= now))
         {
             // The next comes, whatever becomes of this one.
-            next_look = Some(now + source.every());
+            next_look = Some(duration::after(now, source.every()));
             let source = source.clone();
             look = Some(under_way.spawn(async move { News::Looked(source.look().await) }));
         }
@@ -206,7 +207,7 @@ impl Shared {
             News::Saw(replica, Some(sight)) => admission.saw(replica, sight),
             News::Looked(look) => {
                 if let Some(source) = &self.source {
-                    *next_look = Some(now() + source.every());
+                    *next_look = Some(duration::after(now(), source.every()));
                     source.take(&admission, look);
                     self.looked.send_replace(true);
                 }

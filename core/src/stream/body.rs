@@ -13,6 +13,7 @@ use super::cut::Cut;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
+use crate::duration;
 use crate::error::{Error, ErrorKind};
 use crate::kv::Progress;
 use crate::wire::{Dialect, End, Observer, Signal, Verdict};
@@ -40,7 +41,7 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn new(call: Call, body: ResponseBody, observer: Observer, sent_at: Instant) -> Self {
         let first_token_by = if call.is_enforced() && observer.is_stream() {
-            call.target().config().first_token.map(|limit| sent_at + limit)
+            call.target().config().first_token.map(|limit| duration::after(sent_at, limit))
         } else {
             None
         };
@@ -117,7 +118,7 @@ impl Watched {
         if !self.waiting {
             self.waiting = true;
             let now = clock::now();
-            self.idle_by = self.call.idle_limit().map(|limit| now + limit);
+            self.idle_by = self.call.idle_limit().map(|limit| duration::after(now, limit));
             if let Some(cut) = &mut self.cut {
                 cut.silent(now);
             }

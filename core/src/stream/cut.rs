@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::call::Call;
+use crate::duration;
 use crate::error::{Error, ErrorKind};
 use crate::placement::ReplicaId;
 use crate::target::Target;
@@ -32,7 +33,7 @@ impl Cut {
 
     /// A silence begins.
     pub(super) fn silent(&mut self, now: Instant) {
-        self.at = Some(now + self.after);
+        self.at = Some(duration::after(now, self.after));
     }
 
     pub(super) fn at(&self) -> Option<Instant> {

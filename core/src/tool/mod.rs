@@ -31,6 +31,7 @@ use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
+use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::Demand;
 use crate::identify::task_of;
@@ -102,7 +103,9 @@ impl Tools {
             tenant,
             lane: context.lane,
             queued_at: now,
-            deadline: context.deadline.map_or(now + LONGEST, tokio::time::Instant::into_std),
+            deadline: context
+                .deadline
+                .map_or(now + LONGEST, |at| at.into_std().min(duration::after(now, duration::MAX))),
             wait: tool.wait,
             demand: Demand::default(),
             forecast: Forecast::default(),

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest wait that is told apart: ten years. A floor is never shortened, and ten years is "never" to every deadline.
-pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+// A floor is never shortened, and ten years is "never" to every deadline.
+pub(super) use crate::duration::MAX as LONGEST;
 
 /// Seconds as a duration: negative and NaN mean nothing, anything past [`LONGEST`] is [`LONGEST`].
 pub(super) fn seconds(value: f64) -> Option<Duration> {

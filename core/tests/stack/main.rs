@@ -7,6 +7,7 @@ mod budgets;
 mod caps;
 mod counting;
 mod deadlines;
+mod durations;
 mod explains;
 mod fallback;
 mod foreign;

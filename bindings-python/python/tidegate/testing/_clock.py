@@ -72,7 +72,7 @@ class VirtualClock:
 
         Raises:
             RuntimeError: in a coroutine: there `await asyncio.sleep(seconds)` does it.
-            ValueError: for what is no number of seconds.
+            ValueError: for what is no number of seconds from 0 to ten years.
 
         """
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none

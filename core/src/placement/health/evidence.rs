@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::duration;
+
 /// So many pieces of evidence take a replica down.
 pub(super) const ENOUGH: u32 = 2;
 
@@ -23,7 +25,7 @@ impl Evidence {
 
     /// When it takes the replica down, if that takes so long.
     pub(super) fn takes_down(&self, after: Duration) -> Option<Instant> {
-        (self.count >= ENOUGH).then(|| self.since + after)
+        (self.count >= ENOUGH).then(|| duration::after(self.since, after))
     }
 }
 

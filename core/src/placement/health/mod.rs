@@ -34,6 +34,7 @@ use self::causes::Causes;
 use self::evidence::{ENOUGH, Evidence, Probes};
 use self::hold::Hold;
 use super::words::Fault;
+use crate::duration;
 
 /// So many failures ...
 const FAULTS: usize = 5;
@@ -232,7 +233,7 @@ impl Health {
 
     /// Time passes.
     pub(super) fn tick(&mut self, now: Instant, terms: &Terms) {
-        if self.starting.is_some_and(|since| now >= since + terms.slow_start) {
+        if self.starting.is_some_and(|since| now >= duration::after(since, terms.slow_start)) {
             self.starting = None;
         }
         if self.state == State::Suspect && self.falls_at(terms).is_some_and(|at| now >= at) {
@@ -246,7 +247,9 @@ impl Health {
     /// When time alone changes something.
     pub(super) fn next_wake(&self, now: Instant, terms: &Terms) -> Option<Instant> {
         // In twentieths of its whole share.
-        let starts = self.starting.map(|since| (since + terms.slow_start).min(now + terms.slow_start / 20));
+        let starts = self.starting.map(|since| {
+            duration::after(since, terms.slow_start).min(duration::after(now, terms.slow_start / 20))
+        });
         let state = match self.state {
             State::In | State::Trial => starts,
             State::Suspect => self.falls_at(terms).into_iter().chain([self.reopens(terms)]).min(),
