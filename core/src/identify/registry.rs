@@ -38,6 +38,8 @@ const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-a
 pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,
+    /// Where each of those stands, by name.
+    names: HashMap<Arc<str>, usize>,
     default: TargetConfig,
     purses: BTreeMap<Arc<str>, Arc<Purse>>,
     found: RwLock<HashMap<u64, Found>>,
@@ -83,10 +85,12 @@ impl Registry {
         let make = |target: &TargetConfig| {
             Target::new(target.clone(), purse(&purses, target, now), metrics.target(target), now)
         };
-        let configured = config.targets.iter().map(make).collect();
+        let configured: Vec<Arc<Target>> = config.targets.iter().map(make).collect();
+        let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
         Ok(Self {
             matcher: Matcher::new(&config.targets)?,
             configured,
+            names,
             default: config.default_target.clone(),
             purses,
             found: RwLock::default(),
@@ -160,8 +164,7 @@ impl Registry {
     /// This name, numbered where another target has it: several credentials share a host and model, and a configured target may be called anything.
     fn unused(&self, name: String, found: &HashMap<u64, Found>) -> String {
         let taken = |name: &str| {
-            let found = found.values().map(|known| &known.target);
-            self.configured.iter().chain(found).any(|target| &**target.name() == name)
+            self.names.contains_key(name) || found.values().any(|known| &**known.target.name() == name)
         };
         if !taken(&name) {
             return name;
@@ -189,7 +192,7 @@ impl Registry {
     /// # Errors
     /// `Unknown`, naming the nearest.
     pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
-        match self.configured.iter().find(|target| &**target.name() == name) {
+        match self.names.get(name).and_then(|at| self.configured.get(*at)) {
             Some(target) => Ok(target.clone()),
             None => {
                 let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();

@@ -47,7 +47,20 @@ impl Glob {
     /// Whether it matches all that `other` does. A star of `other` can only be taken up by one of ours, whole, so reading its
     /// pattern as a text, stars and all, decides it.
     pub(super) fn covers(&self, other: &Glob) -> bool {
-        self.matches(&other.parts.join("*"))
+        self.matches(&other.text())
+    }
+
+    /// The pattern, each run of stars as one.
+    pub(super) fn text(&self) -> String {
+        self.parts.join("*")
+    }
+
+    /// Returns what every match begins with and ends with; `None` if the pattern has no star.
+    pub(super) fn ends(&self) -> Option<(&str, &str)> {
+        match &*self.parts {
+            [start, .., end] => Some((start, end)),
+            _ => None,
+        }
     }
 }
 

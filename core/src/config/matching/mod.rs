@@ -10,11 +10,13 @@
 //! could never be reached is a configuration error.
 //! - A target with `url = "none"` takes no request: it is there for slots that are held by name.
 
+mod cover;
 mod glob;
 mod prefix;
 
 use http::Uri;
 
+pub(super) use self::cover::CoverIndex;
 use self::glob::Glob;
 pub(super) use self::prefix::Prefix;
 use super::{TargetConfig, TargetMatch};

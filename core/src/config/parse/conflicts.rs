@@ -1,12 +1,13 @@
 //! Settings that are fine alone and impossible together: each error says which, and what to change.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::problems::Problems;
 use super::section::{Section, join};
 use crate::Lane;
-use crate::config::matching::Rule;
+use crate::config::matching::{CoverIndex, Rule};
 use crate::config::{Percentile, Predict, RetryConfig, TargetConfig};
 
 /// Limits inside a call that its deadline would always forestall. `idle` and `stall` are exempt: their defaults are long on
@@ -103,7 +104,7 @@ pub(super) fn shadowed(
     sound: impl Fn(usize) -> bool,
     problems: &Problems,
 ) {
-    let spare = |name: &Arc<str>| targets.iter().any(|target| target.fallback.as_ref() == Some(name));
+    let spares: HashSet<&Arc<str>> = targets.iter().filter_map(|target| target.fallback.as_ref()).collect();
     let rules: Vec<(&Arc<str>, Option<usize>, Rule)> = targets
         .iter()
         .zip(lines)
@@ -111,13 +112,11 @@ pub(super) fn shadowed(
         .filter(|(at, (target, _))| sound(*at) && !target.matches.slots_only)
         .filter_map(|(_, (target, line))| Some((&target.name, *line, Rule::new(&target.matches).ok()?)))
         .collect();
-    for (below, (name, line, rule)) in rules.iter().enumerate() {
-        let Some((other, _, wider)) = rules.iter().take(below).find(|(.., wider)| wider.covers(rule)) else {
-            continue;
-        };
-        if spare(name) {
-            continue;
-        }
+    let mut above = CoverIndex::default();
+    for (name, line, rule) in &rules {
+        let cover = above.first_cover(rule).and_then(|at| rules.get(at));
+        above.add(rule);
+        let Some((other, _, wider)) = cover.filter(|_| !spares.contains(name)) else { continue };
         let (here, other) = (join("targets", name), join("targets", other));
         let text = if rule.covers(wider) {
             format!("matches the same requests as {other}; join them, or give each its own url or models")

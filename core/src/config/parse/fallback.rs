@@ -1,6 +1,6 @@
 //! Targets that take what others refuse: each must exist, be reachable with nothing but its own settings, and lead on to an end.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::nearest;
@@ -11,6 +11,12 @@ use crate::config::matching::Rule;
 use crate::config::{TargetConfig, known};
 
 pub(super) const EXPECTED: &str = "the name of a target";
+
+/// Problems after which an unknown name is no longer compared with every target's.
+const ADVISED: usize = 100;
+
+/// Where each target stands, by its name.
+type Places = HashMap<Arc<str>, usize>;
 
 /// Where a target says what concerns fallbacks.
 pub(super) struct Words<'a> {
@@ -39,22 +45,33 @@ pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: 
             target.fallback = None;
         }
     }
-    let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, targets)).collect();
+    let places: Places =
+        targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
+    let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, &places)).collect();
+    let circles = circles(&links, words);
+    // If every fallback takes whatever comes, no way needs to be followed.
+    let demanding = links.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
     if let Some(spot) = &below.fallback {
-        judge(below.base, spot, targets, words);
-        further(below.base, spot, &links, targets, words);
+        judge(below.base, spot, targets, words, &places);
+        if demanding {
+            further(below.base, spot, &places, &links, targets, words);
+        }
     }
     for (at, (target, own)) in targets.iter().zip(words).enumerate() {
         if let Some(spot) = &own.fallback {
-            judge(target, spot, targets, words);
-            further(target, spot, &links, targets, words);
+            judge(target, spot, targets, words, &places);
+            if demanding {
+                further(target, spot, &places, &links, targets, words);
+            }
+            if let Some(steps) = circles.get(&at) {
+                complain_of_circle(spot, steps, targets);
+            }
         }
-        circle(at, &links, targets, words);
     }
     let all = targets.iter().chain([below.base]);
     let spares: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
     // Where a name was misspelt, or not read, nobody knows whom it was meant for.
-    let named = spares.iter().all(|name| targets.iter().any(|target| target.name == *name));
+    let named = spares.iter().all(|name| places.contains_key(name));
     let certain = named && words.iter().all(|words| words.sound);
     for (target, words) in targets.iter_mut().zip(words) {
         if spares.contains(&target.name) {
@@ -65,16 +82,24 @@ pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: 
     }
 }
 
-fn link(target: &TargetConfig, targets: &[TargetConfig]) -> Option<usize> {
-    let name = target.fallback.as_ref()?;
-    targets.iter().position(|other| other.name == *name)
+fn link(target: &TargetConfig, places: &Places) -> Option<usize> {
+    places.get(target.fallback.as_ref()?).copied()
 }
 
 /// One fallback by itself.
-fn judge(target: &TargetConfig, spot: &Spot<'_>, targets: &[TargetConfig], words: &[Words<'_>]) {
+fn judge(
+    target: &TargetConfig,
+    spot: &Spot<'_>,
+    targets: &[TargetConfig],
+    words: &[Words<'_>],
+    places: &Places,
+) {
     let Some(name) = &target.fallback else { return };
-    let found = targets.iter().zip(words).find(|(other, _)| other.name == *name);
+    let found = places.get(name).and_then(|at| targets.get(*at).zip(words.get(*at)));
     let Some((spare, its)) = found else {
+        if spot.problems.count() >= ADVISED {
+            return spot.complain(Bad::expected(EXPECTED).message(spot.value));
+        }
         let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
         let advice = nearest::known(name, &names, "there are no targets");
         return spot.complain(Bad::expected(EXPECTED).hint(advice).message(spot.value));
@@ -94,19 +119,23 @@ fn judge(target: &TargetConfig, spot: &Spot<'_>, targets: &[TargetConfig], words
 fn further(
     target: &TargetConfig,
     spot: &Spot<'_>,
+    places: &Places,
     links: &[Option<usize>],
     targets: &[TargetConfig],
     words: &[Words<'_>],
 ) {
     let next = |at: usize| links.get(at).copied().flatten();
     let way: Vec<usize> =
-        std::iter::successors(link(target, targets), |at| next(*at)).take(links.len() + 1).collect();
+        std::iter::successors(link(target, places), |at| next(*at)).take(links.len() + 1).collect();
     // Longer than there are targets: it goes in a circle, which is told where that begins.
     if way.len() > links.len() {
         return;
     }
     for (before, at) in way.iter().zip(way.iter().skip(1)) {
         let (Some(before), Some(spare)) = (targets.get(*before), targets.get(*at)) else { continue };
+        if !depends_on_caller(spare) {
+            continue;
+        }
         // What already bars the way from the one before is told there.
         if words.get(*at).is_some_and(|words| words.sound) && obstacles(before, spare).is_empty() {
             for why in obstacles(target, spare) {
@@ -144,6 +173,11 @@ fn obstacles(target: &TargetConfig, spare: &TargetConfig) -> Vec<String> {
     obstacles
 }
 
+/// Returns `true` if some targets may fall back to this one and others not: see [`obstacles`].
+fn depends_on_caller(spare: &TargetConfig) -> bool {
+    spare.matches.slots_only || spare.matches.urls.len() != 1 || model_of(spare).is_none()
+}
+
 /// The model to ask for: the one that is set, or the only one there is.
 fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
     match (&target.model, &*target.matches.models) {
@@ -153,24 +187,36 @@ fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Tells of a circle once, at the first of its targets in the file that names a fallback itself.
-fn circle(start: usize, links: &[Option<usize>], targets: &[TargetConfig], words: &[Words<'_>]) {
+/// Finds circles of fallbacks. Each is known by the first of its targets in the file that names a
+/// fallback itself, and consists of the steps from that target back to it.
+fn circles(links: &[Option<usize>], words: &[Words<'_>]) -> HashMap<usize, Vec<usize>> {
     let next = |at: usize| links.get(at).copied().flatten();
-    // Each step leads on to one place, so whoever is on a circle is back after as many steps as there are targets, if ever.
-    let steps: Vec<usize> = std::iter::successors(next(start), |at| next(*at).filter(|_| *at != start))
-        .take(links.len())
-        .collect();
-    let own = |at: usize| words.get(at).is_some_and(|words| words.fallback.is_some());
-    let first = steps.iter().copied().filter(|at| own(*at)).min();
-    if steps.last() != Some(&start) || first != Some(start) {
-        return;
+    let own = |at: &usize| words.get(*at).is_some_and(|words| words.fallback.is_some());
+    let mut circles = HashMap::new();
+    // By target, the walk that came there first. A walk that meets its own way has found a circle.
+    let mut walked: HashMap<usize, usize> = HashMap::new();
+    for start in 0..links.len() {
+        let mut at = Some(start);
+        while let Some(here) = at.filter(|here| !walked.contains_key(here)) {
+            walked.insert(here, start);
+            at = next(here);
+        }
+        let Some(met) = at.filter(|met| walked.get(met) == Some(&start)) else { continue };
+        let round =
+            |from: usize| std::iter::successors(next(from), move |at| next(*at).filter(|_| *at != from));
+        if let Some(first) = round(met).filter(own).min() {
+            circles.insert(first, round(first).collect());
+        }
     }
-    let Some(spot) = words.get(start).and_then(|words| words.fallback.as_ref()) else { return };
+    circles
+}
+
+fn complain_of_circle(spot: &Spot<'_>, steps: &[usize], targets: &[TargetConfig]) {
     if steps.len() == 1 {
         return spot.complain("a target cannot take what it refuses itself; name another, or leave it out");
     }
     let names: Vec<&str> =
-        std::iter::once(&start).chain(&steps).filter_map(|at| Some(&*targets.get(*at)?.name)).collect();
+        steps.last().into_iter().chain(steps).filter_map(|at| Some(&*targets.get(*at)?.name)).collect();
     spot.complain(format!("goes in a circle: {}; leave one of these fallbacks out", names.join(" -> ")));
 }
 

@@ -1,6 +1,6 @@
 //! The rates that a provider allows: a target's own, and those that several targets share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -50,11 +50,9 @@ pub(super) fn budgets(spot: Spot<'_>) -> Budgets {
 /// Budgets that no target is part of: nothing would keep to them.
 pub(super) fn unused(top: &Section<'_>, config: &Config) {
     let Some(spot) = top.get("budgets") else { return };
-    let targets = || config.targets.iter().chain([&config.default_target]);
-    for name in config.budgets.keys() {
-        if targets().any(|target| target.budget.as_ref() == Some(name)) {
-            continue;
-        }
+    let targets = config.targets.iter().chain([&config.default_target]);
+    let named: HashSet<&Arc<str>> = targets.filter_map(|target| target.budget.as_ref()).collect();
+    for name in config.budgets.keys().filter(|name| !named.contains(name)) {
         if let Some(spot) = spot.child(name) {
             spot.complain("no target names it as its \"budget\"");
         }
