@@ -77,7 +77,8 @@ export class Gate {
   /**
    * Opens a gate configured by a TOML file.
    *
-   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also where it cannot be read.
+   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also if it cannot be read, is no
+   * regular file, or is larger than 16 MiB.
    */
   static fromFile(path: string, options: Pick<GateOptions, "fetch"> = {}): Gate {
     return new Gate(new ConfigFile(path, options.fetch));

@@ -12,8 +12,8 @@ use pyo3::types::PyList;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
-use tidegate::transport::Foreign;
-use tidegate::{Client, Config, Error, ErrorKind, RequestBody, duration};
+use tidegate::transport::{Foreign, Http};
+use tidegate::{Client, Config, Error, ErrorKind, RequestBody, Transport, duration};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
@@ -116,11 +116,15 @@ impl Gate {
 
 fn open(py: Python<'_>, config: &Config) -> PyResult<Held<Open>> {
     let runtime = runtime::handle()?;
-    let _context = runtime.enter();
-    let gate = match world::transport() {
-        None => tidegate::Gate::new(config.clone()),
-        Some(transport) => tidegate::Gate::over(config.clone(), transport),
+    let transport = match world::transport() {
+        None => Http::new(config.transport.clone()).map(Transport::new).map_err(|e| raised(py, &e))?,
+        Some(transport) => transport,
     };
+    // It may read files that name replicas.
+    let gate = py.detach(|| {
+        let _context = runtime.enter();
+        tidegate::Gate::over(config.clone(), transport)
+    });
     let gate = gate.map_err(|e| raised(py, &e))?;
     let client = gate.client();
     Ok(Held::new(Open { gate, client }, runtime.clone()))
@@ -131,15 +135,17 @@ impl Gate {
     /// A gate of this configuration, given as JSON with the keys of the file.
     #[new]
     fn new(py: Python<'_>, json: &str) -> PyResult<Self> {
-        let value =
-            serde_json::from_str(json).map_err(|e| PyValueError::new_err(format!("not JSON: {e}")))?;
-        Self::over(py, Config::from_json(value))
+        let config = py.detach(|| Ok(Config::from_json(serde_json::from_str(json)?)));
+        Self::over(
+            py,
+            config.map_err(|e: serde_json::Error| PyValueError::new_err(format!("not JSON: {e}")))?,
+        )
     }
 
     /// A gate configured by a TOML file.
     #[staticmethod]
     fn from_file(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        Self::over(py, Config::from_file(path))
+        Self::over(py, py.detach(|| Config::from_file(path)))
     }
 
     /// Whether clients may go on as they are: it is off, and no pool's name is to be made an address.

@@ -15,7 +15,7 @@ use crate::Failure;
 /// that was left out with its default.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The TOML file
+    /// The TOML file, of 16 MiB at most; `-` for standard input
     file: PathBuf,
     /// Say only which target takes requests to this URL
     #[arg(long)]
@@ -26,7 +26,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let config = Config::from_file(&args.file).map_err(|e| Failure::usage(e.to_string()))?;
+    let config = if args.file.as_os_str() == "-" {
+        Config::from_reader(std::io::stdin().lock(), "standard input")
+    } else {
+        Config::from_file(&args.file)
+    };
+    let config = config.map_err(|e| Failure::usage(e.to_string()))?;
     let matcher = Matcher::new(&config.targets).map_err(|e| Failure::usage(e.to_string()))?;
     match &args.url {
         Some(url) => {

@@ -101,6 +101,81 @@ fn sim_names_what_cannot_work() {
     }
 }
 
+/// A folder of its own, gone with the test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn check_reads_regular_files_up_to_a_limit() {
+    let folder = Folder::new("files");
+    let check = |path: &std::path::Path| {
+        let output = Command::new(TIDEGATE).arg("check").arg(path).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let fifo = folder.0.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // Somebody is about to write to it, so that opening it would not block.
+    let mut writer = Command::new("sh").arg("-c").arg("echo mode = 7 > \"$0\"").arg(&fifo).spawn().unwrap();
+    let (code, said) = check(&fifo);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert!(said.contains("fifo: cannot be read: it is a FIFO or pipe; name a regular file"), "{said}");
+    assert_eq!(code, Some(2));
+    assert!(check(&folder.0).1.contains("it is a directory; name a regular file"));
+    assert!(check("/dev/zero".as_ref()).1.contains("it is a device; name a regular file"));
+    let large = folder.0.join("large.toml");
+    std::fs::File::create(&large).unwrap().set_len((16 << 20) + 1).unwrap();
+    assert!(check(&large).1.contains("large.toml: is larger than 16 MiB"));
+}
+
+#[test]
+fn check_reads_standard_input() {
+    let check = |text: Vec<u8>| {
+        let mut check = Command::new(TIDEGATE);
+        check.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut check = check.spawn().unwrap();
+        let mut stdin = check.stdin.take().unwrap();
+        // What is too large is not read to its end.
+        let writer = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &text).is_ok());
+        let output = check.wait_with_output().unwrap();
+        writer.join().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    assert!(check(b"[tools]\ndb = 8\n".to_vec()).contains("tool db\n"));
+    assert!(check(b"[tools]\ndb = 0\n".to_vec()).contains("standard input:2: tools.db: expected"));
+    assert!(check(vec![b'#'; (16 << 20) + 1]).contains("standard input: is larger than 16 MiB"));
+}
+
+/// That they are not compared in pairs is tested in `config::matching::cover`.
+#[test]
+fn check_takes_twenty_thousand_targets() {
+    let budgets: String = (0..20_000).map(|n| format!("b{n} = {{ rpm = 60 }}\n")).collect();
+    let target = |n: usize| {
+        let fallback = if n % 2 == 0 { format!(", fallback = \"t{}\"", n + 1) } else { String::new() };
+        format!("t{n} = {{ url = \"http://h/{n}\", models = [\"m{n}\"], budget = \"b{n}\"{fallback} }}\n")
+    };
+    let targets: String = (0..20_000).map(target).collect();
+    let output = check_with(
+        &format!("[budgets]\n{budgets}[targets]\n{targets}"),
+        &["--url", "http://h/19999/chat/completions", "--model", "m19999"],
+    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "t19999\n");
+}
+
 #[test]
 fn check_tells_what_it_understood() {
     let output = check("[targets]\nopenai = 12\n[tenants]\nacme = { cap = 3 }\n[tools]\ndb = 8\n");

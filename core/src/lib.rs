@@ -24,6 +24,7 @@ pub mod estimate;
 pub mod explain;
 pub mod fairness;
 mod fallback;
+mod files;
 pub mod gate;
 pub mod hedge;
 mod identify;

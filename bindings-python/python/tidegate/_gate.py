@@ -74,7 +74,8 @@ class Gate:
         """Open a gate configured by a TOML file.
 
         Raises:
-            ConfigError: naming the file, the line and every key that is wrong; also where it cannot be read.
+            ConfigError: naming the file, the line and every key that is wrong; also if it cannot be read,
+                is no regular file, or is larger than 16 MiB.
 
         """
         gate = cls.__new__(cls)

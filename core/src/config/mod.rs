@@ -41,6 +41,8 @@
 //! index = { cap = 32, latency = "200ms" }
 //! ```
 //!
+//! A file has 16 MiB at most, and is a regular file. `tidegate check -` reads standard input.
+//!
 //! # Values
 //!
 //! - A **duration** is a string with units (`"500ms"`, `"30s"`, `"2m"`, `"1h30m"`) or a number of seconds (`30`, `0.5`), from
@@ -186,7 +188,7 @@
 //! | `replicas.kv_tokens` | tokens that its memory for keys and values holds | tokens | the target's; else it is asked |
 //! | `dns` | in place of `replicas`: `http`, a host, each address of which is a replica, and the port | | |
 //! | `dns_every` | how often it is looked up, while calls come; an answer that fails changes nothing | 1 s to 1 h | 5 s |
-//! | `file` | in place of `replicas`: a file that names them, in TOML or JSON (`replicas`, as here), or one URL a line; one that cannot be read changes nothing | | |
+//! | `file` | in place of `replicas`: a file that names them, in TOML or JSON (`replicas`, as here), or one URL a line: a regular file of 1 MiB at most; one that cannot be read changes nothing | | |
 //! | `file_every` | how often it is looked at, while calls come | 100 ms to 1 h | 1 s |
 //! | `cap` | the most slots of each replica | 1 to 65536 | 256 |
 //! | `health` | the path that is asked whether a replica is well; any answer but a 5xx says so; *none*: what calls meet there is all that is known | | `"/health"` |
@@ -269,6 +271,7 @@ mod pool;
 mod tests;
 mod words;
 
+use std::io::Read;
 use std::path::Path;
 
 pub use builder::{
@@ -282,8 +285,11 @@ pub use model::{
 };
 pub use pool::{PoolConfig, Source};
 
-use crate::Error;
+use crate::{Error, files};
 pub(crate) use parse::{in_file as replicas_in_file, replicas_told};
+
+/// The largest configuration that is read, in bytes. 20,000 targets take about 2 MiB.
+const LARGEST: u64 = 16 << 20;
 
 impl Config {
     /// Reads TOML.
@@ -297,13 +303,30 @@ impl Config {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// As [`Config::from_toml`], each problem with the file's name; also where the file cannot be read or is not UTF-8.
+    /// As [`Config::from_toml`], each problem with the file's name; also if the file cannot be read,
+    /// is not UTF-8, is no regular file (a FIFO or device is never opened), or is larger than 16 MiB.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::config(format!("{name}: cannot be read: {error}")))?;
-        parse::from_toml(&text, Some(&name))
+        Self::from_text_of(&path.display().to_string(), files::read(path, LARGEST))
+    }
+
+    /// Reads TOML from a source such as standard input, to its end. Errors call the source `name`.
+    ///
+    /// # Errors
+    /// As [`Config::from_file`].
+    ///
+    /// ```
+    /// let config = tidegate::Config::from_reader(&b"targets.openai = 64"[..], "standard input")?;
+    /// assert_eq!(config.targets[0].cap, 64);
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn from_reader(source: impl Read, name: &str) -> Result<Self, Error> {
+        Self::from_text_of(name, files::read_text(source, LARGEST))
+    }
+
+    fn from_text_of(name: &str, text: Result<String, String>) -> Result<Self, Error> {
+        let text = text.map_err(|why| Error::config(format!("{name}: {why}")))?;
+        parse::from_toml(&text, Some(name))
     }
 
     /// Reads the same keys from JSON, which is what the bindings make of a dict or an object. The order of the targets counts.

@@ -3,13 +3,13 @@
 //! It is opened by its path each time, and its contents are compared: so what takes its place by a rename, or by turning a link round (as mounted ConfigMaps do), is
 //! seen as what is written into it. A file that somebody writes in place may be read half done: it counts once two looks in a row found the same.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use crate::config;
+use crate::files;
 use crate::placement::Member;
 
 /// Larger is no list of 128 replicas.
@@ -48,15 +48,7 @@ async fn off(path: PathBuf) -> Result<String, String> {
 /// # Errors
 /// As [`look`].
 pub(super) fn read(path: &Path) -> Result<String, String> {
-    let wrong = |why: String| format!("{}: {why}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let mut text = String::new();
-    let read = file.take(LARGEST + 1).read_to_string(&mut text);
-    match read {
-        Ok(length) if length as u64 > LARGEST => Err(wrong("is larger than 1 MiB".into())),
-        Ok(_) => Ok(text),
-        Err(error) => Err(wrong(format!("cannot be read: {error}"))),
-    }
+    files::read(path, LARGEST).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// What it says.

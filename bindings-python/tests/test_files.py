@@ -1,0 +1,112 @@
+"""The configuration and the files that it names: regular files, up to a limit, read without the GIL."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tidegate
+
+LIMIT = 16 << 20
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Path]:
+    """Return a FIFO to which a process is about to write, so that opening it would not block."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with subprocess.Popen(["sh", "-c", f"echo http://127.0.0.1:9 > '{path}'"]) as writer:
+        yield path
+        writer.kill()
+
+
+def test_a_configuration_is_no_fifo(fifo: Path) -> None:
+    with pytest.raises(tidegate.ConfigError, match=r"fifo: cannot be read: it is a FIFO or pipe; name a regular file"):
+        tidegate.Gate.from_file(fifo)
+
+
+async def test_replicas_are_not_read_from_a_fifo(fifo: Path) -> None:
+    gate = tidegate.Gate(targets={"llama": {"pool": {"file": str(fifo)}}})
+    with pytest.raises(tidegate.Refused, match="it is a FIFO or pipe; name a regular file"):
+        gate.slot("llama", deadline=0.05).__enter__()
+
+
+def test_a_configuration_is_no_directory_and_no_device(tmp_path: Path) -> None:
+    for path, kind in ((tmp_path, "a directory"), (Path("/dev/zero"), "a device")):
+        assert not stat.S_ISREG(path.stat().st_mode)
+        with pytest.raises(tidegate.ConfigError, match=f"{path}: cannot be read: it is {kind}; name a regular file"):
+            tidegate.Gate.from_file(path)
+
+
+def test_a_configuration_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "tidegate.toml"
+    text = b"[tools]\ndb = 8\n#"
+    path.write_bytes(text + b"x" * (LIMIT - len(text)))
+    assert tidegate.Gate.from_file(path).snapshot()["tools"]["db"]["limit"] == 8
+    with path.open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(tidegate.ConfigError, match=r"tidegate\.toml: is larger than 16 MiB"):
+        tidegate.Gate.from_file(path)
+
+
+def others_ran_during(call: Callable[[], object]) -> bool:
+    """Whether another thread got to run Python code before the call had returned.
+
+    Nobody is asked to give way to it, so it gets its turn only where this thread lets go of the GIL.
+    """
+    begun, go, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        begun.set()
+        go.wait()
+        ran.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    begun.wait()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1_000)
+    try:
+        go.set()
+        call()
+        return ran.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+
+
+def test_other_threads_run_while_a_configuration_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "tidegate.toml"
+    path.write_text("[tools]\n" + "".join(f"t{n} = 8\n" for n in range(5_000)))
+    # A configuration with a mistake is read, and opens no gate.
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(path.read_text() + "t = 0\n")
+
+    def read_wrong() -> None:
+        with pytest.raises(tidegate.ConfigError):
+            tidegate.Gate.from_file(wrong)
+
+    assert others_ran_during(read_wrong)
+    assert others_ran_during(lambda: tidegate.Gate.from_file(path))
+
+
+def test_other_threads_run_while_replicas_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "replicas"
+    path.write_text("".join(f"http://10.0.{n // 250}.{n % 250}:8000\n" for n in range(20_000)))
+    assert others_ran_during(lambda: tidegate.Gate(targets={"llama": {"pool": {"file": str(path)}}}))
+
+
+def test_twenty_thousand_targets_are_checked() -> None:
+    # That they are not compared in pairs is tested in `config::matching::cover`.
+    url = "https://models.example/v1"
+    targets = {f"t{n}": {"url": url, "models": [f"m{n}", f"m{n}-*"]} for n in range(20_000)}
+    last = {"url": f"{url}/sub", "models": "m7-x"}
+    with pytest.raises(tidegate.ConfigError, match=r"targets\.last: never reached: targets\.t7 stands above it"):
+        tidegate.Gate(targets={**targets, "last": last})

@@ -1,0 +1,75 @@
+//! Reads files that users name: regular files only, up to a limit.
+//!
+//! Opening a FIFO blocks until somebody writes to it, opening a device may have effects, and both may
+//! be endless. So [`read`] checks a path before it opens it, opens it without blocking, because the
+//! path may have been replaced meanwhile, and checks the opened file again.
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Reads a regular file as text of at most `limit` bytes.
+///
+/// # Errors
+/// Why it cannot be read, without its path.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<String, String> {
+    check_regular(&std::fs::metadata(path).map_err(unreadable)?)?;
+    let file = open(path).map_err(unreadable)?;
+    check_regular(&file.metadata().map_err(unreadable)?)?;
+    read_text(file, limit)
+}
+
+/// Reads a source to its end, as text of at most `limit` bytes.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_text(source: impl Read, limit: u64) -> Result<String, String> {
+    let mut text = String::new();
+    match source.take(limit.saturating_add(1)).read_to_string(&mut text) {
+        Ok(length) if length as u64 > limit => Err(format!("is larger than {} MiB", limit >> 20)),
+        Ok(_) => Ok(text),
+        Err(error) => Err(unreadable(error)),
+    }
+}
+
+fn unreadable(error: io::Error) -> String {
+    format!("cannot be read: {error}")
+}
+
+fn check_regular(metadata: &Metadata) -> Result<(), String> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let kind = kind(metadata.file_type());
+    Err(format!("cannot be read: it is {kind}; name a regular file"))
+}
+
+#[cfg(unix)]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    OpenOptions::new().read(true).custom_flags(flags as i32).open(path)
+}
+
+#[cfg(not(unix))]
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).open(path)
+}
+
+#[cfg(unix)]
+fn kind(file: FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+
+    match file {
+        file if file.is_dir() => "a directory",
+        file if file.is_fifo() => "a FIFO or pipe",
+        file if file.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+#[cfg(not(unix))]
+fn kind(file: FileType) -> &'static str {
+    if file.is_dir() { "a directory" } else { "a device" }
+}
