@@ -123,6 +123,22 @@ pub async fn read(response: Response<ResponseBody>) -> Result<Bytes, Error> {
 }
 
 /// Nothing is held, nothing waits.
+/// The series, as `name{labels}`, that a second Prometheus text has and a first has not.
+pub fn added<'a>(before: &str, after: &'a str) -> Vec<&'a str> {
+    fn series(line: &str) -> Option<&str> {
+        Some(line.rsplit_once(' ')?.0).filter(|series| !series.starts_with('#'))
+    }
+    let known: std::collections::HashSet<&str> = before.lines().filter_map(series).collect();
+    after.lines().filter_map(series).filter(|series| !known.contains(series)).collect()
+}
+
+/// Whether a series is of a histogram by tenant and lane, which come with their first value.
+pub fn is_by_lane(series: &str) -> bool {
+    ["queue_wait_seconds", "ttft_seconds", "call_seconds"]
+        .iter()
+        .any(|family| series.strip_prefix("tidegate_").is_some_and(|name| name.starts_with(family)))
+}
+
 pub fn assert_idle(gate: &Gate) {
     let snapshot = gate.snapshot();
     assert_eq!(snapshot.active, 0);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::Lane;
-use tidegate::config::{LaneSettings, Tenant};
+use tidegate::config::{LaneSettings, Target, Tenant};
+use tidegate::{Gate, Lane};
 
 use crate::support::*;
 
@@ -38,6 +38,44 @@ async fn every_attempt_has_its_five_stamps() {
     assert_eq!(gate.snapshot().targets["llm"].tenants["default"].objective_met, 1);
 }
 
+/// The bytes of Prometheus text that each of so many targets adds.
+fn bytes_a_target(shape: impl Fn(Target) -> Target) -> usize {
+    let text = |count: usize| {
+        let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+        let target = |n: usize| shape(Target::new(format!("target-{n:06}")).url(format!("http://host-{n}")));
+        let gate = (0..count).fold(Gate::builder(), |gate, n| gate.target(target(n)));
+        gate.build_over(transport).unwrap().prometheus().len()
+    };
+    (text(21) - text(1)) / 20
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_nobody_calls_takes_little_of_the_text() {
+    for (bytes, what) in [(bytes_a_target(|t| t), "adaptive"), (bytes_a_target(|t| t.cap(8)), "fixed")] {
+        assert!(bytes <= 16 * 1024, "{what}: {bytes} bytes");
+    }
+    let tenant = bytes_a_target(|t| t.tenant("acme", Tenant::new())) - bytes_a_target(|t| t);
+    assert!(tenant <= 4 * 1024, "a tenant: {tenant} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_is_used_adds_its_histograms_whole() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (SECOND, Some(STOP)), (SECOND, Some(DONE))]))
+    });
+    let gate = gate(transport, |t| t);
+    let before = gate.prometheus();
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    let after = gate.prometheus();
+    for family in ["queue_wait_seconds", "ttft_seconds", "call_seconds"] {
+        let of = format!("tidegate_{family}_bucket{{lane=\"standard\",target=\"llm\",tenant=\"default\"");
+        let buckets = after.lines().filter(|line| line.starts_with(&of)).count();
+        assert_eq!(buckets, 27, "{family}: as many as ever, the one without a bound included");
+        assert!(!before.contains(&of));
+    }
+    assert!(after.len() - before.len() <= 10 * 1024, "{} bytes", after.len() - before.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_configured_series_exists_before_the_first_call() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
@@ -52,7 +90,7 @@ async fn every_configured_series_exists_before_the_first_call() {
         r#"tidegate_limit_saturated{target="llm"} 0"#,
         r#"tidegate_awaiting_first_token{target="llm"} 0"#,
         r#"tidegate_awaiting_first_token_limit{target="llm"} 8"#,
-        r#"tidegate_ttft_seconds_count{lane="batch",target="llm",tenant="acme"} 0"#,
+        r#"tidegate_upstream_ttft_seconds_count{target="llm"} 0"#,
     ] {
         assert!(before.contains(series), "{series} is missing from\n{before}");
     }
@@ -65,7 +103,10 @@ async fn every_configured_series_exists_before_the_first_call() {
         "{after}"
     );
     assert!(after.contains(r#"tidegate_tokens_total{direction="input",target="llm",tenant="acme"} 3"#));
-    assert_eq!(before.lines().count(), after.lines().count(), "no series appears later");
+    let later = added(&before, &after);
+    assert!(later.iter().all(|name| is_by_lane(name)), "no other series appears later: {later:?}");
+    assert!(after.contains(r#"tidegate_call_seconds_count{lane="standard",target="llm",tenant="acme"} 1"#));
+    assert!(!after.contains(r#"lane="batch""#), "nothing came by that lane");
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,9 @@ const TOKEN_SECONDS: &[f64] = &[
     2.0, 5.0,
 ];
 
+/// The histograms by tenant and lane.
+const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"];
+
 const OF_REPLICA: [&str; 2] = ["target", "replica"];
 
 /// The families, registered once per gate.
@@ -82,21 +85,21 @@ impl Families {
         Ok(Self {
             queue_wait: histogram(
                 &registry,
-                "queue_wait_seconds",
+                BY_LANE[0],
                 "From queued_at to admitted_at.",
                 SECONDS,
                 &of_tenant,
             )?,
             ttft: histogram(
                 &registry,
-                "ttft_seconds",
+                BY_LANE[1],
                 "User TTFT: from queued_at to the first token.",
                 SECONDS,
                 &of_tenant,
             )?,
             duration: histogram(
                 &registry,
-                "call_seconds",
+                BY_LANE[2],
                 "End to end, of completed calls.",
                 SECONDS,
                 &of_tenant,
@@ -335,9 +338,19 @@ impl Families {
         self.tools.lock().clone()
     }
 
-    /// The text of all series.
+    /// Returns the text of all series. No lock is held while it is written.
+    ///
+    /// A histogram of a tenant and lane is left out until its first value: it has 29 lines, and most
+    /// lanes are never used. It appears whole, because a quantile is wrong if some buckets are missing.
     pub(super) fn text(&self) -> String {
-        prometheus::TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+        let mut families = self.registry.gather();
+        families.retain_mut(|family| {
+            if BY_LANE.iter().any(|name| family.name().strip_prefix("tidegate_") == Some(name)) {
+                family.mut_metric().retain(|metric| metric.get_histogram().get_sample_count() > 0);
+            }
+            !family.get_metric().is_empty()
+        });
+        prometheus::TextEncoder::new().encode_to_string(&families).unwrap_or_default()
     }
 }
 

@@ -1,4 +1,7 @@
 //! Every series that a gate exports. Each exists from the start for what is configured, so that a rate over it has a zero to start from.
+//! Histograms by tenant and lane are the exception: they appear with their first value. The text has at
+//! most 16 KiB for a target that is neither called nor a pool, and 10 KiB more for each lane of a
+//! tenant that calls it.
 //!
 //! Tenants that nobody configured share the label `other`: label values never come from outside without a bound.
 

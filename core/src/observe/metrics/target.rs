@@ -20,7 +20,7 @@ use crate::fallback;
 use crate::observe::Quantiles;
 use crate::placement::{Placed, ReplicaView};
 use crate::retry::Why;
-use crate::schedule::View;
+use crate::schedule::{TenantView, View};
 
 /// The tenant of a call that names none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -279,9 +279,10 @@ impl TargetMetrics {
         set(&self.families.cooling, &[&self.name], view.cool_for.unwrap_or_default().as_secs_f64());
         let gap = self.families.gap.with_label_values(&[&*self.name]);
         gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));
+        let seen: HashMap<&str, &TenantView> = view.tenants.iter().map(|seen| (&*seen.name, seen)).collect();
         let mut others = (0, 0);
         for (label, tenant) in self.all_tenants() {
-            if let Some(seen) = view.tenants.iter().find(|seen| &*seen.name == label) {
+            if let Some(seen) = seen.get(label) {
                 tenant.in_flight.set(seen.in_flight as f64);
                 tenant.waiting.set(seen.waiting as f64);
             } else if label != OTHER {
