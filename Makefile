@@ -37,19 +37,20 @@ NODE_LIBRARY := $(BUILT)/libtidegate_node.$(if $(filter Darwin,$(shell uname)),d
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
-LINT := lint-format lint-clippy lint-docs lint-deny lint-python lint-node
+LINT := lint-format lint-clippy lint-docs lint-deny lint-advisories lint-python lint-node
 TEST := test-rust test-report test-python test-openai2 test-node test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
 
-.PHONY: help demo test lint bench node setup lock fuzz properties format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
+.PHONY: help demo test lint advisories bench node setup lock fuzz properties format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
     $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
 
 help:
 	@echo 'make demo        three tenants, one bursts: the official client as it is, then wrapped (2 min)'
 	@echo 'make test        every test:  $(TEST)'
 	@echo 'make lint        every check: $(LINT)'
+	@echo 'make advisories  known vulnerabilities in Cargo.lock; ADVISORY_DB=/path/to/advisory-db, a clone of the RustSec database'
 	@echo 'make bench       every experiment, and bench/RESULTS.md; make bench-NAME runs one:'
 	@echo '                 $(BENCH_RUST)'
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
@@ -111,9 +112,17 @@ lint-clippy: need-cargo
 lint-docs: need-cargo
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 
-# No advisories: they need the network on every run, and change under a commit that does not.
+# No advisories: they change under a commit that does not. See `advisories`.
 lint-deny: $(DENY)
 	$(DENY) --log-level error --all-features check licenses bans sources
+
+# The check of advisories itself, on databases that it makes.
+lint-advisories: $(DENY)
+	.ci/test-advisories $(DENY)
+
+# Checks Cargo.lock against a supplied clone of RustSec's advisory database: ADVISORY_DB=/path/to/it.
+advisories: $(DENY)
+	@.ci/advisories $(DENY) "$(ADVISORY_DB)"
 
 lint-python: $(VENV)/.wheel
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
