@@ -266,6 +266,26 @@ fn check_tells_every_setting_that_was_made() {
 }
 
 #[test]
+fn check_tells_the_proxies_of_the_environment_without_credentials() {
+    let file = std::env::temp_dir().join(format!("tidegate-proxies-{}.toml", std::process::id()));
+    std::fs::write(&file, "").unwrap();
+    for (variable, value, told) in [
+        ("https_proxy", "user:sesame@proxy:3128", "here: http://proxy:3128 for https URLs; 2 exceptions"),
+        ("https_proxy", "", "here: none"),
+        ("https_proxy", "gopher://user:sesame@proxy", "https_proxy is not the URL of a supported proxy"),
+        ("no_proxy", "*", "here: none"),
+    ] {
+        let mut command = Command::new(TIDEGATE);
+        command.arg("check").arg(&file).env_clear();
+        command.env("HTTPS_PROXY", "http://127.0.0.1:2").env("NO_PROXY", "localhost,10.0.0.0/8");
+        let output = command.env(variable, value).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(told) && !text.contains("sesame"), "{text}");
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn check_tells_what_a_limit_keeps_to_and_bounds() {
     let usual = "keeps to three times what calls take when there is room";
     for (target, told) in [

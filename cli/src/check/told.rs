@@ -12,6 +12,7 @@ use tidegate::config::{
     ToolConfig, TransportConfig,
 };
 use tidegate::placement::Member;
+use tidegate::transport::ProxyRules;
 use tidegate::{Config, Lane, schedule};
 
 /// What a target is called that nobody configured.
@@ -355,7 +356,12 @@ fn told_transport(transport: &TransportConfig) -> String {
         http2_streams,
         http2_prior_knowledge,
     } = transport;
-    let proxies = if *proxy_from_env { "those of the environment" } else { "none" };
+    // A Python or Node process reads its environment by the rules of httpx or undici.
+    let proxies = match proxy_from_env.then(ProxyRules::from_process_env) {
+        None => "none".to_owned(),
+        Some(Ok(rules)) => format!("from the environment (here: {rules})"),
+        Some(Err(error)) => error.message().to_owned(),
+    };
     let h2c = if *http2_prior_knowledge { "HTTP/2" } else { "HTTP/1.1" };
     format!(
         "transport\n  connecting {}; proxies: {proxies}; {pool_idle} idle connections a host, each kept {}\n  \

@@ -253,7 +253,7 @@
 //! | key | what | range | default |
 //! |---|---|---|---|
 //! | `connect` | the longest a connection takes to open | | 10 s |
-//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` | | true |
+//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, in Python by the rules of httpx, in Node by those of undici, else by [those of the core](crate::transport::proxy) | | true |
 //! | `pool_idle` | idle connections kept per host | 0 to 65536 | 256 |
 //! | `pool_idle_timeout` | how long an idle connection is kept | | 90 s |
 //! | `http2_streams` | streams on one HTTP/2 connection before another is opened | 1 to 10000 | 90 |

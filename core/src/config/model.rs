@@ -302,7 +302,8 @@ pub struct ToolConfig {
 pub struct TransportConfig {
     /// The longest a connection may take to open. Default 10 s.
     pub connect: Duration,
-    /// Take proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`. Default true.
+    /// Take proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, by the rules of
+    /// [`transport::proxy`](crate::transport::proxy). Default true.
     pub proxy_from_env: bool,
     /// Idle connections kept per host. Default 256.
     pub pool_idle: usize,

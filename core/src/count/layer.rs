@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::config::Tokenizer;
 use crate::error::Error;
-use crate::transport::{Foreign, Transport};
+use crate::transport::{Foreign, ProxyRules, Transport};
 
 /// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and tells the call ([`Call::exact_input`]).
 ///
@@ -142,8 +142,9 @@ impl Shared {
             return None;
         }
         let (uri, headers) = place(call, request)?;
-        let transport = self.transport.clone();
-        let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, transport);
+        let (proxies, transport) =
+            (request.extensions().get::<ProxyRules>().cloned(), self.transport.clone());
+        let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, proxies, transport);
         match tokio::time::timeout(LONGEST, count).await {
             Ok(Ok(tokens)) => Some(tokens),
             Ok(Err(No::Question)) => None,

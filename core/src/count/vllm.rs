@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tower::ServiceExt;
 
 use super::Counters;
-use crate::transport::Transport;
+use crate::transport::{ProxyRules, Transport};
 use crate::wire::splice::Object;
 use crate::wire::{Dialect, RequestFacts};
 
@@ -52,12 +52,16 @@ pub(super) async fn count(
     uri: &Uri,
     headers: &HeaderMap,
     body: Bytes,
+    proxies: Option<ProxyRules>,
     transport: Transport,
 ) -> Result<u64, No> {
     let uri = endpoint(facts.dialect, uri).ok_or(No::Question)?;
     let form = counters.run(headers.clone(), body, form).await.ok_or(No::Question)?;
     let mut request = Request::post(uri).body(form.into()).map_err(|_| No::Question)?;
     *request.headers_mut() = asking(headers);
+    if let Some(proxies) = proxies {
+        request.extensions_mut().insert(proxies);
+    }
     let response = transport.oneshot(request).await.map_err(|_| No::Answer)?;
     if !response.status().is_success() {
         return Err(No::Answer);

@@ -57,6 +57,8 @@ struct Inner {
 
 impl Gate {
     /// A gate of this configuration over the built-in transport. `TIDEGATE=off|observe|on` in the environment overrides the mode.
+    /// Proxies are those of the environment now ([`transport::proxy`](crate::transport::proxy));
+    /// for others, see [`Http::with_proxies`].
     ///
     /// # Errors
     /// `Config`, where TLS roots, a proxy or `TIDEGATE` in the environment cannot be understood.

@@ -1,5 +1,6 @@
-//! HTTP/1.1 and HTTP/2 over rustls, on reqwest, with one shared set of connections and proxies from the environment.
+//! HTTP/1.1 and HTTP/2 over rustls, on reqwest, with one shared set of connections for each proxy.
 
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::future::Future;
 use std::io;
@@ -13,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::RwLock;
 use tower::Service;
 
+use super::proxy::{ProxyRules, ProxyServer};
 use super::shards::{Place, Shards};
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
@@ -28,30 +30,59 @@ pub struct Http(Arc<Inner>);
 
 struct Inner {
     config: TransportConfig,
-    pools: RwLock<Vec<reqwest::Client>>,
+    /// `None` if the configuration takes no proxies from the environment.
+    rules: Option<ProxyRules>,
+    /// The pools of each proxy, and of direct connections. Each pool uses its one proxy for every
+    /// URL: reqwest decides nothing.
+    pools: RwLock<HashMap<Option<ProxyServer>, Vec<reqwest::Client>>>,
     shards: Shards,
 }
 
 impl Http {
-    /// Connects as configured. Fails where the TLS roots or a proxy from the environment cannot be read.
+    /// Connects as configured, with proxies from the environment variables of this process
+    /// ([`ProxyRules::from_process_env`]).
+    ///
+    /// # Errors
+    /// `Config` if the TLS roots or a proxy variable cannot be read.
     pub fn new(config: TransportConfig) -> Result<Self, Error> {
-        let first = pool(&config)?;
-        Ok(Self(Arc::new(Inner { config, pools: RwLock::new(vec![first]), shards: Shards::default() })))
+        let rules = match config.proxy_from_env {
+            true => ProxyRules::from_process_env()?,
+            false => ProxyRules::default(),
+        };
+        Self::with_proxies(config, rules)
     }
 
-    fn pool(&self, shard: usize) -> Result<reqwest::Client, Error> {
-        if let Some(pool) = self.0.pools.read().get(shard) {
+    /// Connects as configured, with the proxies of `rules`, or of the rules in a request's
+    /// extensions. If `proxy_from_env` is false, all connections are direct.
+    ///
+    /// # Errors
+    /// `Config` if the TLS roots cannot be read.
+    pub fn with_proxies(config: TransportConfig, rules: ProxyRules) -> Result<Self, Error> {
+        let rules = config.proxy_from_env.then_some(rules);
+        let pools = RwLock::new(HashMap::from([(None, vec![pool(&config, None)?])]));
+        Ok(Self(Arc::new(Inner { config, rules, pools, shards: Shards::default() })))
+    }
+
+    fn proxy_for(&self, request: &Request<RequestBody>) -> Option<ProxyServer> {
+        let rules = self.0.rules.as_ref()?;
+        request.extensions().get().unwrap_or(rules).proxy_for(request.uri()).cloned()
+    }
+
+    fn pool(&self, proxy: Option<ProxyServer>, shard: usize) -> Result<reqwest::Client, Error> {
+        if let Some(pool) = self.0.pools.read().get(&proxy).and_then(|pools| pools.get(shard)) {
             return Ok(pool.clone());
         }
         let mut pools = self.0.pools.write();
+        let pools = pools.entry(proxy.clone()).or_default();
         while pools.len() <= shard {
-            pools.push(pool(&self.0.config)?);
+            pools.push(pool(&self.0.config, proxy.as_ref())?);
         }
         pools.get(shard).cloned().ok_or_else(|| Error::new(ErrorKind::Connect, "no connection pool"))
     }
 }
 
-fn pool(config: &TransportConfig) -> Result<reqwest::Client, Error> {
+fn pool(config: &TransportConfig, proxy: Option<&ProxyServer>) -> Result<reqwest::Client, Error> {
+    let unusable = |e| Error::config(format!("transport: {}", describe(&e)));
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(config.connect)
@@ -59,14 +90,19 @@ fn pool(config: &TransportConfig) -> Result<reqwest::Client, Error> {
         .pool_idle_timeout(config.pool_idle_timeout)
         .tcp_nodelay(true)
         // Long generations are silent for minutes: keep middleboxes from forgetting the connection.
-        .tcp_keepalive(std::time::Duration::from_secs(60));
-    if !config.proxy_from_env {
-        builder = builder.no_proxy();
+        .tcp_keepalive(std::time::Duration::from_secs(60))
+        .no_proxy();
+    if let Some(server) = proxy {
+        let mut proxy = reqwest::Proxy::all(server.url()).map_err(unusable)?;
+        if let Some((user, password)) = server.credentials() {
+            proxy = proxy.basic_auth(user, password);
+        }
+        builder = builder.proxy(proxy);
     }
     if config.http2_prior_knowledge {
         builder = builder.http2_prior_knowledge();
     }
-    builder.build().map_err(|e| Error::config(format!("transport: {}", describe(&e))))
+    builder.build().map_err(unusable)
 }
 
 impl Service<Request<RequestBody>> for Http {
@@ -85,9 +121,10 @@ impl Service<Request<RequestBody>> for Http {
                 Error::new(ErrorKind::Request, "the URL names no host: give an absolute one")
             })?;
             let place = this.0.shards.place(authority, this.0.config.http2_streams);
+            let pool = this.pool(this.proxy_for(&request), place.shard)?;
             let upload = request.body().taken();
             let request = outgoing(request)?;
-            let response = this.pool(place.shard)?.execute(request).await.map_err(|error| {
+            let response = pool.execute(request).await.map_err(|error| {
                 upload.and_then(|upload| upload.failure()).unwrap_or_else(|| from_reqwest(error))
             })?;
             place.answered(response.version());

@@ -3,12 +3,14 @@
 
 pub mod foreign;
 mod http;
+pub mod proxy;
 mod shards;
 
 use tower::util::BoxCloneSyncService;
 
 pub use self::foreign::Foreign;
 pub use self::http::Http;
+pub use self::proxy::ProxyRules;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 

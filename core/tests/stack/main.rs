@@ -16,6 +16,7 @@ mod limit;
 mod modes;
 mod overflow;
 mod pool;
+mod proxies;
 mod replicas;
 mod retries;
 mod roof;
