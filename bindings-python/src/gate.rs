@@ -12,7 +12,7 @@ use pyo3::types::PyList;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
-use tidegate::transport::{Foreign, Http};
+use tidegate::transport::{Foreign, ProxyRules};
 use tidegate::{Client, Config, Error, ErrorKind, RequestBody, Transport, duration};
 use tidegate_testing::world::{self, Worlds};
 
@@ -21,6 +21,7 @@ use crate::context::{Context, resolve};
 use crate::errors::raised;
 use crate::kept::{KeptCall, OnLoop, Original};
 use crate::manner::Manner;
+use crate::proxies::{self, ClientProxies};
 use crate::reply::{Ahead, Answer, exchange};
 use crate::request::Parts;
 use crate::slot::Slot;
@@ -34,6 +35,9 @@ pub(crate) struct Gate {
     config: Config,
     /// Replicas that it was told of, by target: they hold in children and worlds as well.
     told: Mutex<BTreeMap<String, Value>>,
+    /// The proxies of the environment when it was opened; `None` if the configuration takes none
+    /// from there.
+    proxies: Option<ProxyRules>,
     current: Mutex<Worlds<Held<Open>>>,
 }
 
@@ -45,8 +49,9 @@ struct Open {
 impl Gate {
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
-        let current = Mutex::new(Worlds::new(open(py, &config)?));
-        Ok(Self { config, told: Mutex::default(), current })
+        let proxies = proxies::of_environment(py, &config.transport)?;
+        let current = Mutex::new(Worlds::new(open(py, &config, proxies.as_ref())?));
+        Ok(Self { config, told: Mutex::default(), proxies, current })
     }
 
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
@@ -70,7 +75,7 @@ impl Gate {
 
     fn reopen(&self, py: Python<'_>) -> PyResult<Held<Open>> {
         let told = self.told.lock().clone();
-        let held = open(py, &self.config)?;
+        let held = open(py, &self.config, self.proxies.as_ref())?;
         if let Some(open) = held.get() {
             let tell = |(target, replicas): (&String, &Value)| open.gate.set_replicas_json(target, replicas);
             told.iter().try_for_each(tell).map_err(|e| raised(py, &e))?;
@@ -114,12 +119,13 @@ impl Gate {
     }
 }
 
-fn open(py: Python<'_>, config: &Config) -> PyResult<Held<Open>> {
+fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult<Held<Open>> {
     let runtime = runtime::handle()?;
     let transport = match world::transport() {
-        None => Http::new(config.transport.clone()).map(Transport::new).map_err(|e| raised(py, &e))?,
-        Some(transport) => transport,
+        None => proxies::transport(config.transport.clone(), rules).map(Transport::new),
+        Some(transport) => Ok(transport),
     };
+    let transport = transport.map_err(|e| raised(py, &e))?;
     // It may read files that name replicas.
     let gate = py.detach(|| {
         let _context = runtime.enter();
@@ -185,6 +191,16 @@ impl Gate {
         Ok(())
     }
 
+    /// The proxy rules of a client whose mounts `mounts` returns; None if the configuration takes
+    /// no proxies from the environment, and then `mounts` is not called.
+    fn proxies(&self, py: Python<'_>, mounts: &Bound<'_, PyAny>) -> PyResult<Option<ClientProxies>> {
+        if self.proxies.is_none() {
+            return Ok(None);
+        }
+        let rules = proxies::of_mounts(mounts.call0()?.extract()?).map_err(|e| raised(py, &e))?;
+        Ok(Some(ClientProxies(rules)))
+    }
+
     /// The state of everything, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
         self.inside(py, |gate| json(&gate.snapshot()))?
@@ -230,10 +246,23 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
         task: Option<u64>,
+        proxies: Option<&Bound<'_, ClientProxies>>,
     ) -> PyResult<(Py<PyAny>, u64)> {
         let call = self.call(
             port.py(),
-            &Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: false },
+            &Parts {
+                method,
+                url,
+                headers,
+                body,
+                read,
+                pool,
+                context,
+                wrapped,
+                task,
+                kept: false,
+                proxies: proxies.map(Bound::get),
+            },
         )?;
         Port::submit(port, call)
     }
@@ -252,10 +281,23 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
         task: Option<u64>,
+        proxies: Option<&Bound<'_, ClientProxies>>,
     ) -> PyResult<Py<PyAny>> {
         let call = self.call(
             py,
-            &Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: false },
+            &Parts {
+                method,
+                url,
+                headers,
+                body,
+                read,
+                pool,
+                context,
+                wrapped,
+                task,
+                kept: false,
+                proxies: proxies.map(Bound::get),
+            },
         )?;
         Box::new(block_on(py, call)?).into_python(py)
     }
@@ -276,7 +318,19 @@ impl Gate {
         wrapped: bool,
         task: Option<u64>,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: true };
+        let parts = Parts {
+            method,
+            url,
+            headers,
+            body,
+            read,
+            pool,
+            context,
+            wrapped,
+            task,
+            kept: true,
+            proxies: None,
+        };
         let (client, mut request, manner) = self.prepare(port.py(), &parts)?;
         let host = OnLoop::new(port.get().mailbox(), serve, Original::of(&request));
         if !world::is_faked() {
@@ -301,7 +355,19 @@ impl Gate {
         wrapped: bool,
         task: Option<u64>,
     ) -> PyResult<KeptCall> {
-        let parts = Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: true };
+        let parts = Parts {
+            method,
+            url,
+            headers,
+            body,
+            read,
+            pool,
+            context,
+            wrapped,
+            task,
+            kept: true,
+            proxies: None,
+        };
         let (client, mut request, manner) = self.prepare(py, &parts)?;
         KeptCall::new(Original::of(&request), |host| {
             if !world::is_faked() {
@@ -325,10 +391,23 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         wrapped: bool,
         task: Option<u64>,
+        proxies: Option<&Bound<'_, ClientProxies>>,
     ) -> PyResult<Call> {
         let call = self.call(
             py,
-            &Parts { method, url, headers, body, read, pool, context, wrapped, task, kept: false },
+            &Parts {
+                method,
+                url,
+                headers,
+                body,
+                read,
+                pool,
+                context,
+                wrapped,
+                task,
+                kept: false,
+                proxies: proxies.map(Bound::get),
+            },
         )?;
         Call::start(call)
     }

@@ -14,6 +14,7 @@ use tidegate::{Error, ErrorKind, RequestBody, Timeouts, duration};
 use crate::context::{Context, resolve};
 use crate::kept;
 use crate::manner::Manner;
+use crate::proxies::ClientProxies;
 use crate::upload::Upload;
 
 /// One call's arguments, as Python hands them over.
@@ -31,6 +32,8 @@ pub(crate) struct Parts<'a, 'py> {
     pub(crate) task: Option<u64>,
     /// It goes by the client's own transport.
     pub(crate) kept: bool,
+    /// The proxy rules of its client, in place of the gate's.
+    pub(crate) proxies: Option<&'a ClientProxies>,
 }
 
 impl Parts<'_, '_> {
@@ -71,6 +74,9 @@ impl Parts<'_, '_> {
         *request.headers_mut() = headers;
         request.extensions_mut().insert(timeouts);
         request.extensions_mut().insert(resolve(self.context, self.task));
+        if let Some(proxies) = self.proxies {
+            request.extensions_mut().insert(proxies.0.clone());
+        }
         Ok(request)
     }
 }

@@ -22,6 +22,7 @@ RUN = {
     "estimate",
     "fallback",
     "limits",
+    "proxies",
     "request_facts",
     "retry_after",
     "sse",

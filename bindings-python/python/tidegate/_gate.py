@@ -103,8 +103,9 @@ class Gate:
                 `keep`: the client's own transport, below the gate, with its proxies, mounts, TLS settings, connect and
                 write timeouts, and whatever mocks patch in it; closing the copy leaves it open, closing the original
                 closes it. `auto`, the default: `native`, unless the client has a transport, proxy, mounts or TLS
-                settings of its own, or ignores the environment's proxies (`trust_env=False`). A TLS
-                setting is its own if the client's `ssl.SSLContext` differs from the default one.
+                settings of its own, ignores the environment's proxies (`trust_env=False`), or has
+                read other ones from an earlier environment. A TLS setting is its own if the client's
+                `ssl.SSLContext` differs from the default one.
 
         Raises:
             TypeError: for any other object; and under `native` for a client with any of these of its own: the message

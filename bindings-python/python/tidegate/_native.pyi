@@ -4,6 +4,7 @@ from os import PathLike
 from typing import Any, Literal, final
 
 from tidegate._errors import Error
+from tidegate._transport.family import Mount
 
 __all__ = [
     "Asked",
@@ -17,6 +18,7 @@ __all__ = [
     "KeptCall",
     "Permit",
     "Port",
+    "ProxyRules",
     "Reply",
     "Slot",
     "Sweep",
@@ -198,6 +200,9 @@ class Slot:
     def close(self, well: bool = False) -> None: ...
 
 @final
+class ProxyRules: ...
+
+@final
 class Gate:
     def __new__(cls, json: str) -> Gate: ...
     @staticmethod
@@ -208,6 +213,7 @@ class Gate:
     def mode(self) -> str: ...
     def target_for(self, url: str, model: str | None = None) -> str | None: ...
     def set_replicas(self, target: str, json: str) -> None: ...
+    def proxies(self, mounts: Callable[[], list[Mount]]) -> ProxyRules | None: ...
     def snapshot(self) -> str: ...
     def prometheus(self) -> str: ...
     def calls(self) -> str: ...
@@ -225,6 +231,7 @@ class Gate:
         context: Context | None,
         wrapped: bool,
         task: int | None,
+        proxies: ProxyRules | None,
     ) -> tuple[Future[Reply | Error], int]: ...
     def send_blocking(
         self,
@@ -237,6 +244,7 @@ class Gate:
         context: Context | None,
         wrapped: bool,
         task: int | None,
+        proxies: ProxyRules | None,
     ) -> Reply | Error: ...
     def send_kept(
         self,
@@ -275,6 +283,7 @@ class Gate:
         context: Context | None,
         wrapped: bool,
         task: int | None,
+        proxies: ProxyRules | None,
     ) -> Call: ...
     def ask(self, tool: str, context: Context | None, task: int | None, yield_slot: bool) -> Asked: ...
     def acquire_slot(

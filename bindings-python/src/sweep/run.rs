@@ -8,7 +8,6 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::Transport;
 use tidegate::config::TransportConfig;
-use tidegate::transport::Http;
 use tidegate_sweep::{Outcome, Progress, SweepError};
 use tidegate_testing::world;
 use tokio::sync::{Notify, watch};
@@ -17,6 +16,7 @@ use tokio::task::AbortHandle;
 use super::told;
 use crate::bridge::{Held, Port, block_on, runtime};
 use crate::errors::raised;
+use crate::proxies;
 
 /// A sweep that has begun. Dropping it ends every exchange at once.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -106,7 +106,9 @@ impl SweepRun {
             None => {
                 let usual = TransportConfig::default();
                 let pool_idle = usual.pool_idle.max(sweep.options().search.max_cap);
-                Transport::new(Http::new(TransportConfig { pool_idle, ..usual }).map_err(|e| raised(py, &e))?)
+                let rules = proxies::of_environment(py, &usual)?;
+                let http = proxies::transport(TransportConfig { pool_idle, ..usual }, rules.as_ref());
+                Transport::new(http.map_err(|e| raised(py, &e))?)
             }
         };
         let (stop, stopped) = watch::channel(false);

@@ -31,6 +31,8 @@ class AsyncGateTransport:
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
+        # What the family's own client would read from the environment, were it made now.
+        self._proxies = None if inner is not None else gate.proxies(family.environment_mounts)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
@@ -60,6 +62,7 @@ class AsyncGateTransport:
                     current.get(),
                     self._wrapped,
                     identity(),
+                    self._proxies,
                 )
             else:
                 future, number = self._gate.send_kept(

@@ -29,7 +29,8 @@ _OF_A_TRANSPORT = {
 # Seconds: the default deadline of a target.
 _TIMEOUT = 600.0
 
-_PROXIED = "mounts or a proxy of its own (proxies from the environment are kept)"
+_MOUNTED = "mounts or a proxy of its own, or proxies from an earlier environment"
+_PROXIED = "a proxy of its own (proxies from the environment are kept)"
 _IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which the gate uses"
 
 
@@ -118,8 +119,8 @@ def _of_its_own(family: Family, client: Any) -> str | None:
     if own is not None:
         return own
     mounts = client._mounts  # noqa: SLF001
-    if set(mounts) - family.patterns_of_environment():
-        return _PROXIED
+    if family.has_own_mounts(mounts):
+        return _MOUNTED
     named = (_of_transport(family, mounted, mounted=True) for mounted in mounts.values() if mounted is not None)
     return next(filter(None, named), None)
 

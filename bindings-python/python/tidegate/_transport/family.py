@@ -7,8 +7,10 @@ import functools
 import importlib
 import importlib.util
 import os
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate._errors import ConfigError
 from tidegate._transport import tls
 from tidegate._transport.asynchronous import AsyncByteStream, AsyncGateTransport
 from tidegate._transport.kept_async import AsyncSent
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from tidegate._transport.kept import Inner
 
 FamilyName = Literal["httpx", "httpx2"]
+
+# Scheme, host, port and network of a pattern, each empty or None if it matches all, and the URL of
+# the proxy, or None for a direct connection.
+Mount = tuple[str, str, int | None, str | None, str | None]
 
 # What an httpx client raises for each kind of failure of ours. What is not here is raised as it is; refusals are
 # responses.
@@ -94,9 +100,60 @@ class Family:
         except self.not_read:
             return True
 
-    def patterns_of_environment(self) -> set[Any]:
-        """Return the patterns under which this family mounts the environment's proxies."""
-        return {self._utils.URLPattern(pattern) for pattern in self._utils.get_environment_proxies()}
+    def environment_mounts(self) -> list[Mount]:
+        """Return the mounts that this family makes from the environment now, first match first.
+
+        Raises:
+            ConfigError: for a `NO_PROXY` that this family refuses; the message does not quote it.
+
+        """
+        try:
+            mounts = sorted(self._mounts_now().items(), key=itemgetter(0))
+        except self.module.InvalidURL:
+            text = (
+                f"the environment variable NO_PROXY has an entry that {self.name} refuses: correct it, or set "
+                "transport.proxy_from_env = false"
+            )
+            raise ConfigError(text, kind="config") from None
+        return [self._mount(pattern, proxy) for pattern, proxy in mounts]
+
+    def has_own_mounts(self, mounts: dict[Any, Any]) -> bool:
+        """Return whether a client's mounts differ from those of the present environment."""
+        try:
+            environment = self._mounts_now()
+        except self.module.InvalidURL:
+            return True
+        if not any(mounts.values()) and not any(environment.values()):
+            return False
+        if mounts.keys() != environment.keys():
+            return True
+        return not all(self._goes_by(transport, environment[pattern]) for pattern, transport in mounts.items())
+
+    def _mounts_now(self) -> dict[Any, str | None]:
+        return {self._utils.URLPattern(key): proxy for key, proxy in self._utils.get_environment_proxies().items()}
+
+    def _mount(self, pattern: Any, proxy: str | None) -> Mount:
+        network = getattr(pattern, "network", None)
+        # As it is sent: names that are not ASCII are encoded.
+        host = self.module.URL(pattern.pattern).raw_host.decode("ascii") if pattern.host else ""
+        return (pattern.scheme, host, pattern.port, None if network is None else str(network), proxy)
+
+    def _goes_by(self, transport: Any, proxy: str | None) -> bool:
+        """Return whether a mounted transport is the family's own one for a proxy (None: direct)."""
+        if transport is None or proxy is None:
+            return transport is None and proxy is None
+        if type(transport) not in (self.module.HTTPTransport, self.module.AsyncHTTPTransport):
+            return False
+        pool = transport._pool  # noqa: SLF001 - nothing public says where a transport connects
+        try:
+            made = type(transport)(proxy=proxy, verify=getattr(pool, "_ssl_context", None) or True)
+        except (ImportError, ValueError, self.module.InvalidURL):
+            return False
+        usual = made._pool  # noqa: SLF001
+        return type(pool) is type(usual) and all(
+            getattr(pool, name, None) == getattr(usual, name, None)
+            for name in ("_proxy_url", "_proxy_headers", "_proxy_auth")
+        )
 
     def ignores_proxies(self, *, trust_env: bool) -> bool:
         """Whether the environment has proxies, and a client was told to trust nothing from there."""
@@ -192,3 +249,11 @@ def named_or_preferred(name: FamilyName | None) -> Family:
         if importlib.util.find_spec(installed) is not None:
             return family_named(installed)
     raise ImportError("this needs httpx2 or httpx: pip install httpx2")
+
+
+def environment_mounts() -> list[Mount] | None:
+    """Return the environment's mounts for the preferred family; None if neither is installed."""
+    try:
+        return named_or_preferred(None).environment_mounts()
+    except ImportError:
+        return None

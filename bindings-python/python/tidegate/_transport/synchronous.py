@@ -29,6 +29,8 @@ class GateTransport:
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
+        # What the family's own client would read from the environment, were it made now.
+        self._proxies = None if inner is not None else gate.proxies(family.environment_mounts)
 
     def handle_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
@@ -53,6 +55,7 @@ class GateTransport:
                 current.get(),
                 self._wrapped,
                 identity(),
+                self._proxies,
             )
         except Error as error:
             raise family.exception(error, request) from error

@@ -1,0 +1,199 @@
+"""Proxy selection: the gate connects where the family's own client does, as observed on sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from families import NAMES, module
+from proxies import CASES, Network, environment, network
+from shapes import CHAT, MESSAGES
+from test_wrap import families_of_openai
+from upstream import WAIT, Upstream, answer
+from vectors import every
+
+__all__ = ["network"]
+
+# Made once: reading the certificates for each proxy of a client takes most of the time.
+TLS = ssl.create_default_context()
+ERROR = "error"
+# What cannot connect is not tried again.
+ONCE: dict[str, Any] = {"defaults": {"retry": {"attempts": 1}}}
+
+Decisions = dict[str, str] | str
+
+
+def decisions(network: Network, name: str, case: dict[str, Any], make: Callable[[], Any]) -> Decisions:
+    """Return where the client from `make` connects for each URL; `error` if it cannot be made."""
+    failures = (module(name).TransportError, OSError)
+    with environment({key: network.fill(value) for key, value in case["env"].items()}):
+        try:
+            client = make()
+        except (ValueError, module(name).InvalidURL):
+            return ERROR
+        with client:
+            urls = case.get("urls", {"http://127.0.0.1:{port}/": ""})
+            return {url: network.way(client.get, network.fill(url), failures) for url in urls}
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(CASES) >= 60
+
+
+# httpcore leaves the socket open where a SOCKS proxy refuses.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", NAMES)
+@every("proxies")
+def test_the_gate_connects_where_the_family_does(case: dict[str, Any], name: str, network: Network) -> None:
+    httpx = module(name)
+    own = decisions(network, name, case, lambda: httpx.Client(verify=TLS))
+    ours = decisions(network, name, case, lambda: tidegate.Gate(**ONCE).httpx_client(family=name))
+    if difference := case.get("differs", {}).get("python"):
+        assert difference["reason"]
+        assert ours == difference["decision"] != own
+    else:
+        assert ours == own
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_asynchronous_client_goes_by_the_same_proxy(name: str, network: Network) -> None:
+    with environment({"HTTP_PROXY": f"http://{network.a.address}", "NO_PROXY": "localhost:1"}):
+        client = tidegate.Gate(**ONCE).httpx_async_client(family=name)
+    network.seen.clear()
+    async with client:
+        assert (await client.get(f"http://localhost:{network.origin.port}/")).status_code == 200
+    assert network.seen == ["a"]
+    # In absolute form, as a proxy needs it.
+    assert network.a.heads[-1].startswith(f"GET http://localhost:{network.origin.port}/ HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_a_wrapped_client_keeps_what_it_read_from_the_environment(name: str, network: Network) -> None:
+    httpx = module(name)
+    proxied, other = f"http://{network.a.address}", f"http://{network.b.address}"
+    same: list[tuple[dict[str, str], dict[str, Any]]] = [
+        ({"HTTP_PROXY": proxied}, {}),
+        ({"HTTP_PROXY": proxied.replace("//", "//user:secret@"), "NO_PROXY": "x.example"}, {}),
+        ({"ALL_PROXY": proxied}, {"proxy": proxied}),
+    ]
+    changed: list[tuple[dict[str, str], dict[str, Any]]] = [
+        ({"HTTP_PROXY": other}, {}),
+        ({"HTTP_PROXY": proxied, "NO_PROXY": "127.0.0.1"}, {}),
+        ({"HTTP_PROXY": proxied.replace("//", "//user:secret@")}, {}),
+        ({"HTTP_PROXY": proxied, "NO_PROXY": "*"}, {}),
+        ({"HTTP_PROXY": "gopher://127.0.0.1"}, {}),
+        ({}, {}),
+        ({"ALL_PROXY": other}, {"proxy": proxied}),
+        ({"HTTP_PROXY": other}, {"mounts": {"http://": httpx.HTTPTransport(proxy=proxied)}}),
+    ]
+    with environment({}):
+        gate = tidegate.Gate(**ONCE)
+    for expected, cases in (("native", same), ("kept", changed)):
+        for now, arguments in cases:
+            then = now if expected == "native" else {"HTTP_PROXY": proxied}
+            with environment(then):
+                http = httpx.Client(**arguments)
+            with environment(now):
+                sdk = openai.OpenAI(base_url="http://127.0.0.1:2/v1", api_key="k", http_client=http)
+                wrapped = gate.wrap(sdk)
+            way = "native" if wrapped._client._transport.inner is None else "kept"
+            assert way == expected, (now, arguments)
+            network.seen.clear()
+            with contextlib.suppress(httpx.TransportError):
+                wrapped._client.get("http://127.0.0.1:2/")
+            assert [one.split(" ")[0] for one in network.seen] == ["a"], (now, arguments)
+            http.close()
+
+
+def test_an_unusable_proxy_is_an_error_that_names_the_variable_alone(network: Network) -> None:
+    with environment({"HTTPS_PROXY": "gopher://user:sesame@127.0.0.1"}):
+        with pytest.raises(tidegate.ConfigError, match="HTTPS_PROXY.*proxy_from_env = false") as error:
+            tidegate.Gate()
+        assert not {"user", "sesame", "gopher"} & set(str(error.value).replace(":", " ").split())
+        assert error.value.__context__ is None
+        direct = tidegate.Gate(transport={"proxy_from_env": False}, **ONCE).httpx_client()
+    network.seen.clear()
+    assert direct.get(f"http://127.0.0.1:{network.origin.port}/").status_code == 200
+    assert network.seen == ["direct"]
+
+
+@pytest.mark.skipif("httpx" not in NAMES, reason="httpx2 ignores such entries")
+def test_an_exception_that_httpx_refuses_is_a_configuration_error() -> None:
+    with environment({"HTTP_PROXY": "http://127.0.0.1:2"}):
+        gate = tidegate.Gate()
+    with (
+        environment({"NO_PROXY": "[::1]"}),
+        pytest.raises(tidegate.ConfigError, match="NO_PROXY has an entry that httpx"),
+    ):
+        gate.httpx_client(family="httpx")
+
+
+def test_the_proxy_is_that_of_the_replica_and_not_of_the_target(network: Network) -> None:
+    pool = {"replicas": [f"http://127.0.0.1:{network.origin.port}"]}
+    targets = {"llama": {"url": "http://llama.test", "pool": pool, "retry": {"attempts": 1}}}
+    for exception, expected in (("127.0.0.1", "direct"), ("llama.test", "a")):
+        network.seen.clear()
+        with environment({"HTTP_PROXY": f"http://{network.a.address}", "NO_PROXY": exception}):
+            gate = tidegate.Gate(targets)
+            with gate.httpx_client() as http:
+                http.post("http://llama.test/v1/chat/completions", json={"model": "m", "messages": MESSAGES})
+        # Probes of the pool among them.
+        assert set(network.seen) == {expected}
+        gate.drain(0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_socks_carries_the_call_and_resolves_the_name(name: str, upstream: Upstream) -> None:
+    upstream.handler = answer(CHAT, connection="close")
+    with socks_proxy(upstream) as (address, asked):
+        with environment({"ALL_PROXY": f"socks5://{address}"}):
+            http = tidegate.Gate(**ONCE).httpx_client(family=name)
+        response = http.post("http://upstream.test/v1/chat/completions", json={"model": "m", "messages": MESSAGES})
+    assert response.json()["id"] == "chatcmpl-1"
+    assert asked == ["upstream.test"]
+
+
+@contextlib.contextmanager
+def socks_proxy(upstream: Upstream) -> Any:
+    """Serve one SOCKS5 connection, to the upstream whatever its name; yield address and names."""
+    listener, asked = socket.create_server(("127.0.0.1", 0)), list[str]()
+    port = int(upstream.url.rpartition(":")[2])
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection(("127.0.0.1", port)) as server:
+            client.settimeout(WAIT)
+            with client.makefile("rb") as reader:
+                reader.read(reader.read(2)[1])
+                client.sendall(b"\x05\x00")
+                kind, length = reader.read(5)[3:]
+                assert kind == 3  # A name, not an address.
+                asked.append(reader.read(length).decode())
+                reader.read(2)
+            client.sendall(b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
+            back = threading.Thread(target=pump, args=(server, client))
+            back.start()
+            pump(client, server)
+            back.join(WAIT)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}", asked
+    thread.join(WAIT)
+    listener.close()
+
+
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    """Copy until the source ends."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
