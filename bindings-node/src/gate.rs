@@ -1,6 +1,6 @@
 //! The gate as JavaScript holds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use http::Uri;
 use napi::bindgen_prelude::Either;
@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
-use tidegate::{Client, Config, ErrorKind, RequestBody, duration};
+use tidegate::transport::{Http, ProxyRules};
+use tidegate::{Client, Config, ErrorKind, RequestBody, Transport, duration};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
@@ -28,6 +29,8 @@ use crate::values::Latin1;
 #[napi]
 pub struct Gate {
     config: Config,
+    /// The proxies of the environment when it was opened.
+    proxies: ProxyRules,
     /// Replicas that it was told of, by target: they hold in every world.
     told: Mutex<BTreeMap<String, Value>>,
     worlds: Mutex<Worlds<Open>>,
@@ -39,24 +42,35 @@ struct Open {
     client: Client,
 }
 
-fn over(config: std::result::Result<Config, tidegate::Error>) -> Result<Either<Gate, Failure>> {
+fn over(
+    config: std::result::Result<Config, tidegate::Error>,
+    variables: &HashMap<String, String>,
+) -> Result<Either<Gate, Failure>> {
     let runtime = runtime::handle()?;
     let _context = runtime.enter();
-    let opened = config.and_then(|config| Ok((Open::new(&config)?, config)));
+    let opened = config.and_then(|config| {
+        let proxies = match config.transport.proxy_from_env {
+            true => ProxyRules::from_undici_env(|name| variables.get(name).cloned())?,
+            false => ProxyRules::default(),
+        };
+        Ok((Open::new(&config, &proxies)?, config, proxies))
+    });
     Ok(match opened {
-        Ok((open, config)) => {
-            Either::A(Gate { config, told: Mutex::default(), worlds: Mutex::new(Worlds::new(open)) })
+        Ok((open, config, proxies)) => {
+            let worlds = Mutex::new(Worlds::new(open));
+            Either::A(Gate { config, proxies, told: Mutex::default(), worlds })
         }
         Err(error) => Either::B(Failure::from(&error)),
     })
 }
 
 impl Open {
-    fn new(config: &Config) -> std::result::Result<Self, tidegate::Error> {
-        let gate = match world::transport() {
-            None => tidegate::Gate::new(config.clone())?,
-            Some(transport) => tidegate::Gate::over(config.clone(), transport)?,
+    fn new(config: &Config, proxies: &ProxyRules) -> std::result::Result<Self, tidegate::Error> {
+        let transport = match world::transport() {
+            None => Transport::new(Http::with_proxies(config.transport.clone(), proxies.clone())?),
+            Some(transport) => transport,
         };
+        let gate = tidegate::Gate::over(config.clone(), transport)?;
         Ok(Self { client: gate.client(), gate })
     }
 }
@@ -74,7 +88,7 @@ impl Gate {
             None
         } else {
             let reopen = || {
-                let open = Open::new(&self.config)?;
+                let open = Open::new(&self.config, &self.proxies)?;
                 let told = self.told.lock();
                 told.iter()
                     .try_for_each(|(target, replicas)| open.gate.set_replicas_json(target, replicas))?;
@@ -92,18 +106,20 @@ impl Gate {
 
 #[napi]
 impl Gate {
-    /// Opens a gate of this configuration, given as JSON with the keys of the file.
+    /// Opens a gate of this configuration, given as JSON with the keys of the file. `variables` are
+    /// the environment's variables for proxies.
     #[napi]
-    pub fn open(json: String) -> Result<Either<Gate, Failure>> {
+    pub fn open(json: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         let value = serde_json::from_str(&json)
             .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-        over(Config::from_json(value))
+        over(Config::from_json(value), &variables)
     }
 
-    /// Opens a gate configured by a TOML file.
+    /// Opens a gate configured by a TOML file. `variables` are the environment's variables for
+    /// proxies.
     #[napi]
-    pub fn open_file(path: String) -> Result<Either<Gate, Failure>> {
-        over(Config::from_file(path))
+    pub fn open_file(path: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
+        over(Config::from_file(path), &variables)
     }
 
     /// The failure that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind can be had at will.

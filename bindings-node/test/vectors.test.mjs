@@ -22,7 +22,7 @@ const CHAT = "/v1/chat/completions";
 
 test("vectors: every file is run, here or in a test file of its own", () => {
   const here = ["backoff", "config_errors", "errors", "estimate", "limits", "target_matching"];
-  const there = ["classify", "request_facts", "retry_after", "sse", "streams", "fallback", "urls"];
+  const there = ["classify", "fallback", "proxies", "request_facts", "retry_after", "sse", "streams", "urls"];
   assert.deepEqual(new Set(files()), new Set([...here, ...there]));
 });
 

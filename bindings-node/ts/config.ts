@@ -280,7 +280,7 @@ export interface ToolConfig {
 export interface TransportConfig {
   /** The longest that connecting may take. */
   connect?: Duration;
-  /** Whether proxies are those of the environment. Default: true. */
+  /** Whether to take proxies from the environment, as undici's `EnvHttpProxyAgent` does. Default: true. */
   proxy_from_env?: boolean;
   pool_idle?: number;
   pool_idle_timeout?: Duration;

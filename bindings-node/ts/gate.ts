@@ -66,8 +66,11 @@ export class Gate {
    */
   constructor(options: GateOptions = {}) {
     const { fetch } = options;
+    const variables = proxyVariables();
     this.#native = opened(
-      options instanceof ConfigFile ? native.Gate.openFile(options.path) : native.Gate.open(JSON.stringify(options)),
+      options instanceof ConfigFile
+        ? native.Gate.openFile(options.path, variables)
+        : native.Gate.open(JSON.stringify(options), variables),
     );
     port.knows(this.#native);
     this.#by = fetch ?? "auto";
@@ -282,6 +285,18 @@ class ConfigFile implements GateOptions {
     this.path = path;
     if (fetch !== undefined) this.fetch = fetch;
   }
+}
+
+/** The environment's variables for proxies, now, as undici's `EnvHttpProxyAgent` reads them. */
+function proxyVariables(): Record<string, string> {
+  const found: Record<string, string> = {};
+  for (const upper of ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]) {
+    for (const name of [upper, upper.toLowerCase()]) {
+      const value = process.env[name];
+      if (value !== undefined) found[name] = value;
+    }
+  }
+  return found;
 }
 
 function opened(gate: NativeGate | Failure): NativeGate {

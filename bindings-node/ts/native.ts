@@ -159,8 +159,9 @@ export interface Native {
     call: string | undefined,
   ) => NativeContext;
   Gate: (new () => NativeGate) & {
-    open(json: string): NativeGate | Failure;
-    openFile(path: string): NativeGate | Failure;
+    /** `variables`: the environment's variables for proxies. */
+    open(json: string, variables: Record<string, string>): NativeGate | Failure;
+    openFile(path: string, variables: Record<string, string>): NativeGate | Failure;
     /** For conformance tests. */
     failure(
       kind: string,
