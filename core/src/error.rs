@@ -20,7 +20,7 @@ pub enum Reason {
     WaitBudget,
     /// The deadline came, or a cool-down ends after it.
     Deadline,
-    /// The provider asked everybody to stay away for longer than this call can wait.
+    /// The provider asked callers to wait (Retry-After) for longer than this call can wait.
     CoolDown,
     /// The target is down, and the next look at it comes after this call's deadline.
     Outage,

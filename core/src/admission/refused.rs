@@ -49,7 +49,7 @@ fn what(refusal: &Refusal) -> String {
         Reason::WaitBudget => format!("no slot came free within the wait budget{because}"),
         Reason::Deadline => format!("the deadline passed before a slot came free{because}"),
         Reason::CoolDown => {
-            "the provider asked everybody to stay away until after this call's deadline".to_owned()
+            "the provider asked callers to wait (Retry-After) until after this call's deadline".to_owned()
         }
         Reason::Outage => "the target is down, and is not tried again before this call's deadline".to_owned(),
         Reason::Draining => "the gate is draining and takes no new calls".to_owned(),

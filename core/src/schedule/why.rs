@@ -33,7 +33,7 @@ pub enum Rule {
     Kv,
     /// Of a pool's replicas none that may take it is up and has a slot, though others are.
     Replicas,
-    /// The provider asked everybody to stay away.
+    /// The provider asked callers to wait (Retry-After).
     CoolDown,
     /// The target is down.
     Outage,
@@ -100,7 +100,7 @@ impl Rule {
             Rule::TenantTokens => "its tenant's own tokens a minute have no room for it",
             Rule::Kv => "the engine's memory has no room for it",
             Rule::Replicas => "none of the replicas that serve it is up and has a slot",
-            Rule::CoolDown => "the provider asked everybody to stay away",
+            Rule::CoolDown => "the provider asked callers to wait (Retry-After)",
             Rule::Outage => "the target is down",
             Rule::Turn => "others go first",
             Rule::Held => "room is kept for a larger call that has waited longer",
