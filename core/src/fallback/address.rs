@@ -34,6 +34,8 @@ pub(super) struct Address {
     pub(super) bases: Vec<Base>,
     pub(super) model: Option<Arc<str>>,
     pub(super) credential: Option<Credential>,
+    /// A pool's calls go to a replica that is chosen later, so the server is not known here.
+    pub(super) is_pool: bool,
     /// Headers of the caller that it receives beside those that every target does.
     pub(super) forward_headers: Vec<HeaderName>,
 }
@@ -64,7 +66,7 @@ impl Address {
             uri = self.remodel(&mut made, uri, model)?;
         }
         // The caller's credentials, of which nobody knows all the names, are for the server that it chose.
-        if self.credential.is_some() || !same_server(&uri, &parts.uri) {
+        if self.credential.is_some() || self.is_pool || !same_server(&uri, &parts.uri) {
             retain_headers(made.headers_mut(), &self.forward_headers);
             uri = without_credentials(&uri).ok_or("the caller's key cannot be taken out of its URL")?;
         }

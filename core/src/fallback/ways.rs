@@ -78,6 +78,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
         bases: bases(config),
         model: config.model.clone(),
         credential,
+        is_pool: config.pool.is_some(),
         forward_headers: config.forward_headers.clone(),
     })
 }

@@ -595,6 +595,34 @@ async fn a_header_that_its_target_names_reaches_another_server() {
     assert!(own.contains(&secret("x-litellm-api-key")), "{own}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn fallback_to_a_pool_sends_no_credential_to_its_replicas() {
+    for spare in [
+        "url = \"http://one/v1\"\npool = { replicas = [\"http://two/v1\"] }",
+        "pool = { replicas = [\"http://one/v1\", \"http://two/v1\"] }",
+    ] {
+        let (transport, sent) = upstream_of_anything();
+        let gate = over(
+            transport,
+            &format!(
+                "[targets.first]\nurl = \"http://one/v1\"\nmodels = \"large\"\ncap = 1\non_full = \"refuse\"\n\
+                 fallback = \"spare\"\n[targets.spare]\nmodels = \"small\"\nmodel = \"small\"\n{spare}\n"
+            ),
+        );
+        let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
+        for _ in 0..8 {
+            let response = gate.client().call(ask(false)).await.unwrap();
+            assert_eq!(response.headers()["x-tidegate-fallback"], "spare");
+            read(response).await.unwrap();
+        }
+        drop(held);
+        for Sent { url, headers, .. } in sent.lock().iter() {
+            let shown = format!("{url} {headers:?}");
+            assert!(!shown.contains("sk-first") && !headers.contains_key("authorization"), "{shown}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_same_server_gets_the_request_as_it_was() {
     let vectors = Vectors::read();
