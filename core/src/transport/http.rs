@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::RwLock;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::Service;
 
 use super::proxy::{ProxyRules, ProxyServer};
@@ -20,6 +21,9 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};
 use crate::wire::url;
+
+/// The number of proxies whose connections are kept. One more closes the idle connections of all.
+const MOST_PROXIES: usize = 64;
 
 /// The built-in transport. Cheap to clone; clones share connections.
 ///
@@ -73,6 +77,9 @@ impl Http {
             return Ok(pool.clone());
         }
         let mut pools = self.0.pools.write();
+        if pools.len() > MOST_PROXIES && !pools.contains_key(&proxy) {
+            pools.retain(|proxy, _| proxy.is_none());
+        }
         let pools = pools.entry(proxy.clone()).or_default();
         while pools.len() <= shard {
             pools.push(pool(&self.0.config, proxy.as_ref())?);
@@ -82,7 +89,10 @@ impl Http {
 }
 
 fn pool(config: &TransportConfig, proxy: Option<&ProxyServer>) -> Result<reqwest::Client, Error> {
-    let unusable = |e| Error::config(format!("transport: {}", describe(&e)));
+    let unusable = |e| {
+        let advice = "check SSL_CERT_FILE and SSL_CERT_DIR, which must name authorities or be unset";
+        Error::config(format!("transport: {}; {advice}", describe(&e)))
+    };
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(config.connect)
@@ -95,7 +105,9 @@ fn pool(config: &TransportConfig, proxy: Option<&ProxyServer>) -> Result<reqwest
     if let Some(server) = proxy {
         let mut proxy = reqwest::Proxy::all(server.url()).map_err(unusable)?;
         if let Some((user, password)) = server.credentials() {
-            proxy = proxy.basic_auth(user, password);
+            // reqwest puts both into a URL, and decodes that.
+            let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            proxy = proxy.basic_auth(&encoded(user), &encoded(password));
         }
         builder = builder.proxy(proxy);
     }
