@@ -367,6 +367,11 @@ impl Call {
         self.story().attempts.last().cloned()
     }
 
+    /// Charges the wait for a slot that the call gives back unused to its wait budget.
+    pub(crate) fn waited(&self, permit: &Permit) {
+        self.story().spent += permit.spent();
+    }
+
     /// It got one.
     pub(crate) fn attempt_admitted(&self, permit: &Permit) {
         let now = permit.admitted_at();

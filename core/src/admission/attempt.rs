@@ -50,8 +50,9 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
             let waited = shared.wait(key, call.queued_at(), call.deadline()).await;
             waited.map_err(|refusal| admission.refused(refusal))?;
             let permit = admission.acquire_from(call.ticket(), |waiter| call.stands_at(waiter)).await;
-            if permit.is_err() || shared.admit(key) {
-                break permit;
+            match permit {
+                Ok(permit) if !shared.admit(key) => call.waited(&permit),
+                permit => break permit,
             }
         };
         if let Some(asking) = asking.filter(|_| permit.is_ok()) {

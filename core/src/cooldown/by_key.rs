@@ -52,12 +52,20 @@ impl KeyedCooldowns {
     }
 
     /// Admits a call of the key. Returns `false` if the key is held.
+    ///
+    /// The first call after a cool-down becomes the probe and holds the key until it succeeds, at
+    /// most for [`PROBE`].
     pub(crate) fn admit(&mut self, now: Instant, key: u64) -> bool {
-        let is_held = self.until(now, key).is_some();
-        if !is_held && self.entries.contains_key(&key) {
+        let Some(entry) = self.entries.get(&key) else { return true };
+        if entry.until > now {
+            return false;
+        }
+        if entry.is_probing {
+            self.remove(key);
+        } else {
             self.insert(key, Entry { until: now + PROBE, is_probing: true });
         }
-        !is_held
+        true
     }
 
     /// Returns the time before which no call of the key is admitted, if the key is held.
@@ -84,15 +92,17 @@ impl KeyedCooldowns {
         true
     }
 
-    /// Opens the key if its probe is under way. A success does not end a Retry-After.
-    pub(crate) fn on_success(&mut self, key: u64) {
-        if self.entries.get(&key).is_some_and(|entry| entry.is_probing) {
+    /// Opens the key if its probe is under way, and returns `true` if so. A success does not end a
+    /// Retry-After.
+    pub(crate) fn on_success(&mut self, key: u64) -> bool {
+        let is_probing = self.entries.get(&key).is_some_and(|entry| entry.is_probing);
+        if is_probing {
             self.remove(key);
         }
+        is_probing
     }
 
-    /// Removes the key.
-    pub(crate) fn remove(&mut self, key: u64) {
+    fn remove(&mut self, key: u64) {
         if let Some(entry) = self.entries.remove(&key) {
             self.by_expiry.remove(&(entry.until, key));
         }
@@ -133,7 +143,7 @@ mod tests {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
         table.hold(now, 1, 9 * SECOND, 0.0);
         table.hold(now, 1, 5 * SECOND, 0.0);
-        table.on_success(1);
+        assert!(!table.on_success(1));
         assert_eq!(table.until(now, 1), Some(now + 9 * SECOND));
     }
 
@@ -144,13 +154,13 @@ mod tests {
         let then = now + 5 * SECOND;
         assert!(table.admit(then, 1));
         assert_eq!((table.admit(then, 1), table.until(then, 1)), (false, Some(then + PROBE)));
-        table.on_success(1);
+        assert!(table.on_success(1));
         assert!(table.admit(then, 1));
         assert!(table.entries.is_empty() && table.by_expiry.is_empty());
     }
 
     #[test]
-    fn delay_of_a_probe_holds_the_others_and_silence_lets_the_next_one_go() {
+    fn delay_of_a_probe_holds_the_others_and_silence_opens_the_key() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
         table.hold(now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
@@ -159,6 +169,7 @@ mod tests {
         assert!(table.admit(now + 2 * SECOND, 1));
         assert!(!table.admit(now + 2 * SECOND, 1));
         assert!(table.admit(now + 3 * SECOND, 1));
+        assert!(table.admit(now + 3 * SECOND, 1), "the silent probe counts as a success");
     }
 
     #[test]

@@ -135,9 +135,9 @@ impl Registry {
         }
         if found.len() < MOST || self.evict(&mut found, now) {
             let target = self.create(name(uri, model), &found, Target::new);
-            // Its calls shared a target until now.
+            // Its calls shared a target until now, and some may still wait there.
             let others = found.get(&OTHERS).and_then(|others| others.target.shared());
-            if let Some(until) = others.and_then(|shared| shared.take(key)) {
+            if let Some(until) = others.and_then(|shared| shared.until(key)) {
                 target.admission().resume_cooldown(until);
             }
             return (found.entry(key).or_insert(Found::new(target)).touch(now), None);

@@ -58,7 +58,7 @@ impl Target {
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
-        let shared = Some(SharedCooldowns::new(config.backlog));
+        let shared = Some(SharedCooldowns::new(&config));
         Arc::new(Self { shared, ..Self::open(config, purse, metrics, now) })
     }
 

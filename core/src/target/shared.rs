@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock;
+use crate::config::{OnFull, TargetConfig};
 use crate::cooldown::{Hold, KeyedCooldowns};
 use crate::error::Reason;
 use crate::schedule::{Refusal, Rule, Why};
@@ -20,19 +21,23 @@ pub(crate) struct SharedCooldowns {
     cooldowns: Mutex<KeyedCooldowns>,
     /// The most calls that may be held at the same time.
     backlog: usize,
+    /// Whether calls are rejected instead of held.
+    on_full: OnFull,
     held: AtomicUsize,
     draining: AtomicBool,
-    drained: Notify,
+    /// Wakes held calls: a key was opened, or the target drains.
+    changed: Notify,
 }
 
 impl SharedCooldowns {
-    pub(super) fn new(backlog: usize) -> Self {
+    pub(super) fn new(config: &TargetConfig) -> Self {
         Self {
             cooldowns: Mutex::default(),
-            backlog,
+            backlog: config.backlog,
+            on_full: config.on_full,
             held: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
-            drained: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -40,15 +45,16 @@ impl SharedCooldowns {
     /// drains, because the queue then rejects the call.
     ///
     /// # Errors
-    /// Rejects the call if the cool-down outlasts its deadline, or if too many calls are held.
+    /// Rejects the call if the cool-down outlasts its deadline, if the target does not queue
+    /// (`on_full`), or if too many calls are held.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
     pub(crate) async fn wait(&self, key: u64, queued_at: Instant, deadline: Instant) -> Result<(), Refusal> {
         let mut place = None;
         loop {
-            // Created before the flag is read, so that a drain between the two is not missed.
-            let drained = self.drained.notified();
+            // Created before the state is read, because a change between the two would be missed.
+            let changed = self.changed.notified();
             let now = clock::now();
             let Some(until) = self.cooldowns.lock().until(now, key) else { return Ok(()) };
             if self.draining.load(Ordering::Acquire) {
@@ -61,7 +67,7 @@ impl SharedCooldowns {
                 why: Some(held_since(now, queued_at, until)),
                 most: None,
             };
-            if until > deadline {
+            if until > deadline || self.on_full == OnFull::Refuse {
                 return Err(rejection(Reason::CoolDown));
             }
             if place.is_none() {
@@ -70,7 +76,7 @@ impl SharedCooldowns {
             }
             tokio::select! {
                 () = tokio::time::sleep_until(until.into()) => {}
-                () = drained => {}
+                () = changed => {}
             }
         }
     }
@@ -90,7 +96,10 @@ impl SharedCooldowns {
 
     /// Records that an attempt of the key succeeded.
     pub(crate) fn on_success(&self, key: u64) {
-        self.cooldowns.lock().on_success(key);
+        let is_opened = self.cooldowns.lock().on_success(key);
+        if is_opened {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Returns why a call of the key waits, if its cool-down is in force.
@@ -99,12 +108,9 @@ impl SharedCooldowns {
         self.cooldowns.lock().until(now, key).map(|until| held_since(now, queued_at, until))
     }
 
-    /// Removes the key, which gets a target of its own. Returns the end of its cool-down, if one is in force.
-    pub(crate) fn take(&self, key: u64) -> Option<Instant> {
-        let mut cooldowns = self.cooldowns.lock();
-        let until = cooldowns.until(clock::now(), key);
-        cooldowns.remove(key);
-        until
+    /// Returns the time before which no call of the key is admitted, if the key is held.
+    pub(crate) fn until(&self, key: u64) -> Option<Instant> {
+        self.cooldowns.lock().until(clock::now(), key)
     }
 
     /// Returns `true` if any key is held.
@@ -120,7 +126,7 @@ impl SharedCooldowns {
     /// Sends the held calls on to the queue, which rejects them.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        self.drained.notify_waiters();
+        self.changed.notify_waiters();
     }
 }
 
