@@ -165,7 +165,8 @@ fn check_reads_standard_input() {
 fn check_takes_twenty_thousand_targets() {
     let budgets: String = (0..20_000).map(|n| format!("b{n} = {{ rpm = 60 }}\n")).collect();
     let target = |n: usize| {
-        let fallback = if n.is_multiple_of(2) { format!(", fallback = \"t{}\"", n + 1) } else { String::new() };
+        let fallback =
+            if n.is_multiple_of(2) { format!(", fallback = \"t{}\"", n + 1) } else { String::new() };
         format!("t{n} = {{ url = \"http://h/{n}\", models = [\"m{n}\"], budget = \"b{n}\"{fallback} }}\n")
     };
     let targets: String = (0..20_000).map(target).collect();
