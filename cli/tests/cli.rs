@@ -250,7 +250,7 @@ fn check_tells_every_setting_that_was_made() {
         "memory for 163 tokens, 0.167 of it kept free",
         "falls back to spare; usage of streams is asked for",
         "what falls back to it has model small and the key in SPARE_KEY",
-        "what falls back to it keeps the headers x-tenant-id, x-team\n",
+        "calls that fall back to it also keep the headers x-tenant-id, x-team\n",
         "tenant acme: weight 1, no cap of its own, no queue of its own, floor 0.173",
         "rates: those of budget shared",
         "budget shared\n  rates: 179 requests a minute",

@@ -211,7 +211,7 @@ impl Call {
         &self.0.target
     }
 
-    /// The cool-downs of its target's keys, and its own key, if it shares its target with others.
+    /// Returns the cool-downs of a shared target and this call's key, or `None`.
     pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
         self.0.target.shared().zip(self.0.shared_key)
     }
@@ -353,7 +353,7 @@ impl Call {
         self.story().waiter = Some(waiter);
     }
 
-    /// Why it stands in its target's queue, or before it; `None`: it does not.
+    /// Returns why the call waits, in the queue or in a cool-down; `None` if it does not.
     pub(crate) fn why(&self) -> Option<Why> {
         if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
             return Some(why);

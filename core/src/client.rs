@@ -126,7 +126,7 @@ fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
     let is_own = request.extensions().get::<Foreign>().is_some();
     let checked = if is_own { url::check(request.uri()) } else { url::check_unchanged(request.uri()) };
     checked.map_err(url::rejection)?;
-    framing::check_length(request)?;
+    framing::declare_length(request)?;
     if is_own { Ok(()) } else { framing::remove_connection_headers(request.headers_mut()) }
 }
 

@@ -4,14 +4,15 @@
 //! the sum cannot be represented. Two rules prevent the panic:
 //!
 //! - A duration is limited to [`MAX`] where it enters the process: [`from_secs`] converts numbers.
-//! - The moment at which such a duration ends is computed by [`after`], never by `+`.
+//! - The moment at which such a duration ends is computed by [`after`], unless the duration was
+//!   already limited to less.
 
 use std::time::{Duration, Instant};
 
 /// The longest duration that is used: ten years of 365 days. A longer one is shortened to it.
 pub const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Converts a number of seconds. A number above [`MAX`] becomes [`MAX`].
+/// Converts seconds to a duration of at most [`MAX`].
 ///
 /// Returns `None` for a number that is negative, infinite or NaN.
 ///
@@ -32,7 +33,7 @@ pub fn from_secs(seconds: f64) -> Option<Duration> {
 
 /// Returns the moment that is `duration`, at most [`MAX`], after `at`.
 ///
-/// A moment that the clock cannot represent, which no clock comes near, becomes `at`.
+/// Returns `at` if the clock cannot represent the sum.
 pub fn after(at: Instant, duration: Duration) -> Instant {
     at.checked_add(duration.min(MAX)).unwrap_or(at)
 }

@@ -1,17 +1,18 @@
 //! Reads files that users name: regular files only, up to a limit.
 //!
-//! Opening a FIFO blocks until somebody writes to it, opening a device may have effects, and both may
-//! be endless. So [`read`] checks a path before it opens it, opens it without blocking, because the
-//! path may have been replaced meanwhile, and checks the opened file again.
+//! Opening a FIFO blocks until somebody writes to it, opening a device may have effects, and both
+//! may be endless. So [`read`] checks a path before it opens it, opens it without blocking, because
+//! the path may have been replaced meanwhile, and checks the opened file again.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Reads a regular file as text of at most `limit` bytes.
+/// Returns the text of a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// Why it cannot be read, without its path.
+/// A message without the path, if the file cannot be read, is not a regular file, is not UTF-8 or
+/// is larger than `limit`.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<String, String> {
     check_regular(&std::fs::metadata(path).map_err(unreadable)?)?;
     let file = open(path).map_err(unreadable)?;

@@ -160,7 +160,7 @@ fn told_target(heading: &str, target: &TargetConfig) -> String {
     }
     if !forward_headers.is_empty() {
         let names: Vec<&str> = forward_headers.iter().map(HeaderName::as_str).collect();
-        line(format!("what falls back to it keeps the headers {}", names.join(", ")));
+        line(format!("calls that fall back to it also keep the headers {}", names.join(", ")));
     }
     for (lane, own) in Lane::ALL.iter().zip(lanes) {
         line(format!("lane {}: {}", lane.as_str(), told_lane(own)));

@@ -10,7 +10,7 @@ use http_body_util::combinators::BoxBody;
 
 use crate::error::{Error, ErrorKind};
 
-/// Fails when the body turns out longer or shorter than declared.
+/// A streamed body that fails if its length differs from the declared length.
 ///
 /// The last chunk is withheld until the body has ended. A transport stops asking once it has the
 /// declared length, and the server would take the beginning of a longer body for the whole.
@@ -20,7 +20,7 @@ pub(super) struct Declared {
     declared: u64,
     /// Bytes still to come.
     left: u64,
-    /// What follows once the body has ended: the last chunk, and trailers.
+    /// Frames held back until the body ends: the last chunk and the trailers.
     withheld: VecDeque<Frame<Bytes>>,
     ended: bool,
 }
@@ -78,5 +78,7 @@ impl Body for Declared {
 
 /// The error for a body that is not as long as its `content-length` says.
 pub(super) fn mismatch(declared: u64, body: &str) -> Error {
-    Error::new(ErrorKind::Request, format!("content-length declares {declared} bytes, but the body {body}"))
+    let message =
+        format!("content-length declares {declared} bytes, but the body {body}; correct or drop the header");
+    Error::new(ErrorKind::Request, message)
 }

@@ -41,7 +41,8 @@
 //! index = { cap = 32, latency = "200ms" }
 //! ```
 //!
-//! A file has 16 MiB at most, and is a regular file. `tidegate check -` reads standard input.
+//! A configuration file is a regular file of at most 16 MiB. `tidegate check -` reads standard
+//! input instead.
 //!
 //! # Values
 //!
@@ -101,8 +102,8 @@
 //! | `budget` | the budget of `[budgets]` that its rates are part of; beside rates of its own it is an error | | its own [rates](#rates) |
 //! | `fallback` | the target that takes what this one refuses; it needs one base URL (or all of ours), and a `model` (or all of ours in its `models`) | | none |
 //! | `model` | the model that calls ask for which fall back to this target | one of its `models` | the only name in `models` |
-//! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | none: the caller's own goes along where protocol, host and port are the same, and nowhere else |
-//! | `forward_headers` | a header or a list of headers that calls which fall back to this target keep: see [Fallbacks](#fallbacks) | names of request headers; no `*` | none |
+//! | `key_env` | the environment variable with the credential of calls that fall back to this target; never the credential itself | | none: the caller's own goes along where protocol, host and port are the same, and nowhere else, unless `forward_headers` names its header |
+//! | `forward_headers` | headers of the caller that this target receives from calls that fall back to it, a name or a list of names: see [Fallbacks](#fallbacks) | names of request headers; no `*` | none |
 //! | `lanes.LANE` | what a [lane](#lanes) has to itself | | |
 //! | `tenants.ID` | a named tenant's share | | |
 //! | `default_tenant` | the share of each tenant that is not named (named ones do not inherit from it) | | |
@@ -119,17 +120,22 @@
 //!
 //! # Fallbacks
 //!
-//! A call that falls back to a target on the same server (protocol, host and port) is sent as the caller made it, unless that target has a `key_env`.
-//! On another server, and with the key of `key_env`, it keeps only these parts:
+//! A call that falls back to a target on the same server (protocol, host and port) keeps all
+//! headers and query parameters, unless that target has a `key_env`; only the URL and the model
+//! change. On another server, and with the key of `key_env`, it keeps only these parts:
 //!
-//! - The headers `accept`, `accept-encoding`, `accept-language`, `anthropic-beta`, `anthropic-version`, `content-encoding`, `content-length`,
-//!   `content-type`, `idempotency-key`, `openai-beta`, `traceparent`, `user-agent`, `x-client-request-id`, `x-goog-api-client`,
-//!   `x-ms-client-request-id`, `x-ms-useragent`, `x-request-id`, `x-server-timeout` and `x-stainless-*`.
-//! - The headers that the receiving target names in `forward_headers`. The target that calls come from needs no setting: it is the receiver that
-//!   is trusted with a header. Credentials may be named too (`forward_headers = ["authorization"]` sends the caller's key to that server); the
-//!   header that holds the key of `key_env` is always the target's own.
+//! - The headers `accept`, `accept-encoding`, `accept-language`, `anthropic-beta`,
+//!   `anthropic-version`, `content-encoding`, `content-length`, `content-type`, `idempotency-key`,
+//!   `openai-beta`, `traceparent`, `user-agent`, `x-client-request-id`, `x-goog-api-client`,
+//!   `x-ms-client-request-id`, `x-ms-useragent`, `x-request-id`, `x-server-timeout` and
+//!   `x-stainless-*`.
+//! - The headers that the receiving target names in `forward_headers`. The setting belongs to the
+//!   receiving target, because that target is trusted with the headers. Credentials may be named
+//!   too (`forward_headers = ["authorization"]` sends the caller's key to that server); the header
+//!   that holds the key of `key_env` is always the target's own.
 //! - The query parameters `api-version`, `alt` and `beta`. No other can be named.
-//! - The body, and the part of the path below the base URL. A key in either goes along: a key in the path belongs in the target's `url`.
+//! - The body, and the part of the path below the base URL. A key in either goes along: a key in
+//!   the path belongs in the target's `url`.
 //!
 //! # Limits
 //!
@@ -253,7 +259,7 @@
 //! | key | what | range | default |
 //! |---|---|---|---|
 //! | `connect` | the longest a connection takes to open | | 10 s |
-//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, in Python by the rules of httpx, in Node by those of undici, else by [those of the core](crate::transport::proxy) | | true |
+//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, in Python by the rules of httpx or httpx2, in Node by those of undici, else by [those of the core](crate::transport::proxy) | | true |
 //! | `pool_idle` | idle connections kept per host | 0 to 65536 | 256 |
 //! | `pool_idle_timeout` | how long an idle connection is kept | | 90 s |
 //! | `http2_streams` | streams on one HTTP/2 connection before another is opened | 1 to 10000 | 90 |
@@ -303,8 +309,9 @@ impl Config {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// As [`Config::from_toml`], each problem with the file's name; also if the file cannot be read,
-    /// is not UTF-8, is no regular file (a FIFO or device is never opened), or is larger than 16 MiB.
+    /// As [`Config::from_toml`], each problem with the file's name; also if the file cannot be
+    /// read, is not UTF-8, is not a regular file (a FIFO or device is rejected), or is larger than
+    /// 16 MiB.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         Self::from_text_of(&path.display().to_string(), files::read(path, LARGEST))
@@ -313,7 +320,8 @@ impl Config {
     /// Reads TOML from a source such as standard input, to its end. Errors call the source `name`.
     ///
     /// # Errors
-    /// As [`Config::from_file`].
+    /// As [`Config::from_toml`]; also if the source cannot be read, is not UTF-8 or is larger than
+    /// 16 MiB.
     ///
     /// ```
     /// let config = tidegate::Config::from_reader(&b"targets.openai = 64"[..], "standard input")?;

@@ -119,11 +119,13 @@ pub struct TargetConfig {
     pub fallback: Option<Arc<str>>,
     /// The model that calls ask for which come here by a fallback. Default: the only name in `models`.
     pub model: Option<Arc<str>>,
-    /// The environment variable with the credential of calls that come here by a fallback; they have no other then. Default: the caller's own goes
-    /// along where protocol, host and port are the same, and nowhere else.
+    /// The environment variable with the credential of calls that come here by a fallback; they
+    /// have no other then. Default: the caller's own goes along where protocol, host and port are
+    /// the same, and nowhere else, unless `forward_headers` names its header.
     pub key_env: Option<Arc<str>>,
-    /// Headers that calls which come here by a fallback keep on another server, or with another credential, beside those that every call keeps
-    /// (see the [configuration's page](crate::config)). Default: none.
+    /// Caller headers that this target receives, beside the [standard
+    /// allowlist](crate::config#fallbacks), when a call falls back to it on another server or with
+    /// `key_env`. Default: none.
     pub forward_headers: Vec<HeaderName>,
     /// What tenants that are not named get.
     pub default_tenant: TenantConfig,

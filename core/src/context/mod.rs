@@ -51,7 +51,7 @@ pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
 
 /// Limits that the wrapped client sets for this request, as httpx names them.
 ///
-/// A limit above [`duration::MAX`] counts as that.
+/// Larger limits are reduced to [`duration::MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timeouts {
     /// The longest silence of the upstream: to the response head, and between chunks.
@@ -61,7 +61,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// The same limits, none of them above [`duration::MAX`].
+    /// Returns these limits, each at most [`duration::MAX`].
     pub(crate) fn limited(self) -> Self {
         let limited = |timeout: Option<Duration>| timeout.map(|timeout| timeout.min(duration::MAX));
         Self { read: limited(self.read), pool: limited(self.pool) }

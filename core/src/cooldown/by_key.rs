@@ -1,12 +1,11 @@
 //! Cool-downs of the credentials and models that share one target.
 //!
-//! A target of its own has a [`Cooldown`](super::Cooldown). The overflow of the target table shares
-//! slots, and a Retry-After that one of its credentials receives must hold no other. So each key has
-//! an entry of two values here, and the table is bounded.
+//! Each other target has one [`Cooldown`](super::Cooldown). Here, a Retry-After must hold only the
+//! credential and model that received it, so each key has an entry in a bounded table.
 //!
 //! - A Retry-After holds its key until it has passed. A later time replaces an earlier one.
-//! - Then one call of the key is admitted as the probe. The other calls follow when an attempt
-//!   succeeds, or after [`PROBE`]; if the probe fails with another Retry-After, they wait for that.
+//! - Then one call of the key is admitted as the probe. The key opens when the probe succeeds, or
+//!   when it has not failed for [`PROBE`]. If it fails with another Retry-After, that holds the key.
 //! - Outages are not detected: failures without a Retry-After leave the key open, and each call
 //!   backs off by itself.
 //!
@@ -78,7 +77,8 @@ impl KeyedCooldowns {
         self.by_expiry.last().is_some_and(|(until, _)| *until > now)
     }
 
-    /// Holds the key for a provider's Retry-After, with jitter (uniform in [0, 1)) on top.
+    /// Holds the key for `delay`, a provider's Retry-After, plus jitter: a tenth of the delay, but
+    /// at most 1 s, plus 20 ms, times `jitter` (uniform in `[0, 1)`).
     ///
     /// Returns `false` for a delay of more than a day, which concerns its call alone.
     pub(crate) fn hold(&mut self, now: Instant, key: u64, delay: Duration, jitter: f64) -> bool {

@@ -65,7 +65,7 @@ impl Address {
         if let Some(model) = &self.model {
             uri = self.remodel(&mut made, uri, model)?;
         }
-        // The caller's credentials, of which nobody knows all the names, are for the server that it chose.
+        // Credentials can have any name, so another server receives an allowlist only.
         if self.credential.is_some() || self.is_pool || !same_server(&uri, &parts.uri) {
             retain_headers(made.headers_mut(), &self.forward_headers);
             uri = without_credentials(&uri).ok_or("the caller's key cannot be taken out of its URL")?;
@@ -127,7 +127,8 @@ fn rewritten(
     }
 }
 
-/// The URL without a user and password, and with the listed query parameters alone.
+/// Returns the URL without user, password and query parameters that are not listed; `None` if it
+/// cannot be built.
 fn without_credentials(uri: &Uri) -> Option<Uri> {
     let query = uri.query().map(retain_query).filter(|query| !query.is_empty());
     let mut parts = with(uri, uri.path(), query.as_deref())?.into_parts();

@@ -1,19 +1,22 @@
-//! Which headers and query parameters of a request go to another server, or along with another credential.
+//! Selects the headers and query parameters that a fallback may send to another server or with
+//! another credential.
 //!
-//! An allowlist, because a list of every name under which gateways take credentials is never complete. The names on
-//! it are those that a provider needs in order to read the request, and those by which an SDK describes itself.
-//! None of them is a credential, an account or data of the user. The target that receives the request may name
-//! further headers (`forward_headers`).
+//! An allowlist, because a list of every name under which gateways take credentials is never
+//! complete. The names on it are those that a provider needs in order to read the request, and
+//! those by which an SDK describes itself. None of them is a credential, an account or data of the
+//! user. The target that receives the request may name further headers (`forward_headers`).
 //!
 //! Deliberately not on the list:
 //!
-//! - `openai-organization`, `openai-project`, `x-goog-user-project`, `anthropic-workspace-id`: accounts of the first
-//!   provider.
-//! - `cookie`, `referer`, `origin`, `http-referer`, `x-title`: they belong to the site that the request was for.
-//! - `tracestate` and `baggage`: tracing vendors and applications put user ids there. `traceparent` holds random ids
-//!   alone, and keeps the trace in one piece.
+//! - `openai-organization`, `openai-project`, `x-goog-user-project`, `anthropic-workspace-id`:
+//!   accounts of the first provider.
+//! - `cookie`, `referer`, `origin`, `http-referer`, `x-title`: they belong to the site that the
+//!   request was for.
+//! - `tracestate` and `baggage`: tracing vendors and applications put user ids there. `traceparent`
+//!   holds random ids alone, and keeps the trace in one piece.
 //! - Hop-by-hop headers and `host`, which the connection writes itself.
-//! - Query parameters other than [`QUERY`]. They cannot be named, because the APIs that fallbacks speak need no other.
+//! - Query parameters other than [`QUERY`]. They cannot be named, because the APIs that fallbacks
+//!   speak need no other.
 
 use http::HeaderMap;
 use http::header::HeaderName;
@@ -42,11 +45,12 @@ const HEADERS: [&str; 18] = [
     "x-server-timeout",
 ];
 
-/// How the SDKs of OpenAI, Anthropic and others describe their version, platform, timeout and retries.
+/// How the SDKs of OpenAI, Anthropic and others describe their version, platform, timeout and
+/// retries.
 const SDK_PREFIX: &str = "x-stainless-";
 
-/// Query parameters that every request keeps: Azure's API version, Gemini's format of streams, and Anthropic's beta
-/// switch.
+/// Query parameters that every request keeps: Azure's API version, Gemini's format of streams, and
+/// Anthropic's beta switch.
 const QUERY: [&str; 3] = ["api-version", "alt", "beta"];
 
 /// Removes every header that is neither on the list nor one of `named`.
@@ -62,8 +66,8 @@ fn is_kept(name: &HeaderName) -> bool {
     HEADERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
 }
 
-/// Returns the parameters of the query that are on the list, in their order and byte for byte; empty if there are
-/// none.
+/// Returns the parameters of the query that are on the list, in their order and byte for byte;
+/// empty if there are none.
 pub(super) fn retain_query(query: &str) -> String {
     query.split('&').filter(|pair| is_kept_parameter(pair)).collect::<Vec<_>>().join("&")
 }

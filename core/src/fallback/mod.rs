@@ -7,11 +7,13 @@
 //!
 //! - Only what waiting elsewhere can mend falls back ([`policy`]), and only while there is time left before the deadline.
 //! - The other's fallback may take what the other refuses, and so on, each target once. The last refusal is the caller's, and names the first.
-//! - The key of one target never goes to another: each request is made from the one that the caller sent, and the
-//!   key of `key_env` ([`credential`]) is added to that.
-//! - To another server (protocol, host or port), and along with another key, go only the headers and query parameters
-//!   of an allowlist ([`forward`]), and the headers that the receiving target names in `forward_headers`. The body
-//!   goes along whole, and so does the part of the path below the base URL: a key in either is not removed.
+//! - The key of one target never goes to another: each request is made from the one that the caller
+//!   sent, and the key of `key_env` ([`credential`]) is added to that. The caller's own key goes to
+//!   no other server, unless `forward_headers` names its header.
+//! - Another server (protocol, host or port), and a request with the key of `key_env`, receive only
+//!   the headers and query parameters of an allowlist ([`forward`]) and the headers named in
+//!   `forward_headers`. The body goes along whole, and so does the part of the path below the base
+//!   URL: a key in either is not removed.
 //! - A response says who gave it: `x-tidegate-fallback: NAME`.
 
 mod address;

@@ -57,8 +57,9 @@ struct Inner {
 
 impl Gate {
     /// A gate of this configuration over the built-in transport. `TIDEGATE=off|observe|on` in the environment overrides the mode.
-    /// Proxies are those of the environment now ([`transport::proxy`](crate::transport::proxy));
-    /// for others, see [`Http::with_proxies`].
+    /// Proxy variables are read once, when the gate is created
+    /// ([`transport::proxy`](crate::transport::proxy)). To set proxies in code, use
+    /// [`Http::with_proxies`] and [`Gate::over`].
     ///
     /// # Errors
     /// `Config`, where TLS roots, a proxy or `TIDEGATE` in the environment cannot be understood.
@@ -266,7 +267,8 @@ impl Gate {
         Ok(())
     }
 
-    /// How many calls wait for a slot of a target, now.
+    /// Returns the number of calls that wait for a slot of a target now, or for the cool-down of
+    /// their key.
     pub fn waiting(&self) -> usize {
         self.0.identify.targets().iter().map(|target| target.waiting()).sum()
     }

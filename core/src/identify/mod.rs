@@ -118,7 +118,7 @@ impl Identify {
         self.registry.named(target)
     }
 
-    /// Creates a call that begins now. A shared target comes with the call's key.
+    /// Creates a call that begins now. `shared_key` is set if the target is shared.
     pub(crate) fn call(
         &self,
         (target, shared_key): (Arc<Target>, Option<u64>),

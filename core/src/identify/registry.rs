@@ -18,12 +18,14 @@ use crate::observe::{Metrics, TargetMetrics};
 use crate::target::Target;
 use crate::unknown::unknown;
 
-/// The most unconfigured targets at the same time. One more replaces the target that has been idle the longest. If none is
-/// idle, it shares the target `others` with the rest, so that neither memory nor labels grow without bound.
+/// The most unconfigured targets at the same time, beside the target `others`. One more replaces
+/// the target that has been idle the longest. If none is idle, it shares the target `others` with
+/// the rest, so that neither memory nor labels grow without bound.
 ///
-/// The rest share capacity alone: slots, the limit, the queue, configured rates and the retry budget. Each credential and
-/// model has a cool-down of its own ([`SharedCooldowns`](crate::target::SharedCooldowns)), and nothing is learned from rate
-/// headers, which describe one credential.
+/// The rest share capacity alone: slots, the limit, the queue, configured rates and the retry
+/// budget. Each credential and model has a cool-down of its own
+/// ([`SharedCooldowns`](crate::target::SharedCooldowns)), and nothing is learned from rate headers,
+/// which describe one credential.
 const MOST: usize = 256;
 
 /// What was called more recently is not idle: keys and models that take turns must not push each other out at every call.

@@ -41,7 +41,7 @@ pub struct TargetSnapshot {
     pub in_flight: usize,
     /// The most slots ever held at once.
     pub peak_in_flight: usize,
-    /// Calls waiting.
+    /// Calls that wait for a slot, or for the cool-down of their key.
     pub queue_depth: usize,
     /// `open`, `cooling`, `probing` or `ramping`.
     pub state: &'static str,

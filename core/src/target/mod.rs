@@ -48,7 +48,7 @@ impl Target {
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
-        Arc::new(Self::open(config, purse, metrics, now))
+        Arc::new(Self::build(config, purse, metrics, now))
     }
 
     /// Creates a target whose slots and queue several credentials and models share.
@@ -59,10 +59,10 @@ impl Target {
         now: Instant,
     ) -> Arc<Self> {
         let shared = Some(SharedCooldowns::new(&config));
-        Arc::new(Self { shared, ..Self::open(config, purse, metrics, now) })
+        Arc::new(Self { shared, ..Self::build(config, purse, metrics, now) })
     }
 
-    fn open(config: TargetConfig, purse: Arc<Purse>, metrics: TargetMetrics, now: Instant) -> Self {
+    fn build(config: TargetConfig, purse: Arc<Purse>, metrics: TargetMetrics, now: Instant) -> Self {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),

@@ -1,7 +1,8 @@
-//! What the calls of a shared target keep apart: the cool-downs of their credentials and models.
+//! Cool-downs of the credentials and models that share a target.
 //!
-//! A held call waits here, before it queues for a slot, so that no other key waits behind it. Its
-//! wait budget does not run meanwhile. Held calls are bounded by `backlog`, as queued calls are.
+//! A held call waits here, before it is queued for a slot. Calls of other keys do not wait behind
+//! it, and the time held does not count against its wait budget. At most `backlog` calls are held,
+//! in addition to the queued ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -41,8 +42,8 @@ impl SharedCooldowns {
         }
     }
 
-    /// Waits while the key is held, before its call queues for a slot. Returns at once if the target
-    /// drains, because the queue then rejects the call.
+    /// Waits while the key is held, before its call queues for a slot. Returns at once if the
+    /// target drains, because the queue then rejects the call.
     ///
     /// # Errors
     /// Rejects the call if the cool-down outlasts its deadline, if the target does not queue
@@ -51,7 +52,7 @@ impl SharedCooldowns {
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
     pub(crate) async fn wait(&self, key: u64, queued_at: Instant, deadline: Instant) -> Result<(), Refusal> {
-        let mut place = None;
+        let mut held_call = None;
         loop {
             // Created before the state is read, because a change between the two would be missed.
             let changed = self.changed.notified();
@@ -70,9 +71,10 @@ impl SharedCooldowns {
             if until > deadline || self.on_full == OnFull::Refuse {
                 return Err(rejection(Reason::CoolDown));
             }
-            if place.is_none() {
-                place =
-                    Some(Place::take(&self.held, self.backlog).ok_or_else(|| rejection(Reason::QueueFull))?);
+            if held_call.is_none() {
+                held_call = Some(
+                    HeldCall::take(&self.held, self.backlog).ok_or_else(|| rejection(Reason::QueueFull))?,
+                );
             }
             tokio::select! {
                 () = tokio::time::sleep_until(until.into()) => {}
@@ -81,12 +83,14 @@ impl SharedCooldowns {
         }
     }
 
-    /// Returns `true` if a call of the key that got a slot may use it. Otherwise the key was held while the call queued.
+    /// Admits a call that holds a slot. Returns `false` if its key is held. After a cool-down, the
+    /// first admitted call is the probe and holds the key for up to 1 s.
     pub(crate) fn admit(&self, key: u64) -> bool {
         self.cooldowns.lock().admit(clock::now(), key)
     }
 
-    /// Records that an attempt of the key failed. Returns what that means for its call.
+    /// Records a failed attempt. Returns [`Hold::CoolDown`] if the key is held now, otherwise
+    /// [`Hold::No`].
     pub(crate) fn on_failure(&self, key: u64, delay: Option<Duration>) -> Hold {
         let mut cooldowns = self.cooldowns.lock();
         let now = clock::now();
@@ -136,17 +140,17 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
     Why { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
 }
 
-/// A place among the held calls. Released on drop.
-struct Place<'a>(&'a AtomicUsize);
+/// Counts one held call until it is dropped.
+struct HeldCall<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
+impl<'a> HeldCall<'a> {
     fn take(held: &'a AtomicUsize, most: usize) -> Option<Self> {
-        let place = Self(held);
-        (held.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+        let call = Self(held);
+        (held.fetch_add(1, Ordering::Relaxed) < most).then_some(call)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for HeldCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -43,7 +43,7 @@ struct Inner {
 }
 
 impl Http {
-    /// Connects as configured, with proxies from the environment variables of this process
+    /// Creates a transport with the proxies of this process's environment variables
     /// ([`ProxyRules::from_process_env`]).
     ///
     /// # Errors
@@ -56,8 +56,8 @@ impl Http {
         Self::with_proxies(config, rules)
     }
 
-    /// Connects as configured, with the proxies of `rules`, or of the rules in a request's
-    /// extensions. If `proxy_from_env` is false, all connections are direct.
+    /// Creates a transport with the proxies of `rules`. Rules in a request's extensions replace
+    /// them. If `proxy_from_env` is false, all connections are direct.
     ///
     /// # Errors
     /// `Config` if the TLS roots cannot be read.

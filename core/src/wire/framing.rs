@@ -33,9 +33,7 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
     }
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     if !headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
-        return Err(rejection(
-            "transfer-encoding must be chunked: drop the header, and the transport chooses",
-        ));
+        return Err(rejection("transfer-encoding must be chunked: drop the header (the transport sets it)"));
     }
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -53,12 +51,13 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
     Ok(())
 }
 
-/// Compares the declared length with a body in memory. A streamed body is compared as it is sent.
+/// Checks the declared length, and makes a streamed body fail if its length differs. Removes a
+/// `content-length: 0` from a streamed request, because HTTP/1.1 would not read such a body.
 ///
 /// # Errors
 /// `Request` for a `content-length` that is malformed, repeated, or beside a `transfer-encoding`,
 /// and for one that differs from a body in memory.
-pub(crate) fn check_length(request: &mut Request<RequestBody>) -> Result<(), Error> {
+pub(crate) fn declare_length(request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(declared) = declared_length(request.headers())? else { return Ok(()) };
     request.body_mut().declare_length(declared)?;
     // An HTTP/1.1 connection never asks for a body of length 0: bytes in it would go unnoticed.
@@ -72,7 +71,7 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(rejection("there is more than one content-length header"));
+        return Err(rejection("there is more than one content-length header: send one"));
     }
     if headers.contains_key(TRANSFER_ENCODING) {
         return Err(rejection("content-length and transfer-encoding exclude each other: drop one of them"));
@@ -80,7 +79,9 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let digits = value.to_str().ok().filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
     match digits.and_then(|digits| digits.parse().ok()) {
         Some(length) => Ok(Some(length)),
-        None => Err(rejection("content-length must be one number of bytes, in digits")),
+        None => Err(rejection(
+            "content-length must be one number of bytes, in digits: correct or drop the header",
+        )),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-// A floor is never shortened, and ten years is "never" to every deadline.
+// Longer Retry-After values are reduced to ten years.
 pub(super) use crate::duration::MAX as LONGEST;
 
 /// Seconds as a duration: negative and NaN mean nothing, anything past [`LONGEST`] is [`LONGEST`].

@@ -1,4 +1,4 @@
-//! Whether a URL reaches the server as it is written. Pure.
+//! Checks that a URL reaches the server exactly as it is written. Pure.
 //!
 //! Targets are matched on the URL of a request, so the server must be sent exactly that URL. Two
 //! things come between them: servers and proxies resolve `.` and `..` segments, and the URL type of
@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::error::{Error, ErrorKind};
 
-/// Checks a URL that any transport may send.
+/// Returns an error if servers or proxies may read the path differently.
 ///
 /// # Errors
 /// Says what is wrong with a path that has a `.` or `..` segment, also a percent-encoded one, or a
@@ -25,7 +25,7 @@ pub fn check(uri: &Uri) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks what the built-in transport sends of a URL in the request line.
+/// Returns an error if the built-in transport would change the path or the query.
 ///
 /// # Errors
 /// As [`check`], and says if the transport would change the path or the query.

@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn any_word_of_an_upstream_by_a_slot_is_used(after in any_duration(), patience in any_duration()) {
+    fn any_retry_after_of_a_slot_is_accepted(after in any_duration(), patience in any_duration()) {
         on_virtual_time(async {
             let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
             let gate = Gate::builder()
@@ -101,7 +101,7 @@ proptest! {
 
 /// A [`tidegate::Config`] has public fields, so what is built need not be what was checked.
 #[tokio::test(start_paused = true)]
-async fn settings_that_nobody_checked_are_limited_as_well() {
+async fn unchecked_settings_are_limited() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (SECOND, Some(STOP))]))
     });
@@ -127,7 +127,7 @@ async fn settings_that_nobody_checked_are_limited_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_at_the_end_of_time_is_waited_for() {
+async fn deadline_at_the_last_instant_does_not_panic() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = Gate::builder()
         .target(Target::new("llm").url("http://llm").cap(1))

@@ -485,7 +485,8 @@ async fn a_password_in_the_url_stays_with_its_own_server_and_credential() {
     }
 }
 
-/// What a fallback keeps of a request: `tests/vectors/fallback.json`, which Python and Node run too.
+/// What a fallback keeps of a request: `tests/vectors/fallback.json`, which Python and Node run
+/// too.
 struct Vectors {
     headers: Vec<String>,
     query: Vec<String>,
@@ -519,8 +520,8 @@ fn harmless(name: &str) -> String {
     format!("value-of-{name}")
 }
 
-/// Sends a request with everything in it over real sockets: the first server's only slot is held, and the spare
-/// one records what it gets. Returns its request, lowercased.
+/// Sends a request with everything in it over real sockets: the first server's only slot is held,
+/// and the spare one records what it gets. Returns its request, lowercased.
 async fn spare_gets(vectors: &Vectors, spare_target: &str, same_server: bool) -> String {
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let answer = move |mut socket: tokio::net::TcpStream, request: Vec<u8>| {

@@ -1,5 +1,5 @@
-//! Credentials and models beyond the table of targets share slots and a queue, and nothing else: what a provider
-//! says to one of them holds no other.
+//! Credentials and models beyond the table of targets share slots and a queue, and nothing else:
+//! what a provider says to one of them holds no other.
 
 use std::time::Duration;
 

@@ -50,7 +50,7 @@ fn bytes_a_target(shape: impl Fn(Target) -> Target) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_nobody_calls_takes_little_of_the_text() {
+async fn uncalled_target_adds_at_most_16_kib() {
     for (bytes, what) in [(bytes_a_target(|t| t), "adaptive"), (bytes_a_target(|t| t.cap(8)), "fixed")] {
         assert!(bytes <= 16 * 1024, "{what}: {bytes} bytes");
     }

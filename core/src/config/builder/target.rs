@@ -180,8 +180,9 @@ impl Target {
         self.set("key_env", text(variable))
     }
 
-    /// `forward_headers`: a header that calls which fall back to this target keep on another server, or with the key of
-    /// [`key_env`](Target::key_env); one more with each call.
+    /// `forward_headers`: a caller header that this target receives, beside the [standard
+    /// allowlist](crate::config#fallbacks), when a call falls back to it on another server or with
+    /// the key of [`key_env`](Target::key_env). Adds one such header. Default: none.
     pub fn forward_header(mut self, name: impl Into<String>) -> Self {
         self.keys.append("forward_headers", text(name));
         self

@@ -1,10 +1,10 @@
 //! Finds targets that no request can reach, without comparing every pair of targets.
 //!
-//! If a rule takes all requests of another, then each URL of the other is covered by one of its URLs,
-//! and each model by one of its models. So the rules above are indexed by URL and by model, and a rule
-//! is compared with the shortest of the candidate lists that its URLs and models have. If URLs or
-//! models are distinct, the time is near-linear in the number of targets. The time is quadratic if
-//! targets share both, and for model patterns that begin and end with `*`.
+//! If a rule takes all requests of another, then each URL of the other is covered by one of its
+//! URLs, and each model by one of its models. So the rules above are indexed by URL and by model,
+//! and a rule is compared with the shortest of the candidate lists that its URLs and models have.
+//! If URLs or models are distinct, the time is near-linear in the number of targets. The time is
+//! quadratic if targets share both, and for model patterns that begin and end with `*`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,13 +23,13 @@ pub(in crate::config) struct CoverIndex<'a> {
     every_model: Vec<usize>,
     /// Rules by each model that is named in full.
     by_model: HashMap<String, Vec<usize>>,
-    /// Rules by what a model pattern begins with.
+    /// Rules by the literal prefix of a model pattern, if it is at least as long as the suffix.
     by_start: Affixes,
-    /// Rules by what a model pattern ends with, if that is longer.
+    /// Rules by the literal suffix, if it is longer.
     by_end: Affixes,
 }
 
-/// Rules by a part of a text, and the lengths that such parts have.
+/// Rules by a prefix or suffix, and the lengths that occur.
 #[derive(Debug, Default)]
 struct Affixes {
     rules: HashMap<String, Vec<usize>>,
@@ -107,7 +107,7 @@ impl<'a> CoverIndex<'a> {
     }
 }
 
-/// A rule is in a list once, though it may have a URL or a model twice.
+/// Appends `at` to a list, unless it is already the last entry.
 fn push(lists: &mut HashMap<String, Vec<usize>>, key: &str, at: usize) {
     let list = match lists.get_mut(key) {
         Some(list) => list,

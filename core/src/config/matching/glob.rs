@@ -50,12 +50,12 @@ impl Glob {
         self.matches(&other.text())
     }
 
-    /// The pattern, each run of stars as one.
+    /// Returns the pattern, with each run of stars as one star.
     pub(super) fn text(&self) -> String {
         self.parts.join("*")
     }
 
-    /// Returns what every match begins with and ends with; `None` if the pattern has no star.
+    /// Returns the literal prefix and suffix of the pattern, or `None` if it has no star.
     pub(super) fn ends(&self) -> Option<(&str, &str)> {
         match &*self.parts {
             [start, .., end] => Some((start, end)),

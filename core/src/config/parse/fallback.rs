@@ -12,11 +12,11 @@ use crate::config::{TargetConfig, known};
 
 pub(super) const EXPECTED: &str = "the name of a target";
 
-/// Problems after which an unknown name is no longer compared with every target's.
-const ADVISED: usize = 100;
+/// Number of problems from which errors no longer suggest a similar name.
+const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 
-/// Where each target stands, by its name.
-type Places = HashMap<Arc<str>, usize>;
+/// Index of each target by name.
+type TargetIndex = HashMap<Arc<str>, usize>;
 
 /// Where a target says what concerns fallbacks.
 pub(super) struct Words<'a> {
@@ -45,23 +45,23 @@ pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: 
             target.fallback = None;
         }
     }
-    let places: Places =
+    let index: TargetIndex =
         targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
-    let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, &places)).collect();
+    let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, &index)).collect();
     let circles = circles(&links, words);
-    // If every fallback takes whatever comes, no way needs to be followed.
+    // If no fallback depends on its caller, indirect fallbacks need no check.
     let demanding = links.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
     if let Some(spot) = &below.fallback {
-        judge(below.base, spot, targets, words, &places);
+        judge(below.base, spot, targets, words, &index);
         if demanding {
-            further(below.base, spot, &places, &links, targets, words);
+            further(below.base, spot, &index, &links, targets, words);
         }
     }
     for (at, (target, own)) in targets.iter().zip(words).enumerate() {
         if let Some(spot) = &own.fallback {
-            judge(target, spot, targets, words, &places);
+            judge(target, spot, targets, words, &index);
             if demanding {
-                further(target, spot, &places, &links, targets, words);
+                further(target, spot, &index, &links, targets, words);
             }
             if let Some(steps) = circles.get(&at) {
                 complain_of_circle(spot, steps, targets);
@@ -71,7 +71,7 @@ pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: 
     let all = targets.iter().chain([below.base]);
     let spares: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
     // Where a name was misspelt, or not read, nobody knows whom it was meant for.
-    let named = spares.iter().all(|name| places.contains_key(name));
+    let named = spares.iter().all(|name| index.contains_key(name));
     let certain = named && words.iter().all(|words| words.sound);
     for (target, words) in targets.iter_mut().zip(words) {
         if spares.contains(&target.name) {
@@ -82,8 +82,8 @@ pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: 
     }
 }
 
-fn link(target: &TargetConfig, places: &Places) -> Option<usize> {
-    places.get(target.fallback.as_ref()?).copied()
+fn link(target: &TargetConfig, index: &TargetIndex) -> Option<usize> {
+    index.get(target.fallback.as_ref()?).copied()
 }
 
 /// One fallback by itself.
@@ -92,12 +92,12 @@ fn judge(
     spot: &Spot<'_>,
     targets: &[TargetConfig],
     words: &[Words<'_>],
-    places: &Places,
+    index: &TargetIndex,
 ) {
     let Some(name) = &target.fallback else { return };
-    let found = places.get(name).and_then(|at| targets.get(*at).zip(words.get(*at)));
+    let found = index.get(name).and_then(|at| targets.get(*at).zip(words.get(*at)));
     let Some((spare, its)) = found else {
-        if spot.problems.count() >= ADVISED {
+        if spot.problems.count() >= MAX_PROBLEMS_WITH_ADVICE {
             return spot.complain(Bad::expected(EXPECTED).message(spot.value));
         }
         let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
@@ -119,14 +119,14 @@ fn judge(
 fn further(
     target: &TargetConfig,
     spot: &Spot<'_>,
-    places: &Places,
+    index: &TargetIndex,
     links: &[Option<usize>],
     targets: &[TargetConfig],
     words: &[Words<'_>],
 ) {
     let next = |at: usize| links.get(at).copied().flatten();
     let way: Vec<usize> =
-        std::iter::successors(link(target, places), |at| next(*at)).take(links.len() + 1).collect();
+        std::iter::successors(link(target, index), |at| next(*at)).take(links.len() + 1).collect();
     // Longer than there are targets: it goes in a circle, which is told where that begins.
     if way.len() > links.len() {
         return;
@@ -187,13 +187,14 @@ fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Finds circles of fallbacks. Each is known by the first of its targets in the file that names a
-/// fallback itself, and consists of the steps from that target back to it.
+/// Returns the cycles of fallbacks, by the first target of each that names a fallback itself. The
+/// value lists the targets from there back to it.
 fn circles(links: &[Option<usize>], words: &[Words<'_>]) -> HashMap<usize, Vec<usize>> {
     let next = |at: usize| links.get(at).copied().flatten();
     let own = |at: &usize| words.get(*at).is_some_and(|words| words.fallback.is_some());
     let mut circles = HashMap::new();
-    // By target, the walk that came there first. A walk that meets its own way has found a circle.
+    // Start of the walk that first reached each target. A walk that reaches a target of its own is
+    // a cycle.
     let mut walked: HashMap<usize, usize> = HashMap::new();
     for start in 0..links.len() {
         let mut at = Some(start);

@@ -225,7 +225,7 @@ fn by_name(name: &str, alone: bool) -> Result<Vec<String>, String> {
     ))
 }
 
-/// What requests are told by: a string, or a list of at least one.
+/// Reads `url` or `models`: a string or a non-empty list.
 fn patterns(
     section: &Section<'_>,
     key: &str,
@@ -240,7 +240,7 @@ fn patterns(
     strings(section, key, expected, check)
 }
 
-/// A string, or a list of them.
+/// Reads a string or a list of strings. Reports each invalid item.
 fn strings<T>(
     section: &Section<'_>,
     key: &str,
@@ -260,7 +260,7 @@ fn strings<T>(
     items.iter().enumerate().filter_map(item).collect()
 }
 
-/// Headers that each connection writes itself, so that none is forwarded.
+/// Headers that users cannot name, because the gate or the connection sets them.
 const CONNECTION_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
@@ -275,7 +275,7 @@ const CONNECTION_HEADERS: [&str; 11] = [
     "http2-settings",
 ];
 
-/// A header that may be forwarded.
+/// Parses the name of a header that may be forwarded. The error says why it may not.
 fn forwardable(name: &str) -> Result<HeaderName, String> {
     if name.contains('*') {
         return Err("patterns are not allowed; name each header".into());

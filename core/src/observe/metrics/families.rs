@@ -340,8 +340,9 @@ impl Families {
 
     /// Returns the text of all series. No lock is held while it is written.
     ///
-    /// A histogram of a tenant and lane is left out until its first value: it has 29 lines, and most
-    /// lanes are never used. It appears whole, because a quantile is wrong if some buckets are missing.
+    /// A histogram of a tenant and lane is left out until its first value: it has 29 lines, and
+    /// most lanes are never used. It appears whole, because a quantile is wrong if some buckets are
+    /// missing.
     pub(super) fn text(&self) -> String {
         let mut families = self.registry.gather();
         families.retain_mut(|family| {

@@ -1,7 +1,8 @@
 //! Every series that a gate exports. Each exists from the start for what is configured, so that a rate over it has a zero to start from.
-//! Histograms by tenant and lane are the exception: they appear with their first value. The text has at
-//! most 16 KiB for a target that is neither called nor a pool, and 10 KiB more for each lane of a
-//! tenant that calls it.
+//! Histograms by tenant and lane are the exception: they appear with their first value. The text of
+//! an uncalled target that has no configured tenants and is not a pool is at most 16 KiB. Each
+//! configured tenant adds at most 4 KiB, and each lane of a tenant that calls the target 10 KiB
+//! more.
 //!
 //! Tenants that nobody configured share the label `other`: label values never come from outside without a bound.
 

@@ -60,7 +60,7 @@ impl ProxyRules {
         let http = proxy(["http_proxy", "HTTP_PROXY"])?;
         let https = proxy(["https_proxy", "HTTPS_PROXY"])?.or_else(|| http.clone());
         let exceptions = first_set(&read, ["no_proxy", "NO_PROXY"]).map_or(String::new(), |(_, list)| list);
-        // Only as the whole value: in a list, undici takes it for a host name.
+        // In a list, undici reads `*` as a host name.
         if exceptions == "*" {
             return Ok(Self::default());
         }
@@ -112,7 +112,7 @@ fn host_and_port(text: &str) -> (HostPattern, PortPattern) {
     (pattern, port.map_or(PortPattern::Any, PortPattern::Is))
 }
 
-/// Splits off a port. What follows the last colon of an IPv6 address without brackets is none.
+/// Splits off the port. An IPv6 address without brackets has no port.
 fn split_port(text: &str) -> (&str, Option<u16>) {
     let port = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     match port {

@@ -22,16 +22,16 @@
 //! | `all_proxy`, `ALL_PROXY` | the proxy of URLs whose scheme has none of its own |
 //! | `no_proxy`, `NO_PROXY` | destinations that are connected to directly |
 //!
-//! - The lower-case variable is used if it is set, even if it is empty. An empty variable means "no
-//!   proxy".
-//! - `HTTP_PROXY` is ignored if `REQUEST_METHOD` is set: in a CGI program, it may come from a request
-//!   header.
+//! - The lower-case variable is used if it is set, even if it is empty. An empty lower-case
+//!   variable hides the upper-case one. `all_proxy` still applies.
+//! - `HTTP_PROXY` is ignored if `REQUEST_METHOD` is set: in a CGI program, it may come from a
+//!   request header.
 //! - A proxy is `[scheme://][user:password@]host[:port]`. The scheme is `http` (default), `https`,
 //!   `socks5` (this process resolves names) or `socks5h` (the proxy resolves names). User name and
-//!   password are percent-decoded and sent to the proxy only. Anything else is an error, never a direct
-//!   connection.
-//! - `http://` URLs are forwarded by `http` and `https` proxies, which therefore see the request and
-//!   its key. `https://` URLs, and all URLs behind SOCKS, pass through a tunnel.
+//!   password are percent-decoded and sent to the proxy only. Another scheme, a missing host or a
+//!   malformed URL is an error, never a direct connection. Anything after the port is ignored.
+//! - `http://` URLs are forwarded by `http` and `https` proxies, which therefore see the request
+//!   and its key. `https://` URLs, and all URLs behind SOCKS, pass through a tunnel.
 //!
 //! `NO_PROXY` is a list, separated by commas or white space. Case is ignored.
 //!
@@ -116,7 +116,7 @@ pub enum PortPattern {
 }
 
 impl ProxyRules {
-    /// Rules in order of precedence: the first one that matches a URL decides. Without a match, the
+    /// Creates rules in order of precedence. The first matching rule decides; without a match, the
     /// connection is direct.
     pub fn from_rules(rules: impl IntoIterator<Item = ProxyRule>) -> Self {
         Self(rules.into_iter().collect())
@@ -139,7 +139,8 @@ impl fmt::Display for ProxyRules {
         let mut separator = "";
         for rule in self.0.iter() {
             if let Some(proxy) = &rule.proxy {
-                let urls = rule.scheme.as_deref().unwrap_or("other");
+                let all = if separator.is_empty() { "all" } else { "all other" };
+                let urls = rule.scheme.as_deref().unwrap_or(all);
                 write!(f, "{separator}{} for {urls} URLs", proxy.url())?;
                 separator = ", ";
             }

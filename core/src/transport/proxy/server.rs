@@ -14,7 +14,7 @@ pub struct ProxyServer {
     credentials: Option<(String, String)>,
 }
 
-/// Whose rules for the value of a proxy variable apply.
+/// The client whose rules apply to a proxy variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Httpx,
@@ -23,7 +23,8 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the scheme of [`ProxyServer::url`] for a scheme of this dialect.
+    /// Returns the scheme for [`ProxyServer::url`], or `None` if the dialect does not support
+    /// `given`.
     fn scheme(self, given: &str) -> Option<&'static str> {
         match (given, self) {
             ("http", _) => Some("http"),
