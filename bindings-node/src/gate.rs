@@ -290,7 +290,10 @@ impl Gate {
     #[napi]
     pub fn drain(&self, port: &Port, number: u32, seconds: f64) -> Result<()> {
         let patience = duration::from_secs(seconds).ok_or_else(|| {
-            Error::new(Status::InvalidArg, format!("{seconds} is no number of seconds to wait"))
+            Error::new(
+                Status::InvalidArg,
+                format!("seconds: {seconds} is not valid; give a finite number of seconds, 0 or more"),
+            )
         })?;
         let gate = self.present()?.gate;
         port.submit(number, async move { Left(gate.drain(patience).await) });

@@ -73,7 +73,10 @@ fn status_of(status: u32) -> Result<StatusCode> {
 
 fn seconds(seconds: f64) -> Result<Duration> {
     duration::from_secs(seconds).ok_or_else(|| {
-        JsError::new(Status::InvalidArg, format!("retryAfter: {seconds} is no number of seconds"))
+        JsError::new(
+            Status::InvalidArg,
+            format!("retryAfter: {seconds} is not valid; give a finite number of seconds, 0 or more"),
+        )
     })
 }
 

@@ -15,7 +15,10 @@ const secret = (name) => `secret-of-${name.toLowerCase()}`;
 const harmless = (name) => `value-of-${name}`;
 const names = (rows) => rows.map(({ name }) => name);
 
-/** Sends a call with every header and query key of the case while the first server's only slot is taken; what the other server gets. */
+/**
+ * Sends a call with every header and query key of the case while the first server's only slot is
+ * taken. Returns what the other server gets.
+ */
 async function spareGets(t, one, target, sameServer = false) {
   const first = await upstream(t, json(CHAT));
   const spare = sameServer ? first : await upstream(t, json(CHAT));

@@ -1,4 +1,4 @@
-// Keys beyond the table of targets share capacity; what a provider says to one of them holds no other.
+// Keys beyond the table of targets share capacity; a Retry-After for one holds no other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 

@@ -250,11 +250,14 @@ export interface TargetConfig extends TargetSettings {
   models?: string | string[];
   /** The model that calls ask for which fall back to it. Default: the only name in `models`. */
   model?: string;
-  /** The environment variable with the credential of calls that fall back to it. Default: the caller's own goes along, to the same host only. */
+  /**
+   * The environment variable with the credential of calls that fall back to it. Default: the
+   * caller's own goes along, to the same host only, unless `forward_headers` names its header.
+   */
   key_env?: string;
   /**
-   * Headers that calls which fall back to it keep on another server or with the key of `key_env`, beside `content-type` and the others that every
-   * call keeps. Default: none.
+   * Caller headers that this target receives, beside the standard allowlist, when a call falls back
+   * to it on another server or with `key_env`. Default: none.
    */
   forward_headers?: string | string[];
 }
@@ -280,7 +283,10 @@ export interface ToolConfig {
 export interface TransportConfig {
   /** The longest that connecting may take. */
   connect?: Duration;
-  /** Whether to take proxies from the environment, as undici's `EnvHttpProxyAgent` does. Default: true. */
+  /**
+   * Whether to take proxies from the environment, as undici's `EnvHttpProxyAgent` does. Default:
+   * true.
+   */
   proxy_from_env?: boolean;
   pool_idle?: number;
   pool_idle_timeout?: Duration;

@@ -17,7 +17,10 @@ export interface Context {
   tenant?: string | undefined;
   /** Default: `standard`. */
   lane?: Lane | undefined;
-  /** Seconds from now, by which each call, its stream included, must have ended. Of nested ones the earliest holds. More than ten years count as ten. */
+  /**
+   * Seconds from now, by which each call, its stream included, must have ended. Of nested ones the
+   * earliest holds. More than ten years count as ten.
+   */
   deadline?: number | undefined;
   /** A name of your own for the calls inside, for `gate.explain` and the log of calls. At most 200 bytes; a longer one is cut. */
   call?: string | undefined;

@@ -29,7 +29,7 @@ export interface GateOptions extends Config {
 export interface WrapOptions {
   /**
    * `auto` (the default): a fetch of the client's own is kept below the gate. `native`: the gate's
-   * transport takes its place, and that of any dispatcher.
+   * transport is used instead, and undici dispatchers are ignored.
    */
   transport?: "auto" | "native";
 }
@@ -62,7 +62,8 @@ export class Gate {
    * (`"500ms"`, `"2m"`). With nothing configured every target has a queue, and finds by itself how many calls it takes at once. A
    * target with an objective (`ttft`) keeps to that; a cap alone is what it says.
    *
-   * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest valid one.
+   * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest
+   * valid one; also if a proxy variable of the environment cannot be used.
    */
   constructor(options: GateOptions = {}) {
     const { fetch } = options;
@@ -80,8 +81,9 @@ export class Gate {
   /**
    * Opens a gate configured by a TOML file.
    *
-   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also if it cannot be read, is no
-   * regular file, or is larger than 16 MiB.
+   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also if it
+   * cannot be read, is no regular file, or is larger than 16 MiB, and if a proxy variable of the
+   * environment cannot be used.
    */
   static fromFile(path: string, options: Pick<GateOptions, "fetch"> = {}): Gate {
     return new Gate(new ConfigFile(path, options.fetch));
@@ -97,9 +99,11 @@ export class Gate {
    *
    * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
    * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the
-   * exchanges below the gate. So does a global dispatcher that is not undici's default
-   * (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original is left as it was. Retries become the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has
-   * your own retries, and your own fetch, unless a target is a pool, whose name only the gate can make an address.
+   * exchanges below the gate. A global dispatcher other than undici's default is used too
+   * (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original is left as it was. Retries become
+   * the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the
+   * copy has your own retries, and your own fetch, unless a target is a pool, whose name only the
+   * gate can make an address.
    *
    * @throws `TypeError` for any other object.
    */
@@ -287,7 +291,7 @@ class ConfigFile implements GateOptions {
   }
 }
 
-/** The environment's variables for proxies, now, as undici's `EnvHttpProxyAgent` reads them. */
+/** Returns the proxy variables of the environment, as they are now. */
 function proxyVariables(): Record<string, string> {
   const found: Record<string, string> = {};
   for (const upper of ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]) {

@@ -65,7 +65,7 @@ export interface TargetSnapshot {
   /** Slots held. */
   in_flight: number;
   peak_in_flight: number;
-  /** Calls waiting. */
+  /** Calls that wait for a slot, or for the cool-down of their key. */
   queue_depth: number;
   state: "open" | "cooling" | "probing" | "ramping";
   /** Until the cool-down ends. */

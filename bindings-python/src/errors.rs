@@ -59,7 +59,11 @@ pub(crate) fn error(
     let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
     let Some(kind) = ErrorKind::ALL.into_iter().find(named) else { return Ok(None) };
     let seconds = |seconds: f64| {
-        let message = || PyValueError::new_err(format!("retry_after: {seconds} is no number of seconds"));
+        let message = || {
+            PyValueError::new_err(format!(
+                "retry_after: {seconds} is not valid; give a finite number of seconds, 0 or more"
+            ))
+        };
         duration::from_secs(seconds).ok_or_else(message)
     };
     let mut error = Error::new(kind, message).retry_after(retry_after.map(seconds).transpose()?);

@@ -191,8 +191,8 @@ impl Gate {
         Ok(())
     }
 
-    /// The proxy rules of a client whose mounts `mounts` returns; None if the configuration takes
-    /// no proxies from the environment, and then `mounts` is not called.
+    /// Returns the proxy rules for the mounts that `mounts()` returns, or `None` if
+    /// `proxy_from_env` is false.
     fn proxies(&self, py: Python<'_>, mounts: &Bound<'_, PyAny>) -> PyResult<Option<ClientProxies>> {
         if self.proxies.is_none() {
             return Ok(None);
@@ -467,8 +467,11 @@ pub(crate) fn json(value: &impl Serialize) -> PyResult<String> {
 }
 
 fn patience_of(seconds: f64) -> PyResult<Duration> {
-    duration::from_secs(seconds)
-        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+    duration::from_secs(seconds).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "patience: {seconds} is not valid; give a finite number of seconds, 0 or more"
+        ))
+    })
 }
 
 /// What a call is known by.

@@ -1,4 +1,4 @@
-//! Refuses to be imported in a subinterpreter.
+//! Rejects imports of the module in subinterpreters.
 //!
 //! The runtime and the classes of this module exist once per process. A subinterpreter would share
 //! them with the main interpreter, and its `atexit` callbacks would stop the gates of the latter.

@@ -1,5 +1,4 @@
-//! Proxy rules as httpx has them: Python reads the environment by the family's own functions, and
-//! hands over its mounts.
+//! Converts the mounts that Python reads from the environment into proxy rules.
 
 use pyo3::prelude::*;
 use tidegate::Error;
@@ -49,9 +48,12 @@ fn rule((scheme, host, port, network, proxy): Mount) -> Result<ProxyRule, Error>
         })
         .transpose()?;
     let host = match network {
-        Some(network) => HostPattern::Network(
-            network.parse().map_err(|_| Error::config("NO_PROXY: a network that cannot be read"))?,
-        ),
+        Some(network) => HostPattern::Network(network.parse().map_err(|_| {
+            Error::config(
+                "NO_PROXY has a network that cannot be read: correct it, or set \
+                     transport.proxy_from_env = false",
+            )
+        })?),
         None => host_pattern(&host),
     };
     Ok(ProxyRule {

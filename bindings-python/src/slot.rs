@@ -84,8 +84,11 @@ fn status_of(status: u16) -> PyResult<StatusCode> {
 }
 
 fn seconds(seconds: f64) -> PyResult<Duration> {
-    duration::from_secs(seconds)
-        .ok_or_else(|| PyValueError::new_err(format!("retry_after: {seconds} is no number of seconds")))
+    duration::from_secs(seconds).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "retry_after: {seconds} is not valid; give a finite number of seconds, 0 or more"
+        ))
+    })
 }
 
 impl Outcome for Result<Acquired, Error> {

@@ -1,4 +1,4 @@
-"""The configuration and the files that it names: regular files, up to a limit, read without the GIL."""
+"""Tests of files that users name: regular files, up to a limit, read without the GIL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fifo(tmp_path: Path) -> Iterator[Path]:
         writer.kill()
 
 
-def test_a_configuration_is_no_fifo(fifo: Path) -> None:
+def test_configuration_from_a_fifo_is_rejected(fifo: Path) -> None:
     with pytest.raises(tidegate.ConfigError, match=r"fifo: cannot be read: it is a FIFO or pipe; name a regular file"):
         tidegate.Gate.from_file(fifo)
 
@@ -57,9 +57,9 @@ def test_a_configuration_has_a_largest_size(tmp_path: Path) -> None:
 
 
 def others_ran_during(call: Callable[[], object]) -> bool:
-    """Whether another thread got to run Python code before the call had returned.
+    """Return `True` if another thread ran Python code during the call.
 
-    Nobody is asked to give way to it, so it gets its turn only where this thread lets go of the GIL.
+    That is, if the call released the GIL. The interpreter does not switch threads otherwise.
     """
     begun, go, ran = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a request says of its connection and its length: what the server gets, and what is rejected."""
+"""Tests of connection headers and lengths: what the server gets, and what is rejected."""
 
 from __future__ import annotations
 

@@ -107,7 +107,9 @@ def ports() -> int:
 
 
 def no_thread_waits(*, closed: bool = True) -> None:
-    """Wait until the threads have ended: by themselves if their loops are closed, else by the garbage collector.
+    """Wait until the threads have ended.
+
+    Threads of closed loops end by themselves, the others by the garbage collector.
 
     A thread may hold its loop for a moment, and a collection of just then finds nothing.
     """

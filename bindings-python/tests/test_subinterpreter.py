@@ -1,4 +1,4 @@
-"""Only the main interpreter can import the package, and a subinterpreter that tries does no harm."""
+"""Tests that only the main interpreter imports the package, and a failed import is harmless."""
 
 from __future__ import annotations
 

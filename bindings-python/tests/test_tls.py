@@ -1,4 +1,4 @@
-"""A wrapped client keeps the settings of its `ssl.SSLContext`: it refuses each server that it refused before."""
+"""Tests that a wrapped client keeps the settings of its `ssl.SSLContext`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 @pytest.fixture
 def one_attempt(authority: Authority) -> tidegate.Gate:  # noqa: ARG001 - the environment is to name it first
-    """Return a gate that trusts the authority and tries each call one_attempt."""
+    """Return a gate that trusts the authority and makes one attempt per call."""
     return tidegate.Gate(defaults={"retry": {"attempts": 1}})
 
 
@@ -167,7 +167,8 @@ REFUSED: dict[str, tuple[Change, Server]] = {
     "__class__": (assigned("__class__", PinningContext), serving()),
 }
 
-# A setting that forbids no server, or none that the gate's own connections accept, but that they do not have.
+# Settings that the gate's own connections do not have. The test checks only that the client's
+# transport is kept.
 KEPT: dict[str, Change] = {
     "check_hostname": assigned("check_hostname", False),
     "verify_mode": lambda context, _: (
@@ -364,7 +365,7 @@ def test_tls_settings_of_a_mount_are_kept(
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_authorities_that_cannot_be_listed_are_kept(
+def test_client_with_unlistable_authorities_keeps_its_transport(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A folder of authorities is read during handshakes, so that two of them look alike."""

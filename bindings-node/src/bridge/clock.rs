@@ -99,7 +99,10 @@ impl Clock {
         let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
         let moment = span.map(|span| duration::after(self.time.start().into_std(), span).into());
         moment.ok_or_else(|| {
-            Error::new(Status::InvalidArg, format!("{seconds} is no time of this clock, 0 s to ten years"))
+            Error::new(
+                Status::InvalidArg,
+                format!("{seconds} s is out of range: virtual time ends ten years after its start"),
+            )
         })
     }
 }

@@ -9,9 +9,9 @@ const NAME = [..."abcd"]
 const VARIABLES = /_proxy$/i;
 
 /**
- * A server on loopback that records each connection in `seen`, with the credentials that it gets: an
- * HTTP or SOCKS proxy, or an origin. It tunnels nothing: it refuses CONNECT, SOCKS and TLS after it has
- * recorded the connection.
+ * A server on loopback that records each connection in `seen`, with the credentials that it gets:
+ * an HTTP or SOCKS proxy, or an origin. It tunnels nothing: it refuses CONNECT, SOCKS and TLS after
+ * it has recorded the connection.
  */
 export async function recorder(label, seen) {
   const heads = [];

@@ -10,17 +10,17 @@ interface Dispatcher {
   dispatch: unknown;
 }
 
-/** Where undici keeps it. Version 7 has both places; a fetch reads one of them, by its version. */
+/** Symbols under which undici stores the global dispatcher. Version 7 sets both. */
 const PLACES = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.globalDispatcher.2")];
 
-/** What makes an agent different from the default one. */
+/** Properties that distinguish a custom agent. */
 const SETTINGS = ["options", "factory"];
 
-/** The dispatchers that were looked at: each call asks, mostly about the same one. */
+/** Results of `looksDefault` by dispatcher. */
 const judged = new WeakMap<object, boolean>();
 
 /** Returns `true` if the global dispatcher is not one that undici itself would set. */
-export function hasGlobalDispatcher(): boolean {
+export function hasCustomGlobalDispatcher(): boolean {
   return PLACES.some((place) => {
     const dispatcher = (globalThis as Record<symbol, unknown>)[place] as Dispatcher | undefined;
     return dispatcher !== undefined && !isDefault(dispatcher);
@@ -54,7 +54,7 @@ function looksDefault(dispatcher: Dispatcher): boolean {
   });
 }
 
-/** undici keeps settings under symbols that it does not export. */
+/** Returns a setting that undici keeps under an unexported symbol. */
 function settingOf(agent: object, name: string): unknown {
   const key = Object.getOwnPropertySymbols(agent).find(({ description }) => description === name);
   return key && (agent as Record<symbol, unknown>)[key];

@@ -16,7 +16,7 @@ const OF_THE_CONNECTION = ["expect", "keep-alive", "transfer-encoding", "upgrade
 /** Throws for the headers that stock fetch refuses, since its connection sees to them. */
 export function checkConnection(headers: Headers): void {
   for (const name of OF_THE_CONNECTION) {
-    if (headers.has(name)) throw new TypeError(`fetch failed: the header ${name} cannot be set`);
+    if (headers.has(name)) throw new TypeError(`fetch failed: the header ${name} cannot be set; remove it`);
   }
 }
 

@@ -6,7 +6,7 @@
 import { ending } from "../context.js";
 import type { NativeGate } from "../native.js";
 import { either } from "./abort.js";
-import { hasGlobalDispatcher } from "./dispatcher.js";
+import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import { asked, type Fetch, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
 import { byOwn, direct } from "./send.js";
 
@@ -65,7 +65,7 @@ export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return byOwn(gate, request, wrapped, own);
     // The dispatcher is for the platform's fetch, even if another fetch is the global one by now.
-    if (by === "auto" && (init?.dispatcher !== undefined || hasGlobalDispatcher())) {
+    if (by === "auto" && (init?.dispatcher !== undefined || hasCustomGlobalDispatcher())) {
       return byOwn(gate, request, wrapped, stock);
     }
     return direct(gate, request, wrapped);

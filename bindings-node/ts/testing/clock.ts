@@ -110,7 +110,9 @@ export class VirtualClock {
    * ten years from its start.
    */
   async advance(seconds: number): Promise<void> {
-    if (!(seconds >= 0)) throw new RangeError(`${seconds} is no number of seconds to wait`);
+    if (!(seconds >= 0)) {
+      throw new RangeError(`seconds: ${seconds} is not valid; give a finite number of seconds, 0 or more`);
+    }
     const end = this.time() + seconds;
     for (await turns(); this.time() < end; await turns()) this.#step(end, true);
     while (this.#timers?.runNext()) await turns();

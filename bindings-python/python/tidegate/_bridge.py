@@ -86,7 +86,10 @@ def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
 
 
 def _serve(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    """Let a loop drain its port whenever there are results. Keeps neither alive while it waits."""
+    """Schedule `port.drain` on the loop for each batch of results.
+
+    Holds no strong reference while waiting.
+    """
     while waiter.wait():
         loop = of()
         if loop is None:

@@ -52,7 +52,8 @@ class Gate:
             targets share (`{"account": {"rpm": 500}}`).
 
     Raises:
-        ConfigError: naming every key that is unknown or impossible, and the nearest valid one.
+        ConfigError: naming every key that is unknown or impossible, and the nearest valid one; also if
+            a proxy variable of the environment cannot be used.
 
     """
 
@@ -75,7 +76,8 @@ class Gate:
 
         Raises:
             ConfigError: naming the file, the line and every key that is wrong; also if it cannot be read,
-                is no regular file, or is larger than 16 MiB.
+                is no regular file, or is larger than 16 MiB, and if a proxy variable of the
+                environment cannot be used.
 
         """
         gate = cls.__new__(cls)
@@ -103,14 +105,15 @@ class Gate:
                 `keep`: the client's own transport, below the gate, with its proxies, mounts, TLS settings, connect and
                 write timeouts, and whatever mocks patch in it; closing the copy leaves it open, closing the original
                 closes it. `auto`, the default: `native`, unless the client has a transport, proxy, mounts or TLS
-                settings of its own, ignores the environment's proxies (`trust_env=False`), or has
-                read other ones from an earlier environment. A TLS setting is its own if the client's
-                `ssl.SSLContext` differs from the default one.
+                settings of its own, ignores the environment's proxies (`trust_env=False`), or was
+                created when the proxy variables had other values. TLS settings count if the
+                `ssl.SSLContext` differs from the default.
 
         Raises:
             TypeError: for any other object; and under `native` for a client with any of these of its own: the message
                 says which.
             ValueError: for a client that is closed, and for another word than these three.
+            ConfigError: if a proxy variable of the environment cannot be used.
 
         """
         return wrap(self._native, client, transport)
@@ -137,6 +140,7 @@ class Gate:
         Raises:
             ImportError: where neither is installed.
             TypeError: under `transport="native"`, for arguments that belong to a transport of its own.
+            ConfigError: if a proxy variable of the environment cannot be used.
 
         """
         return gated(self._native, named_or_preferred(family), kwargs, asynchronous=False)
@@ -319,8 +323,8 @@ class Gate:
             model: the model that the request names, if it does.
 
         Raises:
-            RequestError: for what is no URL, and for a path with a `.` or `..` segment or a backslash, to which no call
-                is sent. Clients resolve most of these before they send: `str(request.url)` is what counts.
+            RequestError: if `url` is not a URL, or its path has a `.` or `..` segment or a
+                backslash. Pass `str(request.url)`.
 
         """
         return self._native.target_for(url, model)

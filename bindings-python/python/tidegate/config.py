@@ -234,9 +234,9 @@ class PoolConfig(TypedDict, total=False):
 class TargetConfig(TargetSettings, total=False):
     """A target: how it behaves, which requests are its, and how calls reach it that fall back to it.
 
-    `pool`: its replicas, where it is not one endpoint; a list is short for a pool of these. `forward_headers`: headers
-    that calls which fall back to it keep on another server or with the key of `key_env`, beside `content-type` and the
-    others that every call keeps.
+    `pool`: its replicas, where it is not one endpoint; a list is short for a pool of these.
+    `forward_headers`: caller headers that this target receives, beside the standard allowlist, when
+    a call falls back to it on another server or with `key_env`. Default: none.
     """
 
     url: str | list[str]

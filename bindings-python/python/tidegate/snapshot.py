@@ -169,8 +169,9 @@ class ReplicaSnapshot(TypedDict):
 class TargetSnapshot(TypedDict):
     """One target's state.
 
-    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed. `queue_depth`: calls waiting.
-    `cool_for`: until the cool-down ends. `held_for`: for
+    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed.
+    `queue_depth`: calls that wait for a slot, or for the cool-down of their key. `cool_for`: until
+    the cool-down ends. `held_for`: for
     how long room has been kept for an aged call that does not fit yet; None where it is kept for nobody.
     `gap_fraction`: the share of time in which calls waited while slots were free. `retry_budget`: retries that may
     be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,

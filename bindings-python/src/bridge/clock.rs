@@ -197,7 +197,7 @@ impl Drop for Clock {
 fn span(seconds: f64) -> PyResult<Duration> {
     let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
     span.ok_or_else(|| {
-        PyValueError::new_err(format!("{seconds} is no number of seconds to wait, 0 to ten years"))
+        PyValueError::new_err(format!("{seconds} is out of range: give 0 s to 315,360,000 s (ten years)"))
     })
 }
 

@@ -56,7 +56,7 @@ const BATCH: usize = 16;
 #[pymethods]
 impl Port {
     /// `create_future` and `call_soon` are the loop's. With `watched`, the loop watches `fileno()`.
-    /// Otherwise a thread waits by `waiter()`.
+    /// Without `watched`, a thread waits on `waiter()`.
     #[new]
     fn new(create_future: Py<PyAny>, call_soon: Py<PyAny>, watched: bool) -> PyResult<Self> {
         let bell = if watched { Bell::watched() } else { Ok(Bell::awaited()) };
@@ -82,7 +82,7 @@ impl Port {
         self.place == runtime::place() && !self.queue.closed()
     }
 
-    /// Returns what a thread waits by until there is something to drain.
+    /// Returns a handle that blocks a thread until the port has results.
     fn waiter(&self) -> Waiter {
         Waiter::new(self.queue.clone())
     }
@@ -332,8 +332,7 @@ fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     }
 }
 
-/// The callback that the loop holds, of a descriptor or of a timer that never fires. The loop drops it
-/// when it is closed or collected, which closes the port.
+/// The callback held by the loop's reader or timer. Dropping the callback closes the port.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Drain(Py<Port>);
 

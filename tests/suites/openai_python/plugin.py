@@ -104,7 +104,7 @@ def _replace(cls: Any, *, asynchronous: bool) -> None:
     @functools.wraps(stock)
     def init_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
         family, own = family_of(self), stock(self, *args, **kwargs)
-        if family is None or type(own) not in _PLAIN or family.has_own_tls(own._pool._ssl_context):
+        if family is None or type(own) not in _PLAIN or family.own_tls(own._pool._ssl_context):
             return own
         return _gated(family, asynchronous=asynchronous, inner=None)
 

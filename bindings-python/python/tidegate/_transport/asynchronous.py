@@ -31,7 +31,7 @@ class AsyncGateTransport:
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
-        # What the family's own client would read from the environment, were it made now.
+        # The proxy rules of a client of this family created now.
         self._proxies = None if inner is not None else gate.proxies(family.environment_mounts)
 
     async def handle_async_request(self, request: Any) -> Any:

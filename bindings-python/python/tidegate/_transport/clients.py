@@ -131,7 +131,7 @@ def _of_transport(family: Family, transport: Any, *, mounted: bool) -> str | Non
         return f"a transport of its own ({type(transport).__module__}.{type(transport).__name__})"
     pool = transport._pool  # noqa: SLF001
     if ("Proxy" in type(pool).__name__) is not mounted:
-        return _PROXIED
+        return _MOUNTED if mounted else _PROXIED
     if getattr(pool, "_uds", None) is not None:
         return "a Unix socket of its own"
     if getattr(pool, "_local_address", None) is not None:

@@ -160,10 +160,10 @@ class Family:
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
     def own_tls(self, context: Any) -> list[str]:
-        """Return the names of the settings in which a TLS context differs from the family's default one.
+        """Return the names of the settings that differ from the family's default TLS context.
 
-        The default settings are kept between calls, because loading authorities takes tens of
-        milliseconds. They are read again if they differ, or if the environment changed.
+        The default settings are cached. They are read again if the environment changed, or before a
+        difference is reported.
         """
         if context is None:
             return []

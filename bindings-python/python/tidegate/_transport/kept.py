@@ -61,7 +61,7 @@ class Declared:
         self._family = family
 
     def add(self, chunk: bytes) -> bool:
-        """Count a chunk. Return whether it is to be withheld until the body has ended: all that was declared is there.
+        """Count a chunk. Return `True` if it completes the declared length and must be withheld.
 
         Raises:
             LocalProtocolError: the client's own, for a body that is longer than declared.
@@ -80,7 +80,7 @@ class Declared:
             raise self._mismatch("shorter")
 
     def _mismatch(self, which: str) -> Exception:
-        message = f"the body is {which} than its content-length declares"
+        message = f"the body is {which} than its content-length declares; correct or drop the header"
         error: Exception = self._family.module.LocalProtocolError(message, request=self._request)
         return error
 

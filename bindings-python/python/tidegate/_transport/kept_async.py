@@ -60,7 +60,7 @@ async def _hand_over(response: Any, exchange: Exchange) -> bool:
 
 
 class AsyncSent:
-    """An upload's stream, that says when it was read to its end, and fails if that is not where it should be."""
+    """An upload stream that reports its end, and fails if its length is not the declared one."""
 
     def __init__(self, request: Any, exchange: Exchange, family: Family) -> None:
         """Read from the client's own stream."""

@@ -132,7 +132,7 @@ def _vector(data: bytes, position: int, width: int) -> tuple[bytes, int]:
 
 
 def _has_certificate(context: Any) -> bool:
-    """Return whether the context has a client certificate; `True` if the handshake does not show it.
+    """Return whether the context has a client certificate, or `True` if that is not known.
 
     `ssl.SSLContext` has no method for this. The function makes a server in memory and assigns the
     context to it, which copies the certificates of the context to the server. The server answers a
@@ -150,7 +150,7 @@ def _has_certificate(context: Any) -> bool:
 
 
 def _any_certificate() -> bytes:
-    """Return a ClientHello of TLS 1.2 that accepts certificates with a key of any type and curve."""
+    """Return a TLS 1.2 ClientHello that accepts certificates with a key of any type and curve."""
 
     def vector(width: int, data: bytes) -> bytes:
         return len(data).to_bytes(width, "big") + data
