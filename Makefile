@@ -112,11 +112,11 @@ lint-clippy: need-cargo
 lint-docs: need-cargo
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 
-# No advisories: they change under a commit that does not. See `advisories`.
+# Excludes advisories: see `advisories`.
 lint-deny: $(DENY)
 	$(DENY) --log-level error --all-features check licenses bans sources
 
-# The check of advisories itself, on databases that it makes.
+# Tests .ci/advisories on generated databases.
 lint-advisories: $(DENY)
 	.ci/test-advisories $(DENY)
 
