@@ -33,6 +33,9 @@ pub(crate) fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     check(uri)?;
     // Without the host, which may be a name that only a pool gives an address.
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    if path.bytes().all(is_never_changed) {
+        return Ok(());
+    }
     let sent = Url::parse(&format!("http://host{path}")).map_err(|_| "it is not a valid URL")?;
     if sent.path() != uri.path() {
         return Err("its path has \", {, } or a character outside of ASCII: percent-encode them");
@@ -58,6 +61,12 @@ pub(crate) fn check_host(uri: &Uri, sent: &Url) -> Result<(), &'static str> {
 /// The error for a request whose URL is not sent. Does not repeat the URL, which may hold a key.
 pub(crate) fn rejection(why: &'static str) -> Error {
     Error::new(ErrorKind::Request, format!("the URL cannot be sent as it is written: {why}"))
+}
+
+/// Returns `true` for characters that no URL parser changes. Most URLs have no others, and parsing one
+/// takes longer than all other checks of a request.
+fn is_never_changed(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/-._~%?&=:,+@".contains(&byte)
 }
 
 /// Returns `true` for `.` and `..`, each dot as it is or percent-encoded.

@@ -174,8 +174,8 @@ impl Target {
         self.set("model", text(name))
     }
 
-    /// `key_env`: the environment variable with the credential of calls that fall back to this target. Without it the caller's own goes along to the
-    /// same host only.
+    /// `key_env`: the environment variable with the credential of calls that fall back to this target. Without it the caller's own
+    /// goes along to the same host only, unless `forward_headers` names its header.
     pub fn key_env(self, variable: impl Into<String>) -> Self {
         self.set("key_env", text(variable))
     }
