@@ -124,6 +124,44 @@ test("an agent with TLS settings of its own", async (t) => {
   assert.equal(await (await gate.fetch(url)).text(), "secret");
 });
 
+// undici 7, Node 24's, keeps a Request's dispatcher in a private field.
+const unreadable = Number.parseInt(process.versions.undici, 10) >= 7;
+
+test("a Request's own dispatcher makes its exchange", { skip: unreadable }, async (t) => {
+  const up = await upstream(t, json({ from: "the server" }));
+  const count = counted(t);
+  const gate = new Gate(ONCE);
+  const from = async (...request) => (await (await gate.fetch(...request)).json()).from;
+  const mock = new MockAgent();
+  mock.disableNetConnect();
+  const agent = new Agent();
+  t.after(() => Promise.all([mock.close(), agent.close()]));
+  mock.get(up.url).intercept({ path: "/x" }).reply(200, { from: "the mock" });
+  assert.equal(await from(new Request(`${up.url}/x`, { dispatcher: mock })), "the mock");
+  await assert.rejects(from(new Request(`${up.url}/x`, { dispatcher: mock })), TypeError);
+  assert.equal(up.exchanges.length, 0);
+  count.requests = 0;
+  const request = new Request(`${up.url}/x`, { method: "POST", body: "hi", dispatcher: agent });
+  assert.equal(await from(request), "the server");
+  assert.deepEqual([count.requests, up.exchanges[0].body.toString()], [1, "hi"]);
+  // An option of the call comes before it, as with stock fetch.
+  assert.equal(await from(new Request(`${up.url}/x`, { dispatcher: mock }), { dispatcher: agent }), "the server");
+  assert.equal(await from(new Request(`${up.url}/x`)), "the server");
+  assert.deepEqual([count.requests, up.exchanges.length], [2, 3]);
+});
+
+test("a fetch of one's own is given a Request's dispatcher", { skip: unreadable }, async (t) => {
+  const agent = new Agent();
+  t.after(() => agent.close());
+  const seen = [];
+  const fetch = async (_, init) => {
+    seen.push(init.dispatcher === agent);
+    return Response.json({});
+  };
+  await new Gate({ fetch, ...ONCE }).fetch(new Request("http://llm.internal/", { dispatcher: agent }));
+  assert.deepEqual(seen, [true]);
+});
+
 for (const [name, made] of Object.entries({
   "an agent with a factory": () => new Agent({ factory: (origin, options) => new Pool(origin, options) }),
   "an agent with an interceptor": () => new Agent().compose(interceptors.retry({ maxRetries: 0 })),

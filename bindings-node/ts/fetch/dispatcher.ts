@@ -5,6 +5,8 @@
  */
 import { isDeepStrictEqual } from "node:util";
 
+import type { FetchInit } from "./input.js";
+
 interface Dispatcher {
   constructor: { new (): object; name: string; prototype: { dispatch?: unknown } } | undefined;
   dispatch: unknown;
@@ -25,6 +27,16 @@ export function hasCustomGlobalDispatcher(): boolean {
     const dispatcher = (globalThis as Record<symbol, unknown>)[place] as Dispatcher | undefined;
     return dispatcher !== undefined && !isDefault(dispatcher);
   });
+}
+
+/**
+ * Returns the dispatcher that a `Request` was made with.
+ *
+ * undici 6 (Node 20 and 22) keeps it under a symbol. undici 7 (Node 24) keeps it in a private field,
+ * which cannot be read: the result is then `undefined`.
+ */
+export function dispatcherOf(request: Request): FetchInit["dispatcher"] {
+  return settingOf(request, "dispatcher") as FetchInit["dispatcher"];
 }
 
 function isDefault(dispatcher: Dispatcher): boolean {

@@ -65,7 +65,7 @@ export function fetchThrough(gate: NativeGate, { wrapped, by }: Way): Fetch {
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return byOwn(gate, request, wrapped, own);
     // The dispatcher is for the platform's fetch, even if another fetch is the global one by now.
-    if (by === "auto" && (init?.dispatcher !== undefined || hasCustomGlobalDispatcher())) {
+    if (by === "auto" && (request.init?.dispatcher !== undefined || hasCustomGlobalDispatcher())) {
       return byOwn(gate, request, wrapped, stock);
     }
     return direct(gate, request, wrapped);

@@ -7,6 +7,7 @@
  */
 import { unwatch, watch } from "./abort.js";
 import { type BodyOf, bodyOf, lengthOf, type Payload } from "./body.js";
+import { dispatcherOf } from "./dispatcher.js";
 
 export type Fetch = typeof globalThis.fetch;
 export type FetchInput = Parameters<typeof globalThis.fetch>[0];
@@ -74,6 +75,7 @@ async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL)
     throw new TypeError("fetch: init.signal is not an AbortSignal");
   }
   const own = input instanceof Request ? input.signal : undefined;
+  const dispatcher = dispatcherOf(request);
   const asked: Asked = {
     url: withoutFragment(request.url, url),
     method: request.method,
@@ -81,7 +83,7 @@ async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL)
     payload: undefined,
     signal: signal === undefined ? own : (signal ?? undefined),
     redirect: request.redirect,
-    init,
+    init: dispatcher === undefined ? init : { ...init, dispatcher },
   };
   if (asked.signal?.aborted === true) return asked;
   asked.payload = await orAborted(bodyOf(request, given), asked.signal);
