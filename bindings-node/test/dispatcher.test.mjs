@@ -162,6 +162,29 @@ test("a fetch of one's own is given a Request's dispatcher", { skip: unreadable 
   assert.deepEqual(seen, [true]);
 });
 
+test("a dispatch that is replaced in place is noticed by the next call", async (t) => {
+  const up = await upstream(t, json({ ok: true }));
+  const count = counted(t);
+  const agent = new Agent();
+  set(t, agent);
+  const gate = new Gate(ONCE);
+  const requests = async () => {
+    count.requests = 0;
+    assert.equal((await gate.fetch(up.url)).status, 200);
+    return count.requests;
+  };
+  assert.equal(await requests(), 0);
+  const { dispatch } = agent;
+  let dispatched = 0;
+  agent.dispatch = (...request) => {
+    dispatched++;
+    return dispatch.apply(agent, request);
+  };
+  assert.deepEqual([await requests(), dispatched], [1, 1]);
+  delete agent.dispatch;
+  assert.deepEqual([await requests(), dispatched], [0, 1]);
+});
+
 for (const [name, made] of Object.entries({
   "an agent with a factory": () => new Agent({ factory: (origin, options) => new Pool(origin, options) }),
   "an agent with an interceptor": () => new Agent().compose(interceptors.retry({ maxRetries: 0 })),

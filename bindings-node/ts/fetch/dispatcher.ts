@@ -18,7 +18,7 @@ const PLACES = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.glob
 /** Properties that distinguish a custom agent. */
 const SETTINGS = ["options", "factory"];
 
-/** Results of `looksDefault` by dispatcher. */
+/** Whether an agent has the default settings, for each agent compared so far. */
 const judged = new WeakMap<object, boolean>();
 
 /** Returns `true` if the global dispatcher is not one that undici itself would set. */
@@ -39,27 +39,26 @@ export function dispatcherOf(request: Request): FetchInit["dispatcher"] {
   return settingOf(request, "dispatcher") as FetchInit["dispatcher"];
 }
 
-function isDefault(dispatcher: Dispatcher): boolean {
-  let known = judged.get(dispatcher);
-  if (known === undefined) {
-    known = looksDefault(dispatcher);
-    judged.set(dispatcher, known);
-  }
-  return known;
-}
-
 /**
  * Returns `true` for an agent as undici itself makes one.
  *
  * Node's undici and the one from npm both set such an agent when they are loaded, so neither being
  * set nor being of that class tells the user's own dispatcher.
  */
-function looksDefault(dispatcher: Dispatcher): boolean {
+function isDefault(dispatcher: Dispatcher): boolean {
   const { constructor: agent, dispatch } = dispatcher;
   if (agent?.name !== "Agent" || Object.getPrototypeOf(agent).name !== "DispatcherBase") return false;
-  // An interceptor is composed by replacing this.
+  // An interceptor is composed by replacing this, in place too and at any time.
   if (dispatch !== agent.prototype.dispatch) return false;
-  const fresh = new agent();
+  let known = judged.get(dispatcher);
+  if (known === undefined) {
+    known = hasDefaultSettings(dispatcher, new agent());
+    judged.set(dispatcher, known);
+  }
+  return known;
+}
+
+function hasDefaultSettings(dispatcher: Dispatcher, fresh: object): boolean {
   return SETTINGS.every((name) => {
     const setting = settingOf(dispatcher, name);
     return setting !== undefined && isDeepStrictEqual(setting, settingOf(fresh, name));
