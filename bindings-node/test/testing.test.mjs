@@ -227,6 +227,23 @@ describe("on virtual time", () => {
     await clock.advance(10);
     assert.deepEqual(seen, [1, 2, 3, 4]);
   });
+
+  // The clock counts whole nanoseconds, and 0.2 + 0.1 is 0.30000000000000004.
+  test("advance ends if its end is between two nanoseconds", async () => {
+    const seen = [];
+    for (const milliseconds of [100, 200, 300]) setTimeout(() => seen.push(milliseconds), milliseconds);
+    for (let step = 1; step <= 3; step++) await clock.advance(0.1);
+    assert.deepEqual([seen, clock.time()], [[100, 200, 300], 0.3]);
+    await clock.advance(1e-10);
+    assert.equal(clock.time(), 0.3);
+  });
+
+  test("until ends if its end is between two nanoseconds", async () => {
+    await clock.advance(0.2);
+    setTimeout(() => {}, 1000);
+    await assert.rejects(clock.until(new Promise(() => {}), 0.1), /not settled within 0.1 s/);
+    assert.equal(clock.time(), 0.3);
+  });
 });
 
 test("beside mocked timers", async () => {

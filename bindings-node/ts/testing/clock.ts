@@ -92,11 +92,13 @@ export class VirtualClock {
     promise.then(settle, settle);
     const end = this.time() + most;
     let idle = 0;
+    let over = false;
     for (;;) {
       await turns();
       if (settled) return promise;
-      if (this.time() >= end) throw new Error(`not settled within ${most} s of virtual time`);
+      if (over || this.time() >= end) throw new Error(`not settled within ${most} s of virtual time`);
       const step = this.#step(end);
+      over = step === Step.Over;
       idle = step === Step.Idle ? idle + 1 : 0;
       if (idle > PATIENCE) throw new Error("nothing is left that could settle this promise");
       if (step === Step.Idle) await new Promise((resolve) => setTimeout(resolve, 1));
@@ -114,7 +116,8 @@ export class VirtualClock {
       throw new RangeError(`seconds: ${seconds} is not valid; give a finite number of seconds, 0 or more`);
     }
     const end = this.time() + seconds;
-    for (await turns(); this.time() < end; await turns()) this.#step(end, true);
+    let over = false;
+    for (await turns(); !over && this.time() < end; await turns()) over = this.#step(end, true) === Step.Over;
     while (this.#timers?.runNext()) await turns();
   }
 
@@ -132,7 +135,9 @@ export class VirtualClock {
     const limit = due === undefined ? (waits ? end : undefined) : Math.min(due, end);
     const step = this.#stepped(limit);
     if (step === Step.Finished) port.drain();
-    else if (step === Step.Over) this.#timers?.runNext();
+    // Otherwise `Step.Over` means that `end` is reached, even if `time()` is less than it: the clock
+    // counts whole nanoseconds.
+    else if (step === Step.Over && this.#timers?.runNext()) return Step.Finished;
     return step;
   }
 }
