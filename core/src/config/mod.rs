@@ -122,7 +122,7 @@
 //!
 //! A call that falls back to a target on the same server (protocol, host and port) keeps all
 //! headers and query parameters, unless that target has a `key_env`; only the URL and the model
-//! change. On another server, and with the key of `key_env`, it keeps only these parts:
+//! change. On another server, at a pool, and with the key of `key_env`, it keeps only these parts:
 //!
 //! - The headers `accept`, `accept-encoding`, `accept-language`, `anthropic-beta`,
 //!   `anthropic-version`, `content-encoding`, `content-length`, `content-type`, `idempotency-key`,

@@ -10,8 +10,8 @@
 //! - The key of one target never goes to another: each request is made from the one that the caller
 //!   sent, and the key of `key_env` ([`credential`]) is added to that. The caller's own key goes to
 //!   no other server, unless `forward_headers` names its header.
-//! - Another server (protocol, host or port), and a request with the key of `key_env`, receive only
-//!   the headers and query parameters of an allowlist ([`forward`]) and the headers named in
+//! - Another server (protocol, host or port), a pool, and a request with the key of `key_env` receive
+//!   only the headers and query parameters of an allowlist ([`forward`]) and the headers named in
 //!   `forward_headers`. The body goes along whole, and so does the part of the path below the base
 //!   URL: a key in either is not removed.
 //! - A response says who gave it: `x-tidegate-fallback: NAME`.
