@@ -113,6 +113,19 @@ def test_a_wrapped_client_keeps_what_it_read_from_the_environment(name: str, net
             http.close()
 
 
+@pytest.mark.parametrize("port", ["65536", "99999", "-1", "9" * 30])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exception_for_a_port_that_no_request_has_is_none(name: str, port: str, network: Network) -> None:
+    host = "127.0.0.1"
+    with environment({"HTTP_PROXY": f"http://{network.a.address}", "NO_PROXY": f"{host}:{port}"}):
+        http = tidegate.Gate(**ONCE).httpx_client(family=name)
+        own = module(name).Client(verify=TLS)
+    for client in (own, http):
+        network.seen.clear()
+        client.get(f"http://{host}:{network.origin.port}/")
+        assert network.seen == ["a"]
+
+
 def test_an_unusable_proxy_is_an_error_that_names_the_variable_alone(network: Network) -> None:
     with environment({"HTTPS_PROXY": "gopher://user:sesame@127.0.0.1"}):
         with pytest.raises(tidegate.ConfigError, match="HTTPS_PROXY.*proxy_from_env = false") as error:
@@ -125,15 +138,17 @@ def test_an_unusable_proxy_is_an_error_that_names_the_variable_alone(network: Ne
     assert network.seen == ["direct"]
 
 
-@pytest.mark.skipif("httpx" not in NAMES, reason="httpx2 ignores such entries")
-def test_an_exception_that_httpx_refuses_is_a_configuration_error() -> None:
+@pytest.mark.parametrize(("name", "exception"), [("httpx", "[::1]"), ("httpx2", "xn--a")])
+def test_an_exception_that_the_family_refuses_is_a_configuration_error(name: Any, exception: str) -> None:
+    if name not in NAMES:
+        pytest.skip("not installed")
     with environment({"HTTP_PROXY": "http://127.0.0.1:2"}):
         gate = tidegate.Gate()
     with (
-        environment({"NO_PROXY": "[::1]"}),
-        pytest.raises(tidegate.ConfigError, match="NO_PROXY has an entry that httpx"),
+        environment({"NO_PROXY": exception}),
+        pytest.raises(tidegate.ConfigError, match=f"NO_PROXY has an entry that {name} refuses"),
     ):
-        gate.httpx_client(family="httpx")
+        gate.httpx_client(family=name)
 
 
 def test_the_proxy_is_that_of_the_replica_and_not_of_the_target(network: Network) -> None:

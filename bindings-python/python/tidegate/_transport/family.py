@@ -61,6 +61,9 @@ _KINDS_LATER = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated
 # Environment variables that set the authorities and the key log of a default TLS context.
 _TLS_ENVIRONMENT = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 
+# The ports that a request can have.
+_PORTS = range(65536)
+
 # How far causes are followed: an httpx error is four deep.
 _DEEPEST = 8
 
@@ -109,19 +112,19 @@ class Family:
         """
         try:
             mounts = sorted(self._mounts_now().items(), key=itemgetter(0))
-        except self.module.InvalidURL:
+            return [self._mount(pattern, proxy) for pattern, proxy in mounts if (pattern.port or 0) in _PORTS]
+        except (self.module.InvalidURL, UnicodeError):
             text = (
                 f"the environment variable NO_PROXY has an entry that {self.name} refuses: correct it, or set "
                 "transport.proxy_from_env = false"
             )
             raise ConfigError(text, kind="config") from None
-        return [self._mount(pattern, proxy) for pattern, proxy in mounts]
 
     def has_own_mounts(self, mounts: dict[Any, Any]) -> bool:
         """Return whether a client's mounts differ from those of the present environment."""
         try:
             environment = self._mounts_now()
-        except self.module.InvalidURL:
+        except (self.module.InvalidURL, UnicodeError):
             return True
         if not any(mounts.values()) and not any(environment.values()):
             return False
