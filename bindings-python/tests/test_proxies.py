@@ -113,6 +113,35 @@ def test_a_wrapped_client_keeps_what_it_read_from_the_environment(name: str, net
             http.close()
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", families_of_openai())
+async def test_wrapping_again_keeps_the_proxies(name: str, asynchronous: bool, network: Network) -> None:
+    url = f"http://127.0.0.1:{network.origin.port}/"
+    proxied = {"HTTP_PROXY": f"http://{network.a.address}"}
+    other = {"HTTP_PROXY": f"http://{network.b.address}"}
+    direct = {"transport": {"proxy_from_env": False}}
+    cases: list[tuple[dict[str, str], dict[str, Any], dict[str, str], dict[str, Any], str]] = [
+        # The environment and the settings of the first gate; the environment of the second one; the client; its way.
+        (proxied, {}, other, {}, "a"),
+        (proxied, {}, {}, {}, "a"),
+        ({}, {}, proxied, {"trust_env": False}, "direct"),
+        (proxied, direct, other, {}, "b"),
+        ({}, direct, proxied, {"trust_env": False}, "direct"),
+    ]
+    for then, settings, now, arguments, expected in cases:
+        with environment(then):
+            gate = tidegate.Gate(**settings, **ONCE)
+            make = gate.httpx_async_client if asynchronous else gate.httpx_client
+            http = make(family=name, **arguments)
+        with environment(now):
+            sdk: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
+            again = tidegate.Gate(**ONCE).wrap(sdk(base_url=url, api_key="k", http_client=http))._client
+        network.seen.clear()
+        response = await again.get(url) if asynchronous else again.get(url)
+        assert response.status_code == 200
+        assert network.seen == [expected], (then, settings, now, arguments)
+
+
 @pytest.mark.parametrize("port", ["65536", "99999", "-1", "9" * 30])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_exception_for_a_port_that_no_request_has_is_none(name: str, port: str, network: Network) -> None:

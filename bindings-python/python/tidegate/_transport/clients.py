@@ -51,7 +51,8 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
         return _over(gate, family, make(**kwargs), wrapped=False, owned=True)
     over = family.async_transport if asynchronous else family.transport
     settings = {name: value for name, value in kwargs.items() if name not in _OF_A_TRANSPORT}
-    return make(transport=over(gate, wrapped=False), **settings)
+    proxies = gate.proxies(family.environment_mounts)
+    return make(transport=over(gate, wrapped=False, proxies=proxies), **settings)
 
 
 def regated(gate: _native.Gate, family: Family, client: Any, *, choice: TransportName) -> Any:
@@ -65,13 +66,13 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, choice: Transpor
         raise ValueError("this client is closed")
     present = client._transport  # noqa: SLF001 - the place that tests and plug-ins use too
     if isinstance(present, (GateTransport, AsyncGateTransport)):
-        return _from_another(gate, family, client, present.inner, choice=choice)
+        return _from_another(gate, family, client, present, choice=choice)
     own = _of_its_own(family, client)
     if own is not None and choice == "native":
         raise TypeError(_cannot(own))
     if own is not None or choice == "keep":
         return _over(gate, family, client, wrapped=True, owned=False)
-    return _on(gate, family, client, None, wrapped=True)
+    return _on(gate, family, client, wrapped=True, proxies=gate.proxies(family.environment_mounts))
 
 
 def checked(choice: str) -> TransportName:
@@ -89,24 +90,34 @@ def _cannot(what: str) -> str:
     )
 
 
-def _from_another(gate: _native.Gate, family: Family, client: Any, inner: Inner | None, *, choice: str) -> Any:
+def _from_another(
+    gate: _native.Gate, family: Family, client: Any, present: GateTransport | AsyncGateTransport, *, choice: str
+) -> Any:
     """Copy a client that goes through a gate already: now through this one."""
-    if inner is None and choice == "keep":
+    inner = present.inner
+    if inner is not None:
+        if choice == "native":
+            raise TypeError(_cannot("a transport of its own"))
+        return _on(gate, family, client, wrapped=True, inner=Inner(inner.client, owned=False))
+    if choice == "keep":
         raise TypeError("this client's transport is a gate's already: wrap the original, which still has its own")
-    if inner is not None and choice == "native":
-        raise TypeError(_cannot("a transport of its own"))
-    return _on(gate, family, client, inner and Inner(inner.client, owned=False), wrapped=True)
+    # The client's own mounts are gone: its proxies are in the earlier transport, unless that gate takes none.
+    proxies = present.proxies
+    if proxies is None:
+        proxies = gate.proxies(family.environment_mounts if client.trust_env else list)
+    return _on(gate, family, client, wrapped=True, proxies=proxies)
 
 
 def _over(gate: _native.Gate, family: Family, client: Any, *, wrapped: bool, owned: bool) -> Any:
-    return _on(gate, family, client, Inner(client, owned=owned), wrapped=wrapped)
+    return _on(gate, family, client, wrapped=wrapped, inner=Inner(client, owned=owned))
 
 
-def _on(gate: _native.Gate, family: Family, client: Any, inner: Inner | None, *, wrapped: bool) -> Any:
+def _on(gate: _native.Gate, family: Family, client: Any, **settings: Any) -> Any:
+    """Copy a client onto a transport with these settings, which are those of `Family.transport`."""
     asynchronous = isinstance(client, family.module.AsyncClient)
     make = family.async_transport if asynchronous else family.transport
     ours = copy.copy(client)
-    ours._transport = make(gate, wrapped=wrapped, inner=inner)  # noqa: SLF001
+    ours._transport = make(gate, **settings)  # noqa: SLF001
     ours._mounts = {}  # noqa: SLF001
     return ours
 

@@ -88,13 +88,27 @@ class Family:
         self._transport: Any = _on(GateTransport, self.module.BaseTransport)
         self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
 
-    def transport(self, gate: _native.Gate, *, wrapped: bool, inner: Inner | None = None) -> Any:
+    def transport(
+        self,
+        gate: _native.Gate,
+        *,
+        wrapped: bool,
+        inner: Inner | None = None,
+        proxies: _native.ProxyRules | None = None,
+    ) -> Any:
         """Make a synchronous transport over the gate."""
-        return self._transport(gate, self, wrapped, inner)
+        return self._transport(gate, self, wrapped, inner, proxies)
 
-    def async_transport(self, gate: _native.Gate, *, wrapped: bool, inner: Inner | None = None) -> Any:
+    def async_transport(
+        self,
+        gate: _native.Gate,
+        *,
+        wrapped: bool,
+        inner: Inner | None = None,
+        proxies: _native.ProxyRules | None = None,
+    ) -> Any:
         """Make an asynchronous transport over the gate."""
-        return self._async_transport(gate, self, wrapped, inner)
+        return self._async_transport(gate, self, wrapped, inner, proxies)
 
     def is_upload(self, request: Any) -> bool:
         """Whether a request's body is not in memory."""

@@ -23,14 +23,23 @@ _NO_LIMITS: dict[str, float | None] = {}
 class GateTransport:
     """A `BaseTransport` whose calls go through a gate. Usable from any number of threads."""
 
-    def __init__(self, gate: _native.Gate, family: Family, wrapped: bool, inner: Inner | None) -> None:
-        """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's."""
+    def __init__(
+        self,
+        gate: _native.Gate,
+        family: Family,
+        wrapped: bool,
+        inner: Inner | None,
+        proxies: _native.ProxyRules | None,
+    ) -> None:
+        """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's.
+
+        `proxies` are the rules of the gate's transport for this client; None: those of the gate.
+        """
         self.inner = inner
+        self.proxies = proxies
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
-        # The proxy rules of a client of this family created now.
-        self._proxies = None if inner is not None else gate.proxies(family.environment_mounts)
 
     def handle_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
@@ -55,7 +64,7 @@ class GateTransport:
                 current.get(),
                 self._wrapped,
                 identity(),
-                self._proxies,
+                self.proxies,
             )
         except Error as error:
             raise family.exception(error, request) from error
