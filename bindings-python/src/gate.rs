@@ -44,6 +44,8 @@ pub(crate) struct Gate {
 struct Open {
     gate: tidegate::Gate,
     client: Client,
+    /// The fingerprint of the environment's authorities when the transport read them.
+    authorities: Py<PyAny>,
 }
 
 impl Gate {
@@ -121,6 +123,8 @@ impl Gate {
 
 fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult<Held<Open>> {
     let runtime = runtime::handle()?;
+    // Before the transport reads them: a change in between is then seen as one.
+    let authorities = py.import("tidegate._transport.family")?.getattr("environment_authorities")?.call0()?;
     let transport = match world::transport() {
         None => proxies::transport(config.transport.clone(), rules).map(Transport::new),
         Some(transport) => Ok(transport),
@@ -133,7 +137,7 @@ fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult
     });
     let gate = gate.map_err(|e| raised(py, &e))?;
     let client = gate.client();
-    Ok(Held::new(Open { gate, client }, runtime.clone()))
+    Ok(Held::new(Open { gate, client, authorities: authorities.unbind() }, runtime.clone()))
 }
 
 #[pymethods]
@@ -168,6 +172,12 @@ impl Gate {
             Mode::Observe => "observe",
             Mode::Off => "off",
         })
+    }
+
+    /// What `environment_authorities` returned when the gate was opened.
+    #[getter]
+    fn authorities(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.with(py, |open| open.authorities.clone_ref(py))
     }
 
     /// The configured target that takes such requests.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,9 @@ from upstream import Upstream
 # A shell that runs this in the background has it ignore Ctrl-C, and with it every process that is started from here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Under a folder of authorities each client keeps its own transport. Tests of that set it themselves.
+os.environ.pop("SSL_CERT_DIR", None)
 
 # Modules of which each asynchronous test runs on a loop without `add_reader` as well.
 ON_EVERY_LOOP = {

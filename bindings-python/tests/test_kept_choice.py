@@ -53,6 +53,7 @@ def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
     monkeypatch.setenv("NO_PROXY", "localhost")
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    gate = tidegate.Gate()
     assert goes_by(gate.wrap(stubborn)._client) == "native"
     assert goes_by(gate.wrap(stubborn, transport="keep")._client) == "kept"
 
@@ -66,8 +67,10 @@ def test_another_word(gate: tidegate.Gate) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_arguments_of_a_transport(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_a_transport(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     httpx = module(name)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    gate = tidegate.Gate()
     for nothing in ({"transport": None, "mounts": None, "proxy": None, "verify": True, "cert": None}, {}):
         assert goes_by(gate.httpx_client(family=name, **nothing)) == "native"
     assert goes_by(gate.httpx_client(family=name, transport="native")) == "native"

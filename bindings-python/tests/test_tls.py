@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -374,7 +375,7 @@ def test_client_with_unlistable_authorities_keeps_its_transport(
         assert goes_by(gate.wrap(sdk)._client) == "kept"
         monkeypatch.delenv("SSL_CERT_FILE")
         monkeypatch.setenv("SSL_CERT_DIR", str(authority.folder))
-        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        assert goes_by(tidegate.Gate().wrap(sdk)._client) == "kept"
 
 
 @pytest.mark.parametrize("name", families_of_openai())
@@ -385,18 +386,139 @@ def test_the_environments_authorities_are_read_anew(
     assert goes_by(gate.wrap(sdk)._client) == "native"
     trustme.CA().cert_pem.write_to_path(str(authority.file))
     with module(name).Client() as http:
-        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+        assert goes_by(tidegate.Gate().wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
     monkeypatch.delenv("SSL_CERT_FILE")
-    assert goes_by(gate.wrap(sdk)._client) == "kept"
+    assert goes_by(tidegate.Gate().wrap(sdk)._client) == "kept"
     sdk.close()
 
 
-@pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
-def test_the_systems_own_verifier_is_the_default_where_httpx2_has_it(
-    authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+async def refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: Any) -> None:
+    """Assert that a bare client, a wrapped one and one of the gate's all refuse the server's certificate."""
+    httpx = module(name)
+    clients = [httpx.Client(**settings), gate.httpx_client(family=name, **settings)]
+    aclients = [httpx.AsyncClient(**settings), gate.httpx_async_client(family=name, **settings)]
+    if name in families_of_openai():
+        clients.append(gate.wrap(openai.OpenAI(api_key="k", http_client=clients[0]))._client)
+        aclients.append(gate.wrap(openai.AsyncOpenAI(api_key="k", http_client=aclients[0]))._client)
+    for client in clients:
+        with pytest.raises(httpx.ConnectError):
+            client.get(url, headers={"authorization": "Bearer k"})
+    for aclient in aclients:
+        with pytest.raises(httpx.ConnectError):
+            await aclient.get(url, headers={"authorization": "Bearer k"})
+    # The wrapped ones first: closing the original closes a kept transport.
+    for client, aclient in zip(reversed(clients), reversed(aclients), strict=True):
+        client.close()
+        await aclient.aclose()
+
+
+def native_is_refused(name: str, gate: tidegate.Gate, reason: str, **settings: Any) -> None:
+    for make in (gate.httpx_client, gate.httpx_async_client):
+        with pytest.raises(TypeError, match=reason):
+            make(family=name, transport="native", **settings)
+    if name in families_of_openai():
+        with module(name).Client(**settings) as http, pytest.raises(TypeError, match=reason):
+            gate.wrap(openai.OpenAI(api_key="k", http_client=http), transport="native")
+
+
+def another_authority(folder: Path) -> Authority:
+    """Return an authority that nothing names yet, with its file in the folder."""
+    folder.mkdir()
+    other = Authority(trustme.CA(), folder)
+    other.ca.cert_pem.write_to_path(str(other.file))
+    return other
+
+
+@pytest.mark.usefixtures("authority")
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_folder_of_authorities_beside_a_file_adds_none(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = another_authority(tmp_path / "others")
+    monkeypatch.setenv("SSL_CERT_DIR", str(other.folder))
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+    with Upstream(tls=other.server()) as upstream:
+        await refused_by_all(name, gate, secure(upstream))
+        assert upstream.exchanges == []
+    native_is_refused(name, gate, "authorities from SSL_CERT_DIR")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_file_in_a_folder_counts_by_its_hashed_name_alone(
+    name: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
+    monkeypatch.setenv("SSL_CERT_DIR", str(authority.folder))
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+    with Upstream(tls=authority.server()) as upstream:
+        await refused_by_all(name, gate, secure(upstream))
+        assert upstream.exchanges == []
+    native_is_refused(name, gate, "authorities from SSL_CERT_DIR")
+
+
+@pytest.mark.usefixtures("authority")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_folder_variable_is_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_DIR", "")
+    assert goes_by(tidegate.Gate().httpx_client(family=name)) == "native"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_client_that_ignores_the_environment_ignores_its_authorities(
+    name: str, authority: Authority, one_attempt: tidegate.Gate
+) -> None:
+    with Upstream(tls=authority.server()) as upstream:
+        await refused_by_all(name, one_attempt, secure(upstream), trust_env=False)
+        assert upstream.exchanges == []
+    native_is_refused(name, one_attempt, "trust_env=False.*SSL_CERT_FILE", trust_env=False)
+
+
+@pytest.mark.parametrize("change", ["another file", "other content", "removed"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_authorities_that_were_replaced_after_the_gate_opened_are_not_trusted(
+    name: str, change: str, authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = another_authority(tmp_path / "others")
+    # Apart from the clock, whose steps may be longer than the time until the file is replaced.
+    os.utime(authority.file, (0, 0))
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+    if change == "another file":
+        monkeypatch.setenv("SSL_CERT_FILE", str(other.file))
+    elif change == "other content":
+        authority.file.write_bytes(other.file.read_bytes())
+    else:
+        monkeypatch.delenv("SSL_CERT_FILE")
+    with Upstream(tls=authority.server()) as upstream:
+        await refused_by_all(name, gate, secure(upstream))
+        assert upstream.exchanges == []
+    native_is_refused(name, gate, "authorities from a changed environment")
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_a_client_of_one_gate_gets_no_authorities_of_another(
+    name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert authority.file.exists()
+    with gate.httpx_client(family=name) as http:
+        sdk = openai.OpenAI(api_key="k", http_client=http)
+        assert goes_by(tidegate.Gate().wrap(sdk)._client) == "native"
+        monkeypatch.setenv("SSL_CERT_FILE", str(another_authority(tmp_path / "others").file))
+        with pytest.raises(TypeError, match="other TLS authorities: wrap the original"):
+            tidegate.Gate().wrap(sdk)
+
+
+@pytest.fixture
+def system_verifier(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - to be replaced
+    """Make the default context of httpx2 one of truststore, as on macOS."""
+    # Before the change: what it imports depends on the system too.
+    pytest.importorskip("truststore")
+    monkeypatch.delenv("SSL_CERT_FILE")
     monkeypatch.setattr("platform.system", lambda: "Darwin")
+
+
+@pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
+@pytest.mark.usefixtures("system_verifier")
+def test_the_systems_own_verifier_is_the_default_where_httpx2_has_it(authority: Authority, gate: tidegate.Gate) -> None:
     with module("httpx2").Client() as http:
         assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
     for setting in ("minimum_version", "set_ciphers", "load_cert_chain", "load_verify_locations"):

@@ -105,9 +105,11 @@ class Gate:
                 `keep`: the client's own transport, below the gate, with its proxies, mounts, TLS settings, connect and
                 write timeouts, and whatever mocks patch in it; closing the copy leaves it open, closing the original
                 closes it. `auto`, the default: `native`, unless the client has a transport, proxy, mounts or TLS
-                settings of its own, ignores the environment's proxies (`trust_env=False`), or was
-                created when the proxy variables had other values. TLS settings count if the
-                `ssl.SSLContext` differs from the default.
+                settings of its own, ignores the environment's proxies or authorities
+                (`trust_env=False`), or was created when the proxy variables had other values. TLS
+                settings count if the `ssl.SSLContext` differs from the default. Every client keeps
+                its transport if authorities come from `SSL_CERT_DIR` alone, or if `SSL_CERT_FILE` has
+                changed since the gate was opened.
 
         Raises:
             TypeError: for any other object; and under `native` for a client with any of these of its own: the message
@@ -130,8 +132,9 @@ class Gate:
             family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
             **kwargs: what the client itself takes. `timeout` is 600 s unless given: its `read` bounds silence, its
                 `pool` the wait for a slot. With `transport`, `mounts`, `proxy`, `verify` or `cert`, or with
-                `trust_env=False` where the environment has proxies, connections are made by httpx's own transport,
-                below the gate; closing the client closes it, as ever. `transport` may also be a word, as in `wrap`:
+                `trust_env=False` where the environment has proxies or `SSL_CERT_FILE`, and where `wrap` keeps the
+                transports of all clients, connections are made by httpx's own transport, below the gate; closing the
+                client closes it, as ever. `transport` may also be a word, as in `wrap`:
                 `keep` does so without any of these, `native` refuses them. Then the thread itself waits for the answer
                 and cannot be called away: a call to a pool whose replica hangs stays there until `timeout`'s `read`
                 is over, and only then goes to another. Set it as low as silence may last, or use the asynchronous

@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidegate._transport.asynchronous import AsyncGateTransport
+from tidegate._transport.family import own_authorities
 from tidegate._transport.kept import Inner
 from tidegate._transport.synchronous import GateTransport
 
@@ -43,8 +44,12 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
     if gate.aside:
         return make(**kwargs)
     own = [f"{name}=" for name, nothing in _OF_A_TRANSPORT.items() if kwargs.get(name, nothing) is not nothing]
-    if family.ignores_proxies(trust_env=kwargs.get("trust_env", True)):
+    trust_env = kwargs.get("trust_env", True)
+    if family.ignores_proxies(trust_env=trust_env):
         own.append(_IGNORES_PROXIES)
+    authorities = own_authorities(gate, trust_env=trust_env)
+    if authorities is not None:
+        own.append(authorities)
     if own and choice == "native":
         raise TypeError(_cannot(", ".join(own)))
     if own or choice == "keep":
@@ -67,7 +72,7 @@ def regated(gate: _native.Gate, family: Family, client: Any, *, choice: Transpor
     present = client._transport  # noqa: SLF001 - the place that tests and plug-ins use too
     if isinstance(present, (GateTransport, AsyncGateTransport)):
         return _from_another(gate, family, client, present, choice=choice)
-    own = _of_its_own(family, client)
+    own = own_authorities(gate, trust_env=client.trust_env) or _of_its_own(family, client)
     if own is not None and choice == "native":
         raise TypeError(_cannot(own))
     if own is not None or choice == "keep":
@@ -101,6 +106,8 @@ def _from_another(
         return _on(gate, family, client, wrapped=True, inner=Inner(inner.client, owned=False))
     if choice == "keep":
         raise TypeError("this client's transport is a gate's already: wrap the original, which still has its own")
+    if present._gate.authorities != gate.authorities:  # noqa: SLF001
+        raise TypeError("this client's transport is that of a gate with other TLS authorities: wrap the original")
     # The client's own mounts are gone: its proxies are in the earlier transport, unless that gate takes none.
     proxies = present.proxies
     if proxies is None:

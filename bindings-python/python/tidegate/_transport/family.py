@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate._errors import ConfigError
@@ -274,3 +275,28 @@ def environment_mounts() -> list[Mount] | None:
         return named_or_preferred(None).environment_mounts()
     except ImportError:
         return None
+
+
+def environment_authorities() -> tuple[str | int | None, ...]:
+    """Return a fingerprint of the TLS authorities that the environment names now."""
+    file = os.environ.get("SSL_CERT_FILE")
+    folder = os.environ.get("SSL_CERT_DIR")
+    try:
+        status = Path(file).stat() if file else None
+    except (OSError, ValueError):
+        status = None
+    if status is None:
+        return file, folder
+    return file, folder, status.st_mtime_ns, status.st_size
+
+
+def own_authorities(gate: _native.Gate, *, trust_env: bool) -> str | None:
+    """Return why a client made now may have other authorities than the gate; None if it has the same."""
+    if os.environ.get("SSL_CERT_DIR"):
+        # The gate reads each file there, beside SSL_CERT_FILE. httpx reads hashed names, or SSL_CERT_FILE alone.
+        return "authorities from SSL_CERT_DIR"
+    if not trust_env and os.environ.get("SSL_CERT_FILE"):
+        return "trust_env=False, while the environment has SSL_CERT_FILE, which the gate trusts"
+    if environment_authorities() != gate.authorities:
+        return "authorities from a changed environment"
+    return None
