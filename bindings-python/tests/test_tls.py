@@ -518,6 +518,21 @@ def system_verifier(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
 @pytest.mark.usefixtures("system_verifier")
+@pytest.mark.parametrize("method", ["wrap_socket", "wrap_bio"])
+def test_methods_of_a_truststore_context_are_kept(method: str, authority: Authority, gate: tidegate.Gate) -> None:
+    context = changed("httpx2", authority, assigned(method, refuse))
+    assert type(context).__module__.startswith("truststore.")
+    with module("httpx2").Client(verify=context) as http:
+        sdk = openai.OpenAI(api_key="k", http_client=http)
+        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        with pytest.raises(TypeError, match="TLS settings of its own"):
+            gate.wrap(sdk, transport="native")
+    with module("httpx2").Client() as http:
+        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+
+
+@pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
+@pytest.mark.usefixtures("system_verifier")
 def test_the_systems_own_verifier_is_the_default_where_httpx2_has_it(authority: Authority, gate: tidegate.Gate) -> None:
     with module("httpx2").Client() as http:
         assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"

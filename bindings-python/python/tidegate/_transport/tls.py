@@ -25,6 +25,9 @@ _PRE_SHARED_KEY, _KEY_SHARE = 41, 51
 # OpenSSL's reason if a server has no certificate for the cipher suites that the client offers.
 _NO_CERTIFICATE = "NO_SHARED_CIPHER"
 
+# What each truststore context has of its own: the inner context, which is compared by itself, and its lock.
+_PARTS_OF_TRUSTSTORE = ("_ctx", "_ctx_lock")
+
 
 def settings(context: Any) -> dict[str, Any]:
     """Return the settings of a context by name."""
@@ -40,6 +43,7 @@ def settings(context: Any) -> dict[str, Any]:
         **found,
         "class": type(context),
         "attributes": _read(_instance_attributes, inner),
+        "attributes of truststore": None if inner is context else _read(_instance_attributes, context),
         "ciphers": _read(inner.get_ciphers),
         "certificate store": _read(inner.cert_store_stats),
         "authorities": authorities,
@@ -91,6 +95,7 @@ def _instance_attributes(context: Any) -> dict[str, Any]:
     return {
         name: (value.__module__, value.__qualname__) if isinstance(value, type) else value
         for name, value in vars(context).items()
+        if name not in _PARTS_OF_TRUSTSTORE
     }
 
 
