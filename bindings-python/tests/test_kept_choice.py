@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -56,6 +58,48 @@ def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
     gate = tidegate.Gate()
     assert goes_by(gate.wrap(stubborn)._client) == "native"
     assert goes_by(gate.wrap(stubborn, transport="keep")._client) == "kept"
+
+
+def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
+    """Return a change of a transport's instance, or of its pool's."""
+    return lambda transport: setattr(transport if owner == "transport" else transport._pool, name, part)
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_what_is_ones_own_in_a_plain_transport_is_kept(name: str, gate: tidegate.Gate) -> None:
+    httpx = module(name)
+    buffer = {"socket_options": [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]}
+    cases: list[tuple[str, dict[str, Any], Callable[[Any], None]]] = [
+        ("socket options", buffer, lambda _: None),
+        ("network backend", {}, with_part("pool", "_network_backend", object())),
+        ("handle_request", {}, with_part("transport", "handle_request", print)),
+        ("handle_request", {}, with_part("pool", "handle_request", print)),
+        ("handle_async_request", {}, with_part("transport", "handle_async_request", print)),
+    ]
+    for said, arguments, change in cases:
+        for transport, client, sdk in (
+            (httpx.HTTPTransport(**arguments), httpx.Client, openai.OpenAI),
+            (httpx.AsyncHTTPTransport(**arguments), httpx.AsyncClient, openai.AsyncOpenAI),
+        ):
+            change(transport)
+            bare = sdk(api_key="k", http_client=client(transport=transport))
+            assert goes_by(gate.wrap(bare)._client) == "kept", said
+            with pytest.raises(TypeError, match=f"{said} of its own"):
+                gate.wrap(bare, transport="native")
+
+
+@pytest.mark.parametrize("name", families_of_openai())
+def test_options_of_keepalive_are_the_gates_already(name: str, gate: tidegate.Gate) -> None:
+    httpx = module(name)
+    options = [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    ]
+    http = httpx.Client(transport=httpx.HTTPTransport(socket_options=options))
+    assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+    assert goes_by(gate.wrap(openai.OpenAI(api_key="k"))._client) == "native"
+    assert goes_by(gate.wrap(openai.AsyncOpenAI(api_key="k"))._client) == "native"
 
 
 def test_another_word(gate: tidegate.Gate) -> None:

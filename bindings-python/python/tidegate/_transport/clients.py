@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidegate._transport.asynchronous import AsyncGateTransport
@@ -29,6 +30,8 @@ _OF_A_TRANSPORT = {
 
 # Seconds: the default deadline of a target.
 _TIMEOUT = 600.0
+
+_HANDLERS = ("handle_request", "handle_async_request")
 
 _MOUNTED = "mounts or a proxy of its own, or proxies from an earlier environment"
 _PROXIED = "a proxy of its own (proxies from the environment are kept)"
@@ -150,11 +153,29 @@ def _of_transport(family: Family, transport: Any, *, mounted: bool) -> str | Non
     pool = transport._pool  # noqa: SLF001
     if ("Proxy" in type(pool).__name__) is not mounted:
         return _MOUNTED if mounted else _PROXIED
+    own = _of_connections(family, transport, pool)
+    if own is not None:
+        return own
+    # A pool without the attribute stands in for its context, and differs by its class.
+    contexts = getattr(pool, "_ssl_context", pool), getattr(pool, "_proxy_ssl_context", None)
+    tls = [name for context in contexts for name in family.own_tls(context)]
+    return f"TLS settings of its own ({', '.join(tls)}; a CA bundle from SSL_CERT_FILE is kept)" if tls else None
+
+
+def _of_connections(family: Family, transport: Any, pool: Any) -> str | None:
+    """Name what the user set up in how a transport connects, apart from TLS."""
+    for name in _HANDLERS:
+        if any(name in getattr(part, "__dict__", ()) for part in (transport, pool)):
+            return f"a {name} of its own"
     if getattr(pool, "_uds", None) is not None:
         return "a Unix socket of its own"
     if getattr(pool, "_local_address", None) is not None:
         return "a local address of its own"
-    # A pool without the attribute stands in for its context, and differs by its class.
-    contexts = getattr(pool, "_ssl_context", pool), getattr(pool, "_proxy_ssl_context", None)
-    own = [name for context in contexts for name in family.own_tls(context)]
-    return f"TLS settings of its own ({', '.join(own)}; a CA bundle from SSL_CERT_FILE is kept)" if own else None
+    if not all(_is_keepalive(option) for option in getattr(pool, "_socket_options", None) or ()):
+        return "socket options of its own"
+    return "a network backend of its own" if family.has_own_backend(transport) else None
+
+
+def _is_keepalive(option: tuple[Any, ...]) -> bool:
+    """Return whether a socket option concerns keepalive or TCP, which the gate sets by itself."""
+    return option[0] == socket.IPPROTO_TCP or tuple(option[:2]) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE)

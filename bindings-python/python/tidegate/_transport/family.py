@@ -85,6 +85,8 @@ class Family:
         self.async_sent: Any = _on(AsyncSent, self.module.AsyncByteStream)
         # The environment, and the settings of a default context made in it.
         self._default_tls: tuple[list[str | None], dict[str, Any]] | None = None
+        # The classes of the network backends that transports of each class make.
+        self._backends: dict[type, type] = {}
         self._utils: Any = importlib.import_module(f"{name}._utils")
         self._transport: Any = _on(GateTransport, self.module.BaseTransport)
         self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
@@ -177,6 +179,14 @@ class Family:
         """Whether the environment has proxies, and a client was told to trust nothing from there."""
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
+    def has_own_backend(self, transport: Any) -> bool:
+        """Return whether a transport's network backend is not the one of its class."""
+        kind = type(transport)
+        if kind not in self._backends:
+            # Without verification no authorities are loaded.
+            self._backends[kind] = _backend_of(kind(verify=False))
+        return _backend_of(transport) is not self._backends[kind]
+
     def own_tls(self, context: Any) -> list[str]:
         """Return the names of the settings that differ from the family's default TLS context.
 
@@ -221,6 +231,10 @@ class Family:
         if isinstance(error, OSError):
             return "refused" if isinstance(error, ConnectionRefusedError) else "transport"
         return "request"
+
+
+def _backend_of(transport: Any) -> type:
+    return type(getattr(transport._pool, "_network_backend", None))  # noqa: SLF001
 
 
 def _is_refused(error: BaseException) -> bool:
