@@ -1,6 +1,7 @@
 //! HTTP/1.1 and HTTP/2 over rustls, on reqwest, with one shared set of connections for each proxy.
 
 use std::collections::HashMap;
+use std::env;
 use std::error::Error as _;
 use std::future::Future;
 use std::io;
@@ -13,6 +14,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::RwLock;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Certificate;
 use tower::Service;
 
 use super::proxy::{ProxyRules, ProxyServer};
@@ -39,6 +41,8 @@ struct Inner {
     /// The pools of each proxy, and of direct connections. Each pool uses its one proxy for every
     /// URL: reqwest decides nothing.
     pools: RwLock<HashMap<Option<ProxyServer>, Vec<reqwest::Client>>>,
+    /// The authorities that servers are verified with; `None` stands for those of the platform.
+    authorities: Option<Vec<Certificate>>,
     shards: Shards,
 }
 
@@ -47,7 +51,7 @@ impl Http {
     /// ([`ProxyRules::from_process_env`]).
     ///
     /// # Errors
-    /// `Config` if the TLS roots or a proxy variable cannot be read.
+    /// `Config` if `SSL_CERT_FILE`, the platform's authorities or a proxy variable cannot be read.
     pub fn new(config: TransportConfig) -> Result<Self, Error> {
         let rules = match config.proxy_from_env {
             true => ProxyRules::from_process_env()?,
@@ -60,11 +64,13 @@ impl Http {
     /// them. If `proxy_from_env` is false, all connections are direct.
     ///
     /// # Errors
-    /// `Config` if the TLS roots cannot be read.
+    /// `Config` if `SSL_CERT_FILE` or the platform's authorities cannot be read.
     pub fn with_proxies(config: TransportConfig, rules: ProxyRules) -> Result<Self, Error> {
         let rules = config.proxy_from_env.then_some(rules);
-        let pools = RwLock::new(HashMap::from([(None, vec![pool(&config, None)?])]));
-        Ok(Self(Arc::new(Inner { config, rules, pools, shards: Shards::default() })))
+        let authorities = environment_authorities()?;
+        let first = pool(&config, None, authorities.as_deref())?;
+        let pools = RwLock::new(HashMap::from([(None, vec![first])]));
+        Ok(Self(Arc::new(Inner { config, rules, pools, authorities, shards: Shards::default() })))
     }
 
     fn proxy_for(&self, request: &Request<RequestBody>) -> Option<ProxyServer> {
@@ -82,13 +88,34 @@ impl Http {
         }
         let pools = pools.entry(proxy.clone()).or_default();
         while pools.len() <= shard {
-            pools.push(pool(&self.0.config, proxy.as_ref())?);
+            pools.push(pool(&self.0.config, proxy.as_ref(), self.0.authorities.as_deref())?);
         }
         pools.get(shard).cloned().ok_or_else(|| Error::new(ErrorKind::Connect, "no connection pool"))
     }
 }
 
-fn pool(config: &TransportConfig, proxy: Option<&ProxyServer>) -> Result<reqwest::Client, Error> {
+/// Returns the authorities in the file that `SSL_CERT_FILE` names; `None` if it names none.
+///
+/// As with OpenSSL's clients, they replace the platform's, and `SSL_CERT_DIR` adds no others.
+///
+/// # Errors
+/// `Config` if the file cannot be read, or is not in PEM format.
+fn environment_authorities() -> Result<Option<Vec<Certificate>>, Error> {
+    let Some(path) = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) else { return Ok(None) };
+    let unusable = |why: String| {
+        Error::config(format!(
+            "transport: SSL_CERT_FILE: {why}; name a file of PEM certificates, or unset it"
+        ))
+    };
+    let file = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;
+    Certificate::from_pem_bundle(&file).map(Some).map_err(|e| unusable(describe(&e)))
+}
+
+fn pool(
+    config: &TransportConfig,
+    proxy: Option<&ProxyServer>,
+    authorities: Option<&[Certificate]>,
+) -> Result<reqwest::Client, Error> {
     let unusable = |e| {
         let advice = "check SSL_CERT_FILE and SSL_CERT_DIR, which must name authorities or be unset";
         Error::config(format!("transport: {}; {advice}", describe(&e)))
@@ -102,6 +129,9 @@ fn pool(config: &TransportConfig, proxy: Option<&ProxyServer>) -> Result<reqwest
         // Long generations are silent for minutes: keep middleboxes from forgetting the connection.
         .tcp_keepalive(std::time::Duration::from_secs(60))
         .no_proxy();
+    if let Some(authorities) = authorities {
+        builder = builder.tls_certs_only(authorities.iter().cloned());
+    }
     if let Some(server) = proxy {
         let mut proxy = reqwest::Proxy::all(server.url()).map_err(unusable)?;
         if let Some((user, password)) = server.credentials() {

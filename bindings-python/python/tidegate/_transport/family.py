@@ -294,7 +294,8 @@ def environment_mounts() -> list[Mount] | None:
 def environment_authorities() -> tuple[str | int | None, ...]:
     """Return a fingerprint of the TLS authorities that the environment names now."""
     file = os.environ.get("SSL_CERT_FILE")
-    folder = os.environ.get("SSL_CERT_DIR")
+    # A file takes the place of a folder.
+    folder = None if file else os.environ.get("SSL_CERT_DIR")
     try:
         status = Path(file).stat() if file else None
     except (OSError, ValueError):
@@ -306,8 +307,8 @@ def environment_authorities() -> tuple[str | int | None, ...]:
 
 def own_authorities(gate: _native.Gate, *, trust_env: bool) -> str | None:
     """Return why a client made now may have other authorities than the gate; None if it has the same."""
-    if os.environ.get("SSL_CERT_DIR"):
-        # The gate reads each file there, beside SSL_CERT_FILE. httpx reads hashed names, or SSL_CERT_FILE alone.
+    if os.environ.get("SSL_CERT_DIR") and not os.environ.get("SSL_CERT_FILE"):
+        # The gate reads each file there, and httpx only those with hashed names.
         return "authorities from SSL_CERT_DIR"
     if not trust_env and os.environ.get("SSL_CERT_FILE"):
         return "trust_env=False, while the environment has SSL_CERT_FILE, which the gate trusts"
