@@ -13,7 +13,7 @@ use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::placement::Fault;
 use crate::schedule::{Settled, Ticket};
-use crate::target::Stay;
+use crate::target::{SharedCooldowns, Stay};
 use crate::wire::Usage;
 use crate::wire::classify::{Class, Verdict};
 
@@ -43,17 +43,9 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
             return Err(over_maximum(target.name(), ticket.demand.input, most));
         }
         let asking = call.asks();
-        let permit = loop {
-            let Some((shared, key)) = call.shared() else {
-                break admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await;
-            };
-            let waited = shared.wait(key, call.queued_at(), call.deadline()).await;
-            waited.map_err(|refusal| admission.refused(refusal))?;
-            let permit = admission.acquire_from(call.ticket(), |waiter| call.stands_at(waiter)).await;
-            match permit {
-                Ok(permit) if !shared.admit(key) => call.waited(&permit),
-                permit => break permit,
-            }
+        let permit = match call.shared() {
+            None => admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await,
+            Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,
         };
         if let Some(asking) = asking.filter(|_| permit.is_ok()) {
             asking.admitted();
@@ -69,6 +61,24 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         call.target().metrics().would(decision);
     }
     Ok(permit)
+}
+
+/// Waits for a slot of a target that the call shares with other credentials and models.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queue.
+async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> Result<Permit, Error> {
+    let admission = call.target().admission();
+    loop {
+        let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
+        waited.map_err(|refusal| admission.refused(refusal))?;
+        let permit = admission.acquire_from(call.ticket(), |waiter| call.stands_at(waiter)).await?;
+        if cooldowns.admit(key) {
+            return Ok(permit);
+        }
+        // A Retry-After for the key came while the call queued: the slot is given back.
+        call.waited(&permit);
+    }
 }
 
 /// A slot at a replica that the call does not avoid.
