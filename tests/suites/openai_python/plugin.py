@@ -90,8 +90,7 @@ def _suited(cls: type, *, asynchronous: bool) -> type:
 
 def _gated(family: Family, *, asynchronous: bool, inner: Inner | None) -> Any:
     gate = tidegate.Gate(mode=_RUN.mode)
-    make = family.async_transport if asynchronous else family.transport
-    ours = make(gate._native, wrapped=False, inner=inner)
+    ours = family.transport(gate._native, asynchronous=asynchronous, wrapped=False, inner=inner)
     ours.__class__ = _suited(type(ours), asynchronous=asynchronous)
     ours._pool = _Pool(gate)
     return ours

@@ -57,10 +57,10 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
         raise TypeError(_cannot(", ".join(own)))
     if own or choice == "keep":
         return _over(gate, family, make(**kwargs), wrapped=False, owned=True)
-    over = family.async_transport if asynchronous else family.transport
     settings = {name: value for name, value in kwargs.items() if name not in _OF_A_TRANSPORT}
     proxies = gate.proxies(family.environment_mounts)
-    return make(transport=over(gate, wrapped=False, proxies=proxies), **settings)
+    over = family.transport(gate, asynchronous=asynchronous, wrapped=False, proxies=proxies)
+    return make(transport=over, **settings)
 
 
 def regated(gate: _native.Gate, family: Family, client: Any, *, choice: TransportName) -> Any:
@@ -125,9 +125,8 @@ def _over(gate: _native.Gate, family: Family, client: Any, *, wrapped: bool, own
 def _on(gate: _native.Gate, family: Family, client: Any, **settings: Any) -> Any:
     """Copy a client onto a transport with these settings, which are those of `Family.transport`."""
     asynchronous = isinstance(client, family.module.AsyncClient)
-    make = family.async_transport if asynchronous else family.transport
     ours = copy.copy(client)
-    ours._transport = make(gate, **settings)  # noqa: SLF001
+    ours._transport = family.transport(gate, asynchronous=asynchronous, **settings)  # noqa: SLF001
     ours._mounts = {}  # noqa: SLF001
     return ours
 

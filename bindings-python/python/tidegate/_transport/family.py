@@ -95,23 +95,14 @@ class Family:
         self,
         gate: _native.Gate,
         *,
+        asynchronous: bool,
         wrapped: bool,
         inner: Inner | None = None,
         proxies: _native.ProxyRules | None = None,
     ) -> Any:
-        """Make a synchronous transport over the gate."""
-        return self._transport(gate, self, wrapped, inner, proxies)
-
-    def async_transport(
-        self,
-        gate: _native.Gate,
-        *,
-        wrapped: bool,
-        inner: Inner | None = None,
-        proxies: _native.ProxyRules | None = None,
-    ) -> Any:
-        """Make an asynchronous transport over the gate."""
-        return self._async_transport(gate, self, wrapped, inner, proxies)
+        """Make a transport over the gate, for clients of this family."""
+        kind = self._async_transport if asynchronous else self._transport
+        return kind(gate, self, wrapped, inner, proxies)
 
     def is_upload(self, request: Any) -> bool:
         """Whether a request's body is not in memory."""
