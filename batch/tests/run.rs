@@ -118,7 +118,8 @@ fn the_longest_queue_is_no_failure_and_memory_is_bounded() {
             .await;
         let progress = ran.unwrap();
         assert_eq!((progress.good, progress.failed), (600, 0));
-        assert!(progress.seconds > 1_000.0 && most <= 64, "{most} open at once");
+        // The burst sends two calls, and each may double the window of 16; one call is in flight.
+        assert!(progress.seconds > 1_000.0 && most <= 4 * 16 + 1, "{most} open at once");
     });
 }
 
