@@ -163,7 +163,7 @@ impl<W> Scheduler<W> {
         }
     }
 
-    fn hold_for_front(&mut self, now: Instant, rooms: &Rooms) -> Option<Hold> {
+    pub(super) fn hold_for_front(&mut self, now: Instant, rooms: &Rooms) -> Option<Hold> {
         if !self.is_sized() {
             return None;
         }

@@ -1,13 +1,21 @@
-//! Calling back what was lent: where a floor's holder waits and no slot is free, a borrower's call that has no answer yet is named, for the driver
-//! to cancel and to queue again with what it was charged.
+//! Calls back borrowed slots: while the holder of a floor waits and no slot is free, a borrower's
+//! call that has no answer yet is cancelled by the driver, and queued again with what it was
+//! charged.
+//!
+//! No more calls are called back than slots that a floor would use, see [`Scheduler::owed`]; so
+//! nothing is cancelled in vain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::floors::slots;
+use super::floors::{Holder, Hungry, slots};
 use super::ids::{TenantId, WaiterId};
+use super::lanes::Spot;
 use super::pool::Pool;
+use super::rooms::{ByKind, Rooms};
+use super::why::Rule;
 use super::{GrantId, Scheduler};
 use crate::context::Lane;
 use crate::placement::Places;
@@ -16,7 +24,7 @@ use crate::placement::Places;
 #[derive(Debug, Default)]
 pub(super) struct Lent {
     unanswered: BTreeMap<GrantId, (TenantId, Lane)>,
-    called_back: BTreeSet<GrantId>,
+    called_back: BTreeMap<GrantId, (TenantId, Lane)>,
 }
 
 impl Lent {
@@ -32,56 +40,134 @@ impl Lent {
 }
 
 impl<W> Scheduler<W> {
-    /// The call to be called back now, where that is configured: the youngest without an answer that holds more than the floors of its tenant and
-    /// of its lane, while somebody who holds less than its floor waits for nothing but a slot. Ask until `None`; each is named once.
+    /// Returns a call to be called back now, where that is configured: the youngest without an
+    /// answer that holds more than the floors of its tenant and of its lane, while somebody who
+    /// holds less than its floor waits for nothing but a slot. Ask until `None`; each is named
+    /// once.
     pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
-        let called_back = self.lent.as_ref()?.called_back.len();
+        self.lent.as_ref()?;
+        // At a pool a slot may be free that is none for whom it is owed to. Above a limit that was
+        // lowered, no slot comes free with a call.
+        let limit = self.upstream.slots();
         let is_pool = self.upstream.pool().is_some();
-        // At a pool a slot may be free that is none for whom it is owed to.
-        let idle = !is_pool && self.has_slot();
-        if idle || self.draining || self.cooldown.ready(now, self.upstream.slots()).is_err() {
+        let is_full = is_pool || (self.lack() == Some(Rule::Slots) && self.in_flight <= limit);
+        if !is_full || self.draining || self.cooldown.ready(now, limit).is_err() {
             return None;
         }
         self.unpark(now);
-        let mut rooms = self.rooms(now);
-        rooms.replicas = self.upstream.pool().map(|pool| Arc::new(pool.by_kind_but_slots()));
-        let mut wanted = 0;
-        let mut at = Places::NONE;
-        for hungry in self.hungry() {
-            if let Some(next) = self.first_for(now, hungry.holder, &rooms)
-                && let Some(places) = self.places_without_slot(next.call)
-            {
-                // Where calls may lack more than slots, no more is known than that one could go.
-                wanted += if self.is_sized() { 1 } else { hungry.missing };
-                at = at.or(places);
-            }
-        }
-        if wanted <= called_back {
+        let mut owed = self.owed(now);
+        let lent = self.lent.as_ref()?;
+        if owed.len() <= lent.called_back.len() {
             return None;
         }
-        let lent = self.lent.as_ref()?;
-        let (id, _) = lent.unanswered.iter().rev().find(|(id, (tenant, lane))| {
-            let is_there = |pool: &Pool| pool.is_at(**id, at);
-            self.upstream.pool().is_none_or(is_there) && self.borrows(*tenant, *lane)
+        let serves = |id: &GrantId, places: &Places| {
+            let is_there = |pool: &Pool| pool.is_at(*id, *places);
+            self.upstream.pool().is_none_or(is_there)
+        };
+        for id in lent.called_back.keys() {
+            if let Some(at) = owed.iter().position(|places| serves(id, places)) {
+                owed.swap_remove(at);
+            }
+        }
+        let (id, of) = lent.unanswered.iter().rev().find(|(id, (tenant, lane))| {
+            owed.iter().any(|places| serves(id, places)) && self.borrows(lent, *tenant, *lane)
         })?;
-        let id = *id;
+        let (id, of) = (*id, *of);
         let lent = self.lent.as_mut()?;
         lent.unanswered.remove(&id);
-        lent.called_back.insert(id);
+        lent.called_back.insert(id, of);
         Some(id)
     }
 
-    /// Of a pool, the replicas in the choice that a waiting call may go to; `None`: one of them has a slot.
-    fn places_without_slot(&self, call: WaiterId) -> Option<Places> {
-        let Some(pool) = self.upstream.pool() else { return Some(Places::NONE) };
-        let kind = self.waiters.get(call)?.claim.kind;
-        (!pool.has_slot_for(kind, self.in_flight)).then(|| pool.choice_of(kind))
+    /// Returns the slots that floors would use if they came free: one entry for each waiting call
+    /// that would go, with the replicas of a pool that it may go to. A call that is below the
+    /// floors of both its tenant and its lane is one entry.
+    fn owed(&mut self, now: Instant) -> Vec<Places> {
+        let rooms = self.rooms_but_slots(now);
+        let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
+        let mut owed = Vec::new();
+        for Hungry { holder, missing, .. } in self.hungry() {
+            let is_of = |(tenant, lane)| holder == Holder::Tenant(tenant) || holder == Holder::Lane(lane);
+            let counted: usize = calls.iter().filter(|(line, _)| is_of(**line)).map(|(_, calls)| calls).sum();
+            let mut missing = missing.saturating_sub(counted);
+            if missing == 0 {
+                continue;
+            }
+            if self.is_sized() {
+                // Where calls may lack more than slots, no more is known than that one could go.
+                if let Some(next) = self.first_for(now, holder, &rooms)
+                    && let Some((line, places)) = self.places_without_slot(next.call)
+                    && calls.insert(line, 1).is_none()
+                {
+                    owed.push(places);
+                }
+                continue;
+            }
+            // A line without a call to add is of a tenant that has been counted.
+            let lines = self.lines_of(now, holder, missing + calls.len());
+            for (id, lane) in lines {
+                let Some(tenant) = self.tenants.get(id) else { continue };
+                let of_tenant: usize = Lane::ALL.iter().filter_map(|lane| calls.get(&(id, *lane))).sum();
+                let of_line = calls.entry((id, lane)).or_default();
+                let more = (tenant.lines[lane as usize].calls.len() - *of_line)
+                    .min(tenant.cap.saturating_sub(tenant.in_flight + of_tenant))
+                    .min(missing);
+                *of_line += more;
+                missing -= more;
+                owed.extend(std::iter::repeat_n(Places::NONE, more));
+            }
+        }
+        owed
     }
 
-    fn borrows(&self, tenant: TenantId, lane: Lane) -> bool {
+    /// Returns what there is to take beside what is held, if there were slots.
+    fn rooms_but_slots(&mut self, now: Instant) -> Rooms {
+        let mut rooms = self.rooms(now);
+        rooms.replicas = self.replicas_but_slots(None);
+        let held = self.hold_for_front(now, &rooms).map(|hold| hold.held).unwrap_or_default();
+        Rooms { shared: held.leave(rooms.shared), replicas: self.replicas_but_slots(held.at), ..rooms }
+    }
+
+    fn replicas_but_slots(&self, held: Option<usize>) -> Option<Arc<ByKind>> {
+        self.upstream.pool().map(|pool| Arc::new(pool.by_kind_but_slots(held)))
+    }
+
+    /// Returns the first lines, at most so many, whose calls go by that floor.
+    fn lines_of(&mut self, now: Instant, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
+        match holder {
+            Holder::Tenant(tenant) => {
+                self.lanes.order(now, self.settings.aging).map(|lane| (tenant, lane)).collect()
+            }
+            Holder::Lane(lane) => {
+                let next = |after: Option<&Spot>| self.lanes.next_fit(lane, after, &Rooms::UNBOUNDED);
+                let spots = successors(next(None), |spot| next(Some(spot)));
+                spots.take(most).map(|spot| (spot.tenant, lane)).collect()
+            }
+        }
+    }
+
+    /// Returns a waiting call's line and, of a pool, the replicas where a slot that came free would
+    /// be its own. `None`: there is none, or one of the replicas that it may go to has a slot.
+    fn places_without_slot(&self, call: WaiterId) -> Option<((TenantId, Lane), Places)> {
+        let waiter = self.waiters.get(call)?;
+        let line = (waiter.tenant, waiter.ticket.lane);
+        let Some(pool) = self.upstream.pool() else { return Some((line, Places::NONE)) };
+        let places = pool.would_fit_at(&waiter.claim, self.in_flight);
+        let has_slot = pool.has_slot_for(waiter.claim.kind, self.in_flight);
+        (!has_slot && !places.is_empty()).then_some((line, places))
+    }
+
+    /// Returns `true` if the tenant and the lane hold more than their floors, also without what was
+    /// called back of them.
+    fn borrows(&self, lent: &Lent, tenant: TenantId, lane: Lane) -> bool {
         let limit = self.upstream.slots();
+        let called_back = |is_of: &dyn Fn(&(TenantId, Lane)) -> bool| {
+            lent.called_back.values().filter(|line| is_of(line)).count()
+        };
         let of_lane = slots(self.settings.lanes[lane as usize].floor, limit);
-        self.by_lane[lane as usize] > of_lane
-            && self.tenants.get(tenant).is_some_and(|tenant| tenant.in_flight > slots(tenant.floor, limit))
+        self.by_lane[lane as usize] > of_lane + called_back(&|line| line.1 == lane)
+            && self.tenants.get(tenant).is_some_and(|of| {
+                of.in_flight > slots(of.floor, limit) + called_back(&|line| line.0 == tenant)
+            })
     }
 }

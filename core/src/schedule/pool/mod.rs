@@ -239,6 +239,17 @@ impl Pool {
         !self.choice_of(kind).and(self.open(in_flight)).is_empty()
     }
 
+    /// Returns those in the choice where a call of that claim would go if a slot came free, beside
+    /// so many in flight. That is not so where more calls are in flight than there are slots, nor
+    /// where calls are turned away.
+    pub(super) fn would_fit_at(&self, claim: &Claim, in_flight: usize) -> Places {
+        let fits = |site: &Site| {
+            site.in_flight <= site.slots() && !site.turned_away && claim.need.kv <= site.longest
+        };
+        let among = self.choice_of(claim.kind).iter().filter(|_| in_flight <= self.cap);
+        among.filter(|at| self.site(*at).is_some_and(fits)).collect()
+    }
+
     /// Whether that call has no answer yet, at one of those.
     pub(super) fn is_at(&self, id: GrantId, places: Places) -> bool {
         self.unanswered.get(&id).is_some_and(|at| places.contains(*at))
@@ -256,8 +267,8 @@ impl Pool {
     }
 
     /// The same, if each replica in the choice had a slot.
-    pub(super) fn by_kind_but_slots(&self) -> ByKind {
-        self.longest_of_each(self.choice, None)
+    pub(super) fn by_kind_but_slots(&self, held: Option<usize>) -> ByKind {
+        self.longest_of_each(self.choice, held)
     }
 
     fn longest_of_each(&self, open: Places, held: Option<usize>) -> ByKind {

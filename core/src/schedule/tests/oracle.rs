@@ -3,7 +3,7 @@
 mod lazy;
 mod truth;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use truth::{QUEUE, TENANTS, Truth, World};
@@ -36,6 +36,14 @@ enum Event {
         sent: bool,
         /// What it took, where the provider says.
         used: Option<u64>,
+    },
+    /// The head of an answer comes.
+    Answer {
+        which: usize,
+    },
+    /// A call that was called back is back, and is queued again.
+    Back {
+        which: usize,
     },
     Leave {
         which: usize,
@@ -71,6 +79,9 @@ struct Books {
     now: Instant,
     waiting: BTreeMap<u64, Call>,
     running: Vec<(Call, Grant)>,
+    /// Those of them that have an answer, and those that were called back and are not back yet.
+    answered: BTreeSet<u64>,
+    called_back: BTreeSet<u64>,
     numbers: u64,
     /// Time that the target was open, by the state that it showed over each stretch.
     open: Duration,
@@ -91,6 +102,8 @@ impl Books {
             now,
             waiting: BTreeMap::new(),
             running: Vec::new(),
+            answered: BTreeSet::new(),
+            called_back: BTreeSet::new(),
             numbers: 0,
             open: Duration::ZERO,
             floor: now,
@@ -117,6 +130,20 @@ impl Books {
                     self.scheduler.first_token(self.now, grant);
                 }
             }
+            Event::Answer { which } => {
+                let running = self.running.len().max(1);
+                if let Some((call, grant)) = self.running.get_mut(which % running) {
+                    self.called_back.remove(&call.number);
+                    self.answered.insert(call.number);
+                    self.scheduler.answered(grant);
+                }
+            }
+            Event::Back { which } => {
+                let called_back: Vec<_> = self.called_back.iter().copied().collect();
+                let number = called_back.get(which % called_back.len().max(1));
+                let at = self.running.iter().position(|(call, _)| Some(&call.number) == number);
+                at.into_iter().for_each(|at| self.end(at, How::Unjudged, true, false, None));
+            }
             Event::Leave { which } => {
                 let Some(number) = self.waiting.keys().nth(which % self.waiting.len().max(1)).copied() else {
                     return;
@@ -134,6 +161,7 @@ impl Books {
             }
         }
         self.settle();
+        self.call_back();
         self.check();
     }
 
@@ -188,7 +216,9 @@ impl Books {
             return;
         }
         let (call, mut grant) = self.running.swap_remove(which % self.running.len());
-        let failed = matches!(how, How::Failed(_));
+        let was_called_back = self.called_back.remove(&call.number);
+        self.answered.remove(&call.number);
+        let retries = was_called_back || matches!(how, How::Failed(_));
         if sent {
             grant.sent();
         }
@@ -216,7 +246,7 @@ impl Books {
         self.scheduler.release(self.now, grant);
         self.truth.release(self.now, &call, sent, outcome);
         self.settle();
-        if failed && again {
+        if retries && again {
             self.arrive(call.tenant, Ticket { charged, ..call.ticket });
         }
     }
@@ -316,6 +346,32 @@ impl Books {
             self.admitted(call, grant);
         }
         answered
+    }
+
+    /// Each slot that is called back is lent, by the youngest that may be, and floors could use it:
+    /// found by trying what would go by them.
+    fn call_back(&mut self) {
+        let goes = |call: &&Call| self.truth.fits(self.now, call);
+        let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
+        let (least, most) = self.truth.by_floors(waiting.collect());
+        while let Some(id) = self.scheduler.reclaim(self.now) {
+            let lent = self.youngest_lent().expect("nothing was lent");
+            assert_eq!(lent.1, id);
+            assert!(self.running.len() == self.truth.slots(), "nobody gets that slot");
+            self.called_back.insert(lent.0);
+            assert!(self.called_back.len() <= most, "{:?}, of {most} that could go", self.called_back);
+        }
+        let waits = self.truth.reclaims(self.running.len()) && self.scheduler.is_open() && !self.draining;
+        let enough = self.called_back.len() >= least || self.youngest_lent().is_none();
+        assert!(!waits || enough, "{:?}, of {least} that would go", self.called_back);
+    }
+
+    fn youngest_lent(&self) -> Option<(u64, GrantId)> {
+        let unanswered = self.running.iter().filter(|(call, _)| {
+            !self.answered.contains(&call.number) && !self.called_back.contains(&call.number)
+        });
+        let lent = unanswered.filter(|(call, _)| self.truth.is_lent(call, &self.called_back));
+        lent.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
     }
 
     fn admitted(&mut self, call: Call, grant: Grant) {
@@ -470,6 +526,8 @@ fn event() -> impl Strategy<Value = Event> {
         4 => any::<usize>().prop_map(|which| Event::Token { which }),
         5 => (any::<usize>(), how, any::<bool>(), prop::bool::weighted(0.8), used)
             .prop_map(|(which, how, again, sent, used)| Event::End { which, how, again, sent, used }),
+        1 => any::<usize>().prop_map(|which| Event::Answer { which }),
+        2 => any::<usize>().prop_map(|which| Event::Back { which }),
         1 => any::<usize>().prop_map(|which| Event::Leave { which }),
         4 => (0u64..800).prop_map(|ms| Event::Pass { ms }),
         1 => (0usize..6).prop_map(|limit| Event::Limit { limit }),
@@ -494,6 +552,16 @@ proptest! {
         books.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1, streams: true });
         while !books.running.is_empty() {
             books.apply(Event::End { which: 0, how: How::Unjudged, again: false, sent: false, used: None });
+        }
+    }
+    #[test]
+    fn as_much_is_called_back_as_floors_can_use(
+        events in prop::collection::vec(event(), 1..150),
+        world in truth::world(),
+    ) {
+        let mut books = Books::new(world.lending());
+        for event in events {
+            books.apply(event);
         }
     }
 }

@@ -165,6 +165,73 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
     drop(vip);
 }
 
+/// How many of the calls in flight are called back now.
+fn called_back<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
+    std::iter::from_fn(|| scheduler.reclaim(now)).count()
+}
+
+#[test]
+fn one_waiting_call_calls_one_back_for_the_floors_of_its_tenant_and_its_lane() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..settings(4) };
+    floor(&mut configured, "vip", 0.25);
+    configured.lanes[Lane::Interactive as usize].floor = 0.5;
+    let mut scheduler = Scheduler::new(&configured, now);
+    let _held = fill(&mut scheduler, now, "hog", Lane::Batch, 4);
+    queue(&mut scheduler, now, ticket("vip", Lane::Interactive, now), 1);
+    assert_eq!(called_back(&mut scheduler, now), 1);
+    queue(&mut scheduler, now, ticket("other", Lane::Interactive, now), 2);
+    assert_eq!(called_back(&mut scheduler, now), 1, "the lane's floor is two");
+    queue(&mut scheduler, now, ticket("vip", Lane::Interactive, now), 3);
+    assert_eq!(called_back(&mut scheduler, now), 0, "both floors are served by two calls");
+}
+
+#[test]
+fn a_call_that_its_tenants_cap_holds_back_calls_nothing_back() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..settings(4) };
+    configured.lanes[Lane::Interactive as usize].floor = 0.75;
+    named(&mut configured, "capped", 1.0, Some(1));
+    let mut scheduler = Scheduler::new(&configured, now);
+    let _held = fill(&mut scheduler, now, "hog", Lane::Batch, 4);
+    for who in 0..5 {
+        queue(&mut scheduler, now, ticket("capped", Lane::Interactive, now), who);
+    }
+    assert_eq!(called_back(&mut scheduler, now), 1);
+}
+
+#[test]
+fn a_limit_that_was_lowered_calls_nothing_back() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..settings(4) };
+    floor(&mut configured, "vip", 0.5);
+    let mut scheduler = Scheduler::new(&configured, now);
+    let mut held = fill(&mut scheduler, now, "hog", Lane::Standard, 4);
+    queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), ());
+    scheduler.set_limit(2);
+    for _ in 0..2 {
+        assert_eq!(called_back(&mut scheduler, now), 0, "a slot that comes free is gone");
+        scheduler.release(now, held.remove(0));
+    }
+    assert_eq!(called_back(&mut scheduler, now), 1);
+}
+
+#[test]
+fn a_borrower_keeps_its_own_floor() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..settings(4) };
+    floor(&mut configured, "hog", 0.5);
+    floor(&mut configured, "vip", 0.5);
+    configured.lanes[Lane::Interactive as usize].floor = 0.5;
+    let mut scheduler = Scheduler::new(&configured, now);
+    let _held = fill(&mut scheduler, now, "hog", Lane::Batch, 4);
+    for who in 0..2 {
+        queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), who);
+        queue(&mut scheduler, now, ticket("other", Lane::Interactive, now), who);
+    }
+    assert_eq!(called_back(&mut scheduler, now), 2, "four are owed, and two were lent");
+}
+
 #[test]
 fn nobody_is_called_back_where_that_is_not_configured() {
     let now = epoch();

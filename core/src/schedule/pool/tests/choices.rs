@@ -151,6 +151,37 @@ fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
     assert_empty(&scheduler, now);
 }
 
+/// Two calls wait, each for a replica of its own: one slot is called back at each, not two at the
+/// one with the youngest calls.
+#[test]
+fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..of_slots(2) };
+    let vip = crate::config::TenantConfig { floor: 0.25, ..Default::default() };
+    for name in ["vip", "other"] {
+        configured.tenants.insert(name.into(), vip.clone());
+    }
+    let mut scheduler = in_front_of(&configured, &members(0..2), now);
+    for (name, serves) in [(0, "large"), (1, "small")] {
+        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+    }
+    let mut fill =
+        |of| (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some(of), &[], now))).collect::<Vec<_>>();
+    let (large, small) = (fill("large"), fill("small"));
+    for (tenant, wants) in [("vip", "large"), ("other", "small")] {
+        queue(
+            &mut scheduler,
+            now,
+            Ticket { tenant: tenant.into(), ..wanting(Some(wants), &[], now) },
+            tenant,
+        );
+    }
+    assert_eq!(scheduler.reclaim(now), Some(small[1].id()), "the youngest");
+    assert_eq!(scheduler.reclaim(now), Some(large[1].id()), "the other is of no use to the owner");
+    assert_eq!(scheduler.reclaim(now), None);
+    large.into_iter().chain(small).for_each(|grant| scheduler.release(now, grant));
+}
+
 /// Each call is tried where it was not, at once; one that all turned away waits a moment, whatever they say of when to come back.
 #[test]
 fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {

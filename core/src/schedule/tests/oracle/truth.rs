@@ -1,6 +1,6 @@
 //! What is true of a world, worked out anew each time from who is in flight: no sums that could drift, no order that could be stale.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -34,6 +34,7 @@ pub(super) struct World {
     own: bool,
     /// Of tenant c, and of batch.
     floors: Option<(f64, f64)>,
+    reclaim: bool,
     bias: u64,
     adaptive: Option<Adaptive>,
 }
@@ -51,6 +52,7 @@ pub(super) fn world() -> impl Strategy<Value = World> {
     let some = |range| prop::option::weighted(0.4, range);
     let sizes = (some(2_000u64..20_000), some(4_000u64..20_000), some(40u64..600), some(500u64..2_000));
     let floors = prop::option::weighted(0.3, (0.1f64..0.5, 0.1f64..0.5));
+    let floors = (floors, any::<bool>());
     let order =
         (0u64..500, prop::bool::weighted(0.15), any::<bool>(), floors, prop_oneof![Just(0), 1u64..2_000]);
     let awaiting = prop::option::weighted(0.6, 1usize..4);
@@ -58,7 +60,7 @@ pub(super) fn world() -> impl Strategy<Value = World> {
         .prop_map(|(max, min, awaiting, objective)| Adaptive { max, min, awaiting, objective });
     let adaptive = prop::option::weighted(0.6, adaptive);
     (1usize..6, sizes, order, adaptive).prop_map(
-        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, floors, bias), adaptive)| World {
+        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, (floors, reclaim), bias), adaptive)| World {
             limit,
             aging,
             refuses,
@@ -68,6 +70,7 @@ pub(super) fn world() -> impl Strategy<Value = World> {
             kv,
             own,
             floors,
+            reclaim,
             bias,
             adaptive,
         },
@@ -87,8 +90,21 @@ impl World {
             kv: None,
             own: true,
             floors: None,
+            reclaim: false,
             bias: 0,
             adaptive: None,
+        }
+    }
+
+    /// Slots and floors alone, and what is lent of them is called back.
+    pub(super) fn lending(self) -> Self {
+        Self {
+            limit: self.limit + 2,
+            floors: self.floors.or(Some((0.3, 0.4))),
+            reclaim: true,
+            refuses: false,
+            adaptive: None,
+            ..Self { own: false, tpm: None, itpm: None, rpm: None, kv: None, ..self }
         }
     }
 
@@ -107,6 +123,7 @@ impl World {
             on_full: if self.refuses { OnFull::Refuse } else { OnFull::Wait },
             short_bias: ms(self.bias),
             burst: BURST,
+            reclaim: self.reclaim,
             adaptive: self.adaptive(),
             ..settings(self.limit)
         };
@@ -142,6 +159,8 @@ impl World {
             aging: settings.aging,
             bias: settings.short_bias,
             floors: self.floors,
+            reclaims: self.reclaim,
+            is_sized: self.own || self.tpm.or(self.itpm).or(self.rpm).or(self.kv).is_some(),
             // Of several kinds that are short, one may come back before the other; and whoever ages on the way holds up who did not.
             spare_wakes: if self.own || self.rpm.is_some() { 4 } else { 2 },
             shared,
@@ -175,6 +194,9 @@ pub(super) struct Truth {
     aging: Duration,
     bias: Duration,
     floors: Option<(f64, f64)>,
+    reclaims: bool,
+    /// Whether calls may lack more than a slot.
+    is_sized: bool,
     /// The scheduler's own: whether a call fits is the budgets' word, which have tests of their own.
     shared: Arc<Mutex<RateBudgets>>,
     /// A second one, that is told what must have happened.
@@ -403,6 +425,75 @@ impl Truth {
 
     pub(super) fn debt(&self, now: Instant, tenant: usize) -> u64 {
         self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
+    }
+
+    /// Whether a call lacks nothing but a slot, or its tenant's cap.
+    pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
+        self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
+    }
+
+    /// Whether all that is lent is called back at once, beside so many in flight. Of calls that may
+    /// lack more than a slot nobody knows how many would go.
+    pub(super) fn reclaims(&self, in_flight: usize) -> bool {
+        self.reclaims && !self.is_sized && in_flight == self.slots()
+    }
+
+    /// The floors of tenant c and of batch, in slots.
+    fn floors(&self) -> Option<(usize, usize)> {
+        let slots = |share: f64| ((share * self.slots() as f64 + 1e-9) as usize).max(1);
+        self.floors.map(|(tenant, lane)| (slots(tenant), slots(lane)))
+    }
+
+    /// How few, and how many, of these calls go by floors, if slots come free: every order is
+    /// tried.
+    pub(super) fn by_floors(&self, mut waiting: Vec<(usize, Lane)>) -> (usize, usize) {
+        let Some((of_c, of_batch)) = self.floors() else { return (0, 0) };
+        let running: Vec<_> = self.running.values().map(|running| (running.tenant, running.lane)).collect();
+        waiting.sort_unstable();
+        let mut left = BTreeSet::from([waiting.clone()]);
+        let mut least = None;
+        for gone in 0.. {
+            let mut next = BTreeSet::new();
+            for left in &left {
+                let mut held = waiting.clone();
+                for call in left {
+                    let at = held.iter().position(|other| other == call).expect("it waited");
+                    held.remove(at);
+                }
+                held.extend(&running);
+                let count = |is: &dyn Fn(&(usize, Lane)) -> bool| held.iter().filter(|call| is(call)).count();
+                let c_is_below = count(&|call| call.0 == 2) < of_c;
+                let batch_is_below = count(&|call| call.1 == Lane::Batch) < of_batch;
+                let may_go = |(tenant, lane): (usize, Lane)| {
+                    count(&|call| call.0 == tenant) < TENANTS[tenant].1
+                        && (tenant == 2 && c_is_below || lane == Lane::Batch && batch_is_below)
+                };
+                let goes: Vec<_> = (0..left.len()).filter(|at| may_go(left[*at])).collect();
+                if goes.is_empty() {
+                    least.get_or_insert(gone);
+                }
+                next.extend(goes.into_iter().map(|at| [&left[..at], &left[at + 1..]].concat()));
+            }
+            if next.is_empty() {
+                return (least.unwrap_or(gone), gone);
+            }
+            left = next;
+        }
+        unreachable!("calls run out")
+    }
+
+    /// Whether a call in flight holds more than the floors of its tenant and of its lane, also when
+    /// those are back that were called back.
+    pub(super) fn is_lent(&self, call: &Call, called_back: &BTreeSet<u64>) -> bool {
+        let (of_c, of_batch) = self.floors().unwrap_or_default();
+        let staying = self.running.iter().filter(|(number, _)| !called_back.contains(number));
+        let (mut of_tenant, mut of_lane) = (0, 0);
+        for (_, running) in staying {
+            of_tenant += usize::from(running.tenant == call.tenant);
+            of_lane += usize::from(running.lane == call.ticket.lane);
+        }
+        of_tenant > if call.tenant == 2 { of_c } else { 0 }
+            && of_lane > if call.ticket.lane == Lane::Batch { of_batch } else { 0 }
     }
 
     /// Whose floors come to whole slots, of which they hold fewer.
