@@ -104,7 +104,7 @@ impl<W> Scheduler<W> {
             return Some(No::new(Reason::Draining, None));
         }
         if ticket.deadline <= now {
-            let after = self.pace.expected(self.in_flight + waiting);
+            let after = self.pace().expected(self.in_flight + waiting);
             return Some(No::new(Reason::Deadline, Some(after)));
         }
         let cooling = self.cooldown.until().filter(|until| *until > now);
@@ -120,7 +120,7 @@ impl<W> Scheduler<W> {
             return Some(closed.or_else(|| self.nobody(now)).unwrap_or_else(|| self.full(now, id, claim)));
         }
         if let Space::Full = self.space(id, ticket.lane) {
-            return Some(No::new(Reason::QueueFull, Some(self.pace.expected(waiting + 1))));
+            return Some(No::new(Reason::QueueFull, Some(self.pace().expected(waiting + 1))));
         }
         let (wait, over) = self.too_late(now, id, ticket, claim)?;
         let after = over.clamp(Duration::from_secs(1), Duration::from_secs(60));
@@ -138,10 +138,10 @@ impl<W> Scheduler<W> {
     fn full(&mut self, now: Instant, id: TenantId, claim: &Claim) -> No {
         match self.obstacle(now, id, claim, None) {
             Some((rule, at)) if rule.is_budget() => {
-                let after = at.map_or(self.pace.expected(1), |at| at.saturating_duration_since(now));
+                let after = at.map_or(self.pace().expected(1), |at| at.saturating_duration_since(now));
                 No { rule: Some(rule), ..No::new(Reason::NoBudget, Some(after)) }
             }
-            _ => No::new(Reason::NoSlot, Some(self.pace.expected(1))),
+            _ => No::new(Reason::NoSlot, Some(self.pace().expected(1))),
         }
     }
 

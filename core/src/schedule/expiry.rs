@@ -26,7 +26,7 @@ impl<W> Scheduler<W> {
             self.place(waiter.tenant, waiter.ticket.lane);
             let after = match self.closed_until(now) {
                 Some(until) => until.saturating_duration_since(now),
-                None => self.pace.expected(position.min(COUNTED) + 1),
+                None => self.pace().expected(position.min(COUNTED) + 1),
             };
             let position = position.min(COUNTED);
             expired

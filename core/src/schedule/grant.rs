@@ -201,8 +201,8 @@ impl<W> Scheduler<W> {
         if let Some(tracked) = grant.tracked.take() {
             self.untrack(now, tracked, grant.lodging.as_deref(), grant.ended);
         }
-        // While the target is closed, or on its way back, it is the cool-down that paces.
-        self.pace.released(now, self.has_waiting() && self.is_open());
+        let (waits, full_since) = self.shortage(Rule::Slots);
+        self.pace.released(now, waits, full_since);
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
         }

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::claim::Kind;
+use super::pace::Pace;
 use super::pool::Lodging;
 use super::ticket::Ticket;
 use super::upstream::{Moved, Upstream};
@@ -201,7 +202,7 @@ impl<W> Scheduler<W> {
         self.first_token_there(now, grant);
         let Some(mut tracked) = grant.tracked.take_if(|tracked| tracked.awaits) else { return };
         self.tick(now);
-        self.first_tokens.released(now, self.has_waiting() && self.is_open());
+        self.first_token_freed(now);
         if let Some(limiter) = self.upstream.limiter_of(grant.lodging.as_deref()) {
             limiter.first_token(now, &mut tracked);
         }
@@ -277,11 +278,30 @@ impl<W> Scheduler<W> {
     /// It has ended.
     pub(super) fn untrack(&mut self, now: Instant, tracked: Tracked, lodging: Option<&Lodging>, how: Ended) {
         if tracked.awaits {
-            self.first_tokens.released(now, self.has_waiting() && self.is_open());
+            self.first_token_freed(now);
         }
         if let Some(limiter) = self.upstream.limiter_of(lodging) {
             limiter.ended(now, tracked, how);
         }
+    }
+
+    fn first_token_freed(&mut self, now: Instant) {
+        let (waits, full_since) = self.shortage(Rule::FirstTokens);
+        self.first_tokens.released(now, waits, full_since);
+    }
+
+    /// Returns whether calls wait, and since when that rule has left no room for another call.
+    /// Neither while the target is closed, or on its way back: then the cool-down sets the pace.
+    pub(super) fn shortage(&self, rule: Rule) -> (bool, Option<Instant>) {
+        if !self.is_open() {
+            return (false, None);
+        }
+        (self.has_waiting(), self.stood.since(rule))
+    }
+
+    /// Returns the pace of what is short now.
+    pub(super) fn pace(&self) -> &Pace {
+        if self.lack() == Some(Rule::FirstTokens) { &self.first_tokens } else { &self.pace }
     }
 
     /// What leaves no room for another call.

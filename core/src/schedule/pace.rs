@@ -2,50 +2,69 @@
 
 use std::time::{Duration, Instant};
 
-/// How many slots must have come free, one after the other with calls waiting, before their pace is known.
+/// Releases to observe before waits are predicted from their pace.
 const ENOUGH: u32 = 32;
-/// The share of what is known of the pace that each release forgets: about the last hundred count.
+/// The share of the observed pace that each release replaces: about the last hundred releases
+/// count.
 const FORGOTTEN: f64 = 1.0 / 128.0;
+/// The pace that hints assume before any was observed, in seconds a slot.
+const UNKNOWN: f64 = 1.0;
 
-/// How fast slots come free: what `retry_after` of a refusal, and the wait of a call that comes, are estimated from.
+/// The rate at which slots come free while they are short: the source of `retry_after` in refusals,
+/// and of predicted waits.
+///
+/// Only time in which slots are short counts. The rest of the time between two releases is a pause
+/// of the callers, and says nothing of how fast the work goes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     last: Option<Instant>,
-    /// Smoothed seconds between releases.
-    interval: Option<f64>,
-    /// Whether calls waited at the last one. Only between two with calls waiting is the time between them the pace of work, and not of arrivals.
-    busy: bool,
+    /// Whether calls waited at the last release.
+    waited: bool,
     seen: u32,
+    /// Releases and seconds observed, of late.
     count: f64,
     seconds: f64,
 }
 
 impl Pace {
-    /// A slot came free; `busy`: while calls waited.
-    pub(super) fn released(&mut self, now: Instant, busy: bool) {
-        if let Some(last) = self.last {
-            let seen = now.saturating_duration_since(last).as_secs_f64();
-            self.interval = Some(self.interval.map_or(seen, |smooth| smooth + (seen - smooth) / 16.0));
-            if busy && self.busy {
-                self.seen = self.seen.saturating_add(1);
-                self.count += 1.0 - self.count * FORGOTTEN;
-                self.seconds += seen - self.seconds * FORGOTTEN;
-            }
+    /// Observes that a slot came free. `waits`: calls wait for one; `full_since`: since when none
+    /// was free.
+    ///
+    /// Slots were short since the last release if calls waited at both, and else since none was
+    /// free.
+    pub(super) fn released(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
+        let since = match self.last {
+            Some(last) if waits && self.waited => Some(last),
+            last => full_since.max(full_since.and(last)),
+        };
+        if let Some(since) = since {
+            let seconds = now.saturating_duration_since(since).as_secs_f64();
+            self.seen = self.seen.saturating_add(1);
+            self.count += 1.0 - self.count * FORGOTTEN;
+            self.seconds += seconds - self.seconds * FORGOTTEN;
         }
-        self.busy = busy;
+        self.waited = waits;
         self.last = Some(now);
     }
 
-    /// Until so many slots have come free: between 1 s and 60 s.
-    pub(super) fn expected(&self, slots: usize) -> Duration {
-        Duration::from_secs_f64((self.interval.unwrap_or(1.0) * slots as f64).clamp(1.0, 60.0))
+    /// Seconds between two releases; `None`: slots have not been short yet.
+    fn interval(&self) -> Option<f64> {
+        (self.seen > 0).then(|| self.seconds / self.count)
     }
 
-    /// Until so many slots have come free, as far as it is known: one standard deviation of their number earlier than on the average.
+    /// Returns the time until so many slots have come free, between 1 s and 60 s.
+    pub(super) fn expected(&self, slots: usize) -> Duration {
+        let wait = self.interval().unwrap_or(UNKNOWN) * slots as f64;
+        Duration::from_secs_f64(wait.clamp(1.0, 60.0))
+    }
+
+    /// Returns the time until so many slots have come free, one standard deviation of their number
+    /// earlier than on the average. `None`: too few releases were observed.
     pub(super) fn until(&self, slots: usize) -> Option<Duration> {
         let slots = slots as f64;
-        let wait = (slots - slots.sqrt()).max(0.0) * self.seconds / self.count.max(f64::MIN_POSITIVE);
-        (self.seen >= ENOUGH).then(|| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
+        let interval = self.interval().filter(|_| self.seen >= ENOUGH)?;
+        let wait = (slots - slots.sqrt()).max(0.0) * interval;
+        Some(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
     }
 }
 

@@ -1,6 +1,7 @@
 //! How long a call would wait, and whether that is longer than it can.
 //!
-//! A guess from the work ahead, the pace at which slots come free while calls wait, and the rates of the budgets, on the optimistic side: calls
+//! A guess from the work ahead, the pace at which slots come free while they are short, and the
+//! rates of the budgets, on the optimistic side: calls
 //! of higher lanes that come later are not in it, and of chance's spread one standard deviation is taken in the call's favour. It is not
 //! made before enough slots came free to know their pace.
 
@@ -8,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::ids::TenantId;
-use super::why::Rule;
 use super::{Scheduler, Ticket};
 use crate::config::Predict;
 use crate::context::Lane;
@@ -25,11 +25,7 @@ impl<W> Scheduler<W> {
     ) -> Option<Duration> {
         let tenant = self.tenants.get(id)?;
         let ahead = self.load.ahead(lane, own_ahead, tenant.weight);
-        let slots = match self.lack() {
-            None => None,
-            Some(Rule::FirstTokens) => self.first_tokens.until(ahead + 1),
-            Some(_) => self.pace.until(ahead + 1),
-        };
+        let slots = self.lack().and_then(|_| self.pace().until(ahead + 1));
         let own = tenant.own.as_ref().map(|own| {
             let all = u64::from(claim.own).saturating_mul(own_ahead as u64 + 1);
             if own_ahead == 0 {

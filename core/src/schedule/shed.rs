@@ -80,7 +80,7 @@ impl<W> Scheduler<W> {
         let why = self.explain(now, call);
         let Some(waiter) = self.take(call) else { return };
         self.place(waiter.tenant, waiter.ticket.lane);
-        let retry_after = Some(self.pace.expected(self.waiters.len()));
+        let retry_after = Some(self.pace().expected(self.waiters.len()));
         let refusal = Refusal { reason: Reason::Shed, position, retry_after, why, most: None };
         self.displaced.push((waiter.who, refusal));
     }

@@ -383,6 +383,54 @@ fn an_idle_target_foretells_nothing() {
     scheduler.release(now, grant);
 }
 
+/// When a refused call is told to try again.
+fn hint<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Duration {
+    let refusal = scheduler.try_admit(now, &ticket("b", Lane::Standard, now)).expect_err("it is full");
+    refusal.retry_after.expect("always said")
+}
+
+#[test]
+fn an_idle_gap_is_no_part_of_the_pace_that_refused_calls_are_told() {
+    let mut now = epoch();
+    let mut scheduler: Scheduler<u8> = Scheduler::new(&Settings { queue: 2, ..settings(1) }, now);
+    for day in 0..3 {
+        let mut held = admit(&mut scheduler, now, &ticket("b", Lane::Standard, now));
+        for who in 0..2 {
+            queue(&mut scheduler, now, ticket("b", Lane::Standard, now), who);
+        }
+        for _ in 0..20 {
+            let told = hint(&mut scheduler, now);
+            let (least, most) = if day == 0 { (ms(1_000), ms(3_000)) } else { (ms(1_000), ms(1_000)) };
+            assert!((least..=most).contains(&told), "day {day}: {told:?}");
+            now += ms(100);
+            scheduler.release(now, held);
+            held = scheduler.next(now).expect("two wait").1;
+            scheduler.enqueue(now, ticket("b", Lane::Standard, now), 0);
+        }
+        for _ in 0..2 {
+            now += ms(100);
+            scheduler.release(now, held);
+            held = scheduler.next(now).expect("one waits").1;
+        }
+        scheduler.release(now, held);
+        now += Duration::from_secs(8 * 3600);
+    }
+}
+
+#[test]
+fn a_target_that_does_not_queue_tells_the_pace_of_its_full_slots() {
+    let mut now = epoch();
+    let configured = Settings { on_full: OnFull::Refuse, ..settings(1) };
+    let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
+    for known in [ms(1_000), ms(20_000), ms(20_000)] {
+        let held = admit(&mut scheduler, now, &ticket("b", Lane::Standard, now));
+        assert_eq!(hint(&mut scheduler, now), known);
+        now += ms(20_000);
+        scheduler.release(now, held);
+        now += Duration::from_secs(3600);
+    }
+}
+
 #[test]
 fn how_long_a_rule_has_stood_is_told() {
     let now = epoch();
