@@ -58,6 +58,9 @@ pub struct Limit {
     before_refusals: f64,
     judged: u64,
     late: f64,
+    /// The last time that calls were found to be too many, whether the limit could be lowered for
+    /// it or not.
+    breach: Option<Instant>,
 }
 
 impl Limit {
@@ -93,6 +96,7 @@ impl Limit {
             percentile,
             judged: 0,
             late: 0.0,
+            breach: None,
             settings: settings.clone(),
         }
     }
@@ -140,7 +144,7 @@ impl Limit {
         sample.awaits = false;
         sample.first = Some(now);
         self.flow.token(now);
-        self.load.awaits_no_more(now);
+        self.load.first_token(now);
         self.load.taken(now, sample.at);
         let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
         self.answered(now, sample, sample.class, took);
@@ -151,7 +155,7 @@ impl Limit {
     pub fn unseen(&mut self, now: Instant, sample: &mut Sample, output: u64) {
         self.note(now);
         if std::mem::take(&mut sample.awaits) {
-            self.load.awaits_no_more(now);
+            self.load.awaits_no_more();
         }
         self.leave(sample);
         sample.class = class_of(Kind { output, ..Kind::default() });
@@ -166,10 +170,10 @@ impl Limit {
             self.completed(now, &mut sample, output);
         }
         if sample.awaits {
-            self.load.awaits_no_more(now);
+            self.load.awaits_no_more();
         }
         self.leave(&mut sample);
-        self.load.in_flight -= 1;
+        self.load.ended(sample.first.is_some());
         match how {
             Ended::Limited { by_rate: false } => self.refused(now, &sample),
             Ended::Overloaded => self.warned(now, &sample, Cause::Overloaded),
@@ -197,6 +201,12 @@ impl Limit {
         if self.percentile.as_ref().is_some_and(|percentile| percentile.tick_at() <= now) {
             self.tick_percentile(now);
         }
+    }
+
+    /// Returns the last time that calls were found to be too many, also if the limit is at its
+    /// floor.
+    pub fn last_breach(&self) -> Option<Instant> {
+        self.breach
     }
 
     /// The last time that the slots moved.
@@ -260,7 +270,7 @@ impl Limit {
             self.bound.doubles_again();
         }
         if let (Some(percentile), Some(multiple)) = (&mut self.percentile, multiple) {
-            percentile.saw(now, multiple);
+            percentile.saw(now, class, multiple);
         }
         // One that was overdue has been judged.
         let fresh = sample.number.is_none() || self.leave(sample);
@@ -339,20 +349,24 @@ impl Limit {
         if trial > 0.0 {
             self.caught();
             // Of a bold one, what is served already was not too much.
-            let served = (self.load.in_flight - self.load.awaiting) as f64;
+            let served = self.load.served_now().unwrap_or(0) as f64;
             let to = (self.slots.value() - trial).max(served.min(self.slots.value() - 1.0));
             return self.cut(now, to, Cause::Late);
         }
+        let awaiting = self.awaiting();
         let to = match self.settings.adaptive.decrease {
-            Decrease::Served if streams(class) => self.served(now, class),
-            Decrease::Served => {
-                self.caught();
-                BLIND * self.present(now)
-            }
+            Decrease::Served => match self.load.served(now).filter(|_| streams(class)) {
+                Some(served) => self.to_served(now, class, served as f64),
+                // Of calls whose first token cannot be seen, nobody knows how many are served.
+                None => {
+                    self.caught();
+                    BLIND * self.present(now)
+                }
+            },
             Decrease::Factor(factor) => self.less(factor * self.slots.value()),
             Decrease::Step(step) => self.less(self.slots.value() - step as f64),
         };
-        self.cut(now, to, Cause::Late);
+        self.cut_both(now, to, Cause::Late, awaiting);
     }
 
     /// A level was found that is too much.
@@ -366,8 +380,9 @@ impl Limit {
         to
     }
 
-    /// What the upstream is seen to serve, and as many more as can have their first token in time.
-    fn served(&mut self, now: Instant, class: usize) -> f64 {
+    /// Lowers the bound, and returns the slots to cut to: what the upstream is seen to serve, and
+    /// as many more as can have their first token in time.
+    fn to_served(&mut self, now: Instant, class: usize, served: f64) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
         let base = self.classes[class].base(self.objective(class));
         // Of an upstream that had nothing to do the rate says nothing.
@@ -375,7 +390,6 @@ impl Limit {
         let busy = self.load.busy(now).max(window / 2).min(window);
         // By Little's law: those that are on their way, and those that may wait before it.
         let share = (base + AIM * (late - base)) * self.flow.rate(now, busy);
-        let served = self.load.served(now) as f64;
         let present = self.present(now);
         if self.bound.late(share) {
             // Then it is the slots that are too many.
@@ -419,7 +433,7 @@ impl Limit {
             Verdict::Room if self.load.in_flight > 0 => {
                 self.slots.raise(now, 1.0, Cause::Headroom, self.awaiting());
             }
-            Verdict::Late => self.came_late(now, 0),
+            Verdict::Late(class) => self.came_late(now, class),
             Verdict::Room | Verdict::Steady => {}
         }
     }
@@ -430,14 +444,20 @@ impl Limit {
         self.slots.value().min(start.max(self.load.highest(now) as f64)).max(1.0)
     }
 
-    /// One cut for each epoch: what was sent before it is judged no more.
     fn cut(&mut self, now: Instant, to: f64, cause: Cause) {
+        self.cut_both(now, to, cause, self.awaiting());
+    }
+
+    /// One cut for each epoch: what was sent before it is judged no more. `awaiting`: the bound
+    /// before it was lowered, if it was.
+    fn cut_both(&mut self, now: Instant, to: f64, cause: Cause, awaiting: usize) {
+        self.breach = Some(now);
         self.first_tokens = Evidence::new(now);
         self.answers = Evidence::new(now);
         self.pace = Evidence::new(now);
         // What was turned away says itself how many are too many.
         let to = if cause == Cause::Refused { to } else { self.load.ground(to) };
-        self.slots.cut(now, to, cause, self.awaiting());
+        self.slots.cut(now, to, cause, [awaiting, self.awaiting()]);
     }
 
     fn objective(&self, class: usize) -> Option<Duration> {

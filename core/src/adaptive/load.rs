@@ -18,11 +18,13 @@ pub(super) struct Load {
     pub(super) in_flight: usize,
     /// Those that stream, and have no token yet.
     pub(super) awaiting: usize,
+    /// Those that have had their first token.
+    decoding: usize,
     /// Since when somebody awaits it.
     busy: Option<Instant>,
     /// The most that were in flight, fading.
     peak: f64,
-    /// The most of late; and the most that had their first token.
+    /// The most of late; and the most that were served.
     highest: Highest,
     served: Highest,
     /// The most that were in flight when one was sent that the upstream took.
@@ -43,10 +45,22 @@ impl Load {
         self.peak = (self.peak * FADE).max(self.in_flight as f64);
     }
 
-    pub(super) fn awaits_no_more(&mut self, now: Instant) {
+    pub(super) fn awaits_no_more(&mut self) {
         self.awaiting -= 1;
         self.busy = self.busy.filter(|_| self.awaiting > 0);
-        self.served.saw(now, self.in_flight - self.awaiting);
+    }
+
+    /// A call that awaited its first token has it.
+    pub(super) fn first_token(&mut self, now: Instant) {
+        self.awaits_no_more();
+        self.decoding += 1;
+        self.served.saw(now, self.served_now().unwrap_or(0));
+    }
+
+    /// A call ended. `decoding`: after its first token.
+    pub(super) fn ended(&mut self, decoding: bool) {
+        self.in_flight -= 1;
+        self.decoding -= usize::from(decoding);
     }
 
     /// A call that was sent as the `at`-th in flight was taken in by the upstream.
@@ -100,9 +114,16 @@ impl Load {
         self.busy.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// How many the upstream was seen to serve at once of late.
-    pub(super) fn served(&mut self, now: Instant) -> usize {
-        self.served.most(now).max(self.in_flight - self.awaiting)
+    /// Returns how many calls the upstream serves now: those that have had their first token. Of
+    /// the calls whose first token cannot be seen, the same share. `None`: none can be seen.
+    pub(super) fn served_now(&self) -> Option<usize> {
+        (self.in_flight * self.decoding).checked_div(self.awaiting + self.decoding)
+    }
+
+    /// Returns the most calls that the upstream was seen to serve at once of late.
+    pub(super) fn served(&mut self, now: Instant) -> Option<usize> {
+        let of_late = self.served.most(now);
+        self.served_now().map(|served| served.max(of_late))
     }
 
     /// How many it was seen to take in at once of late.

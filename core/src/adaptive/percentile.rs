@@ -16,16 +16,16 @@ pub(super) enum Verdict {
     Room,
     /// In it, or held after a cut, or nothing was seen.
     Steady,
-    /// Above it.
-    Late,
+    /// Above it, with the class of the call that is at the percentile.
+    Late(usize),
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Percentile {
     settings: config::Percentile,
-    /// When each answer came, and what it took, as a multiple of what is late.
-    window: VecDeque<(Instant, f64)>,
+    /// When each answer came, of which class, and what it took, as a multiple of what is late.
+    window: VecDeque<(Instant, usize, f64)>,
     tick_at: Instant,
     /// Ticks that are held yet.
     hold: u32,
@@ -36,11 +36,11 @@ impl Percentile {
         Self { tick_at: duration::after(now, settings.tick), settings, window: VecDeque::new(), hold: 0 }
     }
 
-    pub(super) fn saw(&mut self, now: Instant, multiple: f64) {
+    pub(super) fn saw(&mut self, now: Instant, class: usize, multiple: f64) {
         if self.window.len() == KEPT {
             self.window.pop_front();
         }
-        self.window.push_back((now, multiple));
+        self.window.push_back((now, class, multiple));
     }
 
     /// The next tick.
@@ -53,15 +53,15 @@ impl Percentile {
         // Ticks that nobody asked for are gone.
         self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);
-        while self.window.front().is_some_and(|(at, _)| age(*at) > self.settings.window) {
+        while self.window.front().is_some_and(|(at, ..)| age(*at) > self.settings.window) {
             self.window.pop_front();
         }
         let held = self.hold > 0;
         self.hold = self.hold.saturating_sub(1);
-        let Some(at) = self.quantile() else { return Verdict::Steady };
+        let Some((class, at)) = self.quantile() else { return Verdict::Steady };
         if at > 1.0 + self.settings.band && !held {
             self.hold = self.settings.hold;
-            Verdict::Late
+            Verdict::Late(class)
         } else if at < 1.0 - self.settings.band {
             Verdict::Room
         } else {
@@ -71,15 +71,16 @@ impl Percentile {
 
     /// How near it is to the top of the band: at 1 the limit is cut.
     pub(super) fn evidence(&self) -> f64 {
-        self.quantile().map_or(0.0, |at| at / (1.0 + self.settings.band))
+        self.quantile().map_or(0.0, |(_, at)| at / (1.0 + self.settings.band))
     }
 
-    /// The percentile, as a multiple of what is late; `None`: nothing was seen.
-    fn quantile(&self) -> Option<f64> {
-        let mut seen: Vec<f64> = self.window.iter().map(|(_, multiple)| *multiple).collect();
+    /// Returns the class of the call at the percentile, and what it took as a multiple of what is
+    /// late. `None`: nothing was seen.
+    fn quantile(&self) -> Option<(usize, f64)> {
+        let mut seen: Vec<_> = self.window.iter().map(|(_, class, multiple)| (*class, *multiple)).collect();
         let last = seen.len().checked_sub(1)?;
         let place = (last as f64 * self.settings.quantile).ceil() as usize;
-        let (_, at, _) = seen.select_nth_unstable_by(place.min(last), f64::total_cmp);
+        let (_, at, _) = seen.select_nth_unstable_by(place.min(last), |a, b| a.1.total_cmp(&b.1));
         Some(*at)
     }
 }
@@ -98,10 +99,10 @@ mod tests {
     #[test]
     fn a_band_lies_around_the_objective() {
         for (multiple, verdict) in
-            [(0.5, Verdict::Room), (0.9, Verdict::Steady), (1.1, Verdict::Steady), (1.3, Verdict::Late)]
+            [(0.5, Verdict::Room), (0.9, Verdict::Steady), (1.1, Verdict::Steady), (1.3, Verdict::Late(0))]
         {
             let (mut percentile, at) = percentile();
-            (0..100).for_each(|_| percentile.saw(at(1), multiple));
+            (0..100).for_each(|_| percentile.saw(at(1), 0, multiple));
             assert_eq!(percentile.tick(at(5)), verdict);
         }
         let (mut percentile, at) = percentile();
@@ -111,11 +112,11 @@ mod tests {
     #[test]
     fn a_cut_is_held_until_the_window_speaks_of_what_is() {
         let (mut percentile, at) = percentile();
-        (0..100).for_each(|_| percentile.saw(at(1), 9.0));
+        (0..100).for_each(|_| percentile.saw(at(1), 0, 9.0));
         let verdicts = [5, 10, 15, 20, 25].map(|s| percentile.tick(at(s)));
         assert_eq!(
             verdicts,
-            [Verdict::Late, Verdict::Steady, Verdict::Steady, Verdict::Steady, Verdict::Late]
+            [Verdict::Late(0), Verdict::Steady, Verdict::Steady, Verdict::Steady, Verdict::Late(0)]
         );
         assert_eq!(percentile.tick(at(60)), Verdict::Steady, "the window is over");
     }

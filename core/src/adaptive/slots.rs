@@ -48,11 +48,15 @@ impl Slots {
         }
     }
 
-    /// Cuts them. A cut that leaves them as they are is one as well: it may have been the bound's.
-    pub(super) fn cut(&mut self, now: Instant, to: f64, cause: Cause, awaiting: usize) {
+    /// Cuts them. `bound`: the bound on calls that await their first token, before the cut and
+    /// since. What lowers neither is no cut.
+    pub(super) fn cut(&mut self, now: Instant, to: f64, cause: Cause, bound: [usize; 2]) {
         let from = self.whole();
         self.value = to.min(self.value).max(self.least);
-        self.moved(Decision { at: now, from, to: self.whole(), awaiting, cause });
+        let [before, awaiting] = bound;
+        if self.whole() < from || awaiting < before {
+            self.moved(Decision { at: now, from, to: self.whole(), awaiting, cause });
+        }
     }
 
     fn moved(&mut self, decision: Decision) {
@@ -106,8 +110,9 @@ mod tests {
         for by in [1.0, 1.5, 40.0] {
             slots.raise(now, by, Cause::SlowStart, 4);
         }
-        slots.cut(now, 0.0, Cause::Late, 3);
-        slots.cut(now, 1.0, Cause::Late, 2);
+        slots.cut(now, 0.0, Cause::Late, [4, 3]);
+        slots.cut(now, 1.0, Cause::Late, [3, 2]);
+        slots.cut(now, 1.0, Cause::Late, [2, 2]);
         slots.raise(now, 0.5, Cause::Headroom, 2);
         let moves: Vec<_> = slots.decisions().iter().map(|d| (d.from, d.to, d.awaiting, d.cause)).collect();
         assert_eq!(moves, [(8, 16, 4, Cause::SlowStart), (16, 2, 3, Cause::Late), (2, 2, 2, Cause::Late)]);

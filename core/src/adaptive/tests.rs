@@ -445,3 +445,93 @@ fn a_word_or_two_against_an_idle_upstream_cuts_little() {
         assert!(run.limit.slots() >= 8, "{how:?}: {}", run.limit.slots());
     }
 }
+
+/// How the calls of a model engine are answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answers {
+    Streamed,
+    Whole,
+    Mixed,
+}
+
+/// Runs a limit against a model engine with an endless backlog: of the calls sent, the engine runs
+/// `places` at once, first come first served, each for 1.05 s with its first token after 0.05 s.
+/// Returns the mean number in flight over the second half of the time, and checks that each counted
+/// cut lowered the slots or the first-token bound.
+fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds: u64) -> f64 {
+    const STEP: u64 = 10;
+    let mut run = Run::new(settings);
+    let (mut queue, mut running) = (std::collections::VecDeque::new(), Vec::new());
+    let (mut sum, mut number) = (0, 0);
+    let mut before = (run.limit.view(run.now).cuts, run.limit.slots(), run.limit.awaiting());
+    let mut check = |limit: &Limit, now| {
+        let after = (limit.view(now).cuts, limit.slots(), limit.awaiting());
+        let lowered = after.1 < before.1 || after.2 < before.2;
+        assert!(after.0 == before.0 || lowered, "{answers:?}: a cut from {before:?} to {after:?}");
+        before = after;
+    };
+    for at in (0..seconds * 1_000).step_by(STEP as usize) {
+        while run.limit.has_room() {
+            number += 1;
+            let streams = answers == Answers::Streamed || answers == Answers::Mixed && number % 2 == 0;
+            queue.push_back(run.limit.sent(run.now, Kind { streams, ..STREAM }));
+            check(&run.limit, run.now);
+        }
+        while running.len() < places
+            && let Some(call) = queue.pop_front()
+        {
+            running.push((at, call));
+        }
+        let end = run.now + Duration::from_millis(STEP);
+        if let Some(wake) = run.limit.next_wake().filter(|wake| *wake <= end) {
+            run.limit.tick(run.now.max(wake));
+            check(&run.limit, end);
+        }
+        run.now = end;
+        for (since, call) in &mut running {
+            if at - *since == 50 {
+                run.limit.first_token(run.now, call);
+                check(&run.limit, run.now);
+            }
+        }
+        while let Some(ended) = running.iter().position(|(since, _)| at - since >= 1_050) {
+            run.limit.ended(run.now, running.swap_remove(ended).1, Ended::Completed { output: 100 });
+            check(&run.limit, run.now);
+        }
+        sum += if at >= seconds * 500 { queue.len() + running.len() } else { 0 };
+    }
+    sum as f64 / (seconds * 500 / STEP) as f64
+}
+
+/// The right limit is what the engine runs, and as many more as can wait half of what its calls
+/// take. An engine that runs a quarter of the first limit is left to the percentile: the other
+/// detector takes what calls take at first for what such an engine always takes.
+#[test]
+fn each_detector_with_each_decrease_finds_what_an_engine_runs() {
+    let percentile = Detector::Percentile(Percentile::default());
+    let mut missed = Vec::new();
+    for places in [2, 4, 16] {
+        for detector in [Detector::Exceedance, percentile.clone()] {
+            for decrease in [Decrease::Served, Decrease::Factor(0.7), Decrease::Step(2)] {
+                for answers in [Answers::Streamed, Answers::Whole, Answers::Mixed] {
+                    let adaptive =
+                        AdaptiveConfig { detector: detector.clone(), decrease, ..AdaptiveConfig::default() };
+                    let settings = Settings {
+                        latency: Some(Duration::from_millis(1_600)),
+                        adaptive,
+                        ..settings(Some(550))
+                    };
+                    if places == 2 && detector == Detector::Exceedance {
+                        continue;
+                    }
+                    let mean = mean_in_flight(&settings, answers, places, 600);
+                    let right = places as f64..=1.5 * places as f64;
+                    if mean < right.start() / 1.5 || mean > right.end() * 1.5 {
+                        missed.push(format!("{places} {detector:?} {decrease:?} {answers:?}: {mean}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}

@@ -16,7 +16,7 @@ use crate::adaptive::{Decision, Ended, Kind as CallKind, Limit, LimitView, Sampl
 
 /// So many moves are kept for whoever asks for them.
 const UNTOLD: usize = 64;
-/// A limit that was cut this lately, and that calls press on, is saturated.
+/// A limit that was too high this lately, and that calls press on, is saturated.
 const LATELY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -39,7 +39,6 @@ struct Found {
     objective: Option<Duration>,
     /// When time alone may move it.
     due: Option<Instant>,
-    last_cut: Option<Instant>,
     last_move: Option<Decision>,
     /// Moves that nobody has been told of.
     moves: Vec<Decision>,
@@ -61,7 +60,8 @@ pub struct AdaptiveView {
     pub limit: LimitView,
     /// The most that it may come to: the cap.
     pub ceiling: usize,
-    /// Whether calls press on it though it was cut lately: more replicas would help, more patience would not.
+    /// Whether calls press on it though they were found to be too many lately: more replicas would
+    /// help, more patience would not.
     pub saturated: bool,
 }
 
@@ -83,7 +83,6 @@ impl Limiter {
                 ceiling: settings.max,
                 objective: settings.objective.or(settings.latency),
                 due: None,
-                last_cut: None,
                 last_move: None,
                 moves: Vec::new(),
             })),
@@ -111,7 +110,7 @@ impl Limiter {
         let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
         let sample = found.limit.sent(now, kind);
         self.awaiting += usize::from(kind.streams);
-        self.follow(now);
+        self.follow();
         Some(Tracked { sample, output: kind.output, awaits: kind.streams })
     }
 
@@ -119,7 +118,7 @@ impl Limiter {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
             found.limit.first_token(now, &mut tracked.sample);
-            self.follow(now);
+            self.follow();
         }
     }
 
@@ -127,7 +126,7 @@ impl Limiter {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
             found.limit.unseen(now, &mut tracked.sample, output);
-            self.follow(now);
+            self.follow();
         }
     }
 
@@ -135,7 +134,7 @@ impl Limiter {
         self.awaits_no_more(&mut tracked);
         if let Some(found) = &mut self.found {
             found.limit.ended(now, tracked.sample, how);
-            self.follow(now);
+            self.follow();
         }
     }
 
@@ -152,7 +151,7 @@ impl Limiter {
             && found.due.is_some_and(|at| at <= now)
         {
             found.limit.tick(now);
-            self.follow(now);
+            self.follow();
         }
     }
 
@@ -162,7 +161,7 @@ impl Limiter {
     }
 
     /// Takes over what the limit has come to, and notes why.
-    fn follow(&mut self, now: Instant) {
+    fn follow(&mut self) {
         let Some(found) = &mut self.found else { return };
         found.due = found.limit.next_wake();
         self.most_awaiting = found.limit.awaiting();
@@ -170,9 +169,6 @@ impl Limiter {
         let last = found.limit.last_move();
         if let Some(decision) = last.filter(|_| last != found.last_move) {
             found.last_move = last;
-            if !decision.cause.raises() {
-                found.last_cut = Some(now);
-            }
             // A driver that never asks for them is owed no more than these.
             if found.moves.len() < UNTOLD {
                 found.moves.push(decision);
@@ -191,7 +187,7 @@ impl Limiter {
         Some(AdaptiveView {
             limit: LimitView { objective: found.objective, ..found.limit.view(now) },
             ceiling: found.ceiling,
-            saturated: self.lack(in_flight).is_some() && found.last_cut.is_some_and(lately),
+            saturated: self.lack(in_flight).is_some() && found.limit.last_breach().is_some_and(lately),
         })
     }
 }
