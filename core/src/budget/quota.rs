@@ -19,6 +19,10 @@
 //! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
 //! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
 //! and a long one where it does not fit costs a refusal.
+//!
+//! What a cut has shown is kept for each limit that was announced of late, and holds for all of
+//! them: a rate that was too much is so whichever backend of a gateway announces its limit. Of a
+//! limit that was not announced of late nothing is known, and all of it is used.
 
 use std::time::{Duration, Instant};
 
@@ -59,6 +63,19 @@ const SAVED: f64 = 0.02;
 const CHASTENED: Duration = Duration::from_secs(60);
 /// A limit that changes by less than this is the same one, adapting: what is known of it stays known.
 const DRIFT: f64 = 0.05;
+/// How many limits are remembered besides the one in force, and for how long: a gateway in front of
+/// several backends announces now the limit of one, now that of another. A share that was cut is
+/// whole again by then.
+const REMEMBERED: usize = 4;
+const REMEMBERED_FOR: Duration = Duration::from_secs(3_600);
+
+/// A limit that was in force, with the share of it that was used, and until when.
+#[derive(Clone, Copy, Debug)]
+struct Former {
+    limit: u64,
+    share: f64,
+    until: Instant,
+}
 
 #[derive(Debug)]
 enum Pace {
@@ -86,6 +103,8 @@ pub(super) struct Quota {
     quiet_since: Instant,
     /// The share of the limit that is used, where 429s have shown that all of it is too much.
     share: f64,
+    /// The limits that were in force of late, the last one last.
+    former: Vec<Former>,
     cut_at: Option<Instant>,
     eased_at: Instant,
     pace: Pace,
@@ -123,6 +142,7 @@ impl Quota {
             lengthened: false,
             quiet_since: now,
             share: 1.0,
+            former: Vec::new(),
             cut_at: None,
             eased_at: now,
             pace,
@@ -342,6 +362,9 @@ impl Quota {
             }
         } else if !explained && used > 0.3 {
             self.share = (self.share * if self.heard { SMALL_CUT } else { CUT }).max(0.01);
+            // What is too much is so whichever limit is announced.
+            let most = self.share * self.limit as f64;
+            self.former.iter_mut().for_each(|of| of.share = of.share.min(most / of.limit as f64));
         } else {
             return;
         }
@@ -424,14 +447,27 @@ impl Quota {
     fn set(&mut self, now: Instant, limit: u64) {
         self.higher = None;
         if limit != self.limit {
-            if limit.abs_diff(self.limit) as f64 > DRIFT * self.limit as f64 {
-                self.share = 1.0;
+            if !is_same(limit, self.limit) {
+                self.share = self.exchange(now, limit);
                 self.books.clear(now);
             }
             self.limit = limit.max(1);
             self.reshape(now);
         }
         self.from_headers = true;
+    }
+
+    /// Remembers the limit in force, and returns the share of the next one to use: all of it,
+    /// unless that limit was in force of late.
+    fn exchange(&mut self, now: Instant, next: u64) -> f64 {
+        self.former.retain(|of| now.saturating_duration_since(of.until) < REMEMBERED_FOR);
+        let known = self.former.iter().position(|of| is_same(next, of.limit));
+        let share = known.map_or(1.0, |at| self.former.remove(at).share);
+        if self.former.len() == REMEMBERED {
+            self.former.remove(0);
+        }
+        self.former.push(Former { limit: self.limit, share: self.share, until: now });
+        share
     }
 
     fn reshape(&mut self, now: Instant) {
@@ -456,4 +492,9 @@ impl Quota {
         };
         self.reshape(now);
     }
+}
+
+/// Whether a limit is another one that has adapted.
+fn is_same(limit: u64, other: u64) -> bool {
+    limit.abs_diff(other) as f64 <= DRIFT * other as f64
 }
