@@ -356,7 +356,7 @@ impl Limit {
         let awaiting = self.awaiting();
         let to = match self.settings.adaptive.decrease {
             Decrease::Served => match self.load.served(now).filter(|_| streams(class)) {
-                Some(served) => self.to_served(now, class, served as f64),
+                Some(served) => self.cut_to_served(now, class, served as f64),
                 // Of calls whose first token cannot be seen, nobody knows how many are served.
                 None => {
                     self.caught();
@@ -382,7 +382,7 @@ impl Limit {
 
     /// Lowers the bound, and returns the slots to cut to: what the upstream is seen to serve, and
     /// as many more as can have their first token in time.
-    fn to_served(&mut self, now: Instant, class: usize, served: f64) -> f64 {
+    fn cut_to_served(&mut self, now: Instant, class: usize, served: f64) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
         let base = self.classes[class].base(self.objective(class));
         // Of an upstream that had nothing to do the rate says nothing.
