@@ -11,6 +11,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
+use crate::estimate::LengthSample;
 use crate::placement::Fault;
 use crate::schedule::{Settled, Ticket};
 use crate::target::{SharedCooldowns, Stay};
@@ -183,9 +184,12 @@ pub(crate) fn judge(call: &Call, permit: &mut Permit, end: &End<'_>) -> Hold {
 /// Puts the books right when the attempt is over. What is not known is left as it was reserved.
 ///
 /// - An answer that came whole, and was counted by its provider: what it took, and what others like it will.
-/// - One that broke off, or was let go: what it had produced by then, which is what providers count that do not count at arrival.
+/// - One that broke off, or was let go: what it had produced by then, which is what providers count that do not count at arrival. Others like it are at
+///   least as long.
 /// - One without usage: its length in deltas teaches what answers take; the reservation stands.
-pub(crate) fn settle(call: &Call, permit: &mut Permit) {
+///
+/// `sample` is what was observed of its length on the way.
+pub(crate) fn settle(call: &Call, permit: &mut Permit, sample: &mut LengthSample) {
     let now = clock::now();
     let Some((attempt, usage)) = call.taken() else { return };
     let expected = call.target().expected();
@@ -196,13 +200,14 @@ pub(crate) fn settle(call: &Call, permit: &mut Permit) {
     let produced = call.progress().tokens();
     match usage {
         Some(usage) if attempt.complete => {
-            expected.learn(call.facts(), call.tenant(), &usage, held);
+            expected.learn(call.facts(), call.tenant(), sample, &usage, held);
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }
         None if attempt.complete => {
             expected.learn(
                 call.facts(),
                 call.tenant(),
+                sample,
                 &Usage { output: produced, ..Usage::default() },
                 held,
             );
@@ -211,6 +216,7 @@ pub(crate) fn settle(call: &Call, permit: &mut Permit) {
             let seen = usage.unwrap_or_default();
             let input = if seen.input > 0 { seen.input } else { call.expected().input };
             let usage = Usage { input, output: seen.output.max(produced), ..seen };
+            expected.observe(call.facts(), call.tenant(), sample, usage.output);
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }
         _ => {}

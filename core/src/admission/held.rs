@@ -16,6 +16,7 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
+use crate::estimate::LengthSample;
 use crate::kv::Progress;
 use crate::placement::Fault;
 
@@ -27,6 +28,8 @@ pub(super) struct Held {
     body: Option<ResponseBody>,
     /// How far the answer has come.
     progress: Progress,
+    /// What the estimator has learned of its length.
+    sample: LengthSample,
     /// Whether its first token is still to come, as far as the limit knows.
     awaits: bool,
     /// Whether it is the upstream that we wait for now, and not the reader.
@@ -47,6 +50,7 @@ impl Held {
         };
         Self {
             progress: call.progress(),
+            sample: LengthSample::default(),
             awaits: call.facts().stream,
             call,
             permit: Some((permit, linger)),
@@ -91,8 +95,13 @@ impl Held {
         self.look();
     }
 
-    /// Tells the limit of the first token, as soon as it is there.
+    /// Tells the limit of the first token, as soon as it is there, and the estimator how long the answer is at least.
     fn look(&mut self) {
+        if self.permit.is_some() {
+            let produced = self.progress.tokens();
+            let expected = self.call.target().expected();
+            expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, produced);
+        }
         if self.awaits
             && self.progress.tokens() > 0
             && let Some((permit, _)) = &mut self.permit
@@ -142,7 +151,7 @@ impl Held {
             let has_token = self.progress.tokens() > 0;
             let seen = || outcome::of_body(&self.call, over, self.waits, has_token);
             permit.ended(self.ended.unwrap_or_else(seen));
-            attempt::settle(&self.call, &mut permit);
+            attempt::settle(&self.call, &mut permit, &mut self.sample);
             linger.leave(permit);
             self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::average::Average;
 use super::demand::Demand;
-use super::lengths::{Lengths, Observed};
+use super::lengths::{LengthSample, Lengths, Observed};
 use super::line::{Fit, Line};
 use super::output::Output;
 use super::recent::Recent;
@@ -29,12 +29,13 @@ const ABSURD: u64 = 1 << 32;
 ///
 /// *Input* is a line over the bytes of text: a ratio, and what the server adds to each prompt. *Output* is the distribution of lengths of one answer,
 /// by class (`max_tokens` in steps of four times, and how much thinking is asked for). Each is known of a model, and of its tenants apart as far as
-/// they were seen: a tenant weighs as much as its model once five of its calls were. Cold, as documented at [`Task`] and [`COLD_RATIO`](super::COLD_RATIO), which are
+/// they were seen: a tenant weighs as much as its model once five of its calls were. Answers in flight, and those that broke off, count as at least as
+/// long as they were seen to be ([`LengthSample`]). Cold, as documented at [`Task`] and [`COLD_RATIO`](super::COLD_RATIO), which are
 /// above the truth mostly; warm, and nothing of that left, after eight responses of a model. What was learned is half forgotten after 138 more.
 ///
 /// *Robust*: once warm, a response counts for four times what was expected of its text at most, and for four times the longest answer but one in a hundred,
 /// whatever it says; zeros teach nothing where zero cannot be.
-/// *Bounded*: 1 MB at most, however many tenants and models there are; of those learned of the longest ago nothing is known any more.
+/// *Bounded*: 2 MB at most, however many tenants and models there are; of those learned of the longest ago nothing is known any more.
 pub struct Estimator {
     inputs: Recent<Input>,
     outputs: Recent<Observed>,
@@ -110,13 +111,7 @@ impl Estimator {
             Answer::None => (0.0, Some(0)),
             Answer::Stated(length) => (length as f64, Some(length)),
             Answer::Learned(cold) => {
-                let levels = self.levels(facts, tenant);
-                let mut mean = cold as f64;
-                for (level, known) in levels.into_iter().enumerate() {
-                    if let Some(known) = known {
-                        mean = known.mean_instead_of(mean, level == 0);
-                    }
-                }
+                let mean = self.lengths(facts, tenant, cold).mean;
                 let most = most.map_or(f64::INFINITY, |most| most as f64);
                 (mean.min(most) * answers, prompt.and_then(Prompt::max_output))
             }
@@ -133,13 +128,7 @@ impl Estimator {
             Answer::None => Output::none(),
             Answer::Stated(length) => Output::new(Lengths::all(length), Some(length), 1),
             Answer::Learned(cold) => {
-                let mut lengths = Lengths::all(cold);
-                for (level, known) in self.levels(facts, tenant).into_iter().enumerate() {
-                    if let Some(known) = known {
-                        lengths = known.instead_of(lengths, level == 0);
-                    }
-                }
-                Output::new(lengths, most(prompt), answers(prompt))
+                Output::new(self.lengths(facts, tenant, cold), most(prompt), answers(prompt))
             }
         }
     }
@@ -154,13 +143,34 @@ impl Estimator {
         self.reading(model, None).text.ratio
     }
 
-    /// A call was counted; takes about 0.6 µs. `usage` is of all its answers together, as the provider told it at the end.
-    pub fn learn(&mut self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage) {
+    /// Learns that a call has produced so many tokens, of all its answers together, and goes on: its
+    /// answers are at least so long.
+    pub fn observe(
+        &mut self,
+        facts: &RequestFacts,
+        tenant: &Arc<str>,
+        sample: &mut LengthSample,
+        produced: u64,
+    ) {
+        if sample.is_due(produced) {
+            self.learn_output(facts, tenant, sample, produced, Observed::reach);
+        }
+    }
+
+    /// A call was counted; takes about 0.6 µs. `usage` is of all its answers together, as the provider told it at the end; `sample` is what was observed of
+    /// them on the way.
+    pub fn learn(
+        &mut self,
+        facts: &RequestFacts,
+        tenant: &Arc<str>,
+        sample: &mut LengthSample,
+        usage: &Usage,
+    ) {
         if facts.route == Route::Beside {
             return;
         }
         self.learn_input(facts, tenant, usage);
-        self.learn_output(facts, tenant, usage);
+        self.learn_output(facts, tenant, sample, usage.output, Observed::end);
     }
 
     fn learn_input(&mut self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage) {
@@ -199,18 +209,26 @@ impl Estimator {
         }
     }
 
-    fn learn_output(&mut self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage) {
+    fn learn_output(
+        &mut self,
+        facts: &RequestFacts,
+        tenant: &Arc<str>,
+        sample: &mut LengthSample,
+        tokens: u64,
+        learn: fn(&mut Observed, &mut u8, u64, u64) -> u64,
+    ) {
         let prompt = facts.prompt.as_ref();
         let answers = answers(prompt);
         // Nothing that answers answers with nothing.
-        if usage.output == 0 || answers > MOST_ANSWERS {
+        if tokens == 0 || answers > MOST_ANSWERS {
             return;
         }
         let Answer::Learned(_) = facts.task.answer(prompt) else { return };
-        let length = usage.output.div_ceil(answers);
-        for key in keys(facts, tenant) {
-            self.outputs.entry(key).learn(length, most(prompt).unwrap_or(u64::MAX));
+        let length = tokens.div_ceil(answers);
+        for (key, next) in keys(facts, tenant).into_iter().zip(&mut sample.next) {
+            learn(self.outputs.entry(key), next, length, most(prompt).unwrap_or(u64::MAX));
         }
+        sample.counted(length, answers);
     }
 
     #[cfg(test)]
@@ -236,9 +254,14 @@ impl Estimator {
         reading
     }
 
-    /// What is known of the output, from the most general.
-    fn levels(&self, facts: &RequestFacts, tenant: &Arc<str>) -> [Option<&Observed>; 3] {
-        keys(facts, tenant).map(|key| self.outputs.get(key))
+    /// Returns the lengths of answers of such a call, from what is known most generally to what is
+    /// known of its tenant; all of them are `cold` if nothing is known.
+    fn lengths(&self, facts: &RequestFacts, tenant: &Arc<str>, cold: u64) -> Lengths {
+        let levels = keys(facts, tenant).map(|key| self.outputs.get(key));
+        levels.into_iter().enumerate().fold(Lengths::all(cold), |lengths, (level, known)| match known {
+            Some(known) => known.instead_of(lengths, level == 0),
+            None => lengths,
+        })
     }
 }
 
@@ -248,9 +271,12 @@ const MEDIA_OFF: f64 = 16.0;
 /// What is counted beyond so many times what was expected is not believed.
 const OFF: f64 = 16.0;
 
+/// How far sums of rounded shares are off, relative to what they add up to.
+const ROUNDING: f64 = 1e-5;
+
 /// To whole tokens, upwards but for what sums of fractions are off by. The cast saturates, and rounds beyond 2^53.
 fn up(tokens: f64) -> u64 {
-    (tokens - 1e-6).ceil() as u64
+    (tokens - ROUNDING * tokens.max(1.0)).ceil() as u64
 }
 
 type Key<'a> = (Task, Option<&'a str>, Option<Class>, Option<&'a str>);

@@ -48,6 +48,7 @@ mod walk;
 pub use demand::Demand;
 pub use estimator::Estimator;
 pub(crate) use key::Role;
+pub use lengths::LengthSample;
 pub use media::Media;
 pub use output::Output;
 pub use task::Task;

@@ -1,6 +1,6 @@
 //! How long the answers to one call will be.
 
-use super::lengths::Lengths;
+use super::lengths::{Lengths, NOTHING};
 
 /// What is expected of a call's output, in tokens of all its answers together. Never above what the call allows.
 ///
@@ -91,9 +91,6 @@ impl Output {
         whole(left.max(0.0) * self.answers).min(most)
     }
 }
-
-/// Shares are sums of rounded numbers: less than this is none.
-const NOTHING: f64 = 1e-5;
 
 /// The cast saturates.
 fn whole(tokens: f64) -> u64 {

@@ -1,5 +1,6 @@
 //! Properties; what each shape counts as is in `tests/vectors/estimate.json`.
 
+mod censored;
 mod learned;
 
 use http::{HeaderMap, Method, Uri};

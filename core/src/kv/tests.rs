@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::estimate::{Estimator, Prompt, Task};
+use crate::estimate::{Estimator, LengthSample, Prompt, Task};
 use crate::wire::{RequestFacts, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -215,7 +215,7 @@ fn a_forecast_of_what_was_learned_has_its_mean_and_its_bound() {
     let tenant: Arc<str> = "a".into();
     for round in 0..200u64 {
         let usage = Usage { input: 8, output: 50 + 10 * (round % 100), ..Usage::default() };
-        estimator.learn(&facts, &tenant, &usage);
+        estimator.learn(&facts, &tenant, &mut LengthSample::default(), &usage);
     }
     let output = estimator.expect(&facts, &tenant);
     let forecast = Forecast::from(&output);

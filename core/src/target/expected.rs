@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::config::{CostRule, TargetConfig};
-use crate::estimate::{Demand, Estimator};
+use crate::estimate::{Demand, Estimator, LengthSample};
 use crate::kv::{self, Forecast};
 use crate::wire::Usage;
 use crate::wire::request::RequestFacts;
@@ -93,9 +93,30 @@ impl Expected {
         }
     }
 
+    /// Learns that a call has produced so many tokens, and goes on or was broken off.
+    pub(crate) fn observe(
+        &self,
+        facts: &RequestFacts,
+        tenant: &Arc<str>,
+        sample: &mut LengthSample,
+        produced: u64,
+    ) {
+        // Nothing is locked for most tokens.
+        if sample.is_due(produced) {
+            self.estimator.lock().observe(facts, tenant, sample, produced);
+        }
+    }
+
     /// A call was answered whole: what it took, and how fast it came.
-    pub(crate) fn learn(&self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage, held: Option<Stay>) {
-        self.estimator.lock().learn(facts, tenant, usage);
+    pub(crate) fn learn(
+        &self,
+        facts: &RequestFacts,
+        tenant: &Arc<str>,
+        sample: &mut LengthSample,
+        usage: &Usage,
+        held: Option<Stay>,
+    ) {
+        self.estimator.lock().learn(facts, tenant, sample, usage);
         let Some(Stay { to_first_token: Some(first), to_end }) = held else { return };
         let mut speed = self.speed.lock();
         speed.ttft = smooth(speed.ttft, first.as_secs_f64());

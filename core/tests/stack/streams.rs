@@ -224,3 +224,40 @@ async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
     assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["failed"], 1);
     assert_eq!(gate.calls().records()[0].outcome, "failed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn unfinished_answers_lengthen_what_is_expected_of_the_next() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        let frames = if n < 10 {
+            vec![(MS, Some(TOKEN)), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))]
+        } else {
+            let mut frames = vec![(MS, Some(TOKEN)); 200];
+            frames.push((1_000_000 * MS, Some(DONE)));
+            frames
+        };
+        Ok(sse(exchange, frames))
+    });
+    let gate = gate(transport, |t| t);
+    for _ in 0..10 {
+        read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    }
+    // Calls once more, gives up, and returns what was expected of that call.
+    let expected = async || {
+        let call = async { read(gate.client().call(chat(true)).await?).await };
+        assert!(tokio::time::timeout(MS, call).await.is_err());
+        gate.calls().records().pop().unwrap().estimated_output_tokens.unwrap()
+    };
+    assert_eq!(expected().await, 2);
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let client = gate.client();
+        readers.spawn(async move { read(client.call(chat(true)).await?).await });
+    }
+    tokio::time::sleep(500 * MS).await;
+    let in_flight = expected().await;
+    assert!(in_flight > 100, "{in_flight}");
+    readers.shutdown().await;
+    let cancelled = expected().await;
+    assert!(cancelled > 100, "{cancelled}");
+    assert_idle(&gate);
+}

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use super::super::*;
 use crate::wire::{RequestFacts, Usage};
 
-fn tenant(name: &str) -> Arc<str> {
+pub(super) fn tenant(name: &str) -> Arc<str> {
     name.into()
 }
 
 /// A chat call with so many bytes of text.
-fn call(bytes: u64, max_tokens: Option<u64>) -> RequestFacts {
+pub(super) fn call(bytes: u64, max_tokens: Option<u64>) -> RequestFacts {
     RequestFacts {
         model: Some("m".into()),
         prompt: Some(Prompt { text_bytes: bytes, messages: 1, max_tokens, ..Prompt::default() }),
@@ -22,12 +22,12 @@ fn call(bytes: u64, max_tokens: Option<u64>) -> RequestFacts {
     }
 }
 
-fn usage(input: u64, output: u64) -> Usage {
+pub(super) fn usage(input: u64, output: u64) -> Usage {
     Usage { input, output, cached_input: 0 }
 }
 
 /// Normal by the sum of twelve, with a seed: the same in each run.
-struct Noise(fastrand::Rng);
+pub(super) struct Noise(pub(super) fastrand::Rng);
 
 impl Noise {
     fn seeded() -> Self {
@@ -38,12 +38,12 @@ impl Noise {
         (0..12).map(|_| self.0.f64()).sum::<f64>() - 6.0
     }
 
-    fn lognormal(&mut self, median: f64, sigma: f64) -> u64 {
+    pub(super) fn lognormal(&mut self, median: f64, sigma: f64) -> u64 {
         (median * (sigma * self.normal()).exp()).round().max(1.0) as u64
     }
 }
 
-fn near(found: f64, wanted: f64, off: f64) -> bool {
+pub(super) fn near(found: f64, wanted: f64, off: f64) -> bool {
     (found / wanted - 1.0).abs() <= off
 }
 
@@ -83,7 +83,7 @@ fn warm_after_eight_responses() {
     let a = tenant("a");
     let facts = call(4_000, Some(32_768));
     for _ in 0..8 {
-        estimator.learn(&facts, &a, &usage(1_000, 200));
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(1_000, 200));
     }
     let demand = estimator.demand(&facts, &a);
     assert!(near(demand.input as f64, 1_000.0, 0.01), "{demand:?}");
@@ -97,7 +97,7 @@ fn several_answers_are_so_many_times_one() {
     let mut three = call(100, Some(1_000));
     three.prompt.as_mut().unwrap().answers = Some(3);
     for _ in 0..20 {
-        estimator.learn(&three, &a, &usage(30, 300));
+        estimator.learn(&three, &a, &mut LengthSample::default(), &usage(30, 300));
     }
     assert_eq!(estimator.demand(&call(100, Some(1_000)), &a).output, 100);
     let demand = estimator.demand(&three, &a);
@@ -120,7 +120,7 @@ fn it_converges_to_the_true_line_under_noise() {
             counted += real as f64;
             expected += estimator.demand(&facts, &a).input as f64;
         }
-        estimator.learn(&facts, &a, &usage(real, 100));
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(real, 100));
     }
     let ratio = estimator.ratio(Some("m"));
     assert!(near(ratio, 0.22 * 0.02_f64.exp(), 0.06), "{ratio}");
@@ -136,7 +136,7 @@ fn it_follows_a_step() {
     let mut teach = |estimator: &mut Estimator, n: usize, input: f64, output: f64| {
         for _ in 0..n {
             let counted = usage(noise.lognormal(input, 0.2), noise.lognormal(output, 0.5));
-            estimator.learn(&facts, &a, &counted);
+            estimator.learn(&facts, &a, &mut LengthSample::default(), &counted);
         }
         estimator.demand(&facts, &a)
     };
@@ -156,7 +156,7 @@ fn nonsense_does_not_poison() {
     let facts = call(4_000, None);
     let sane = |estimator: &mut Estimator| {
         for _ in 0..200 {
-            estimator.learn(&facts, &a, &usage(1_000, 300));
+            estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(1_000, 300));
         }
     };
     for absurd in [
@@ -169,7 +169,7 @@ fn nonsense_does_not_poison() {
     ] {
         let mut estimator = Estimator::new();
         sane(&mut estimator);
-        estimator.learn(&facts, &a, &absurd);
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &absurd);
         let demand = estimator.demand(&facts, &a);
         assert!(near(demand.input as f64, 1_004.0, 0.05), "{absurd:?}: {demand:?}");
         assert!(near(demand.output as f64, 300.0, 0.05), "{absurd:?}: {demand:?}");
@@ -187,7 +187,7 @@ fn zeros_are_not_believed() {
     let facts = call(4_000, Some(500));
     let cold = estimator.demand(&facts, &a);
     for _ in 0..100 {
-        estimator.learn(&facts, &a, &usage(0, 0));
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(0, 0));
     }
     assert_eq!(estimator.demand(&facts, &a), cold);
 }
@@ -199,7 +199,12 @@ fn the_cache_is_learned() {
     let facts = call(4_000, None);
     assert_eq!(estimator.cached(&facts, &a), 0);
     for _ in 0..50 {
-        estimator.learn(&facts, &a, &Usage { input: 1_000, output: 100, cached_input: 800 });
+        estimator.learn(
+            &facts,
+            &a,
+            &mut LengthSample::default(),
+            &Usage { input: 1_000, output: 100, cached_input: 800 },
+        );
     }
     let demand = estimator.demand(&facts, &a);
     assert!(near(demand.input as f64, 1_000.0, 0.01), "all of it is read: {demand:?}");
@@ -214,8 +219,8 @@ fn what_a_provider_keeps_is_learned_apart() {
     let mut goes_on = call(400, None);
     goes_on.prompt.as_mut().unwrap().kept = true;
     for _ in 0..50 {
-        estimator.learn(&plain, &a, &usage(104, 100));
-        estimator.learn(&goes_on, &a, &usage(5_104, 100));
+        estimator.learn(&plain, &a, &mut LengthSample::default(), &usage(104, 100));
+        estimator.learn(&goes_on, &a, &mut LengthSample::default(), &usage(5_104, 100));
     }
     assert!(near(estimator.demand(&plain, &a).input as f64, 104.0, 0.02));
     assert!(near(estimator.demand(&goes_on, &a).input as f64, 5_104.0, 0.02));
@@ -230,8 +235,8 @@ fn media_are_learned_apart() {
     image.prompt.as_mut().unwrap().media = 1;
     image.prompt.as_mut().unwrap().media_tokens = 1_600;
     for _ in 0..50 {
-        estimator.learn(&plain, &a, &usage(104, 100));
-        estimator.learn(&image, &a, &usage(904, 100));
+        estimator.learn(&plain, &a, &mut LengthSample::default(), &usage(104, 100));
+        estimator.learn(&image, &a, &mut LengthSample::default(), &usage(904, 100));
     }
     assert!(near(estimator.demand(&plain, &a).input as f64, 104.0, 0.02));
     assert!(near(estimator.demand(&image, &a).input as f64, 904.0, 0.02));
@@ -243,8 +248,8 @@ fn a_tenant_is_known_apart_and_a_stranger_by_its_model() {
     let (short, long, new) = (tenant("short"), tenant("long"), tenant("new"));
     let facts = call(1_000, None);
     for _ in 0..200 {
-        estimator.learn(&facts, &short, &usage(250, 20));
-        estimator.learn(&facts, &long, &usage(600, 2_000));
+        estimator.learn(&facts, &short, &mut LengthSample::default(), &usage(250, 20));
+        estimator.learn(&facts, &long, &mut LengthSample::default(), &usage(600, 2_000));
     }
     let of = |tenant: &Arc<str>| estimator.demand(&facts, tenant);
     assert!(near(of(&short).output as f64, 20.0, 1.0) && near(of(&long).output as f64, 2_000.0, 0.03));
@@ -261,9 +266,9 @@ fn millions_of_names_stay_bounded() {
     let facts = call(1_000, None);
     for n in 0..100_000_u64 {
         let stranger = RequestFacts { model: Some(format!("m{}", n % 7_000).into()), ..facts.clone() };
-        estimator.learn(&stranger, &tenant(&format!("t{n}")), &usage(400, 100));
+        estimator.learn(&stranger, &tenant(&format!("t{n}")), &mut LengthSample::default(), &usage(400, 100));
         if n % 50 == 0 {
-            estimator.learn(&facts, &regular, &usage(400, 2_000));
+            estimator.learn(&facts, &regular, &mut LengthSample::default(), &usage(400, 2_000));
         }
     }
     assert!(near(estimator.demand(&facts, &regular).output as f64, 2_000.0, 0.01));
@@ -280,7 +285,7 @@ fn quantiles_are_those_of_what_was_seen() {
     let facts = call(100, None);
     let lengths: Vec<u64> = (0..4_000).map(|_| noise.lognormal(150.0, 0.9)).collect();
     for length in &lengths {
-        estimator.learn(&facts, &a, &usage(30, *length));
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, *length));
     }
     // What is remembered is about the last 400.
     let mut recent: Vec<u64> = lengths[lengths.len() - 400..].to_vec();
@@ -307,7 +312,7 @@ fn what_is_allowed_bounds_what_is_expected() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     for _ in 0..100 {
-        estimator.learn(&call(100, None), &a, &usage(30, 1_000));
+        estimator.learn(&call(100, None), &a, &mut LengthSample::default(), &usage(30, 1_000));
     }
     // Of this class nothing was seen: as the model, but no more than it allows.
     let facts = call(100, Some(300));
@@ -317,7 +322,7 @@ fn what_is_allowed_bounds_what_is_expected() {
     assert_eq!((expected.remaining(300), expected.remaining(5_000)), (0, 0));
     // And longer than it allows teaches no more than that.
     for _ in 0..100 {
-        estimator.learn(&facts, &a, &usage(30, 1_000_000));
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, 1_000_000));
     }
     assert_eq!(estimator.demand(&facts, &a).output, 300);
 }
@@ -373,7 +378,7 @@ proptest! {
         let mut estimator = Estimator::new();
         let a = tenant("a");
         for (facts, usage) in &lessons {
-            estimator.learn(facts, &a, usage);
+            estimator.learn(facts, &a, &mut LengthSample::default(), usage);
         }
         let ratio = estimator.ratio(facts.model.as_deref());
         prop_assert!(ratio > 0.0 && ratio <= 1.25, "{}", ratio);
@@ -399,7 +404,7 @@ proptest! {
         let mut estimator = Estimator::new();
         let a = tenant("a");
         for (bytes, ratio) in lessons {
-            estimator.learn(&call(bytes, None), &a, &usage((bytes as f64 * ratio) as u64, 10));
+            estimator.learn(&call(bytes, None), &a, &mut LengthSample::default(), &usage((bytes as f64 * ratio) as u64, 10));
         }
         let input = |bytes| estimator.demand(&call(bytes, None), &a).input;
         prop_assert!(input(bytes) <= input(bytes + more));
@@ -412,10 +417,10 @@ proptest! {
         let a = tenant("a");
         let facts = call(4_000, None);
         for _ in 0..sane {
-            estimator.learn(&facts, &a, &usage(1_000, 300));
+            estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(1_000, 300));
         }
         let before = estimator.demand(&facts, &a);
-        estimator.learn(&facts, &a, &usage(lie, output));
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(lie, output));
         let after = estimator.demand(&facts, &a);
         let weight = 1.0 / (sane.min(200) as f64 * 0.5);
         prop_assert!(near(after.input as f64, before.input as f64, 4.0 * weight), "{:?} {:?}", before, after);
