@@ -1,6 +1,7 @@
 //! Memory for keys and values: an engine whose cache binds, callers who set `max_tokens` far above what they need, and a gate that learns how long
 //! answers are. Beside it: an oracle that knows, reservation of `max_tokens`, no reservation, and the number of slots that a search finds best.
 
+mod burst;
 mod client;
 mod door;
 mod model;
@@ -48,6 +49,7 @@ pub(crate) fn measure() -> Fallible<Report> {
             compare(&mut report, &traces, &engine, workload)?;
         }
     }
+    burst::measure(&mut report)?;
     Ok(report)
 }
 

@@ -1,0 +1,140 @@
+//! A burst at a cold gate: all calls come at once, answers have a heavy tail, and the first that complete are the shortest.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::config::{Config, Predict, Target};
+use tidegate::{Gate, Lane, Transport};
+use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
+use tidegate_sim::{SimConfig, Simulator};
+use tokio::time::Instant;
+
+use super::door::{Door, Rule};
+use super::workload::Workload;
+use super::{CACHES, MAX_TOKENS, SEEDS};
+use crate::Fallible;
+use crate::lengths::{Traces, Work};
+use crate::report::{Op, Report, Spread};
+use crate::traffic::{URL, call};
+use crate::upstream::SimTransport;
+use crate::virtual_time;
+
+/// Calls of a burst.
+const CALLS: usize = 1_500;
+
+/// What a run gave.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    /// Output tokens of the calls that completed, a second, until the last of them.
+    tokens_per_s: f64,
+    /// Preemptions over calls completed.
+    preempted: f64,
+}
+
+impl Outcome {
+    fn new(done: &[(Duration, Work)], preemptions: u64) -> Self {
+        let last = done.iter().map(|(at, _)| *at).max().unwrap_or_default();
+        let tokens: u64 = done.iter().map(|(_, work)| u64::from(work.output)).sum();
+        Self {
+            tokens_per_s: tokens as f64 / last.as_secs_f64(),
+            preempted: preemptions as f64 / done.len() as f64,
+        }
+    }
+}
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    for blocks in CACHES {
+        let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };
+        let traces = Traces::read(engine.max_model_len)?;
+        eprintln!("burst, {blocks} blocks");
+        let draw = |seed| Workload::Tail.draw(&traces, seed, CALLS);
+        let key = |what: &str| format!("burst, {blocks} blocks: {what}");
+        let oracle = virtual_time::each(SEEDS, |seed| by_itself(&engine, Rule::Oracle, draw(seed)))?;
+        let ours = virtual_time::each(SEEDS, |seed| through_gate(&engine, draw(seed), seed))?;
+        let completed = virtual_time::each(SEEDS, |seed| by_itself(&engine, Rule::Learned, draw(seed)))?;
+        let preempted = |runs: &[Outcome]| Spread::of(runs.iter().map(|run| run.preempted));
+        let share = |runs: &[Outcome]| {
+            let runs = runs.iter().zip(&oracle);
+            Spread::of(runs.map(|(run, oracle)| run.tokens_per_s / oracle.tokens_per_s))
+        };
+        report.figure(key("goodput / oracle's"), share(&ours));
+        report.figure(key("preemptions a call"), preempted(&ours));
+        report.peer("completed answers only", key("goodput / oracle's"), share(&completed));
+        report.peer("completed answers only", key("preemptions a call"), preempted(&completed));
+        report.bar(key("goodput / oracle's (median of seeds)"), share(&ours).median, Op::AtLeast, 0.9);
+        report.bar(key("preemptions a call (worst seed)"), preempted(&ours).most, Op::AtMost, 0.05);
+    }
+    Ok(())
+}
+
+/// The engine with a door before it, and no client.
+fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Outcome> {
+    let mut queue = VecDeque::from(calls);
+    let mut engine = Engine::new(engine.clone());
+    let mut door = Door::new(rule, engine.blocks().capacity_tokens(), engine.blocks().block_size());
+    let (mut done, mut events, mut now, mut next, mut preemptions) =
+        (Vec::new(), Vec::new(), Duration::ZERO, 0, 0);
+    loop {
+        while let Some(work) = queue.front().copied().filter(|work| door.fits(work)) {
+            queue.pop_front();
+            door.admit(next, work);
+            engine.submit(now, SequenceId(next), work.prompt, work.output)?;
+            next += 1;
+        }
+        let Some(at) = engine.next_event() else { break };
+        now = at;
+        engine.advance(now, &mut events);
+        for event in events.drain(..) {
+            match event.kind {
+                EventKind::Token { .. } => door.token(event.id.0),
+                EventKind::Finished => done.extend(door.leave(event.id.0).map(|work| (event.at, work))),
+                EventKind::Preempted => preemptions += 1,
+                EventKind::Admitted => {}
+            }
+        }
+    }
+    Ok(Outcome::new(&done, preemptions))
+}
+
+/// The same calls through the client that users have, over the simulator.
+fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<Outcome> {
+    let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::post() };
+    let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
+    virtual_time::run(seed, async {
+        let simulator = Simulator::new(config)?;
+        // Memory is to bind, not slots or waits.
+        let target = Target::new("sim")
+            .url(URL)
+            .cap(CALLS)
+            .kv_tokens(capacity)
+            .predict(Predict::Off)
+            .wait(PATIENCE)
+            .deadline(PATIENCE);
+        let gate = Gate::over(
+            Config::builder().target(target).build()?,
+            SimTransport::over(&simulator, Duration::ZERO),
+        )?;
+        let (start, done) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+        let mut callers = tokio::task::JoinSet::new();
+        for work in calls {
+            let (client, done) = (Transport::new(gate.client()), done.clone());
+            callers.spawn(async move {
+                let seen = call(client, work.request("a", Lane::Standard, MAX_TOKENS)).await;
+                if seen.ok {
+                    done.lock().push((start.elapsed(), work));
+                }
+            });
+        }
+        while callers.join_next().await.is_some() {}
+        let done = done.lock();
+        if done.len() < CALLS {
+            return Err("a call of the burst failed".into());
+        }
+        Ok(Outcome::new(&done, simulator.stats().preemptions))
+    })
+}
+
+/// Longer than any burst takes.
+const PATIENCE: Duration = Duration::from_secs(3_600);
