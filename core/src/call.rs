@@ -95,6 +95,8 @@ struct Story {
     /// What its waits so far have taken of its wait budget, which is one for all of them.
     spent: Duration,
     hold: Option<Hold>,
+    /// Whether an attempt failed in a way that may be the call's own doing.
+    has_failed: bool,
     last_failure: Option<&'static str>,
     /// Whether its request can be sent once more.
     spare: bool,
@@ -323,6 +325,7 @@ impl Call {
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(story.spent)),
+            has_failed: story.has_failed,
             demand,
             forecast,
             streams: self.0.facts.stream,
@@ -491,6 +494,11 @@ impl Call {
 
     pub(crate) fn take_called_back(&self) -> Option<Cause> {
         self.story().called_back.take()
+    }
+
+    /// Records that the present attempt failed in a way that may be the call's own doing.
+    pub(crate) fn set_has_failed(&self) {
+        self.story().has_failed = true;
     }
 
     /// What the target's cool-down means for the attempt that just failed.

@@ -75,6 +75,7 @@ impl Policy for Ours {
             queued_at: now,
             deadline: now + Duration::from_secs(24 * 3600),
             wait: None,
+            has_failed: false,
             demand: Demand::default(),
             forecast: Forecast::default(),
             streams: false,

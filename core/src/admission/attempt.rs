@@ -134,6 +134,18 @@ impl<'a> End<'a> {
         }
     }
 
+    /// Returns `true` if the failure may be the call's own doing: the call ran, or may have.
+    fn may_be_own(&self) -> bool {
+        match self {
+            End::Answered(verdict) => {
+                let class = verdict.filter(|verdict| verdict.retryable).map(|verdict| verdict.class);
+                class.is_some_and(|class| !matches!(class, Class::RateLimited | Class::Overloaded))
+            }
+            End::Failed(error) => !error.never_sent(),
+            End::Lost(delay) => delay.is_none(),
+        }
+    }
+
     /// What it means for the replica that had it.
     fn against_replica(&self) -> Option<Fault> {
         match self {
@@ -158,12 +170,15 @@ pub(crate) fn judge(call: &Call, permit: &mut Permit, end: &End<'_>) -> Hold {
     if end.says_nothing(call) {
         return Hold::No;
     }
+    if end.may_be_own() {
+        call.set_has_failed();
+    }
     let hold = if permit.placed().is_some() {
         end.against_replica().map(|fault| permit.failed_there(fault))
     } else {
         let against = end.against_target(call);
         against.map(|(failure, delay)| match call.shared() {
-            Some((shared, key)) => shared.on_failure(key, delay),
+            Some((shared, key)) => shared.on_failure(key, call.sent_at(), delay),
             None => permit.failed(call.id(), failure, delay),
         })
     };

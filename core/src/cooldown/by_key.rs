@@ -6,6 +6,8 @@
 //! - A Retry-After holds its key until it has passed. A later time replaces an earlier one.
 //! - Then one call of the key is admitted as the probe. The key opens when the probe succeeds, or
 //!   when it has not failed for [`PROBE`]. If it fails with another Retry-After, that holds the key.
+//! - A Retry-After of an attempt that was sent before the probe is counted from when that attempt was
+//!   sent. If it has passed, it concerns its call alone, and so does a delay of more than a day.
 //! - Outages are not detected: failures without a Retry-After leave the key open, and each call
 //!   backs off by itself.
 //!
@@ -15,19 +17,28 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use super::{LONGEST, MOST_PATIENCE, spread};
+use super::{LONGEST, spread};
 
 /// The number of keys in the table.
 const CAPACITY: usize = 16_384;
 
 /// Time after which a probe that has not failed counts as a success.
-const PROBE: Duration = MOST_PATIENCE;
+const PROBE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No call of the key is admitted before `until`.
+    Held,
+    /// The probe is under way, at most until `until`.
+    Probing,
+    /// The key has been open since `until`.
+    Open,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// No call of the key is admitted before this time.
     until: Instant,
-    is_probing: bool,
+    state: State,
 }
 
 /// A bounded table of cool-downs by key. Pure: time is an argument.
@@ -59,10 +70,10 @@ impl KeyedCooldowns {
         if entry.until > now {
             return false;
         }
-        if entry.is_probing {
-            self.remove(key);
-        } else {
-            self.insert(key, Entry { until: now + PROBE, is_probing: true });
+        match entry.state {
+            State::Held => self.insert(key, Entry { until: now + PROBE, state: State::Probing }),
+            State::Probing => self.insert(key, Entry { state: State::Open, ..*entry }),
+            State::Open => {}
         }
         true
     }
@@ -77,40 +88,54 @@ impl KeyedCooldowns {
         self.by_expiry.last().is_some_and(|(until, _)| *until > now)
     }
 
-    /// Holds the key for `delay`, a provider's Retry-After, plus jitter: a tenth of the delay, but
-    /// at most 1 s, plus 20 ms, times `jitter` (uniform in `[0, 1)`).
+    /// Holds the key for `delay`, the Retry-After of an attempt that was sent at `sent`, plus
+    /// jitter: a tenth of the delay, but at most 1 s, plus 20 ms, times `jitter` (uniform in
+    /// `[0, 1)`).
     ///
-    /// Returns `false` for a delay of more than a day, which concerns its call alone.
-    pub(crate) fn hold(&mut self, now: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
+    /// Returns `false` if the call is to wait for the delay by itself: the delay is longer than a
+    /// day, or the attempt was sent before the probe. In the latter case, the key is held for what
+    /// is left of the delay, counted from `sent`.
+    pub(crate) fn hold(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        key: u64,
+        delay: Duration,
+        jitter: f64,
+    ) -> bool {
         if delay > LONGEST {
             return false;
         }
-        let until = now + delay + spread(delay, jitter);
-        let cooling = self.entries.get(&key).filter(|entry| !entry.is_probing);
-        let until = cooling.map_or(until, |entry| entry.until.max(until));
-        self.insert(key, Entry { until, is_probing: false });
-        true
+        let entry = self.entries.get(&key);
+        let asked_since = match entry {
+            Some(Entry { until, state: State::Probing }) => sent + PROBE < *until,
+            Some(Entry { until, state: State::Open }) => sent < *until,
+            _ => false,
+        };
+        let ends = if asked_since { sent + delay } else { now + delay };
+        if !asked_since || ends > now {
+            let held = entry.filter(|entry| entry.state == State::Held);
+            let until = ends + spread(delay, jitter);
+            let until = held.map_or(until, |entry| entry.until.max(until));
+            self.insert(key, Entry { until, state: State::Held });
+        }
+        !asked_since
     }
 
     /// Opens the key if its probe is under way, and returns `true` if so. A success does not end a
     /// Retry-After.
-    pub(crate) fn on_success(&mut self, key: u64) -> bool {
-        let is_probing = self.entries.get(&key).is_some_and(|entry| entry.is_probing);
+    pub(crate) fn on_success(&mut self, now: Instant, key: u64) -> bool {
+        let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == State::Probing);
         if is_probing {
-            self.remove(key);
+            self.insert(key, Entry { until: now, state: State::Open });
         }
         is_probing
     }
 
-    fn remove(&mut self, key: u64) {
-        if let Some(entry) = self.entries.remove(&key) {
-            self.by_expiry.remove(&(entry.until, key));
-        }
-    }
-
     fn insert(&mut self, key: u64, entry: Entry) {
-        self.remove(key);
-        self.entries.insert(key, entry);
+        if let Some(former) = self.entries.insert(key, entry) {
+            self.by_expiry.remove(&(former.until, key));
+        }
         self.by_expiry.insert((entry.until, key));
         if self.entries.len() > self.capacity
             && let Some((_, first)) = self.by_expiry.pop_first()
@@ -130,41 +155,68 @@ mod tests {
     #[test]
     fn delay_holds_its_key_alone() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
-        assert!(table.hold(now, 1, 5 * SECOND, 0.0));
+        assert!(table.hold(now, now, 1, 5 * SECOND, 0.0));
         assert_eq!((table.until(now, 1), table.admit(now, 1)), (Some(now + 5 * SECOND), false));
         assert_eq!((table.until(now, 2), table.admit(now, 2)), (None, true));
         assert!(table.is_cooling(now) && !table.is_cooling(now + 5 * SECOND));
-        assert!(!table.hold(now, 2, 25 * 3600 * SECOND, 0.0), "concerns its call alone");
+        assert!(!table.hold(now, now, 2, 25 * 3600 * SECOND, 0.0), "concerns its call alone");
         assert!(table.admit(now, 2));
     }
 
     #[test]
     fn later_delay_wins_and_early_success_does_not_end_it() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
-        table.hold(now, 1, 9 * SECOND, 0.0);
-        table.hold(now, 1, 5 * SECOND, 0.0);
-        assert!(!table.on_success(1));
+        table.hold(now, now, 1, 9 * SECOND, 0.0);
+        table.hold(now, now, 1, 5 * SECOND, 0.0);
+        assert!(!table.on_success(now, 1));
         assert_eq!(table.until(now, 1), Some(now + 9 * SECOND));
     }
 
     #[test]
     fn one_call_goes_first_and_the_others_follow_its_success() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
-        table.hold(now, 1, 5 * SECOND, 0.0);
+        table.hold(now, now, 1, 5 * SECOND, 0.0);
         let then = now + 5 * SECOND;
         assert!(table.admit(then, 1));
         assert_eq!((table.admit(then, 1), table.until(then, 1)), (false, Some(then + PROBE)));
-        assert!(table.on_success(1));
-        assert!(table.admit(then, 1));
-        assert!(table.entries.is_empty() && table.by_expiry.is_empty());
+        assert!(table.on_success(then, 1));
+        assert!(table.admit(then, 1) && table.admit(then, 1));
+        assert!(!table.is_cooling(then));
+    }
+
+    #[test]
+    fn late_delay_that_is_over_does_not_hold_its_key_again() {
+        let (sent, mut table) = (epoch(), KeyedCooldowns::default());
+        let now = sent + SECOND;
+        table.hold(now, sent, 1, 2 * SECOND, 0.0);
+        let probe = sent + 3 * SECOND;
+        assert!(table.admit(probe, 1));
+        assert!(!table.hold(probe, sent, 1, 2 * SECOND, 0.0), "the probe is under way");
+        assert!(table.on_success(probe + SECOND, 1));
+        let late = sent + 9 * SECOND;
+        assert!(!table.hold(late, sent, 1, 9 * SECOND, 0.0));
+        assert_eq!((table.until(late, 1), table.admit(late, 1)), (None, true));
+        assert!(!table.hold(late, sent, 1, 10 * SECOND, 0.0), "its call waits for all of it");
+        assert_eq!(table.until(late, 1), Some(late + SECOND), "the others for what is left of it");
+        assert!(table.hold(late, late, 2, SECOND, 0.0), "another key");
+    }
+
+    #[test]
+    fn delay_of_an_attempt_sent_after_the_probe_holds_its_key_in_full() {
+        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        table.hold(now, now, 1, SECOND, 0.0);
+        assert!(table.admit(now + SECOND, 1));
+        assert!(table.on_success(now + 2 * SECOND, 1));
+        assert!(table.hold(now + 5 * SECOND, now + 3 * SECOND, 1, SECOND, 0.0));
+        assert_eq!(table.until(now + 5 * SECOND, 1), Some(now + 6 * SECOND));
     }
 
     #[test]
     fn delay_of_a_probe_holds_the_others_and_silence_opens_the_key() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
-        table.hold(now, 1, SECOND, 0.0);
+        table.hold(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
-        table.hold(now + SECOND, 1, SECOND / 2, 0.0);
+        table.hold(now + SECOND, now + SECOND, 1, SECOND / 2, 0.0);
         assert_eq!(table.until(now + SECOND, 1), Some(now + SECOND * 3 / 2), "before the probe's time");
         assert!(table.admit(now + 2 * SECOND, 1));
         assert!(!table.admit(now + 2 * SECOND, 1));
@@ -176,12 +228,12 @@ mod tests {
     fn full_table_evicts_the_key_that_expires_first() {
         let (now, mut table) = (epoch(), KeyedCooldowns::with_capacity(3));
         for (key, seconds) in [(1, 9), (2, 5), (3, 7), (4, 8)] {
-            table.hold(now, key, seconds * SECOND, 0.0);
+            table.hold(now, now, key, seconds * SECOND, 0.0);
         }
         let held: Vec<u64> = (1..=4).filter(|key| table.until(now, *key).is_some()).collect();
         assert_eq!(held, [1, 3, 4]);
         for key in 0..100_000 {
-            table.hold(now, key, Duration::from_millis(key), 0.0);
+            table.hold(now, now, key, Duration::from_millis(key), 0.0);
             assert!(table.entries.len() <= 3 && table.entries.len() == table.by_expiry.len());
         }
     }

@@ -5,11 +5,13 @@
 //!
 //! ```text
 //!            Retry-After, or an outage                 time is up
-//!   Open  ---------------------------->  Cooling  ---------------->  Probing (one attempt)
-//!    ^                                      ^                          |        |
-//!    |                                      |   the probe failed       |        | it succeeded, or has been
-//!    |  slots bind, or 10 s                 +--------------------------+        | under way for PATIENCE
-//!    +------------------------------------------  Ramping  <--------------------+
+//!   Open  ---------------------------->  Cooling  ---------------->  Probing  --+ the last probe hangs:
+//!    ^                                      ^                          |  | ^   | another one each interval
+//!    |                                      |   the last probe failed  |  | +---+
+//!    |                                      +--------------------------+  |
+//!    |  slots bind, or 10 s                    a probe succeeded, or none |
+//!    +-------------------------  Ramping  <-------------------------------+
+//!                                              has failed for PATIENCE
 //! ```
 //!
 //! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
@@ -17,10 +19,18 @@
 //!   no outage; at a target that has worked before, each attempt that was turned away unread is one as well. Then the target is cooled
 //!   by the gate's own, short, growing intervals. A target that has never answered (a mistyped URL) is not held: its callers hear at once,
 //!   unless a deadline was set, for the call or its target, that says how long to wait.
+//! - The **probe** is a call that has not failed here before, if one waits: an error may be the call's own. A call that fails again is
+//!   no new witness, and if it was the probe, the next call that has not failed here follows after the shortest interval.
+//!   If that one is accepted, and nothing but calls of their own has failed, there was no outage: the target is open at once.
+//! - While a probe **hangs**, another one is admitted each interval. The target counts as accepting once no probe has failed for
+//!   several times as long as failures take here, so a hanging target is not taken for one that accepts.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
-//!   flow and not as a herd.
-//! - Each cool-down begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that the late failures of what
-//!   was in flight before do not prolong it (but a longer Retry-After among them does).
+//!   flow and not as a herd. If that rate is not known, it opens at a share of the limit.
+//! - Each cool-down, and each probe that succeeds, begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that
+//!   the late failures of earlier attempts neither prolong a cool-down nor begin one. A late Retry-After prolongs a cool-down. Once that
+//!   is over, it is counted from when its attempt was sent, and concerns its call alone if that time has passed.
+//!
+//! The reasons are in `docs/design/cool-down.md`.
 
 mod by_key;
 mod throughput;
@@ -28,17 +38,21 @@ mod throughput;
 use std::time::{Duration, Instant};
 
 pub(crate) use by_key::KeyedCooldowns;
-use throughput::{Throughput, ramp_due, ramp_earned};
+use throughput::{Ramp, Throughput};
 
 use crate::duration;
 
-/// A probe that has not failed for so many times as long as the last one took to fail is taken as accepted: refusals come fast, generations
-/// do not. Within these bounds; the longer where none has failed yet.
-const PATIENCE: f64 = 4.0;
+/// The target counts as accepting once no probe has failed for this many times as long as failures take: refusals come fast, generations
+/// do not.
+const PATIENCE: u32 = 4;
+/// The shortest patience, since the time until a refusal varies.
 const LEAST_PATIENCE: Duration = Duration::from_millis(200);
-const MOST_PATIENCE: Duration = Duration::from_secs(1);
-/// The ramp doubles its rate in this time.
-const DOUBLING: Duration = Duration::from_secs(2);
+/// The time that a failure is assumed to take, at least, until a probe has failed.
+const USUAL: Duration = Duration::from_millis(250);
+/// The longest time that a failure is assumed to take. Longer than any client waits for an answer's head by default.
+const SLOWEST: Duration = Duration::from_secs(15 * 60);
+/// The most probes that hang at the same time: one more is admitted each time that this share of the time until a failure has passed.
+const HANGING: u32 = 8;
 /// A ramp ends after this long at the latest.
 const RAMP: Duration = Duration::from_secs(10);
 /// A longer Retry-After concerns the call that got it, not the target: no provider closes for more than a day, and one absurd header must
@@ -54,7 +68,7 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_millis(1600);
 /// The share of an interval that is drawn, so that the processes of one user do not ask in step.
 const SPREAD: f64 = 0.1;
-/// Where no rate is known yet, a ramp starts with this share of the limit a second.
+/// If no rate is known, a ramp starts with this share of the limit a second.
 const COLD_SHARE: f64 = 0.25;
 
 /// Which cool-down an attempt was admitted after.
@@ -65,8 +79,38 @@ pub struct Epoch(u64);
 enum Phase {
     Open,
     Cooling { until: Instant },
-    Probing { sent: Option<Instant> },
-    Ramping { since: Instant, rate: f64, admitted: u32 },
+    /// `None`: the first probe is still to come, or the last one was cancelled.
+    Probing { out: Option<Probes> },
+    Ramping { since: Instant, ramp: Ramp, admitted: u32 },
+}
+
+/// The probes that are under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Probes {
+    /// When the last of them was sent.
+    last: Instant,
+    /// When the first of them was sent, or a later failure of one of them.
+    unfailed_since: Instant,
+}
+
+/// An admitted attempt, as its target's cool-down knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    epoch: Epoch,
+    sent: Instant,
+    has_failed: bool,
+}
+
+impl Attempt {
+    /// When the attempt was admitted.
+    pub fn sent(&self) -> Instant {
+        self.sent
+    }
+
+    /// Returns `true` if an earlier attempt of its call failed in a way that may be the call's own doing.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
 }
 
 /// The name of a phase, for snapshots.
@@ -124,8 +168,8 @@ pub enum Failure {
 pub struct Cooldown {
     phase: Phase,
     epoch: Epoch,
-    /// The rate to return to: what succeeded a second before the first failure.
-    steady: f64,
+    /// The rate to return to: what succeeded a second before the first failure, if that is known.
+    steady: Option<f64>,
     successes: Throughput,
     worked: bool,
     /// Whether it is worth waiting for though it never worked.
@@ -133,9 +177,15 @@ pub struct Cooldown {
     /// The calls that bore witness, one after the other.
     failing: Vec<u64>,
     down: bool,
+    /// Whether the target said itself that it is closed, turned a call away unread, or failed a probe whose call had not failed here:
+    /// otherwise only calls have failed that may fail anywhere.
+    is_confirmed: bool,
     /// Intervals of the gate's own since the outage began.
     intervals: u32,
-    patience: Duration,
+    /// A call that has failed here is not the probe before this time.
+    retries_from: Option<Instant>,
+    /// The time that failures take here.
+    took: Duration,
     /// Time spent cooling or probing, up to the last change, and since when if now.
     closed: Duration,
     closed_since: Option<Instant>,
@@ -146,14 +196,16 @@ impl Default for Cooldown {
         Self {
             phase: Phase::Open,
             epoch: Epoch(0),
-            steady: 0.0,
+            steady: None,
             successes: Throughput::default(),
             worked: false,
             awaited: false,
             failing: Vec::with_capacity(OUTAGE),
             down: false,
+            is_confirmed: false,
             intervals: 0,
-            patience: MOST_PATIENCE,
+            retries_from: None,
+            took: USUAL,
             closed: Duration::ZERO,
             closed_since: None,
         }
@@ -161,11 +213,6 @@ impl Default for Cooldown {
 }
 
 impl Cooldown {
-    /// The epoch that an attempt admitted now belongs to.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// The phase's name.
     pub fn state(&self) -> State {
         match self.phase {
@@ -208,116 +255,177 @@ impl Cooldown {
         self.closed_since.is_some()
     }
 
-    /// Whether an attempt may go now; if not, when to ask again (`None`: when the probe is answered).
-    pub fn ready(&mut self, now: Instant, limit: usize) -> Result<(), Option<Instant>> {
+    /// Returns `true` if what is admitted now is a probe. As of the last call of [`Cooldown::ready`].
+    pub fn is_probing(&self) -> bool {
+        matches!(self.phase, Phase::Probing { .. })
+    }
+
+    /// Whether an attempt may go now; if not, when to ask again. `has_failed`: see [`Attempt::has_failed`].
+    pub fn ready(&mut self, now: Instant, limit: usize, has_failed: bool) -> Result<(), Instant> {
         if let Phase::Open = self.phase {
             return Ok(());
         }
         self.advance(now, limit);
-        match self.phase {
-            Phase::Open => Ok(()),
-            Phase::Cooling { until } => Err(Some(until)),
-            Phase::Probing { sent: None } => Ok(()),
-            Phase::Probing { sent: Some(sent) } => Err(Some(sent + self.patience)),
-            Phase::Ramping { since, rate, admitted } => {
-                let due = duration::after(since, ramp_due(f64::from(admitted), rate, DOUBLING));
-                if due <= now { Ok(()) } else { Err(Some(due)) }
+        let due = match self.phase {
+            Phase::Open => now,
+            Phase::Cooling { until } => until,
+            Phase::Probing { out } => {
+                let next = out.map_or(now, |out| out.last + (self.took / HANGING).max(LAST_INTERVAL));
+                let next = next.max(self.retries_from.filter(|_| has_failed).unwrap_or(now));
+                out.map_or(next, |out| next.min(out.unfailed_since + self.patience()))
             }
-        }
+            Phase::Ramping { since, ramp, admitted } => {
+                duration::after(since, ramp.due(f64::from(admitted)))
+            }
+        };
+        if due <= now { Ok(()) } else { Err(due) }
     }
 
-    /// An attempt was admitted. `slots_bind`: it took the last slot, so that slots are what paces from here on.
-    pub fn admitted(&mut self, now: Instant, slots_bind: bool) {
+    /// Counts an attempt that is admitted now. `slots_bind`: it took the last slot, so that slots are what paces from here on.
+    pub fn admit(&mut self, now: Instant, has_failed: bool, slots_bind: bool) -> Attempt {
         match &mut self.phase {
             Phase::Open | Phase::Cooling { .. } => {}
-            Phase::Probing { sent } => *sent = Some(now),
+            Phase::Probing { out } => {
+                let unfailed_since = out.map_or(now, |out| out.unfailed_since);
+                *out = Some(Probes { last: now, unfailed_since });
+            }
             Phase::Ramping { .. } if slots_bind => self.phase = Phase::Open,
-            Phase::Ramping { since, rate, admitted } => {
+            Phase::Ramping { since, ramp, admitted } => {
                 // What nobody asked for is not saved up for a herd, but for what a timer may be late by.
                 let elapsed = now.saturating_duration_since(*since).saturating_sub(LATE);
-                *admitted = admitted.saturating_add(1).max(ramp_earned(elapsed, *rate, DOUBLING) as u32);
+                *admitted = admitted.saturating_add(1).max(ramp.earned(elapsed) as u32);
             }
         }
+        Attempt { epoch: self.epoch, sent: now, has_failed }
     }
 
-    /// An attempt of that epoch was accepted by the upstream.
-    pub fn succeeded(&mut self, now: Instant, epoch: Epoch, limit: usize) {
-        if epoch != self.epoch {
+    /// The upstream accepted an attempt.
+    pub fn succeeded(&mut self, now: Instant, attempt: Attempt, limit: usize) {
+        if attempt.epoch != self.epoch {
             return;
         }
         self.worked = true;
         self.down = false;
         self.intervals = 0;
         self.failing.clear();
-        if let Phase::Probing { .. } = self.phase {
-            self.ramp(now, limit);
+        self.took = USUAL;
+        let is_confirmed = std::mem::take(&mut self.is_confirmed);
+        if self.is_probing() {
+            if is_confirmed {
+                self.ramp(now, limit);
+            } else {
+                self.reopen(now, Phase::Open);
+            }
+            // What hangs of the other probes says nothing of the target from here on.
+            self.epoch.0 += 1;
         }
         self.successes.count(now);
     }
 
-    /// An attempt of that epoch ended without an answer (cancelled): if it was the probe, the next one is.
-    pub fn inconclusive(&mut self, epoch: Epoch) {
-        if epoch == self.epoch
-            && let Phase::Probing { sent } = &mut self.phase
+    /// An attempt ended without an answer (cancelled): if it was the last probe, the next one may go.
+    pub fn inconclusive(&mut self, attempt: Attempt) {
+        if attempt.epoch == self.epoch
+            && let Phase::Probing { out } = &mut self.phase
         {
-            *sent = None;
+            *out = out.filter(|out| out.last != attempt.sent);
         }
     }
 
-    /// An attempt of that epoch failed in a way that a retry may mend; `call` tells calls apart. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
+    /// An attempt failed in a way that a retry may mend; `call` tells calls apart. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
     pub fn failed(
         &mut self,
         now: Instant,
         call: u64,
         failure: Failure,
-        epoch: Epoch,
+        attempt: Attempt,
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
-        let present = epoch == self.epoch;
+        let present = attempt.epoch == self.epoch;
+        let delay = delay.filter(|delay| *delay <= LONGEST);
+        let is_cooling = self.until().is_some_and(|until| until > now);
+        if let Some(delay) = delay.filter(|_| !present && !is_cooling) {
+            // The target has been asked since, so it is held for the rest of the delay only. The call itself waits for all of it.
+            let ends = attempt.sent + delay;
+            if ends > now {
+                self.is_confirmed = true;
+                self.cool(now, ends + spread(delay, jitter), false);
+            }
+            return Hold::No;
+        }
+        let is_probe = present && self.is_probing();
+        // The call fails wherever it is sent, for all that is known.
+        let repeats = attempt.has_failed && failure == Failure::Other;
         if present {
-            self.testify(call, failure);
+            let took = now.saturating_duration_since(attempt.sent).min(SLOWEST);
+            self.took = if is_probe { took } else { self.took.max(took) };
+            self.testify(call, failure, repeats);
         }
-        let mut took = Duration::ZERO;
-        if present && let Phase::Probing { sent: Some(sent) } = self.phase {
-            took = now.saturating_duration_since(sent);
-            self.patience = took.mul_f64(PATIENCE).clamp(LEAST_PATIENCE, MOST_PATIENCE);
-        }
-        // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream that
-        // fails one call in twenty would otherwise never get to its end.
-        let relapse = present && matches!(self.phase, Phase::Probing { .. });
-        if let Some(delay) = delay.filter(|delay| *delay <= LONGEST) {
+        if let Some(delay) = delay {
+            self.is_confirmed = true;
             self.cool(now, now + delay + spread(delay, jitter), present);
-        } else if present && (self.down || relapse) {
-            let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
-            self.intervals += 1;
-            // From one probe's sending to the next one's, however long the first took to fail.
-            let interval =
-                interval.mul_f64(1.0 - SPREAD * jitter).saturating_sub(took).max(FIRST_INTERVAL / 2);
+        } else if is_probe {
+            // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream
+            // that fails one call in twenty would otherwise never get to its end.
+            self.probe_failed(now, attempt.sent, repeats, jitter);
+        } else if present && self.down && !repeats {
+            let interval = self.next_interval(jitter);
             self.cool(now, now + interval, true);
         }
         match self.phase {
             _ if self.down => Hold::Outage,
             Phase::Cooling { .. } => Hold::CoolDown,
+            Phase::Probing { .. } if is_probe => Hold::CoolDown,
             _ => Hold::No,
         }
     }
 
+    /// Cools the target for an interval, unless another probe was sent since. `repeats`: the call has failed here before.
+    fn probe_failed(&mut self, now: Instant, sent: Instant, repeats: bool, jitter: f64) {
+        self.is_confirmed |= !repeats;
+        if let Phase::Probing { out: Some(out) } = &mut self.phase {
+            out.unfailed_since = now;
+            if out.last != sent {
+                return;
+            }
+        }
+        // From one probe's sending to the next one's, however long the first took to fail.
+        let took = now.saturating_duration_since(sent);
+        let after = |interval: Duration| now + interval.saturating_sub(took).max(FIRST_INTERVAL / 2);
+        let next = after(self.next_interval(jitter));
+        self.retries_from = Some(next);
+        self.cool(now, if repeats { next.min(after(FIRST_INTERVAL)) } else { next }, true);
+    }
+
+    /// The next of the gate's own intervals.
+    fn next_interval(&mut self, jitter: f64) -> Duration {
+        let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
+        self.intervals += 1;
+        interval.mul_f64(1.0 - SPREAD * jitter)
+    }
+
+    /// The time without a failure after which the probes count as accepted.
+    fn patience(&self) -> Duration {
+        (self.took * PATIENCE).max(LEAST_PATIENCE)
+    }
+
     /// Hears a witness, and decides whether the target is down.
-    fn testify(&mut self, call: u64, failure: Failure) {
+    fn testify(&mut self, call: u64, failure: Failure, repeats: bool) {
         let anew = self.worked && failure != Failure::Other;
-        if anew || !self.failing.contains(&call) {
+        if anew || !repeats && !self.failing.contains(&call) {
             if self.failing.len() == OUTAGE {
                 self.failing.remove(0);
             }
             self.failing.push(call);
         }
+        self.is_confirmed |= failure != Failure::Other;
         self.awaited |= failure == Failure::Unread { worth_waiting: true };
         self.down |= (self.worked || self.awaited) && self.failing.len() >= OUTAGE;
     }
 
     /// Continues a cool-down that began at a shared target.
     pub(crate) fn resume(&mut self, now: Instant, until: Instant) {
+        self.is_confirmed = true;
         self.cool(now, until, true);
     }
 
@@ -336,10 +444,14 @@ impl Cooldown {
     }
 
     fn ramp(&mut self, now: Instant, limit: usize) {
-        let cold = (limit as f64 * COLD_SHARE).max(1.0);
-        let rate = if self.steady > 0.0 { self.steady } else { cold };
+        let ramp = Ramp::new(self.steady, (limit as f64 * COLD_SHARE).max(1.0));
         // The probe was the first.
-        self.phase = Phase::Ramping { since: now, rate, admitted: 1 };
+        self.reopen(now, Phase::Ramping { since: now, ramp, admitted: 1 });
+    }
+
+    fn reopen(&mut self, now: Instant, phase: Phase) {
+        self.phase = phase;
+        self.retries_from = None;
         if let Some(since) = self.closed_since.take() {
             self.closed += now.saturating_duration_since(since);
         }
@@ -347,8 +459,10 @@ impl Cooldown {
 
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
-            Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { sent: None },
-            Phase::Probing { sent: Some(sent) } if sent + self.patience <= now => self.ramp(now, limit),
+            Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { out: None },
+            Phase::Probing { out: Some(out) } if out.unfailed_since + self.patience() <= now => {
+                self.ramp(now, limit);
+            }
             Phase::Ramping { since, .. } if since + RAMP <= now => self.phase = Phase::Open,
             _ => {}
         }

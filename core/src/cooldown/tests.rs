@@ -7,11 +7,37 @@ fn secs(s: f64) -> Duration {
     Duration::from_secs_f64(s)
 }
 
+/// An attempt of the present epoch that was sent then, of a call that has not failed before.
+fn at(target: &Cooldown, sent: Instant) -> Attempt {
+    Attempt { epoch: target.epoch, sent, has_failed: false }
+}
+
+/// A target at which three calls failed, each of them `took` after it was sent, and the time since when it is down.
+fn down(took: f64) -> (Cooldown, Instant) {
+    let (mut target, sent) = healthy(epoch());
+    let (attempt, now) = (at(&target, sent), sent + secs(took));
+    for call in 0..3 {
+        target.failed(now, call, Failure::Other, attempt, None, 0.0);
+    }
+    assert_eq!(target.state(), State::Cooling);
+    (target, now)
+}
+
+/// Admits the next attempt as soon as it may go.
+fn next(target: &mut Cooldown, mut now: Instant, has_failed: bool) -> Attempt {
+    while let Err(due) = target.ready(now, LIMIT, has_failed) {
+        assert!(due > now);
+        now = due;
+    }
+    target.admit(now, has_failed, false)
+}
+
 /// Twenty successes a second for ten seconds.
 fn healthy(start: Instant) -> (Cooldown, Instant) {
     let mut target = Cooldown::default();
     for k in 0..200 {
-        target.succeeded(start + secs(f64::from(k) * 0.05), target.epoch(), LIMIT);
+        let at_once = start + secs(f64::from(k) * 0.05);
+        target.succeeded(at_once, at(&target, at_once), LIMIT);
     }
     (target, start + secs(10.0))
 }
@@ -21,14 +47,13 @@ fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration>
     let mut now = from;
     let mut times = Vec::new();
     while now < until {
-        match target.ready(now, LIMIT) {
+        match target.ready(now, LIMIT, false) {
             Ok(()) => {
-                target.admitted(now, false);
+                target.admit(now, false, false);
                 times.push(now - from);
                 assert!(times.len() < 10_000);
             }
-            Err(Some(at)) => now = at.max(now + Duration::from_nanos(1)),
-            Err(None) => break,
+            Err(at) => now = at.max(now + Duration::from_nanos(1)),
         }
     }
     times
@@ -38,19 +63,19 @@ fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration>
 fn a_retry_after_is_a_floor_and_jitter_lies_above_it() {
     for jitter in [0.0, 0.5, 0.999] {
         let (mut target, now) = healthy(epoch());
-        let epoch = target.epoch();
-        assert_eq!(target.failed(now, 1, Failure::Other, epoch, Some(secs(3.0)), jitter), Hold::CoolDown);
+        let attempt = at(&target, now);
+        assert_eq!(target.failed(now, 1, Failure::Other, attempt, Some(secs(3.0)), jitter), Hold::CoolDown);
         let until = target.until().expect("cooling");
         assert!(until >= now + secs(3.0) && until <= now + secs(3.4));
-        assert_eq!(target.ready(until - secs(0.001), LIMIT), Err(Some(until)));
-        assert_eq!(target.ready(until, LIMIT), Ok(()));
+        assert_eq!(target.ready(until - secs(0.001), LIMIT, false), Err(until));
+        assert_eq!(target.ready(until, LIMIT, false), Ok(()));
     }
 }
 
 #[test]
 fn a_shorter_retry_after_never_shortens_a_longer_one() {
     let (mut target, now) = healthy(epoch());
-    let before = target.epoch();
+    let before = at(&target, now);
     target.failed(now, 1, Failure::Other, before, Some(secs(30.0)), 0.0);
     let until = target.until();
     target.failed(now, 2, Failure::Other, before, Some(secs(1.0)), 0.0);
@@ -62,36 +87,36 @@ fn a_shorter_retry_after_never_shortens_a_longer_one() {
 #[test]
 fn one_probe_goes_first_and_its_failure_cools_again() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
-    assert_eq!(target.ready(after, LIMIT), Ok(()));
-    target.admitted(after, false);
-    assert!(target.ready(after, LIMIT).is_err(), "the second waits for the probe");
-    let probe = target.epoch();
+    assert_eq!(target.ready(after, LIMIT, false), Ok(()));
+    target.admit(after, false, false);
+    assert!(target.ready(after, LIMIT, false).is_err(), "the second waits for the probe");
+    let probe = at(&target, after);
     assert_ne!(target.failed(after + secs(0.01), 2, Failure::Other, probe, None, 0.0), Hold::No);
     assert_eq!(target.state(), State::Cooling);
-    assert_ne!(target.epoch(), probe);
+    assert_ne!(target.epoch, probe.epoch);
 }
 
 #[test]
 fn a_cancelled_probe_is_replaced() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
-    target.ready(after, LIMIT).expect("a probe");
-    target.admitted(after, false);
-    target.inconclusive(target.epoch());
-    assert_eq!(target.ready(after, LIMIT), Ok(()));
+    target.ready(after, LIMIT, false).expect("a probe");
+    target.admit(after, false, false);
+    target.inconclusive(at(&target, after));
+    assert_eq!(target.ready(after, LIMIT, false), Ok(()));
 }
 
 #[test]
 fn the_way_back_is_a_flow_at_the_old_rate() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(3.0)), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
-    target.ready(after, LIMIT).expect("a probe");
-    target.admitted(after, false);
-    target.succeeded(after, target.epoch(), LIMIT);
+    target.ready(after, LIMIT, false).expect("a probe");
+    target.admit(after, false, false);
+    target.succeeded(after, at(&target, after), LIMIT);
     let times = let_in(&mut target, after, after + secs(2.0));
     let first = times.iter().filter(|at| **at < secs(1.0)).count();
     let second = times.len() - first;
@@ -102,11 +127,11 @@ fn the_way_back_is_a_flow_at_the_old_rate() {
 #[test]
 fn a_ramp_that_nobody_used_is_not_saved_up_for_a_herd() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
-    target.ready(after, LIMIT).expect("a probe");
-    target.admitted(after, false);
-    target.succeeded(after, target.epoch(), LIMIT);
+    target.ready(after, LIMIT, false).expect("a probe");
+    target.admit(after, false, false);
+    target.succeeded(after, at(&target, after), LIMIT);
     // Two seconds of silence at 20 a second, rising to 40: a burst then gets the next second's worth, not that of three.
     let burst = let_in(&mut target, after + secs(2.0), after + secs(3.0));
     assert!((35..=65).contains(&burst.len()), "{}", burst.len());
@@ -114,53 +139,181 @@ fn a_ramp_that_nobody_used_is_not_saved_up_for_a_herd() {
 }
 
 #[test]
-fn a_probe_that_hangs_is_taken_as_accepted() {
+fn a_probe_that_hangs_is_taken_as_accepted_if_failures_were_quick() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
-    let after = now + secs(1.1);
-    target.ready(after, LIMIT).expect("a probe");
-    target.admitted(after, false);
-    assert_eq!(target.ready(after + MOST_PATIENCE - secs(0.001), LIMIT), Err(Some(after + MOST_PATIENCE)));
-    assert!(target.ready(after + MOST_PATIENCE, LIMIT).is_err(), "the probe was the first of the ramp");
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+    let sent = next(&mut target, now, false).sent;
+    let accepted = sent + USUAL * PATIENCE;
+    assert_eq!(target.ready(accepted - secs(0.001), LIMIT, false), Err(accepted));
+    assert!(target.ready(accepted, LIMIT, false).is_err(), "the probe was the first of the ramp");
     assert_eq!(target.state(), State::Ramping);
 }
 
 #[test]
 fn patience_with_a_probe_follows_how_fast_the_last_one_failed() {
-    for (took, patience) in [(0.01, LEAST_PATIENCE), (0.1, secs(0.4)), (5.0, MOST_PATIENCE)] {
-        let (mut target, now) = healthy(epoch());
-        target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(1.0)), 0.0);
-        let first = now + secs(1.1);
-        target.ready(first, LIMIT).expect("a probe");
-        target.admitted(first, false);
-        target.failed(first + secs(took), 2, Failure::Other, target.epoch(), None, 0.0);
-        let second = target.until().expect("cooling");
-        target.ready(second, LIMIT).expect("a probe");
-        target.admitted(second, false);
-        assert_eq!(target.ready(second, LIMIT), Err(Some(second + patience)));
+    for (took, patience) in [(0.01, LEAST_PATIENCE), (0.1, secs(0.4)), (0.35, secs(1.4))] {
+        let (mut target, now) = down(0.0);
+        let first = next(&mut target, now, false);
+        target.failed(first.sent + secs(took), 3, Failure::Other, first, None, 0.0);
+        let second = next(&mut target, first.sent, false).sent;
+        assert_eq!(target.ready(second, LIMIT, false), Err(second + patience));
     }
+}
+
+#[test]
+fn a_hanging_target_is_lost_one_slot_an_interval_and_never_opened() {
+    for (took, interval) in [(5.0, LAST_INTERVAL), (30.0, secs(3.75))] {
+        let (mut target, start) = down(took);
+        let (mut out, mut sent): (Vec<(Instant, Attempt)>, Vec<Instant>) = Default::default();
+        let mut now = start;
+        for call in 10..200 {
+            let due = target.ready(now, LIMIT, false).err();
+            match out.first().copied().filter(|(fails, _)| due.is_some_and(|due| *fails <= due)) {
+                Some((fails, probe)) => {
+                    out.remove(0);
+                    now = now.max(fails);
+                    assert_eq!(target.failed(now, call, Failure::Other, probe, None, 0.0), Hold::Outage);
+                }
+                None => {
+                    now = due.unwrap_or(now);
+                    if target.ready(now, LIMIT, false).is_ok() {
+                        out.push((now + secs(took), target.admit(now, false, false)));
+                        sent.push(now);
+                    }
+                }
+            }
+            assert!(matches!(target.state(), State::Cooling | State::Probing), "it was opened");
+            assert!(out.len() <= HANGING as usize);
+        }
+        assert!(sent.len() > 50);
+        // The first is the one that ends the cool-down.
+        for pair in sent[1..].windows(2) {
+            assert!(pair[1] - pair[0] >= interval, "{:?}", pair[1] - pair[0]);
+        }
+        // Whichever of them is accepted.
+        target.succeeded(now, out[0].1, LIMIT);
+        assert_eq!(target.state(), State::Ramping);
+        let epoch = target.epoch;
+        for (call, (_, late)) in out.iter().skip(1).enumerate() {
+            assert_eq!(target.failed(now, call as u64, Failure::Other, *late, None, 0.0), Hold::No);
+        }
+        assert_eq!((target.state(), target.epoch), (State::Ramping, epoch), "what hung before says nothing");
+    }
+}
+
+#[test]
+fn call_that_fails_again_does_not_hold_up_the_next_probe() {
+    let (mut target, now) = down(0.1);
+    let mut now = next(&mut target, now, true).sent;
+    for k in 0..20 {
+        let probe = at(&target, now);
+        let retry = Attempt { has_failed: true, ..probe };
+        let failed = now + secs(0.01);
+        assert_eq!(target.failed(failed, k % 3, Failure::Other, retry, None, 0.0), Hold::Outage);
+        let waits = target.ready(failed, LIMIT, false).expect_err("cooling") - failed;
+        assert!(waits <= FIRST_INTERVAL, "{waits:?} after {k}");
+        now = next(&mut target, failed, true).sent;
+    }
+    target.succeeded(now, at(&target, now), LIMIT);
+    assert_eq!(target.state(), State::Open, "there was no outage");
+    for call in 0..30 {
+        let retry = target.admit(now, true, false);
+        assert_eq!(target.failed(now, call, Failure::Other, retry, None, 0.0), Hold::No, "no new witness");
+    }
+    assert_eq!(target.state(), State::Open);
+}
+
+#[test]
+fn retries_alone_ask_a_target_that_is_down_as_seldom_as_new_calls_do() {
+    let (mut target, start) = down(0.1);
+    let (mut now, mut probes) = (start, 0);
+    while now < start + secs(60.0) {
+        let retry = next(&mut target, now, true);
+        now = retry.sent + secs(0.01);
+        target.failed(now, probes, Failure::Other, retry, None, 0.9);
+        probes += 1;
+    }
+    assert!((35..=45).contains(&probes), "{probes}");
+}
+
+#[test]
+fn accepted_by_silence_a_target_is_not_closed_by_calls_that_fail_again() {
+    let (mut target, now) = down(0.1);
+    let probe = next(&mut target, now, false);
+    let mut now = next(&mut target, probe.sent, false).sent;
+    assert_eq!(target.state(), State::Ramping);
+    for call in 0..30 {
+        let retry = next(&mut target, now, true);
+        now = retry.sent;
+        target.failed(now, call, Failure::Other, retry, None, 0.0);
+        assert_ne!(target.state(), State::Cooling);
+    }
+    target.failed(now, 99, Failure::Other, probe, None, 0.0);
+    assert_eq!(target.state(), State::Cooling, "but by its probe");
+}
+
+#[test]
+fn the_ramp_after_a_trickle_is_as_fast_as_after_silence() {
+    let gone = |successes: u32| {
+        let mut target = Cooldown::default();
+        for k in 0..successes {
+            let now = epoch() + secs(f64::from(k));
+            target.succeeded(now, at(&target, now), LIMIT);
+        }
+        let now = epoch() + secs(9.0);
+        target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+        let probe = next(&mut target, now, false);
+        target.succeeded(probe.sent, probe, LIMIT);
+        let_in(&mut target, probe.sent, probe.sent + secs(5.0))
+    };
+    let silence = gone(0);
+    assert!(silence.len() > 60);
+    for trickle in 1..8 {
+        assert_eq!(gone(trickle), silence, "{trickle} successes");
+    }
+    // A known rate is kept to for a second, and no longer.
+    for (known, cold) in gone(9).iter().zip(&silence) {
+        assert!(*known <= *cold + secs(1.001), "{known:?} after {cold:?}");
+    }
+}
+
+#[test]
+fn a_late_retry_after_that_is_over_does_not_close_the_target_again() {
+    let (mut target, sent) = healthy(epoch());
+    let late = at(&target, sent);
+    target.failed(sent + secs(0.1), 1, Failure::Other, at(&target, sent), Some(secs(2.0)), 0.0);
+    let probe = next(&mut target, sent, false);
+    let back = probe.sent + secs(0.1);
+    let over = |target: &mut Cooldown| target.failed(back, 2, Failure::Other, late, Some(secs(2.0)), 0.0);
+    assert_eq!((over(&mut target), target.state()), (Hold::No, State::Probing));
+    target.succeeded(back, probe, LIMIT);
+    assert_eq!((over(&mut target), target.state()), (Hold::No, State::Ramping));
+    let longer = target.failed(back, 3, Failure::Other, late, Some(secs(5.0)), 0.0);
+    assert_eq!(longer, Hold::No, "the call waits for all of it");
+    assert_eq!(target.until(), Some(sent + secs(5.0)), "the target for what is left of it");
 }
 
 #[test]
 fn the_probe_counts_as_the_first_of_the_ramp() {
     let mut target = Cooldown::default();
     for k in 0..20 {
-        target.succeeded(epoch() + secs(f64::from(k)), target.epoch(), LIMIT);
+        let now = epoch() + secs(f64::from(k));
+        target.succeeded(now, at(&target, now), LIMIT);
     }
     let now = epoch() + secs(20.0);
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(3.0)), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
-    target.ready(after, LIMIT).expect("a probe");
-    target.admitted(after, false);
-    target.succeeded(after, target.epoch(), LIMIT);
-    let next = target.ready(after, LIMIT).expect_err("one a second was steady").expect("a time");
+    target.ready(after, LIMIT, false).expect("a probe");
+    target.admit(after, false, false);
+    target.succeeded(after, at(&target, after), LIMIT);
+    let next = target.ready(after, LIMIT, false).expect_err("one a second was steady");
     assert!((secs(0.7)..secs(1.0)).contains(&(next - after)), "{:?}", next - after);
 }
 
 #[test]
 fn an_outage_needs_three_different_calls_and_an_earlier_success() {
     let (mut target, now) = healthy(epoch());
-    let e = target.epoch();
+    let e = at(&target, now);
     for _ in 0..10 {
         assert_eq!(
             target.failed(now, 1, Failure::Other, e, None, 0.0),
@@ -174,7 +327,7 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
     let mut never = Cooldown::default();
     for call in 0..10 {
         assert_eq!(
-            never.failed(now, call, Failure::Other, never.epoch(), None, 0.0),
+            never.failed(now, call, Failure::Other, at(&never, now), None, 0.0),
             Hold::No,
             "a mistyped URL is no outage"
         );
@@ -184,7 +337,7 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
 #[test]
 fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
     let mut new = Cooldown::default();
-    let (now, e) = (epoch(), new.epoch());
+    let (now, e) = (epoch(), at(&new, epoch()));
     for _ in 0..5 {
         assert_eq!(
             new.failed(now, 1, Failure::Unread { worth_waiting: true }, e, None, 0.0),
@@ -200,7 +353,7 @@ fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
 fn what_a_working_target_turns_away_unread_bears_witness_each_time() {
     for failure in [Failure::Unread { worth_waiting: true }, Failure::Unread { worth_waiting: false }] {
         let (mut target, now) = healthy(epoch());
-        let e = target.epoch();
+        let e = at(&target, now);
         let holds: Vec<_> = (0..3).map(|_| target.failed(now, 1, failure, e, None, 0.0)).collect();
         assert_eq!(holds, [Hold::No, Hold::No, Hold::Outage]);
     }
@@ -210,33 +363,32 @@ fn what_a_working_target_turns_away_unread_bears_witness_each_time() {
 fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     let (mut target, mut now) = healthy(epoch());
     let end = now + secs(60.0);
-    let e = target.epoch();
+    let e = at(&target, now);
     for call in 0..3 {
         target.failed(now, call, Failure::Other, e, None, 0.9);
     }
     let mut probes = 0;
     while now < end {
-        match target.ready(now, LIMIT) {
+        match target.ready(now, LIMIT, false) {
             Ok(()) => {
-                target.admitted(now, false);
+                target.admit(now, false, false);
                 assert_eq!(
-                    target.failed(now, 100 + probes, Failure::Other, target.epoch(), None, 0.9),
+                    target.failed(now, 100 + probes, Failure::Other, at(&target, now), None, 0.9),
                     Hold::Outage
                 );
                 probes += 1;
             }
             Err(at) => {
-                let at = at.expect("a time");
                 assert!(at - now <= LAST_INTERVAL);
                 now = at;
             }
         }
     }
     assert!((35..=45).contains(&probes), "{probes}");
-    target.ready(now, LIMIT).expect("a probe");
-    target.admitted(now, false);
-    target.succeeded(now, target.epoch(), LIMIT);
-    let epoch = target.epoch();
+    target.ready(now, LIMIT, false).expect("a probe");
+    target.admit(now, false, false);
+    target.succeeded(now, at(&target, now), LIMIT);
+    let epoch = at(&target, now);
     for call in [7, 8] {
         assert_eq!(
             target.failed(now, call, Failure::Other, epoch, None, 0.0),
@@ -251,7 +403,7 @@ fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
 #[test]
 fn late_failures_of_what_was_in_flight_do_not_prolong_an_outage() {
     let (mut target, now) = healthy(epoch());
-    let before = target.epoch();
+    let before = at(&target, now);
     for call in 0..3 {
         target.failed(now, call, Failure::Other, before, None, 0.0);
     }
@@ -265,11 +417,11 @@ fn late_failures_of_what_was_in_flight_do_not_prolong_an_outage() {
 #[test]
 fn wait_budgets_stand_still_while_closed() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(secs(3.0)), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     assert_eq!(target.closed(now + secs(2.0)), secs(2.0));
-    target.ready(now + secs(3.5), LIMIT).expect("a probe");
-    target.admitted(now + secs(3.5), false);
-    target.succeeded(now + secs(4.0), target.epoch(), LIMIT);
+    target.ready(now + secs(3.5), LIMIT, false).expect("a probe");
+    target.admit(now + secs(3.5), false, false);
+    target.succeeded(now + secs(4.0), at(&target, now + secs(4.0)), LIMIT);
     assert_eq!(target.closed(now + secs(9.0)), secs(4.0));
 }
 
@@ -277,11 +429,11 @@ fn wait_budgets_stand_still_while_closed() {
 fn an_absurd_retry_after_does_not_close_the_target_for_years() {
     for absurd in [Duration::from_secs(1_000_000_000), Duration::MAX] {
         let (mut target, now) = healthy(epoch());
-        assert_eq!(target.failed(now, 1, Failure::Other, target.epoch(), Some(absurd), 0.9), Hold::No);
+        assert_eq!(target.failed(now, 1, Failure::Other, at(&target, now), Some(absurd), 0.9), Hold::No);
         assert_eq!(target.state(), State::Open);
     }
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, target.epoch(), Some(LONGEST), 0.0);
+    target.failed(now, 1, Failure::Other, at(&target, now), Some(LONGEST), 0.0);
     assert_eq!(target.until(), Some(now + LONGEST), "a day is believed");
 }
 
@@ -289,23 +441,23 @@ fn an_absurd_retry_after_does_not_close_the_target_for_years() {
 #[test]
 fn a_cool_down_begun_by_a_late_failure_has_an_epoch_of_its_own() {
     let (mut target, now) = healthy(epoch());
-    let first = target.epoch();
+    let first = at(&target, now);
     target.failed(now, 1, Failure::Other, first, Some(secs(1.0)), 0.0);
     let back = now + secs(1.0);
-    target.ready(back, LIMIT).expect("a probe");
-    target.admitted(back, true);
-    target.succeeded(back, target.epoch(), LIMIT);
+    target.ready(back, LIMIT, false).expect("a probe");
+    target.admit(back, false, true);
+    target.succeeded(back, at(&target, back), LIMIT);
     let open = back + RAMP;
-    target.ready(open, LIMIT).expect("open");
+    target.ready(open, LIMIT, false).expect("open");
     assert_eq!(target.state(), State::Open);
-    let in_flight = target.epoch();
+    let in_flight = at(&target, open);
 
-    target.failed(open, 2, Failure::Other, first, Some(secs(1.0)), 0.0);
+    target.failed(open, 2, Failure::Other, first, Some(open - now + secs(1.0)), 0.0);
     let probing = open + secs(1.0);
-    target.ready(probing, LIMIT).expect("a probe");
-    target.admitted(probing, false);
+    target.ready(probing, LIMIT, false).expect("a probe");
+    target.admit(probing, false, false);
     target.inconclusive(in_flight);
-    assert!(target.ready(probing, LIMIT).is_err(), "the probe is still out");
+    assert!(target.ready(probing, LIMIT, false).is_err(), "the probe is still out");
     target.succeeded(probing, in_flight, LIMIT);
     assert_eq!(target.state(), State::Probing, "an answer from before is not the probe's");
 }

@@ -1,8 +1,15 @@
-//! How many attempts succeeded a second, lately: the pace at which a target is opened again.
+//! Success rate of the last seconds, and the ramp at which a target is opened again.
 
 use std::time::{Duration, Instant};
 
 const SECONDS: usize = 10;
+/// The number of successes within [`SECONDS`] from which on their rate counts as known. Fewer are as good as none: the target would
+/// take more if it were asked.
+const KNOWN: u32 = 8;
+/// The ramp doubles its rate in this time.
+const DOUBLING: Duration = Duration::from_secs(2);
+/// The time for which a known rate holds a ramp below the cold one.
+const HEAD_START: Duration = Duration::from_secs(1);
 
 /// Counts events in one-second bins over the last ten seconds.
 #[derive(Debug, Default)]
@@ -22,14 +29,16 @@ impl Throughput {
         }
     }
 
-    /// Events a second over the window, or over the time since the first event where that is shorter (but at least one second).
-    pub(crate) fn rate(&mut self, now: Instant) -> f64 {
+    /// Events a second over the window, or over the time since the first event if that is shorter (but at least one second). `None` if
+    /// there were fewer than [`KNOWN`].
+    pub(crate) fn rate(&mut self, now: Instant) -> Option<f64> {
         self.turn(now);
-        let Some(origin) = self.origin else { return 0.0 };
+        let count = self.bins.iter().sum::<u32>();
+        let origin = self.origin.filter(|_| count >= KNOWN)?;
         let elapsed = now.saturating_duration_since(origin).as_secs_f64();
         // The newest bin is only partly filled.
         let window = elapsed.clamp(1.0, (SECONDS - 1) as f64 + elapsed.fract());
-        f64::from(self.bins.iter().sum::<u32>()) / window
+        Some(f64::from(count) / window)
     }
 
     fn turn(&mut self, now: Instant) {
@@ -46,18 +55,51 @@ impl Throughput {
     }
 }
 
-/// When `count` events are due on a ramp that starts at `rate` a second and doubles every `doubling`.
+/// The pace of the way back: starts at a rate, which doubles every [`DOUBLING`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ramp {
+    /// The known rate, in events a second, if it is below `cold`.
+    known: Option<f64>,
+    /// The rate to start with if none is known, or the known one if that is higher.
+    cold: f64,
+}
+
+impl Ramp {
+    /// A ramp that starts at the known rate, or at `cold`, in events a second.
+    ///
+    /// A known rate that is lower than `cold` bounds the first second only: a ramp is never more than
+    /// [`HEAD_START`] behind the one of a target of which nothing is known.
+    pub(crate) fn new(known: Option<f64>, cold: f64) -> Self {
+        Self { known: known.filter(|known| *known < cold), cold: known.unwrap_or(cold).max(cold) }
+    }
+
+    /// When `count` events are due, from the start of the ramp.
+    pub(crate) fn due(&self, count: f64) -> Duration {
+        let cold = due(count, self.cold);
+        self.known.map_or(cold, |known| due(count, known).min(HEAD_START.saturating_add(cold)))
+    }
+
+    /// How many events are due after `elapsed`.
+    pub(crate) fn earned(&self, elapsed: Duration) -> f64 {
+        match self.known {
+            Some(known) => earned(elapsed, known).max(earned(elapsed.saturating_sub(HEAD_START), self.cold)),
+            None => earned(elapsed, self.cold),
+        }
+    }
+}
+
+/// When `count` events are due at a rate that doubles every [`DOUBLING`].
 ///
-/// The ramp's integral is `rate * doubling / ln 2 * (2^(t / doubling) - 1)`; this is its inverse.
-pub(crate) fn ramp_due(count: f64, rate: f64, doubling: Duration) -> Duration {
-    let doubling = doubling.as_secs_f64();
+/// Their integral is `rate * doubling / ln 2 * (2^(t / doubling) - 1)`; this is its inverse.
+fn due(count: f64, rate: f64) -> Duration {
+    let doubling = DOUBLING.as_secs_f64();
     let t = doubling * (1.0 + count * std::f64::consts::LN_2 / (rate * doubling)).log2();
     Duration::try_from_secs_f64(t).unwrap_or(Duration::MAX)
 }
 
-/// How many events are due on that ramp after `elapsed`.
-pub(crate) fn ramp_earned(elapsed: Duration, rate: f64, doubling: Duration) -> f64 {
-    let doubling = doubling.as_secs_f64();
+/// How many events are due at that rate after `elapsed`.
+fn earned(elapsed: Duration, rate: f64) -> f64 {
+    let doubling = DOUBLING.as_secs_f64();
     rate * doubling / std::f64::consts::LN_2 * ((elapsed.as_secs_f64() / doubling).exp2() - 1.0)
 }
 
@@ -73,31 +115,50 @@ mod tests {
         for k in 0..600 {
             seen.count(start + Duration::from_millis(50 * k));
         }
-        let rate = seen.rate(start + Duration::from_secs(30));
+        let rate = seen.rate(start + Duration::from_secs(30)).expect("known");
         assert!((19.0..=21.0).contains(&rate), "{rate}");
     }
 
     #[test]
-    fn silence_is_forgotten_after_the_window() {
+    fn a_rate_is_unknown_after_silence_and_after_a_trickle() {
         let start = epoch();
         let mut seen = Throughput::default();
-        seen.count(start);
-        assert_eq!(seen.rate(start + Duration::from_secs(60)), 0.0);
+        for k in 0..20 {
+            seen.count(start + Duration::from_secs(2 * k));
+        }
+        assert_eq!(seen.rate(start + Duration::from_secs(40)), None);
+        assert_eq!(seen.rate(start + Duration::from_secs(100)), None);
     }
 
     #[test]
     fn due_and_earned_are_each_others_inverse() {
-        for count in [0.0, 1.0, 17.0, 4000.0] {
-            let due = ramp_due(count, 20.0, super::super::DOUBLING);
-            assert!((ramp_earned(due, 20.0, super::super::DOUBLING) - count).abs() < 1e-3);
+        for ramp in [Ramp::new(None, 20.0), Ramp::new(Some(1.0), 20.0), Ramp::new(Some(50.0), 20.0)] {
+            for count in [0.0, 1.0, 17.0, 4000.0] {
+                let earned = ramp.earned(ramp.due(count));
+                assert!((earned - count).abs() < 1e-3, "{ramp:?}: {earned} of {count}");
+            }
         }
     }
 
     #[test]
     fn a_ramp_lets_at_most_one_and_a_half_seconds_worth_into_its_first_second() {
-        let within = (1..)
-            .take_while(|&n| ramp_due(f64::from(n), 20.0, super::super::DOUBLING) <= Duration::from_secs(1));
-        let count = within.count();
-        assert!((20..=30).contains(&count), "{count}");
+        for (known, cold) in [(20.0, 1.0), (20.0, 250.0)] {
+            let ramp = Ramp::new(Some(known), cold);
+            let within = (1..).take_while(|&n| ramp.due(f64::from(n)) < Duration::from_secs(1));
+            let count = within.count();
+            assert!((20..=30).contains(&count), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_ramp_is_never_more_than_its_head_start_behind_the_cold_one() {
+        let cold = Ramp::new(None, 16.0);
+        for known in [0.01, 1.0, 8.0, 15.9, 16.0, 400.0] {
+            let ramp = Ramp::new(Some(known), 16.0);
+            for count in 0..2_000 {
+                let (due, latest) = (ramp.due(f64::from(count)), cold.due(f64::from(count)) + HEAD_START);
+                assert!(due <= latest, "{known}/s: {count} at {due:?}, cold at {latest:?}");
+            }
+        }
     }
 }

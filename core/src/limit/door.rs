@@ -58,6 +58,7 @@ impl<J> Door<J> {
             queued_at: now,
             deadline: duration::after(now, self.longest),
             wait: self.wait,
+            has_failed: false,
             demand: Demand { input: kind.input, output: kind.output, ..Demand::default() },
             forecast: Forecast::default(),
             streams: kind.streams,

@@ -9,6 +9,8 @@ pub(super) struct Claim {
     pub(super) need: Need,
     pub(super) own: u32,
     pub(super) kind: Kind,
+    /// Whether the call has failed here; for several calls, whether all of them have.
+    pub(super) has_failed: bool,
 }
 
 /// Which replicas may take a call, where its target is a pool: the number of their set among those that calls ask for. Of calls of several kinds, the
@@ -56,6 +58,7 @@ impl Claim {
             need: self.need.least(other.need),
             own: self.own.min(other.own),
             kind: self.kind.or(other.kind),
+            has_failed: self.has_failed && other.has_failed,
         }
     }
 

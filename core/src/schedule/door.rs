@@ -59,12 +59,16 @@ impl<W> Scheduler<W> {
 
     /// What it would take of, where it may go.
     fn may_go(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> Option<Rooms> {
+        let ready = self.cooldown.ready(now, self.upstream.slots(), ticket.has_failed);
         let tenant = self.tenants.get(id)?;
         let own = tenant.own_room(now);
         let free = !self.draining && ticket.deadline > now && self.has_slot() && !tenant.is_capped();
-        let first = tenant.lines[ticket.lane as usize].calls.is_empty();
+        let line = &tenant.lines[ticket.lane as usize];
+        let first = line.calls.is_empty();
+        // Nor need a probe queue behind calls that have failed here.
+        let leads = self.cooldown.is_probing() && line.calls.least().is_some_and(|least| least.has_failed);
         // At a pool a line may wait for other replicas than a new call does: that one need not queue in order to overtake it.
-        if !(free && claim.own <= own && (first || self.upstream.pool().is_some())) {
+        if !(free && claim.own <= own && (first || leads || self.upstream.pool().is_some())) {
             return None;
         }
         let mut rooms = self.left_for_new(now)?;
@@ -75,7 +79,7 @@ impl<W> Scheduler<W> {
         if !rooms.fit(claim) {
             return None;
         }
-        if self.cooldown.ready(now, self.upstream.slots()).is_err() {
+        if ready.is_err() {
             self.gap.stop(now);
             return None;
         }
@@ -84,7 +88,8 @@ impl<W> Scheduler<W> {
 
     /// What those who wait leave to one that does not. `None`: one of them goes before it.
     fn left_for_new(&mut self, now: Instant) -> Option<Rooms> {
-        if !self.is_sized() {
+        // While a target is probed, not every call that has a slot may go.
+        if !self.is_sized() && !self.cooldown.is_probing() {
             return self.lanes.is_empty().then_some(Rooms::UNBOUNDED);
         }
         self.unpark(now);

@@ -13,7 +13,7 @@ impl<W> Scheduler<W> {
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
         self.tick(now);
         // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
-        let _ = self.cooldown.ready(now, self.upstream.slots());
+        let _ = self.cooldown.ready(now, self.upstream.slots(), false);
         let mut expired = std::mem::take(&mut self.displaced);
         let overdue: Vec<_> = self
             .overdue(now)

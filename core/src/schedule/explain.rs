@@ -83,8 +83,8 @@ impl<W> Scheduler<W> {
         claim: &Claim,
         call: Option<WaiterId>,
     ) -> Option<(Rule, Option<Instant>)> {
-        if let Err(at) = self.cooldown.ready(now, self.upstream.slots()) {
-            return Some((self.closed_rule(), at));
+        if let Err(at) = self.cooldown.ready(now, self.upstream.slots(), claim.has_failed) {
+            return Some((self.closed_rule(), Some(at)));
         }
         if self.upstream.pool().is_some_and(Pool::is_closed) {
             return Some((self.closed_rule(), self.closed_until(now)));
@@ -112,7 +112,7 @@ impl<W> Scheduler<W> {
     fn lacks(&mut self, now: Instant, claim: &Claim) -> Option<(Rule, Option<Instant>)> {
         if self.upstream.pool().is_some() {
             let rooms = self.rooms(now);
-            let Some(room) = rooms.of(claim.kind) else { return Some((Rule::Replicas, None)) };
+            let Some(room) = rooms.of(claim) else { return Some((Rule::Replicas, None)) };
             if claim.need.kv > room.most.kv {
                 return Some((Rule::Kv, None));
             }

@@ -11,7 +11,7 @@ use super::why::Rule;
 use super::{Charged, Scheduler, Settled, Ticket};
 use crate::adaptive::Ended;
 use crate::context::Lane;
-use crate::cooldown::{Epoch, Failure, Hold};
+use crate::cooldown::{Attempt, Failure, Hold};
 use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::placement::Fault;
@@ -35,7 +35,7 @@ pub struct Grant {
     /// What its tenant's own tokens were charged.
     own: u64,
     taken: Option<Box<Taken>>,
-    pub(super) epoch: Epoch,
+    pub(super) attempt: Attempt,
     /// Slots held as it went, its own included.
     in_flight: usize,
     /// What the wait took of the call's wait budget.
@@ -161,7 +161,7 @@ impl<W> Scheduler<W> {
                 return self.note_slots(now);
             }
             (Some(_), None) => return,
-            (None, _) => self.cooldown.succeeded(now, grant.epoch, self.upstream.slots()),
+            (None, _) => self.cooldown.succeeded(now, grant.attempt, self.upstream.slots()),
         }
         self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
     }
@@ -182,7 +182,7 @@ impl<W> Scheduler<W> {
             return self.failed_there(now, grant, if unread { Fault::Full(delay) } else { Fault::Broke });
         }
         grant.judged = true;
-        let hold = self.cooldown.failed(now, call, failure, grant.epoch, delay, jitter);
+        let hold = self.cooldown.failed(now, call, failure, grant.attempt, delay, jitter);
         self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
         hold
     }
@@ -194,7 +194,7 @@ impl<W> Scheduler<W> {
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
         if !grant.judged {
-            self.cooldown.inconclusive(grant.epoch);
+            self.cooldown.inconclusive(grant.attempt);
         }
         self.in_flight -= 1;
         self.by_lane[grant.lane as usize] -= 1;
@@ -248,7 +248,8 @@ impl<W> Scheduler<W> {
         self.last_grant = Some(now);
         let id_of = GrantId(self.grants);
         let (tracked, lodging) = self.track(now, id_of, ticket, kind, kept);
-        self.cooldown.admitted(now, !self.has_slot());
+        let slots_bind = !self.has_slot();
+        let attempt = self.cooldown.admit(now, ticket.has_failed, slots_bind);
         let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost: ticket.cost });
         let mut own = 0;
         if let Some(tenant) = self.tenants.get_mut(id) {
@@ -277,7 +278,7 @@ impl<W> Scheduler<W> {
             charged,
             own,
             taken: self.stock.take(now, ticket),
-            epoch: self.cooldown.epoch(),
+            attempt,
             in_flight: self.in_flight,
             spent: Duration::ZERO,
             judged: false,

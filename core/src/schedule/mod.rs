@@ -300,8 +300,9 @@ impl<W> Scheduler<W> {
     /// What a call takes.
     fn claim(&mut self, ticket: &Ticket) -> Claim {
         let of_pool = self.upstream.pool().is_some();
+        let has_failed = ticket.has_failed;
         if !self.own_tokens && self.stock.is_none() && !of_pool {
-            return Claim::default();
+            return Claim { has_failed, ..Claim::default() };
         }
         let own = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
         let mut need = self.stock.need(&ticket.demand);
@@ -309,7 +310,7 @@ impl<W> Scheduler<W> {
             // Whatever replica it goes to, and whether that one's memory is known yet or not.
             need.kv = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         }
-        Claim { need, own, kind: self.kind(ticket) }
+        Claim { need, own, kind: self.kind(ticket), has_failed }
     }
 
     /// Which replicas it may go to, where its target is a pool.

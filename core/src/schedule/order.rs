@@ -8,6 +8,8 @@
 //! Of a line whose head is aged only the head goes. At a pool the others go where they take nothing that it lacks: where none of the replicas that may take it has a slot,
 //! anywhere; where all that it lacks is memory, anywhere but at the one replica that is kept for it. A tenant without tokens of its own holds nobody up: its line stands
 //! aside until it has some.
+//!
+//! If what goes is a probe of a target that is down, the calls that have failed here are left out, as if they did not wait, unless nobody else can go.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -67,17 +69,26 @@ impl<W> Scheduler<W> {
             return None;
         }
         self.unpark(now);
-        if self.lanes.is_empty() || self.cooldown.ready(now, self.upstream.slots()).is_err() {
+        if self.lanes.is_empty() || self.cooldown.ready(now, self.upstream.slots(), false).is_err() {
             return None;
         }
         let rooms = self.rooms(now);
-        self.hold = self.hold_for_front(now, &rooms);
-        let rooms = self.less_held(rooms);
-        let pick = self.by_floor(now, &rooms).or_else(|| self.by_turn(now, &rooms));
+        let mut pick = None;
+        if self.cooldown.is_probing() {
+            pick = self.pick_within(now, Rooms { unfailed_only: true, ..rooms.clone() });
+        }
+        let pick = pick.or_else(|| self.pick_within(now, rooms));
         if pick.is_none() {
             self.note_lack(now);
         }
         pick
+    }
+
+    /// The same, where there is so much to take.
+    fn pick_within(&mut self, now: Instant, rooms: Rooms) -> Option<Pick> {
+        self.hold = self.hold_for_front(now, &rooms);
+        let rooms = self.less_held(rooms);
+        self.by_floor(now, &rooms).or_else(|| self.by_turn(now, &rooms))
     }
 
     fn by_turn(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
@@ -136,8 +147,8 @@ impl<W> Scheduler<W> {
 
     /// What is left for those behind an aged head. `None`: nothing; only the head goes.
     pub(super) fn behind(&self, head: &LineHead, rooms: &Rooms, own: u32) -> Option<Rooms> {
+        let Some(room) = rooms.of(&head.claim) else { return Some(rooms.clone()) };
         let pool = self.upstream.pool()?;
-        let Some(room) = rooms.of(head.claim.kind) else { return Some(rooms.clone()) };
         if head.claim.own > own || !room.open || Held::lacking(&head.claim.need, &room).of_all() {
             return None;
         }
@@ -170,7 +181,7 @@ impl<W> Scheduler<W> {
         let (lane, tenant) = self.front(now)?;
         let head = self.line_head(now, tenant, lane).filter(|head| head.aged)?;
         // Where only a slot is lacking there is nothing to hold: the first slot that comes free is its own, or goes to whom goes before it.
-        let room = rooms.of(head.claim.kind).filter(|_| !rooms.fit(&head.claim))?;
+        let room = rooms.of(&head.claim).filter(|_| !rooms.fit(&head.claim))?;
         // What will not be there before the call has gone would be kept for nobody.
         let deadline = self.waiters.get(head.call)?.ticket.deadline;
         let in_time = self.stock.ready_at(now, &head.claim.need, &room).is_none_or(|at| at <= deadline);
@@ -188,7 +199,8 @@ impl<W> Scheduler<W> {
             pool.survey();
             Arc::new(pool.by_kind(self.in_flight, None))
         });
-        Rooms { shared: self.stock.room(now), replicas, kept: None }
+        let unfailed_only = self.cooldown.ready(now, self.upstream.slots(), true).is_err();
+        Rooms { shared: self.stock.room(now), replicas, kept: None, unfailed_only }
     }
 
     /// What is left beside what is held.

@@ -51,7 +51,7 @@ impl<W> Scheduler<W> {
         let limit = self.upstream.slots();
         let is_pool = self.upstream.pool().is_some();
         let is_full = is_pool || (self.lack() == Some(Rule::Slots) && self.in_flight <= limit);
-        if !is_full || self.draining || self.cooldown.ready(now, limit).is_err() {
+        if !is_full || self.draining || self.cooldown.ready(now, limit, false).is_err() {
             return None;
         }
         self.unpark(now);

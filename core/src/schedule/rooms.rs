@@ -16,6 +16,8 @@ pub(super) struct Rooms {
     pub(super) replicas: Option<Arc<ByKind>>,
     /// The replica whose memory is kept for the head of a line from those behind it.
     pub(super) kept: Option<usize>,
+    /// Whether calls that have failed here are excluded, because what goes next is a probe.
+    pub(super) unfailed_only: bool,
 }
 
 /// The longest prompt that one of several replicas has room for.
@@ -77,19 +79,20 @@ impl ByKind {
 
 impl Rooms {
     /// Nothing is bounded.
-    pub(super) const UNBOUNDED: Self = Self { shared: Room::UNBOUNDED, replicas: None, kept: None };
+    pub(super) const UNBOUNDED: Self =
+        Self { shared: Room::UNBOUNDED, replicas: None, kept: None, unfailed_only: false };
 
-    /// What there is for calls of that kind; of several kinds, at most. `None`: no replica that may take them has a slot.
-    pub(super) fn of(&self, kind: Kind) -> Option<Room> {
+    /// What there is for that call; for several calls, at most. `None`: it is excluded, or no replica that may take it has a slot.
+    pub(super) fn of(&self, claim: &Claim) -> Option<Room> {
+        if self.unfailed_only && claim.has_failed {
+            return None;
+        }
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
-        let kv = replicas.of(kind, self.kept)?;
+        let kv = replicas.of(claim.kind, self.kept)?;
         Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
     }
 
     pub(super) fn fit(&self, claim: &Claim) -> bool {
-        match &self.replicas {
-            None => claim.need.fits(&self.shared),
-            Some(_) => self.of(claim.kind).is_some_and(|room| claim.need.fits(&room)),
-        }
+        self.of(claim).is_some_and(|room| claim.need.fits(&room))
     }
 }

@@ -13,6 +13,7 @@ mod costs;
 mod fairness;
 mod limits;
 mod oracle;
+mod outages;
 mod ranked;
 mod rules;
 mod shares;
@@ -41,6 +42,7 @@ pub(super) fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
         queued_at: now,
         deadline: now + Duration::from_secs(3600),
         wait: None,
+        has_failed: false,
         demand: Demand::default(),
         forecast: Default::default(),
         streams: false,

@@ -25,6 +25,8 @@ pub struct Ticket {
     pub deadline: Instant,
     /// The longest it waits while the target is open: of a retry, what its earlier waits have left of that.
     pub wait: Option<Duration>,
+    /// Whether an attempt of the call at this target failed in a way that may be the call's own doing: it ran, or may have.
+    pub has_failed: bool,
     /// What it is expected to take of budgets and memory.
     pub demand: Demand,
     /// How long its answer may become, where memory is accounted for; the default: as its demand says.

@@ -24,7 +24,7 @@ impl<W> Scheduler<W> {
             wake = wake.min(at);
         }
         // First, for it may open the target, and so set the wait budgets going.
-        let ready = self.cooldown.ready(now, self.upstream.slots());
+        let ready = self.cooldown.ready(now, self.upstream.slots(), false);
         if !self.is_closed()
             && let Some((ends, _)) = self.waiters.first_budget()
         {
@@ -32,12 +32,14 @@ impl<W> Scheduler<W> {
             wake = ends.map_or(wake, |ends| wake.min(ends));
         }
         match ready {
-            Err(Some(at)) => Some(wake.min(at)),
+            Err(at) => Some(wake.min(at)),
             Ok(()) if self.has_slot() => {
                 if self.pick(now).is_some() {
                     return Some(now);
                 }
-                earlier(Some(wake), self.soonest(now))
+                // A probe may go, but none of the calls that have failed here.
+                let retries = self.cooldown.ready(now, self.upstream.slots(), true).err();
+                earlier(earlier(Some(wake), retries), self.soonest(now))
             }
             _ => Some(wake),
         }
@@ -55,10 +57,10 @@ impl<W> Scheduler<W> {
         for lane in Lane::ALL {
             let this = &*self;
             let (stock, hold, rooms, less) = (&this.stock, this.hold, &rooms, &less);
-            let unheld = |claim: &Claim| stock.ready_at(now, &claim.need, &rooms.of(claim.kind)?);
+            let unheld = |claim: &Claim| stock.ready_at(now, &claim.need, &rooms.of(claim)?);
             let among = |claim: &Claim, rooms: &Rooms| {
                 let held = hold.is_some_and(|hold| hold.held.is_used_by(&claim.need));
-                if held { None } else { stock.ready_at(now, &claim.need, &rooms.of(claim.kind)?) }
+                if held { None } else { stock.ready_at(now, &claim.need, &rooms.of(claim)?) }
             };
             let time = |claim: &Claim| among(claim, less);
             let of = &mut |id: TenantId| {
@@ -101,7 +103,7 @@ impl<W> Scheduler<W> {
                 break;
             }
             let least = self.tenants.get(id).and_then(|tenant| tenant.lines[lane as usize].calls.least());
-            let at = least.and_then(|least| self.stock.ready_at(now, &least.need, &rooms.of(least.kind)?));
+            let at = least.and_then(|least| self.stock.ready_at(now, &least.need, &rooms.of(&least)?));
             best = earlier(best, at.map(|at| at.max(until)));
         }
         best

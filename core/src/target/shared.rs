@@ -89,18 +89,21 @@ impl SharedCooldowns {
         self.cooldowns.lock().admit(clock::now(), key)
     }
 
-    /// Records a failed attempt. Returns [`Hold::CoolDown`] if the key is held now, otherwise
-    /// [`Hold::No`].
-    pub(crate) fn on_failure(&self, key: u64, delay: Option<Duration>) -> Hold {
+    /// Records the failure of an attempt that was sent at `sent`. Returns [`Hold::CoolDown`] if the
+    /// key is held for as long as the call has to wait, otherwise [`Hold::No`].
+    pub(crate) fn on_failure(&self, key: u64, sent: Instant, delay: Option<Duration>) -> Hold {
         let mut cooldowns = self.cooldowns.lock();
         let now = clock::now();
-        let held = delay.is_some_and(|delay| cooldowns.hold(now, key, delay, fastrand::f64()));
-        if held || cooldowns.until(now, key).is_some() { Hold::CoolDown } else { Hold::No }
+        let held = match delay {
+            Some(delay) => cooldowns.hold(now, sent, key, delay, fastrand::f64()),
+            None => cooldowns.until(now, key).is_some(),
+        };
+        if held { Hold::CoolDown } else { Hold::No }
     }
 
     /// Records that an attempt of the key succeeded.
     pub(crate) fn on_success(&self, key: u64) {
-        let is_opened = self.cooldowns.lock().on_success(key);
+        let is_opened = self.cooldowns.lock().on_success(clock::now(), key);
         if is_opened {
             self.changed.notify_waiters();
         }

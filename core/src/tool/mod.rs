@@ -107,6 +107,7 @@ impl Tools {
                 .deadline
                 .map_or(now + LONGEST, |at| at.into_std().min(duration::after(now, duration::MAX))),
             wait: tool.wait,
+            has_failed: false,
             demand: Demand::default(),
             forecast: Forecast::default(),
             streams: false,

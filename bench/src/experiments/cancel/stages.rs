@@ -195,6 +195,7 @@ fn ticket() -> Ticket {
         queued_at: now,
         deadline: now + Duration::from_secs(600),
         wait: None,
+        has_failed: false,
         demand: tidegate::estimate::Demand::default(),
         forecast: Default::default(),
         streams: false,

@@ -89,6 +89,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         queued_at: now,
         deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
+        has_failed: false,
         demand: tidegate::estimate::Demand::default(),
         forecast: Default::default(),
         streams: false,

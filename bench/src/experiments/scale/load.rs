@@ -111,6 +111,7 @@ impl Load {
             queued_at: self.now,
             deadline: self.now + Duration::from_secs(600),
             wait: Some(Duration::from_secs(30)),
+            has_failed: false,
             demand: Demand { input: tokens, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
             streams: false,

@@ -188,6 +188,7 @@ impl Flood {
             queued_at: at,
             deadline: at + Duration::from_secs(24 * 3600),
             wait: None,
+            has_failed: false,
             demand: Demand { input: tokens, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
             streams: false,

@@ -160,6 +160,7 @@ impl Play {
             queued_at: now,
             deadline: now + Duration::from_millis(self.rng.u64(1_000..=30_000)),
             wait,
+            has_failed: false,
             demand: Demand { input, output, max_output, exact: true, ..Demand::default() },
             forecast: Forecast::default(),
             streams: false,

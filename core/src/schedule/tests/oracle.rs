@@ -82,10 +82,15 @@ struct Books {
     /// Those of them that have an answer, and those that were called back and are not back yet.
     answered: BTreeSet<u64>,
     called_back: BTreeSet<u64>,
+    /// When each running attempt was admitted, and after how many changes of the target's state.
+    admitted: BTreeMap<u64, (Instant, u64)>,
+    /// Cool-downs that began, and probes that were accepted.
+    changes: u64,
     numbers: u64,
     /// Time that the target was open, by the state that it showed over each stretch.
     open: Duration,
-    /// No attempt goes before this moment: every Retry-After so far.
+    /// No attempt goes before this moment: every Retry-After so far. That of an attempt from before the last change counts from its
+    /// sending, unless the target still cools.
     floor: Instant,
     draining: bool,
     /// Stops asking who is next after so many: see [`lazy`].
@@ -104,6 +109,8 @@ impl Books {
             running: Vec::new(),
             answered: BTreeSet::new(),
             called_back: BTreeSet::new(),
+            admitted: BTreeMap::new(),
+            changes: 0,
             numbers: 0,
             open: Duration::ZERO,
             floor: now,
@@ -170,15 +177,18 @@ impl Books {
         let mut call = Call { number: self.numbers, tenant, ticket, id: None, queued_open: self.open };
         let before = self.waiting.values().filter(|other| other.tenant == tenant).count();
         let admissible = self.truth.admits(self.now, &call);
+        let leaves_out = |other: &Call| self.is_left_out_for(other, &call);
+        let left_out: Vec<_> = self.waiting.values().filter(|other| leaves_out(other)).cloned().collect();
+        // What is left out for a probe is as if it did not wait.
+        self.waiting.retain(|number, _| left_out.iter().all(|other| other.number != *number));
         let stuck = self.stuck();
+        let is_behind = self.waiting.values().any(|other| same_line(other, &call));
+        self.waiting.extend(left_out.into_iter().map(|other| (other.number, other)));
         match self.scheduler.try_admit(self.now, &call.ticket) {
             Ok(Some(grant)) => {
                 assert!(admissible && self.now < call.ticket.deadline && !self.draining, "{call:?}");
                 assert_eq!(stuck, None, "it overtook one that could go");
-                assert!(
-                    !self.waiting.values().any(|other| same_line(other, &call)),
-                    "it overtook in its line"
-                );
+                assert!(!is_behind, "it overtook in its line");
                 self.admitted(call, grant);
             }
             Ok(None) => {
@@ -229,10 +239,18 @@ impl Books {
             self.settle();
         }
         match how {
-            How::Accepted => self.scheduler.succeeded(self.now, &mut grant),
+            How::Accepted => {
+                let before = self.state();
+                self.scheduler.succeeded(self.now, &mut grant);
+                self.changes += u64::from(before == State::Probing && self.state() != before);
+            }
             How::Failed(delay) => {
+                let (before, (sent, changes)) = (self.state(), self.admitted[&call.number]);
                 self.scheduler.failed(self.now, &mut grant, call.number, Failure::Other, delay.map(ms), 0.5);
-                self.floor = self.floor.max(self.now + ms(delay.unwrap_or(0)));
+                let is_late = changes != self.changes && before != State::Cooling;
+                let from = if is_late { sent } else { self.now };
+                self.floor = self.floor.max(from + ms(delay.unwrap_or(0)));
+                self.changes += u64::from(before != State::Cooling && self.state() == State::Cooling);
                 // Whoever cannot outlast the cool-down is told at once.
                 self.settle();
             }
@@ -247,7 +265,8 @@ impl Books {
         self.truth.release(self.now, &call, sent, outcome);
         self.settle();
         if retries && again {
-            self.arrive(call.tenant, Ticket { charged, ..call.ticket });
+            let has_failed = call.ticket.has_failed || matches!(how, How::Failed(None));
+            self.arrive(call.tenant, Ticket { charged, has_failed, ..call.ticket });
         }
     }
 
@@ -324,17 +343,26 @@ impl Books {
             let could: Vec<_> = self.waiting.values().filter(admits).map(|call| call.number).collect();
             let held_back = self.waiting.values().filter(|call| self.is_held_back(call));
             let held: Vec<_> = held_back.map(|call| call.number).collect();
+            let is_probe = self.state() == State::Probing;
+            let goes = |call: &&Call| {
+                let fits = self.truth.admits(self.now, call) && self.truth.is_back(self.now, call);
+                !call.ticket.has_failed && fits && !self.excuse(call)
+            };
+            let unfailed = self.waiting.values().find(goes).cloned();
             let Some((number, grant)) = self.scheduler.next(self.now) else { break };
             let call = self.waiting.remove(&number).expect("each call leaves once");
             assert!(could.contains(&number), "{call:?} had no room");
+            let is_last_resort = is_probe && call.ticket.has_failed;
+            assert!(!is_last_resort || unfailed.is_none(), "{unfailed:?} has not failed, as {call:?} has");
             assert!(
-                hungry.is_none_or(|who| who.is(&call) || who.yields_to(&call)),
+                is_probe || hungry.is_none_or(|who| who.is(&call) || who.yields_to(&call)),
                 "{hungry:?} holds less than its floor, and {call:?} went"
             );
             let passed: Vec<_> = self
                 .waiting
                 .values()
                 .filter(|other| same_line(other, &call) && self.key(other) < self.key(&call))
+                .filter(|other| !(is_probe && other.ticket.has_failed && !call.ticket.has_failed))
                 .collect();
             for other in &passed {
                 let may_go = could.contains(&other.number) && !held.contains(&other.number);
@@ -376,6 +404,7 @@ impl Books {
 
     fn admitted(&mut self, call: Call, grant: Grant) {
         assert!(self.now >= self.floor, "within a Retry-After");
+        self.admitted.insert(call.number, (self.now, self.changes));
         self.truth.admit(self.now, &call);
         self.truth.tick(self.now);
         self.running.push((call, grant));
@@ -478,6 +507,15 @@ impl Books {
         (self.truth.order(call), call.number)
     }
 
+    fn state(&self) -> State {
+        self.scheduler.view(self.now).state
+    }
+
+    /// Whether a waiting call has failed, and another one that has not goes first because it is the probe.
+    fn is_left_out_for(&self, waiting: &Call, other: &Call) -> bool {
+        self.state() == State::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
+    }
+
     fn closed(&self) -> bool {
         matches!(self.scheduler.view(self.now).state, State::Cooling | State::Probing)
     }
@@ -514,7 +552,7 @@ fn may_be_shed(call: &Call) -> bool {
 fn event() -> impl Strategy<Value = Event> {
     let how = prop_oneof![
         6 => Just(How::Accepted),
-        2 => prop::option::of(1u64..2_000).prop_map(How::Failed),
+        3 => prop::option::of(1u64..2_000).prop_map(How::Failed),
         1 => Just(How::Unjudged),
     ];
     let used = prop::option::of(1u64..900);

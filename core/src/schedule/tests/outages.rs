@@ -1,0 +1,190 @@
+//! Calls that fail wherever they are sent, among others that would be accepted.
+
+use super::*;
+use crate::cooldown::{Failure, State};
+use crate::testing::epoch;
+
+/// Attempts that a call may make.
+const ATTEMPTS: u32 = 4;
+
+/// A target that fails some calls and accepts all others. Times in milliseconds.
+#[derive(Clone, Copy)]
+struct World {
+    poisoned: u64,
+    /// Whether the poisoned calls are of the same tenant as the others.
+    shares_tenant: bool,
+    fails_after: u64,
+    accepts_after: u64,
+    aging: u64,
+    slots: usize,
+}
+
+/// Three calls at a target with eight slots fail after 100 ms each. All others are accepted after 100 ms.
+const THREE: World = World {
+    poisoned: 3,
+    shares_tenant: false,
+    fails_after: 100,
+    accepts_after: 100,
+    aging: 0,
+    slots: 8,
+};
+
+struct Attempt {
+    ends: u64,
+    call: u64,
+    number: u32,
+    ticket: Ticket,
+    grant: Grant,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The longest wait of a call that is accepted.
+    held: u64,
+    /// The time in which the target was cooling or probed.
+    closed: u64,
+    /// How often the target began to cool down while it was open.
+    outages: u32,
+    accepted: u32,
+}
+
+/// Twenty good calls a second come for a minute, beside the poisoned ones, which all come at the start.
+fn play(world: World) -> Seen {
+    let zero = epoch();
+    let settings = Settings { aging: ms(world.aging), ..settings(world.slots) };
+    let mut scheduler: Scheduler<(u64, u32, Ticket)> = Scheduler::new(&settings, zero);
+    let mut first = admit(&mut scheduler, zero, &ticket("good", Lane::Interactive, zero));
+    first.sent();
+    scheduler.succeeded(zero, &mut first);
+    scheduler.release(zero, first);
+    let mut flying: Vec<Attempt> = Vec::new();
+    let (mut seen, mut before) = (Seen::default(), State::Open);
+    let is_poisoned = |call: u64| call < world.poisoned;
+    for t in (0..60_000).step_by(10) {
+        let now = zero + ms(t);
+        let poisoned = (0..world.poisoned).filter(|_| t == 0);
+        let tenant = |call| if is_poisoned(call) && !world.shares_tenant { "poisoned" } else { "good" };
+        for call in poisoned.chain((t % 50 == 0).then_some(1_000 + t)) {
+            let ticket = ticket(tenant(call), Lane::Interactive, now);
+            match scheduler.try_admit(now, &ticket).expect("not refused") {
+                Some(grant) => fly(world, &mut flying, t, (call, 1, ticket), grant),
+                None => _ = scheduler.enqueue(now, ticket.clone(), (call, 1, ticket)),
+            }
+        }
+        while let Some(at) = flying.iter().position(|attempt| attempt.ends <= t) {
+            let Attempt { call, number, mut ticket, mut grant, .. } = flying.swap_remove(at);
+            if !is_poisoned(call) {
+                scheduler.succeeded(now, &mut grant);
+                scheduler.release(now, grant);
+                seen.accepted += 1;
+                continue;
+            }
+            let _ = scheduler.failed(now, &mut grant, call, Failure::Other, None, 0.5);
+            ticket.charged = Some(grant.charged());
+            ticket.has_failed = true;
+            scheduler.release(now, grant);
+            if number < ATTEMPTS {
+                scheduler.enqueue(now, ticket.clone(), (call, number + 1, ticket));
+            }
+        }
+        while let Some(((call, number, ticket), grant)) = scheduler.next(now) {
+            if !is_poisoned(call) {
+                seen.held = seen.held.max(now.duration_since(ticket.queued_at).as_millis() as u64);
+            }
+            fly(world, &mut flying, t, (call, number, ticket), grant);
+        }
+        let wake = scheduler.next_wake(now);
+        assert!(wake.is_none_or(|wake| wake > now), "all that is due was done");
+        let state = scheduler.view(now).state;
+        let is_closed = |state| matches!(state, State::Cooling | State::Probing);
+        seen.closed += 10 * u64::from(is_closed(state));
+        seen.outages += u32::from(is_closed(state) && !is_closed(before));
+        before = state;
+    }
+    assert_eq!((scheduler.has_waiting(), before), (false, State::Open), "{seen:?}");
+    seen
+}
+
+fn fly(
+    world: World,
+    flying: &mut Vec<Attempt>,
+    t: u64,
+    (call, number, ticket): (u64, u32, Ticket),
+    mut grant: Grant,
+) {
+    grant.sent();
+    let takes = if call < world.poisoned { world.fails_after } else { world.accepts_after };
+    flying.push(Attempt { ends: t + takes, call, number, ticket, grant });
+}
+
+#[test]
+fn poisoned_calls_hold_up_good_ones_for_one_short_interval() {
+    let seen = play(THREE);
+    assert!(seen.held <= 500 && seen.outages == 1, "{seen:?}");
+}
+
+#[test]
+fn poisoned_calls_hold_up_good_ones_whatever_their_number_tenant_and_age_for_two_seconds_at_most() {
+    for shares_tenant in [false, true] {
+        for aging in [0, 30_000] {
+            for (poisoned, slots) in [(3, 8), (8, 8), (30, 64), (200, 512)] {
+                let world = World { poisoned, slots, aging, shares_tenant, ..THREE };
+                let seen = play(world);
+                assert!(seen.held <= 2_000 && seen.outages == 1, "{poisoned} of {slots} slots: {seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn poisoned_calls_of_another_tenant_that_wait_are_probes_in_turn_with_good_ones() {
+    let seen = play(World { poisoned: 30, ..THREE });
+    assert!(seen.held <= 2_000, "{seen:?}");
+}
+
+#[test]
+fn poisoned_calls_do_not_close_a_target_that_is_slow_to_accept_again_and_again() {
+    for poisoned in [3, 30] {
+        let seen = play(World { poisoned, accepts_after: 5_000, slots: 512, ..THREE });
+        assert!(seen.closed <= 2_000 && seen.outages == 1, "{poisoned}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_new_call_is_the_probe_at_once_where_only_calls_wait_that_have_failed() {
+    for lane in Lane::ALL {
+        let (zero, settings) = (epoch(), Settings { aging: Duration::ZERO, ..settings(4) });
+        let mut scheduler: Scheduler<u64> = Scheduler::new(&settings, zero);
+        let mut grant = admit(&mut scheduler, zero, &ticket("a", lane, zero));
+        scheduler.succeeded(zero, &mut grant);
+        scheduler.release(zero, grant);
+        let fail = |scheduler: &mut Scheduler<u64>, now, mut grant: Grant, call| {
+            let _ = scheduler.failed(now, &mut grant, call, Failure::Other, None, 0.0);
+            let charged = Some(grant.charged());
+            scheduler.release(now, grant);
+            let retry = Ticket { charged, has_failed: true, ..ticket("a", lane, zero) };
+            scheduler.enqueue(now, retry, call);
+        };
+        let grants: Vec<_> =
+            (0..3).map(|_| admit(&mut scheduler, zero, &ticket("a", lane, zero))).collect();
+        for (call, grant) in grants.into_iter().enumerate() {
+            fail(&mut scheduler, zero, grant, call as u64);
+        }
+        // Nobody else waits, so one of them is the probe.
+        let now = scheduler.next_wake(zero).expect("it cools");
+        let (call, grant) = scheduler.next(now).expect("a probe");
+        fail(&mut scheduler, now, grant, call);
+        // The next of them has to wait for longer than a new call.
+        let now = scheduler.next_wake(now).expect("it cools");
+        assert!(scheduler.next(now).is_none(), "it has failed here");
+        let retries = scheduler.next_wake(now).expect("they come to be the probe");
+        assert!(retries > now);
+        let why = scheduler.try_admit(now, &Ticket { has_failed: true, ..ticket("b", lane, now) });
+        assert!(matches!(why, Ok(None)), "another that has failed waits");
+        let probe = admit(&mut scheduler, now, &ticket("a", lane, now));
+        assert!(matches!(scheduler.try_admit(now, &ticket("a", lane, now)), Ok(None)), "one goes");
+        scheduler.release(now, probe);
+        let (_, grant) = scheduler.next(retries).expect("the probe of last resort");
+        scheduler.release(retries, grant);
+    }
+}
