@@ -16,10 +16,11 @@ use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
 use crate::cooldown::Hold;
 use crate::duration;
 use crate::estimate::Demand;
+use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::observe::{Attempt, TenantMetrics};
 use crate::placement::{Affinity, Placed, ReplicaId, Wants};
-use crate::schedule::{Charged, Ticket, WaiterId, Why};
+use crate::schedule::{Ticket, WaiterId, Why};
 use crate::target::{SharedCooldowns, Target};
 use crate::wire::Usage;
 use crate::wire::request::{RequestFacts, Route};
@@ -89,7 +90,7 @@ impl Inner {
 #[derive(Default)]
 struct Story {
     attempts: Vec<Attempt>,
-    charged: Option<Charged>,
+    charged: Option<Tag>,
     /// Its place in its target's queue, while it has one.
     waiter: Option<WaiterId>,
     /// What its waits so far have taken of its wait budget, which is one for all of them.

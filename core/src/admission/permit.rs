@@ -8,9 +8,10 @@ use super::gatehouse::News;
 use super::recall::Recall;
 use crate::adaptive::Ended;
 use crate::cooldown::{Failure, Hold};
+use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::placement::{Fault, Placed};
-use crate::schedule::{Charged, Grant, Settled};
+use crate::schedule::{Grant, Settled};
 use crate::wire::RateHeaders;
 
 /// One slot, held. Dropping it gives the slot back, exactly once, and lets the next call in, whatever way the call ended: end of
@@ -33,8 +34,8 @@ impl Permit {
         Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
-    /// What a retry of the same call carries, so that it is charged once.
-    pub fn charged(&self) -> Option<Charged> {
+    /// Returns what a retry of the same call carries, so that it keeps its place.
+    pub fn charged(&self) -> Option<Tag> {
         self.grant.as_ref().map(Grant::charged)
     }
 

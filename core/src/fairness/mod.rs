@@ -1,13 +1,25 @@
 //! Start-time fair queueing: which tenant's call goes next inside one lane.
 //!
-//! Each tenant's next call carries a start tag `S = max(V, F)`, where `F` is the finish tag of its last one and `V` the lane's virtual time when
-//! the tenant last came to wait; dispatching it sets `F = S + cost / weight` and `V = S`. The least start tag goes first. For two tenants
-//! that always have calls waiting, the work received over any interval differs, per weight, by at most one largest cost each (Goyal, Vin, Cheng:
-//! Start-time Fair Queueing, 1996). A tenant that was away starts at `V`: it has earned nothing by being idle.
+//! Each call of a tenant has a start tag `S = max(V, F)`. `F` is the finish tag of the tenant's last
+//! call, and `V` is the lane's virtual time when the tenant last came to wait. The least start tag
+//! goes first. Dispatching a call sets `F = S + cost / weight` and moves `V` forward to `S`. For two
+//! tenants that always have calls waiting, the work received over any interval differs, per weight,
+//! by at most one largest cost each (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996). A tenant
+//! that was away starts at `V`: being idle has earned it nothing.
 //!
-//! Tags are taken when a call comes to the head of its tenant's queue, not when it arrives, so that a cancelled call charges nobody. Costs are
-//! guesses, put right in `F` once they are known ([`Account::correct`]): the bound then holds for what was charged in the end, plus what the
-//! guesses in flight are off by.
+//! The first call of a tenant that has just come starts at `V`, so its dispatch does not move `V`;
+//! nor does a retry's. A stream of such calls would hold `V` still and starve every tenant with a
+//! higher tag. So `V` moves by their work when they end, at the pace at which ideal sharing would
+//! serve those who wait: by the final cost, divided by the weights of the waiting tenants and of the
+//! call's own (as in WF2Q+: Bennett, Zhang, 1996). See `docs/design/fair-queueing.md`.
+//!
+//! A retry keeps its place, that is, the start tag of its first dispatch. Each attempt is charged.
+//! When nothing waits or runs, `V` moves to the greatest finish tag: debts end with the busy period.
+//!
+//! Tags are taken when a call comes to the head of its tenant's queue, not when it arrives, so that
+//! a cancelled call charges nobody. Costs are estimates, put right in `F` once they are known
+//! ([`VirtualTime::correct`]): the bound then holds for what was charged in the end, plus the error
+//! of the estimates in flight.
 
 use std::cmp::Ordering;
 
@@ -31,7 +43,14 @@ impl Ord for Tag {
 
 /// One lane's virtual time.
 #[derive(Debug, Default)]
-pub struct VirtualTime(Tag);
+pub struct VirtualTime {
+    /// The greatest start tag of a call that was dispatched in its turn.
+    started: Tag,
+    /// Virtual time: `started`, or later by the work of retries and of tenants that had just come.
+    now: Tag,
+    /// The greatest finish tag of any account.
+    latest: Tag,
+}
 
 /// One tenant's account in one lane.
 #[derive(Debug, Default)]
@@ -41,41 +60,73 @@ pub struct Account {
     last: f64,
 }
 
+/// Where a dispatched call stood.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The start tag that it was ordered by: of a retry, that of its first dispatch.
+    pub tag: Tag,
+    /// The virtual time when its tenant came to wait.
+    pub since: Tag,
+    /// For a call that went out of turn, by a right of its own: the tag that was to go.
+    pub first: Option<Tag>,
+}
+
 impl VirtualTime {
-    /// The start tag of the call that was dispatched last.
-    pub fn now(&self) -> Tag {
-        self.0
+    /// Returns the virtual time from which a tenant is served that comes to wait with a call of
+    /// `cost / weight = share`; `least` is the least tag of those that wait already.
+    ///
+    /// The tenant stands behind at most one such call of each of them, whatever a single large cost
+    /// has added to virtual time. A retry's tag may be far in the past, and does not count.
+    pub fn entry(&self, least: Option<Tag>, share: f64) -> Tag {
+        least.map_or(self.now, |least| self.now.min(Tag(self.started.max(least).0 + share)))
     }
 
-    /// A call of that start tag is dispatched: charges `cost / weight`. One that overtook others does not take virtual time back. One that went out
-    /// of turn, by a right of its own, does not take it past `first`, the tag that was to go: who comes next is not to wait behind that right.
-    pub fn dispatch(
-        &mut self,
-        account: &mut Account,
-        start: Tag,
-        first: Option<Tag>,
-        cost: f64,
-        weight: f64,
-    ) {
-        self.0 = self.0.max(first.map_or(start, |first| first.min(start)));
+    /// Charges a dispatched call `cost / weight`. Returns `true` if its start tag does not count its
+    /// tenant's earlier work, so that its own work has to move virtual time ([`VirtualTime::serve`]):
+    /// a retry, or the first call of a tenant that has just come.
+    ///
+    /// Virtual time never goes back. A call that went out of turn does not move it past the tag that
+    /// was to go: who comes next is not to wait behind that right.
+    pub fn dispatch(&mut self, account: &mut Account, place: Place, cost: f64, weight: f64) -> bool {
+        let start = account.start(place.since);
+        let moves_by_work = place.tag < start || account.finish <= place.since;
+        self.started = self.started.max(place.first.map_or(place.tag, |first| first.min(place.tag)));
+        self.now = self.now.max(self.started);
         account.last = cost / weight;
         account.finish = Tag(start.0 + account.last);
+        self.latest = self.latest.max(account.finish);
+        moves_by_work
     }
 
-    /// Whether forgetting the account forgives more than the charge of its last call: it owes what its calls took beyond what was guessed.
+    /// Moves virtual time by the work of a call that has ended; `weights` is the sum of the waiting
+    /// tenants' weights and its own.
+    pub fn serve(&mut self, cost: f64, weights: f64) {
+        self.now = Tag(self.now.0 + cost / weights);
+    }
+
+    /// A charged call turned out to cost so much more, or less where `cost` is negative.
+    pub fn correct(&mut self, account: &mut Account, cost: f64, weight: f64) {
+        account.finish = Tag(account.finish.0 + cost / weight);
+        self.latest = self.latest.max(account.finish);
+    }
+
+    /// No call of the lane waits or runs: whatever anybody owed is forgiven.
+    pub fn end_busy_period(&mut self) {
+        self.now = self.now.max(self.latest);
+        self.started = self.now;
+    }
+
+    /// Returns `true` if the account owes more than the charge of its last call: what its calls took
+    /// beyond the estimates, or what its retries took.
     pub fn is_owed(&self, account: &Account) -> bool {
-        account.finish.0 - self.0.0 > account.last * (1.0 + 1e-9)
+        account.finish.0 - self.now.0 > account.last * (1.0 + 1e-9)
     }
 }
 
 impl Account {
-    /// The start tag of the tenant's next call, if the tenant came to wait at that virtual time.
+    /// Returns the start tag of the tenant's next call, if the tenant came to wait at that virtual
+    /// time.
     pub fn start(&self, since: Tag) -> Tag {
         since.max(self.finish)
-    }
-
-    /// A call that was charged turned out to cost so much more, or less where it is negative.
-    pub fn correct(&mut self, cost: f64, weight: f64) {
-        self.finish = Tag(self.finish.0 + cost / weight);
     }
 }

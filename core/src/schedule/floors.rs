@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::Scheduler;
 use super::ids::TenantId;
-use super::order::{Next, Pick};
+use super::order::{Next, Pick, Right};
 use super::rooms::Rooms;
 use super::tenants::Tenants;
 use crate::config::LaneConfig;
@@ -81,7 +81,7 @@ impl<W> Scheduler<W> {
         let due = hungry.into_iter().filter(|hungry| !(hungry.rounded && had));
         due.into_iter().find_map(|Hungry { holder, .. }| {
             let next = self.first_for(now, holder, rooms)?;
-            Some(Pick { next, floor: Some(holder) })
+            Some(Pick { next, right: Right::Floor(holder) })
         })
     }
 

@@ -8,11 +8,11 @@ use super::limiter::Tracked;
 use super::pool::Lodging;
 use super::stock::Taken;
 use super::why::Rule;
-use super::{Charged, Scheduler, Settled, Ticket};
+use super::{Scheduler, Settled, Ticket};
 use crate::adaptive::Ended;
 use crate::context::Lane;
 use crate::cooldown::{Attempt, Failure, Hold};
-use crate::fairness::Tag;
+use crate::fairness::{Place, Tag};
 use crate::kv::Progress;
 use crate::placement::Fault;
 use crate::wire::rate::RateHeaders;
@@ -31,7 +31,12 @@ pub struct Grant {
     id: GrantId,
     pub(super) tenant: TenantId,
     pub(super) lane: Lane,
-    pub(super) charged: Charged,
+    /// Its start tag; of a retry, that of its first dispatch.
+    tag: Tag,
+    /// What its tenant was charged for this attempt in fair queueing.
+    pub(super) cost: f64,
+    /// Whether its work moves virtual time ([`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch)).
+    moves_by_work: bool,
     /// What its tenant's own tokens were charged.
     own: u64,
     taken: Option<Box<Taken>>,
@@ -87,9 +92,14 @@ impl Grant {
         self.id
     }
 
-    /// What a retry of the call carries in [`Ticket::charged`].
-    pub fn charged(&self) -> Charged {
-        self.charged
+    /// Returns what a retry of the call carries in [`Ticket::charged`].
+    pub fn charged(&self) -> Tag {
+        self.tag
+    }
+
+    /// Whether the upstream may have run the attempt: it was sent, and not turned away unread.
+    fn may_have_run(&self) -> bool {
+        self.sent && !matches!(self.ended, Ended::Limited { .. } | Ended::Overloaded)
     }
 
     /// What the wait took of the call's wait budget; time during which the target was closed is not in it.
@@ -137,8 +147,8 @@ impl<W> Scheduler<W> {
     /// What a call took is known: its tenant's account is put right, its tenant's own tokens and the budgets are. Ask [`Scheduler::next`] then.
     pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
         let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
-        let cost = Some(settled.cost).filter(credible).unwrap_or(grant.charged.cost);
-        self.correct(grant, cost.min(grant.charged.cost * CREDIBLE));
+        let cost = Some(settled.cost).filter(credible).unwrap_or(grant.cost);
+        self.correct(grant, cost.min(grant.cost * CREDIBLE));
         let own = self.tenants.get_mut(grant.tenant).and_then(|tenant| tenant.own.as_mut());
         let of_own = own.is_some();
         if let Some(own) = own {
@@ -189,8 +199,9 @@ impl<W> Scheduler<W> {
 
     /// Takes back a slot. Where nobody judged the attempt, it ended without an answer: if it was a probe, the next one is.
     ///
-    /// What was never sent goes back to the budgets; and to its tenant's account too, where nobody judged it, for then its caller went away: a
-    /// retry passes on what it was charged.
+    /// What was never sent is given back to the budgets. It is given back to its tenant's account in
+    /// fair queueing, too, and so is the charge of an attempt that was turned away unread. Whatever
+    /// may have run stays charged, whether it is retried or not.
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
         if !grant.judged {
@@ -206,12 +217,17 @@ impl<W> Scheduler<W> {
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
         }
-        let corrected = !grant.sent && !grant.judged;
+        let corrected = !grant.may_have_run();
         if corrected {
             self.correct(&mut grant, 0.0);
         }
+        self.lanes.release(now, grant.lane, grant.id, self.upstream.slots());
         let mut all = false;
         if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
+            if grant.moves_by_work {
+                let weights = self.lanes.weight(grant.lane) + tenant.weight;
+                self.lanes.time_mut(grant.lane).serve(grant.cost, weights);
+            }
             all = tenant.is_capped() || tenant.own.is_some();
             tenant.in_flight -= 1;
             tenant.capped.set(now, tenant.in_flight >= tenant.cap);
@@ -230,7 +246,8 @@ impl<W> Scheduler<W> {
         self.watch(now);
     }
 
-    /// Charges the call everything that it takes, and gives it a slot. `kept`: see [`Next`](super::order::Next).
+    /// Charges the call everything that it takes, and gives it a slot. `kept`: see [`Next`](super::order::Next). `out_of_turn`: fair
+    /// queueing would have put another line first.
     pub(super) fn grant(
         &mut self,
         now: Instant,
@@ -238,7 +255,7 @@ impl<W> Scheduler<W> {
         ticket: &Ticket,
         kind: Kind,
         kept: Option<usize>,
-        by_floor: bool,
+        out_of_turn: bool,
     ) -> Grant {
         let lane = ticket.lane;
         self.in_flight += 1;
@@ -250,8 +267,7 @@ impl<W> Scheduler<W> {
         let (tracked, lodging) = self.track(now, id_of, ticket, kind, kept);
         let slots_bind = !self.has_slot();
         let attempt = self.cooldown.admit(now, ticket.has_failed, slots_bind);
-        let mut charged = ticket.charged.unwrap_or(Charged { tag: Tag::default(), cost: ticket.cost });
-        let mut own = 0;
+        let (mut tag, mut moves_by_work, mut own) = (Tag::default(), false, 0);
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.in_flight += 1;
             tenant.peak = tenant.peak.max(tenant.in_flight);
@@ -259,14 +275,15 @@ impl<W> Scheduler<W> {
             if let Some(bucket) = &mut tenant.own {
                 own = bucket.settle(now, 0, ticket.demand.total());
             }
-            if ticket.charged.is_none() {
-                let line = &mut tenant.lines[lane as usize];
-                let first = if by_floor { self.lanes.first_tag_but(lane, id) } else { None };
-                let time = self.lanes.time_mut(lane);
-                let since = line.standing.map_or(time.now(), |standing| standing.since);
-                charged.tag = line.account.start(since);
-                time.dispatch(&mut line.account, charged.tag, first, ticket.cost, tenant.weight);
-            }
+            let line = &mut tenant.lines[lane as usize];
+            let entry = || self.lanes.entry(lane, ticket.cost / tenant.weight);
+            let since = line.standing.map_or_else(entry, |standing| standing.since);
+            tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
+            let first = if out_of_turn { self.lanes.first_tag_but(lane, id) } else { None };
+            let place = Place { tag, since, first };
+            let time = self.lanes.time_mut(lane);
+            moves_by_work = time.dispatch(&mut line.account, place, ticket.cost, tenant.weight);
+            self.lanes.count(now, lane, line);
         }
         if let Some(lent) = &mut self.lent {
             lent.went(id_of, id, lane);
@@ -275,7 +292,9 @@ impl<W> Scheduler<W> {
             id: id_of,
             tenant: id,
             lane,
-            charged,
+            tag,
+            cost: ticket.cost,
+            moves_by_work,
             own,
             taken: self.stock.take(now, ticket),
             attempt,
@@ -289,12 +308,21 @@ impl<W> Scheduler<W> {
         }
     }
 
+    /// Forgives the debts of each lane of which no call waits or runs.
+    pub(super) fn end_busy_periods(&mut self) {
+        for lane in Lane::ALL {
+            if self.by_lane[lane as usize] == 0 && self.load.waiting(lane) == 0 {
+                self.lanes.time_mut(lane).end_busy_period();
+            }
+        }
+    }
+
     /// Puts right what a call was charged in fair queueing.
     fn correct(&mut self, grant: &mut Grant, cost: f64) {
-        let correction = cost - grant.charged.cost;
-        grant.charged.cost = cost;
+        let correction = cost - std::mem::replace(&mut grant.cost, cost);
         if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
-            tenant.lines[grant.lane as usize].account.correct(correction, tenant.weight);
+            let account = &mut tenant.lines[grant.lane as usize].account;
+            self.lanes.time_mut(grant.lane).correct(account, correction, tenant.weight);
         }
     }
 }

@@ -1,8 +1,29 @@
-//! The lines that could go: which lane is next, by priority and age; inside a lane, by start-time fair queueing.
+//! The lines that could go: which lane is next, by priority and age; inside a lane, by start-time
+//! fair queueing.
+//!
+//! # Ageing
+//!
+//! A lane is *raised* when its oldest call has waited for the ageing time once for each lane above it
+//! that has calls waiting. A raised lane may go *early*, that is, before higher lanes, for at most an
+//! eighth of what the target lacks ([`SHARE`]):
+//!
+//! - If the call takes the last slot, slots are what is lacking. The lane may go early while it holds
+//!   less than an eighth of the slots, or none where there are fewer than 16. With fewer than 8
+//!   slots one slot is more than an eighth: then the lane rests after each early call, until that
+//!   call's time in the slot is an eighth of the slots' time.
+//! - Otherwise it is tokens, memory or first tokens that are lacking. The lane may go early again
+//!   when higher lanes have been charged seven times the cost of its last early call.
+//!
+//! So a raised lane is never starved, and what remains to the higher lanes does not depend on how
+//! much waits below them, nor on how long those calls take. Inside a lane fair queueing holds whatever
+//! the ages are, with one exception: a line in debt goes when it has waited for the ageing time and
+//! has been passed over for eight rounds, each of one dispatch for every line of the lane. See
+//! `docs/design/fair-queueing.md`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use super::GrantId;
 use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
 use super::ranked::Ranked;
@@ -11,6 +32,10 @@ use super::tardy::Tardy;
 use super::tenants::Line;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
+
+/// A raised lane gets one part in so many of what the target lacks; a line in debt goes once in so
+/// many rounds. It bounds what ageing takes from others, and sets how long a raised call waits.
+const SHARE: usize = 8;
 
 /// Where a line stands in its lane: by its start tag, and of equal ones by the age of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +63,9 @@ pub(super) struct Head {
     pub(super) age: Instant,
     /// Of a retry, the tag of its first dispatch.
     pub(super) charged: Option<Tag>,
+    pub(super) cost: f64,
+    /// Of its tenant.
+    pub(super) weight: f64,
     /// The least that a call of the line takes.
     pub(super) least: Claim,
 }
@@ -48,6 +76,19 @@ struct Ready {
     time: VirtualTime,
     by_tag: Ranked<Spot>,
     ages: Tardy<Instant>,
+    /// The lines in debt, by `dispatched` when they last went or came to stand; and since when they
+    /// or their head have waited.
+    debtors: Tardy<(u64, Instant)>,
+    /// Calls dispatched so far.
+    dispatched: u64,
+    /// The weights of all lines that stand.
+    weight: f64,
+    /// The last call that took the last slot early, and when it did.
+    early: Option<(GrantId, Instant)>,
+    /// Until when the lane does not go early, after such a call.
+    rests_until: Option<Instant>,
+    /// What higher lanes have to be charged until it goes early again where slots are not lacking.
+    debt: f64,
 }
 
 impl Ready {
@@ -55,13 +96,47 @@ impl Ready {
     fn oldest(&mut self) -> Option<Instant> {
         Some(self.ages.order().first()?.0)
     }
+
+    /// When the oldest head will have been raised by so many lanes.
+    fn raised_at(&mut self, lanes: usize, aging: Duration) -> Option<Instant> {
+        self.oldest()?.checked_add(aging.checked_mul(lanes as u32)?).filter(|_| !aging.is_zero())
+    }
+
+    /// The line in debt that has been passed over for long enough, and when it will have waited for
+    /// long enough, too.
+    fn debtor_at(&mut self, aging: Duration) -> Option<(Instant, TenantId)> {
+        let ((dispatched, since), tenant) = *self.debtors.order().first()?;
+        let passed_over = self.dispatched - dispatched >= (SHARE * self.by_tag.len()) as u64;
+        Some((since.checked_add(aging)?, tenant)).filter(|_| passed_over && !aging.is_zero())
+    }
+}
+
+/// The slots that a target has, and who holds them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    pub(super) in_force: usize,
+    pub(super) in_flight: usize,
+    pub(super) by_lane: [usize; 3],
+}
+
+impl Slots {
+    /// Whether slots are what calls lack: the next call takes the last one.
+    pub(super) fn are_lacking(&self) -> bool {
+        self.in_flight + 1 >= self.in_force
+    }
+}
+
+/// A lane in the order in which lanes go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) lane: Lane,
+    /// Whether it goes before a higher lane, because of its age.
+    pub(super) is_early: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: [Ready; 3],
-    /// The lane that went last.
-    last: usize,
     /// Lines whose tenant has used up its own tokens, and until when.
     parked: BTreeSet<(Instant, Lane, TenantId)>,
 }
@@ -83,9 +158,9 @@ impl Lanes {
     /// Puts a line where it belongs now: among those that stand, or nowhere.
     pub(super) fn place(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, head: Option<Head>) {
         let Some(head) = head else { return self.leave(lane, tenant, line) };
-        let ready = &mut self.lanes[lane as usize];
         let before = line.standing;
-        let since = before.map_or(ready.time.now(), |standing| standing.since);
+        let since =
+            before.map_or_else(|| self.entry(lane, head.cost / head.weight), |standing| standing.since);
         let tag = head.charged.unwrap_or_else(|| line.account.start(since));
         let spot = Spot { tag, age: head.age, tenant };
         line.standing = Some(Standing { spot, since, head });
@@ -98,13 +173,35 @@ impl Lanes {
                 return;
             }
             Some(Standing { spot: old, .. }) => {
-                ready.by_tag.remove(&old);
+                self.lanes[lane as usize].by_tag.remove(&old);
             }
-            None => self.unpark(lane, tenant, line),
+            None => {
+                self.unpark(lane, tenant, line);
+                let ready = &mut self.lanes[lane as usize];
+                ready.weight += head.weight;
+                line.passed_since = ready.dispatched;
+            }
         }
         let ready = &mut self.lanes[lane as usize];
         ready.by_tag.insert(spot, Claim { own: 0, ..head.least });
         ready.ages.set(tenant, Some(head.age));
+        let is_owed = ready.time.is_owed(&line.account);
+        if is_owed || line.is_debtor {
+            let since = line.went.map_or(head.age, |went| went.max(head.age));
+            ready.debtors.set(tenant, is_owed.then_some((line.passed_since, since)));
+        }
+        line.is_debtor = is_owed;
+    }
+
+    /// See [`VirtualTime::entry`].
+    pub(super) fn entry(&self, lane: Lane, share: f64) -> Tag {
+        let ready = &self.lanes[lane as usize];
+        ready.time.entry(ready.by_tag.first().map(|(spot, _)| spot.tag), share)
+    }
+
+    /// The weights of all lines of a lane that stand.
+    pub(super) fn weight(&self, lane: Lane) -> f64 {
+        self.lanes[lane as usize].weight
     }
 
     /// Takes a line out until its tenant has tokens of its own again. It earns nothing meanwhile.
@@ -120,6 +217,12 @@ impl Lanes {
             let ready = &mut self.lanes[lane as usize];
             ready.by_tag.remove(&standing.spot);
             ready.ages.set(tenant, None);
+            if std::mem::take(&mut line.is_debtor) {
+                ready.debtors.set(tenant, None);
+            }
+            // Without rounding errors that would add up.
+            let rest = ready.weight - standing.head.weight;
+            ready.weight = if ready.by_tag.is_empty() { 0.0 } else { rest };
         }
     }
 
@@ -140,26 +243,31 @@ impl Lanes {
         self.parked.iter().copied()
     }
 
-    /// The lanes that have lines, the next to go first.
-    ///
-    /// Age raises a lane, not a call: the highest lane, and each lower one whose oldest call has been raised as high, take turns. So none
-    /// of them shuts another out, however deep its backlog is, and inside each lane fair queueing holds whatever the ages are.
-    pub(super) fn order(&mut self, now: Instant, aging: Duration) -> impl Iterator<Item = Lane> + use<> {
+    /// The lanes that have lines, the next to go first: those that go early, then by priority.
+    pub(super) fn order(
+        &mut self,
+        now: Instant,
+        aging: Duration,
+        slots: &Slots,
+    ) -> impl Iterator<Item = Turn> + use<> {
         let mut order = [None; 6];
         if let Some(top) = self.top() {
-            for step in 1..=3 {
-                let index = (self.last + step) % 3;
-                let lane = &mut self.lanes[index];
+            for (index, lane) in self.lanes.iter_mut().enumerate().skip(top) {
                 if lane.by_tag.is_empty() {
                     continue;
                 }
+                let may_take = if slots.are_lacking() {
+                    let share = (slots.in_force / SHARE).max(1);
+                    slots.by_lane[index] < share && lane.rests_until.is_none_or(|until| until <= now)
+                } else {
+                    lane.debt <= 0.0
+                };
                 // How old the highest lane is makes no difference.
-                let raised = index == top
-                    || lane.oldest().is_some_and(|oldest| {
-                        let age = now.saturating_duration_since(oldest);
-                        index.saturating_sub(steps(age, aging)) <= top
-                    });
-                order[if raised { step - 1 } else { 3 + index }] = Some(Lane::ALL[index]);
+                let is_early = index > top
+                    && may_take
+                    && lane.raised_at(index - top, aging).is_some_and(|raised| raised <= now);
+                order[if is_early { index } else { 3 + index }] =
+                    Some(Turn { lane: Lane::ALL[index], is_early });
             }
         }
         order.into_iter().flatten()
@@ -169,24 +277,56 @@ impl Lanes {
         self.lanes.iter().position(|lane| !lane.by_tag.is_empty())
     }
 
-    /// When the next lane will have been raised to the highest: from then on others may be first.
-    pub(super) fn next_raise(&mut self, now: Instant, aging: Duration) -> Option<Instant> {
+    /// When time alone next changes who goes first: a lane is raised, or has rested, or a line in
+    /// debt goes by its age.
+    pub(super) fn next_change(&mut self, now: Instant, aging: Duration) -> Option<Instant> {
         let top = self.top()?;
-        let raises =
-            self.lanes.iter_mut().enumerate().skip(top + 1).filter_map(|(index, lane)| {
-                lane.oldest()?.checked_add(aging.checked_mul((index - top) as u32)?)
-            });
-        raises.filter(|at| *at > now && !aging.is_zero()).min()
+        let changes = self.lanes.iter_mut().enumerate().skip(top).flat_map(|(index, lane)| {
+            let raised = lane.raised_at(index - top, aging);
+            [raised, lane.rests_until, lane.debtor_at(aging).map(|(at, _)| at)]
+        });
+        changes.flatten().filter(|at| *at > now).min()
     }
 
-    /// That lane has had its turn.
-    pub(super) fn went(&mut self, lane: Lane) {
-        self.last = lane as usize;
+    /// A call of that lane and cost goes in the lane's turn.
+    pub(super) fn went(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, slots: &Slots) {
+        for lower in self.lanes.iter_mut().skip(turn.lane as usize + 1) {
+            lower.debt = (lower.debt - cost).max(0.0);
+        }
+        let lane = &mut self.lanes[turn.lane as usize];
+        if turn.is_early && slots.are_lacking() {
+            lane.early = Some((id, now));
+        } else if turn.is_early {
+            lane.debt = cost * (SHARE - 1) as f64;
+        }
+    }
+
+    /// A call gives back one of so many slots: its lane rests, if the call took it early.
+    pub(super) fn release(&mut self, now: Instant, lane: Lane, id: GrantId, slots: usize) {
+        let lane = &mut self.lanes[lane as usize];
+        if let Some((_, since)) = lane.early.take_if(|(early, _)| *early == id) {
+            let (slots, share) = (slots.clamp(1, SHARE) as u32, SHARE as u32);
+            let held = now.saturating_duration_since(since);
+            lane.rests_until = now.checked_add(held.saturating_mul(share - slots) / slots);
+        }
     }
 
     /// The tenant whose line is first in a lane.
     pub(super) fn first(&self, lane: Lane) -> Option<TenantId> {
         Some(self.lanes[lane as usize].by_tag.first()?.0.tenant)
+    }
+
+    /// The tenant in debt whose line has waited, and been passed over, for long enough.
+    pub(super) fn debtor(&mut self, now: Instant, aging: Duration, lane: Lane) -> Option<TenantId> {
+        let (at, tenant) = self.lanes[lane as usize].debtor_at(aging)?;
+        (at <= now).then_some(tenant)
+    }
+
+    /// Counts a dispatched call of that line.
+    pub(super) fn count(&mut self, now: Instant, lane: Lane, line: &mut Line) {
+        let ready = &mut self.lanes[lane as usize];
+        ready.dispatched += 1;
+        (line.passed_since, line.went) = (ready.dispatched, Some(now));
     }
 
     /// The tag of the first line of a lane but that tenant's.
@@ -216,9 +356,4 @@ impl Lanes {
     ) -> Option<Instant> {
         self.lanes[lane as usize].by_tag.soonest(best, bound, &mut |spot, _| of(spot.tenant))
     }
-}
-
-/// How many lanes a call of that age has been raised by.
-fn steps(age: Duration, aging: Duration) -> usize {
-    if aging.is_zero() { 0 } else { (age.as_nanos() / aging.as_nanos()) as usize }
 }

@@ -240,6 +240,7 @@ impl<W> Scheduler<W> {
 
     /// Lets the limit, and the pool, see the time. They may have room for a call then.
     pub(super) fn tick(&mut self, now: Instant) {
+        self.end_busy_periods();
         let before = self.lack();
         self.upstream.tick(now);
         if before != self.lack() {

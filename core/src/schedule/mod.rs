@@ -6,14 +6,14 @@
 //! when it is full: what it takes beyond becomes debt.
 //!
 //! Who goes next, of those that are admissible (`order`): tenants and lanes that hold less than their floor; then by lane, where a lane whose
-//! oldest call has been raised by its age takes turns with the lane that it reached; inside a lane, tenants by start-time fair queueing on
+//! oldest call has been raised by its age goes first for an eighth of the capacity (`lanes`); inside a lane, tenants by start-time fair queueing on
 //! cost; inside a tenant, the oldest call. A head that does not fit is overtaken until it is *aged*; then what it lacks is *held* for it.
 //!
 //! Invariants, after every method that takes `now` followed by [`Scheduler::next`] until it says `None`:
 //! - *work-conserving*: no call waits that is admissible, but for those that would take what is held, and those behind an aged head of their line;
 //! - `in flight <= slots in force` unless their number fell (calls are never killed: slots retire as calls end) or calls were forced (observe mode);
 //! - each call that was queued leaves exactly once: dispatched, refused or withdrawn;
-//! - what a call was charged is given back, settled, or stands: once.
+//! - what an attempt was charged is given back, settled, or stands: once.
 //!
 //! Knows no clock and does no I/O: each method is told `now`, and [`Scheduler::next_wake`] says when to ask again. `W` is whatever the
 //! driver needs to answer a waiting call.
@@ -63,7 +63,7 @@ pub use ids::WaiterId;
 use lanes::{Head, Lanes};
 pub use limiter::AdaptiveView;
 use load::Load;
-use order::Hold;
+use order::{Hold, Right};
 use pace::{Gap, Pace};
 use reclaim::Lent;
 pub use settings::Settings;
@@ -71,7 +71,7 @@ use shed::{Crowds, Space};
 pub use stock::Resources;
 use stock::Stock;
 use tenants::{Tenant, Tenants};
-pub use ticket::{Charged, Refusal, Settled, Ticket, Verdict};
+pub use ticket::{Refusal, Settled, Ticket, Verdict};
 pub use upstream::Moved;
 use upstream::Upstream;
 pub use view::{LaneView, TenantView, View};
@@ -227,12 +227,18 @@ impl<W> Scheduler<W> {
             return None;
         };
         let waiter = self.take(pick.next.call)?;
-        let (kind, by_floor) = (waiter.claim.kind, pick.floor.is_some());
-        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, by_floor);
+        let (kind, lane, slots) = (waiter.claim.kind, waiter.ticket.lane, self.slots());
+        let by_age = self.debtor(now, lane) == Some(waiter.tenant);
+        let (floor, turn) = match pick.right {
+            Right::Floor(holder) => (Some(holder), None),
+            Right::Turn(turn) => (None, Some(turn)),
+        };
+        let out_of_turn = by_age || floor.is_some();
+        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, out_of_turn);
         grant.spent = self.open(now).saturating_sub(waiter.since);
-        self.floors.went(pick.floor, self.grants);
-        if pick.floor.is_none() {
-            self.lanes.went(waiter.ticket.lane);
+        self.floors.went(floor, self.grants);
+        if let Some(turn) = turn {
+            self.lanes.went(now, turn, grant.id(), waiter.ticket.cost, &slots);
         }
         self.place_after(waiter.tenant, waiter.ticket.lane);
         Some((waiter.who, grant))
@@ -371,8 +377,8 @@ impl<W> Scheduler<W> {
                 return Some(Head { least, ..head });
             }
             let ticket = &self.waiters.get(call)?.ticket;
-            let charged = ticket.charged.map(|charged| charged.tag);
-            Some(Head { call, claim, age: ticket.queued_at, charged, least })
+            let Ticket { queued_at: age, charged, cost, .. } = *ticket;
+            Some(Head { call, claim, age, charged, cost, weight: tenant.weight, least })
         });
         self.lanes.place(lane, id, line, head);
     }

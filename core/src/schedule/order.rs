@@ -1,7 +1,7 @@
 //! Who goes next.
 //!
 //! 1. Tenants, then lanes, that hold fewer slots than their floor, the least served first.
-//! 2. The *front*: of the lane whose turn it is, of the line that fair queueing puts first, the first call.
+//! 2. The *front*: of the lane whose turn it is ([`super::lanes`]), of the line that fair queueing puts first, the first call.
 //! 3. Where the front does not fit: the first that does, inside its line, its lane, the other lanes. Unless the front is aged, that is, has
 //!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
 //!
@@ -14,11 +14,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Scheduler;
 use super::claim::{Claim, Held};
 use super::floors::Holder;
 use super::ids::{TenantId, WaiterId};
+use super::lanes::{self, Slots, Turn};
 use super::rooms::Rooms;
-use super::{Scheduler, lanes};
 use crate::context::Lane;
 
 /// What is kept for the front.
@@ -32,8 +33,16 @@ pub(super) struct Hold {
 #[derive(Debug)]
 pub(super) struct Pick {
     pub(super) next: Next,
-    /// Whose floor it goes by; `None`: by its turn.
-    pub(super) floor: Option<Holder>,
+    pub(super) right: Right,
+}
+
+/// By what right a call goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Right {
+    /// Somebody's floor.
+    Floor(Holder),
+    /// Its lane's turn.
+    Turn(Turn),
 }
 
 /// A call that fits.
@@ -92,13 +101,35 @@ impl<W> Scheduler<W> {
     }
 
     fn by_turn(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
-        let order = self.lanes.order(now, self.settings.aging);
-        let next = order.into_iter().find_map(|lane| self.first_in(now, lane, rooms))?;
-        Some(Pick { next, floor: None })
+        self.turns(now).find_map(|turn| {
+            let next = self.first_in(now, turn.lane, rooms)?;
+            Some(Pick { next, right: Right::Turn(turn) })
+        })
+    }
+
+    pub(super) fn turns(&mut self, now: Instant) -> impl Iterator<Item = Turn> + use<W> {
+        let slots = self.slots();
+        self.lanes.order(now, self.settings.aging, &slots)
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        Slots { in_force: self.upstream.slots(), in_flight: self.in_flight, by_lane: self.by_lane }
+    }
+
+    /// The tenant in debt whose line goes before the lane's first.
+    pub(super) fn debtor(&mut self, now: Instant, lane: Lane) -> Option<TenantId> {
+        let id = self.lanes.debtor(now, self.settings.aging, lane)?;
+        let account = &self.tenants.get(id)?.lines[lane as usize].account;
+        self.lanes.time(lane).is_owed(account).then_some(id)
     }
 
     /// The first call of a lane that fits.
     pub(super) fn first_in(&mut self, now: Instant, lane: Lane, rooms: &Rooms) -> Option<Next> {
+        if let Some(tenant) = self.debtor(now, lane)
+            && let Some(Offer::Goes(next)) = self.offer(now, tenant, lane, rooms)
+        {
+            return Some(next);
+        }
         let mut after: Option<lanes::Spot> = None;
         while let Some(spot) = self.lanes.next_fit(lane, after.as_ref(), rooms) {
             match self.offer(now, spot.tenant, lane, rooms) {
@@ -114,8 +145,7 @@ impl<W> Scheduler<W> {
 
     /// The first call of a tenant that fits, of whichever of its lines would go first.
     pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, rooms: &Rooms) -> Option<Next> {
-        let order = self.lanes.order(now, self.settings.aging);
-        order.into_iter().find_map(|lane| match self.offer(now, tenant, lane, rooms) {
+        self.turns(now).find_map(|turn| match self.offer(now, tenant, turn.lane, rooms) {
             Some(Offer::Goes(next)) => Some(next),
             _ => None,
         })
@@ -165,8 +195,8 @@ impl<W> Scheduler<W> {
     /// The lane and the tenant that are to go next, if the head of the line fits. Lines without tokens of their own stand aside.
     pub(super) fn front(&mut self, now: Instant) -> Option<(Lane, TenantId)> {
         loop {
-            let lane = self.lanes.order(now, self.settings.aging).next()?;
-            let tenant = self.lanes.first(lane)?;
+            let lane = self.turns(now).next()?.lane;
+            let tenant = self.debtor(now, lane).or_else(|| self.lanes.first(lane))?;
             match self.offer(now, tenant, lane, &Rooms::UNBOUNDED) {
                 Some(Offer::Dry(until)) => self.park(now, tenant, lane, until),
                 _ => return Some((lane, tenant)),

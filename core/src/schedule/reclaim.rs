@@ -136,7 +136,7 @@ impl<W> Scheduler<W> {
     fn lines_of(&mut self, now: Instant, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
         match holder {
             Holder::Tenant(tenant) => {
-                self.lanes.order(now, self.settings.aging).map(|lane| (tenant, lane)).collect()
+                self.turns(now).map(|turn| (tenant, turn.lane)).collect()
             }
             Holder::Lane(lane) => {
                 let next = |after: Option<&Spot>| self.lanes.next_fit(lane, after, &Rooms::UNBOUNDED);

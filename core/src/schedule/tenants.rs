@@ -36,6 +36,12 @@ pub(super) struct Line {
     pub(super) standing: Option<Standing>,
     /// Until when it is out of them, for want of the tenant's own tokens.
     pub(super) parked: Option<Instant>,
+    /// When a call of it last went.
+    pub(super) went: Option<Instant>,
+    /// How many calls its lane had dispatched when it last went or came to stand.
+    pub(super) passed_since: u64,
+    /// Whether it stands among its lane's debtors.
+    pub(super) is_debtor: bool,
 }
 
 #[derive(Debug)]

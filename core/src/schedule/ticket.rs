@@ -37,17 +37,9 @@ pub struct Ticket {
     pub cost: f64,
     /// What it asks of the replica that it is placed at, where its target is a pool.
     pub wants: Option<Box<Wants>>,
-    /// For a retry, the charge of its first dispatch: it is not charged again, and passes the queue bound.
-    pub charged: Option<Charged>,
-}
-
-/// What a call's tenant was charged in fair queueing when the call was first dispatched.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Charged {
-    /// Its start tag.
-    pub tag: Tag,
-    /// How much.
-    pub cost: f64,
+    /// For a retry, the start tag of its first dispatch: the retry keeps that place in fair queueing,
+    /// is charged like any attempt, and passes the queue bound.
+    pub charged: Option<Tag>,
 }
 
 /// What a call turned out to take.

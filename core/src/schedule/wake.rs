@@ -90,7 +90,7 @@ impl<W> Scheduler<W> {
         best = earlier(best, self.soonest_parked(now, &rooms, best));
         if self.hold.is_some() {
             // Another line at the front may want nothing held, or something else.
-            best = earlier(best, self.lanes.next_raise(now, self.settings.aging));
+            best = earlier(best, self.lanes.next_change(now, self.settings.aging));
             best = earlier(best, self.lanes.parked().next().map(|(until, ..)| until));
         }
         best

@@ -10,10 +10,9 @@ use tidegate::Lane;
 use tidegate::budget::RateBudgets;
 use tidegate::cooldown::{Failure, State};
 use tidegate::estimate::Demand;
+use tidegate::fairness::Tag;
 use tidegate::kv::{Forecast, Kv};
-use tidegate::schedule::{
-    Charged, Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
-};
+use tidegate::schedule::{Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
 use tidegate::wire::Usage;
 
 use super::books::{Books, Call, RULES};
@@ -270,7 +269,7 @@ impl Play {
         self.again(held.ticket, charged);
     }
 
-    fn again(&mut self, ticket: Ticket, charged: Charged) {
+    fn again(&mut self, ticket: Ticket, charged: Tag) {
         self.settle();
         self.found.retried += 1;
         self.ask(Ticket { charged: Some(charged), ..ticket });

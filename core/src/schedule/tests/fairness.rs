@@ -182,3 +182,218 @@ fn four_times_the_weight_is_four_times_the_work() {
     let [f, g, h] = *run.work.last().expect("work");
     assert!((f / g - 4.0).abs() < 0.1 && (g - h).abs() <= 2.0, "{f} {g} {h}");
 }
+
+/// One slot. A tenant sends two calls, and in each service time a tenant comes that nobody has seen.
+#[test]
+fn newcomers_do_not_starve_a_tenant_that_waits() {
+    let began = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), began);
+    let mut held = Some(admit(&mut scheduler, began, &ticket("a", Lane::Standard, began)));
+    queue(&mut scheduler, began, ticket("a", Lane::Standard, began), 0);
+    queue(&mut scheduler, began, ticket("new", Lane::Standard, began), 1);
+    let place = (1..500).find(|k| {
+        let now = began + ms(1000 * k);
+        queue(&mut scheduler, now, ticket(&format!("new{k}"), Lane::Standard, now), 1);
+        let mut over = held.take().expect("one runs");
+        over.sent();
+        scheduler.release(now, over);
+        let (who, grant) = scheduler.next(now).expect("work");
+        held = Some(grant);
+        who == 0
+    });
+    assert!(place.is_some_and(|place| place <= 6), "after {place:?} service times");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whoever comes: from when a call is the first of its line, at most two rounds go before it, each of one call of
+    /// every tenant that waits, and those that are in flight.
+    #[test]
+    fn nobody_waits_longer_than_two_rounds(
+        limit in 1usize..9, tenants in 1usize..6, newcomers in 0u8..40, seed in any::<u64>(),
+    ) {
+        let mut now = epoch();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut scheduler = Scheduler::new(&settings(0), now);
+        let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+        let come = |scheduler: &mut Scheduler<String>, lines: &mut BTreeMap<String, usize>, now, name: String| {
+            scheduler.enqueue(now, ticket(&name, Lane::Standard, now), name.clone());
+            *lines.entry(name).or_default() += 1;
+        };
+        for name in (0..tenants).flat_map(|tenant| [tenant; 40]) {
+            come(&mut scheduler, &mut lines, now, format!("t{name}"));
+        }
+        scheduler.set_limit(limit);
+        // By tenant, since which dispatch its present head is that; and how many tenants waited at each dispatch.
+        let mut heads: BTreeMap<String, usize> = lines.keys().map(|name| (name.clone(), 0)).collect();
+        let mut waiting = vec![lines.len()];
+        let mut running = std::collections::VecDeque::new();
+        for step in 0..400 {
+            while let Some((name, mut grant)) = scheduler.next(now) {
+                grant.sent();
+                running.push_back(grant);
+                let since = heads.remove(&name).expect("it waited");
+                let most = waiting[since..].iter().max().expect("one at least");
+                let went = waiting.len() - 1 - since;
+                prop_assert!(went <= 2 * (most + 1) + limit, "{name} after {went} with {most} waiting");
+                let left = lines.get_mut(&name).expect("it waited");
+                *left -= 1;
+                if *left == 0 {
+                    lines.remove(&name);
+                } else {
+                    heads.insert(name, waiting.len());
+                }
+                waiting.push(lines.len());
+            }
+            let Some(over) = running.pop_front() else { break };
+            now += ms(rng.u64(1..50));
+            // Up to eight times as many newcomers as calls that end.
+            for new in 0..rng.u8(..=newcomers) / 5 {
+                let name = format!("n{step}-{new}");
+                come(&mut scheduler, &mut lines, now, name.clone());
+                heads.insert(name, waiting.len() - 1);
+                *waiting.last_mut().expect("one at least") = lines.len();
+            }
+            scheduler.release(now, over);
+        }
+        for (name, since) in heads {
+            let most = waiting[since..].iter().max().expect("one at least");
+            prop_assert!(waiting.len() - 1 - since <= 2 * (most + 1) + limit, "{name} waits");
+        }
+    }
+}
+
+/// How many attempts two tenants made on one slot, both of them with calls waiting at all times. Of each call of the
+/// first, three attempts end as `how` says, and it is made again at once.
+fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usize; 2] {
+    let (began, mut now) = (epoch(), epoch());
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    for name in ["f", "g"] {
+        for _ in 0..400 {
+            scheduler.enqueue(now, ticket(name, Lane::Standard, now), (name, 0));
+        }
+    }
+    scheduler.set_limit(1);
+    let mut attempts = [0; 2];
+    for _ in 0..400 {
+        let ((name, failed), mut grant) = scheduler.next(now).expect("work");
+        now += ms(1000);
+        attempts[usize::from(name == "g")] += 1;
+        let again = name == "f" && failed < 3;
+        if sent || !again {
+            grant.sent();
+        }
+        grant.ended(if again { how } else { crate::adaptive::Ended::Completed { output: 1 } });
+        let retry = Ticket { charged: Some(grant.charged()), ..ticket(name, Lane::Standard, began) };
+        scheduler.failed(
+            now,
+            &mut grant,
+            1,
+            crate::cooldown::Failure::Unread { worth_waiting: false },
+            None,
+            0.0,
+        );
+        scheduler.succeeded(now, &mut grant);
+        scheduler.release(now, grant);
+        if again {
+            scheduler.enqueue(now, retry, (name, failed + 1));
+        }
+    }
+    attempts
+}
+
+#[test]
+fn each_attempt_is_charged_to_its_tenant() {
+    let [f, g] = attempts_of_a_failing_tenant(crate::adaptive::Ended::Failed, true);
+    assert!(f.abs_diff(g) <= 8, "{f} attempts against {g}");
+}
+
+/// It has taken nothing: with four attempts for each call the tenant gets as many calls as its neighbour.
+#[test]
+fn an_attempt_that_was_turned_away_unread_is_not_charged() {
+    use crate::adaptive::Ended;
+    for (how, sent) in
+        [(Ended::Overloaded, true), (Ended::Limited { by_rate: true }, true), (Ended::Failed, false)]
+    {
+        let [f, g] = attempts_of_a_failing_tenant(how, sent);
+        assert!(f.abs_diff(4 * g) <= 8, "{how:?}: {f} attempts against {g}");
+    }
+}
+
+/// Queues a call. Returns how many calls go before one of that tenant.
+fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: &'static str) -> usize {
+    scheduler.enqueue(now, ticket(name, Lane::Standard, now), name);
+    let before = std::iter::from_fn(|| {
+        let (who, mut grant) = scheduler.next(now)?;
+        grant.sent();
+        scheduler.release(now, grant);
+        (who != name).then_some(())
+    });
+    before.count()
+}
+
+/// What one call has cost moves virtual time for everybody, but not past those who wait.
+#[test]
+fn newcomers_do_not_wait_for_what_one_large_call_cost() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), now);
+    let large = Ticket { cost: 100_000.0, ..ticket("large", Lane::Standard, now) };
+    let mut grant = admit(&mut scheduler, now, &large);
+    for _ in 0..500 {
+        scheduler.enqueue(now, ticket("busy", Lane::Standard, now), "busy");
+    }
+    grant.sent();
+    scheduler.release(now, grant);
+    for name in ["q", "r", "s"] {
+        let place = place_of_a_call(&mut scheduler, now, name);
+        assert!(place <= 2, "{name} after {place}");
+    }
+}
+
+/// Its calls cost a thousand times their estimate. It waits for eight rounds at most, and for no less than its debt
+/// where that is smaller; without ageing, for its whole debt.
+#[test]
+fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
+    for (aging, cost, calls) in [(30, 1_000.0, 32..=33), (30, 4.0, 9..=13), (0, 100.0, 290..=300)] {
+        let began = epoch();
+        let settings = Settings { aging: Duration::from_secs(aging), ..settings(1) };
+        let mut scheduler = Scheduler::new(&settings, began);
+        let mut grant = admit(&mut scheduler, began, &ticket("debtor", Lane::Standard, began));
+        for name in ["a", "b", "c"] {
+            for _ in 0..500 {
+                scheduler.enqueue(began, ticket(name, Lane::Standard, began), name);
+            }
+        }
+        let usage = crate::wire::Usage::default();
+        grant.sent();
+        scheduler.settle(began, &mut grant, &Settled { usage, cost });
+        scheduler.release(began, grant);
+        // It stands in the queue from now on, and a minute passes before anybody goes.
+        scheduler.enqueue(began, ticket("debtor", Lane::Standard, began), "debtor");
+        let place = place_of_a_call(&mut scheduler, began + Duration::from_secs(60), "debtor");
+        assert!(calls.contains(&place), "after {place} calls");
+    }
+}
+
+/// An old backlog gives no right to go first: only a debt does that is older than its neighbours' rounds.
+#[test]
+fn the_age_of_a_backlog_does_not_change_the_shares() {
+    let began = epoch();
+    let mut settings = Settings { aging: Duration::from_secs(1), ..settings(1) };
+    named(&mut settings, "heavy", 100.0, None);
+    let mut scheduler = Scheduler::new(&settings, began);
+    for name in ["heavy", "light"] {
+        for _ in 0..2_000 {
+            scheduler.enqueue(began, ticket(name, Lane::Standard, began), name);
+        }
+    }
+    let now = began + Duration::from_secs(3_000);
+    let light = (0..1_010).filter(|_| {
+        let (who, mut grant) = scheduler.next(now).expect("work");
+        grant.sent();
+        scheduler.release(now, grant);
+        who == "light"
+    });
+    assert!((9..=11).contains(&light.count()));
+}

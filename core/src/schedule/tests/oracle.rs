@@ -1,10 +1,12 @@
 //! A second set of books, kept by brute force over everything that waits: whatever happens, in whatever order, the scheduler's answers must agree.
 
 mod lazy;
+mod order;
 mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use order::{Line, Moment, Order};
 use proptest::prelude::*;
 use truth::{QUEUE, TENANTS, Truth, World};
 
@@ -71,11 +73,15 @@ struct Call {
     id: Option<WaiterId>,
     /// The oracle's clock of open time when it was queued.
     queued_open: Duration,
+    /// Of a retry, where it stood at first.
+    tag: Option<f64>,
 }
 
 struct Books {
     scheduler: Scheduler<u64>,
     truth: Truth,
+    /// `None` where a floor, or a tenant's own tokens, may explain who goes.
+    order: Option<Order>,
     now: Instant,
     waiting: BTreeMap<u64, Call>,
     running: Vec<(Call, Grant)>,
@@ -100,10 +106,12 @@ struct Books {
 impl Books {
     fn new(world: World) -> Self {
         let now = epoch();
+        let order = world.is_plain().then(|| Order::new(world.aging()));
         let (scheduler, truth) = world.build(now);
         Self {
             scheduler,
             truth,
+            order,
             now,
             waiting: BTreeMap::new(),
             running: Vec::new(),
@@ -126,8 +134,9 @@ impl Books {
                 ticket.deadline = self.now + ms(deadline);
                 ticket.wait = wait.map(ms);
                 ticket.demand.input = tokens;
+                ticket.cost = 1.0 + tokens as f64 / 100.0;
                 ticket.streams = streams;
-                self.arrive(tenant, ticket);
+                self.arrive(tenant, ticket, None);
             }
             Event::End { which, how, again, sent, used } => self.end(which, how, again, sent, used),
             Event::Token { which } => {
@@ -160,6 +169,7 @@ impl Books {
                 assert!(self.scheduler.withdraw(id));
                 assert!(!self.scheduler.withdraw(id), "once");
                 assert_eq!(self.scheduler.explain(self.now, id), None);
+                self.stand();
             }
             Event::Pass { ms: time } => self.pass(ms(time)),
             Event::Limit { limit } => {
@@ -172,9 +182,9 @@ impl Books {
         self.check();
     }
 
-    fn arrive(&mut self, tenant: usize, ticket: Ticket) {
+    fn arrive(&mut self, tenant: usize, ticket: Ticket, tag: Option<f64>) {
         self.numbers += 1;
-        let mut call = Call { number: self.numbers, tenant, ticket, id: None, queued_open: self.open };
+        let mut call = Call { number: self.numbers, tenant, ticket, id: None, queued_open: self.open, tag };
         let before = self.waiting.values().filter(|other| other.tenant == tenant).count();
         let admissible = self.truth.admits(self.now, &call);
         let leaves_out = |other: &Call| self.is_left_out_for(other, &call);
@@ -189,7 +199,8 @@ impl Books {
                 assert!(admissible && self.now < call.ticket.deadline && !self.draining, "{call:?}");
                 assert_eq!(stuck, None, "it overtook one that could go");
                 assert!(!is_behind, "it overtook in its line");
-                self.admitted(call, grant);
+                let moment = self.moment();
+                self.admitted(call, grant, &moment, false);
             }
             Ok(None) => {
                 let sheds = self.waiting.values().any(|other| {
@@ -201,6 +212,7 @@ impl Books {
                 );
                 call.id = Some(self.scheduler.enqueue(self.now, call.ticket.clone(), call.number));
                 self.waiting.insert(call.number, call);
+                self.stand();
             }
             Err(refusal) => {
                 assert_eq!(refusal.position, before);
@@ -234,8 +246,12 @@ impl Books {
         }
         if let Some(tokens) = used.filter(|_| sent) {
             let usage = Usage { input: tokens, ..Usage::default() };
-            self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost: 1.0 });
+            let cost = 1.0 + tokens as f64 / 50.0;
+            self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });
             self.truth.settle(self.now, call.number, &usage);
+            if let Some(order) = &mut self.order {
+                order.settle(&call, cost);
+            }
             self.settle();
         }
         match how {
@@ -263,10 +279,54 @@ impl Books {
         let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
         self.truth.release(self.now, &call, sent, outcome);
+        let turned_away = matches!(outcome, Ended::Overloaded | Ended::Limited { .. });
+        let slots = self.truth.slots();
+        let tag =
+            self.order.as_mut().map(|order| order.release(self.now, &call, sent && !turned_away, slots));
+        self.stand();
         self.settle();
         if retries && again {
             let has_failed = call.ticket.has_failed || matches!(how, How::Failed(None));
-            self.arrive(call.tenant, Ticket { charged, has_failed, ..call.ticket });
+            self.arrive(call.tenant, Ticket { charged, has_failed, ..call.ticket }, tag);
+        }
+    }
+
+    /// The first call of each line whose tenant is below its cap.
+    fn heads(&self) -> BTreeMap<Line, Call> {
+        let mut heads: BTreeMap<Line, Call> = BTreeMap::new();
+        for call in
+            self.waiting.values().filter(|call| self.truth.in_flight(call.tenant) < TENANTS[call.tenant].1)
+        {
+            let line = (call.tenant, call.ticket.lane);
+            if heads.get(&line).is_none_or(|head| self.key(call) < self.key(head)) {
+                heads.insert(line, call.clone());
+            }
+        }
+        heads
+    }
+
+    fn moment(&self) -> Moment {
+        let free = |call: &&Call| {
+            self.truth.admits(self.now, call) && self.truth.is_back(self.now, call) && !self.excuse(call)
+        };
+        Moment {
+            now: self.now,
+            slots: self.truth.slots(),
+            in_flight: Lane::ALL.map(|lane| self.truth.in_lane(lane)),
+            heads: self.heads(),
+            free: self.waiting.values().filter(free).cloned().collect(),
+        }
+    }
+
+    /// Calls have come to wait, or ceased to.
+    fn stand(&mut self) {
+        let heads = self.heads();
+        if let Some(order) = &mut self.order {
+            order.stand(&heads);
+            let idle = |lane: &Lane| {
+                self.truth.in_lane(*lane) == 0 && self.waiting.values().all(|call| call.ticket.lane != *lane)
+            };
+            order.end_busy_periods(Lane::ALL.into_iter().filter(idle));
         }
     }
 
@@ -336,6 +396,7 @@ impl Books {
             }
             answered += 1;
         }
+        self.stand();
         while self.running.len() < usize::MAX && answered < self.patience {
             // As it is before the next one is charged.
             let hungry = self.hungry();
@@ -349,6 +410,10 @@ impl Books {
                 !call.ticket.has_failed && fits && !self.excuse(call)
             };
             let unfailed = self.waiting.values().find(goes).cloned();
+            let mut moment = self.moment();
+            if is_probe && unfailed.is_some() {
+                moment.free.retain(|call| !call.ticket.has_failed);
+            }
             let Some((number, grant)) = self.scheduler.next(self.now) else { break };
             let call = self.waiting.remove(&number).expect("each call leaves once");
             assert!(could.contains(&number), "{call:?} had no room");
@@ -371,7 +436,10 @@ impl Books {
             let head = passed.iter().min_by_key(|other| self.key(other));
             assert!(head.is_none_or(|head| !self.truth.is_aged(self.now, head)), "{head:?} is not overtaken");
             answered += 1;
-            self.admitted(call, grant);
+            if let Some(order) = &self.order {
+                order.check(&call, &moment);
+            }
+            self.admitted(call, grant, &moment, true);
         }
         answered
     }
@@ -402,12 +470,16 @@ impl Books {
         lent.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
     }
 
-    fn admitted(&mut self, call: Call, grant: Grant) {
+    fn admitted(&mut self, call: Call, grant: Grant, moment: &Moment, has_waited: bool) {
         assert!(self.now >= self.floor, "within a Retry-After");
         self.admitted.insert(call.number, (self.now, self.changes));
         self.truth.admit(self.now, &call);
         self.truth.tick(self.now);
+        if let Some(order) = &mut self.order {
+            order.dispatch(&call, moment, has_waited);
+        }
         self.running.push((call, grant));
+        self.stand();
     }
 
     fn check(&mut self) {
@@ -535,6 +607,7 @@ impl How {
         match self {
             How::Accepted => Ended::Completed { output: 10 },
             How::Failed(None) => Ended::Overloaded,
+            How::Failed(Some(1_000..)) => Ended::Failed,
             How::Failed(Some(delay)) => Ended::Limited { by_rate: delay >= 500 },
             How::Unjudged => Ended::Cancelled,
         }

@@ -262,7 +262,7 @@ fn the_lowest_lane_is_shed_first_from_the_longest_line_its_youngest() {
     let mut configured = Settings { backlog: 6, ..settings(0) };
     configured.tenants.insert("exempt".into(), TenantConfig { shed: false, ..TenantConfig::default() });
     let mut scheduler = Scheduler::new(&configured, now);
-    let retry = Some(Charged { tag: Default::default(), cost: 1.0 });
+    let retry = Some(Default::default());
     for (k, (tenant, lane, who)) in [
         ("exempt", Lane::Batch, "exempt"),
         ("a", Lane::Standard, "a standard"),

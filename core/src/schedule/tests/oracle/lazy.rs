@@ -9,9 +9,13 @@ fn overload(books: &mut Books) -> Option<String> {
         let mut ticket = ticket(TENANTS[tenant].0, Lane::ALL[lane], books.now);
         ticket.demand.input = 50 + (k as u64 * 37) % 200;
         books.numbers += 1;
-        let call = Call { number: books.numbers, tenant, ticket, id: None, queued_open: books.open };
+        let call =
+            Call { number: books.numbers, tenant, ticket, id: None, queued_open: books.open, tag: None };
         match books.scheduler.try_admit(books.now, &call.ticket) {
-            Ok(Some(grant)) => books.admitted(call, grant),
+            Ok(Some(grant)) => {
+                let moment = books.moment();
+                books.admitted(call, grant, &moment, false);
+            }
             Ok(None) => {
                 let id = books.scheduler.enqueue(books.now, call.ticket.clone(), call.number);
                 books.waiting.insert(call.number, Call { id: Some(id), ..call });

@@ -77,6 +77,10 @@ pub(super) fn world() -> impl Strategy<Value = World> {
     )
 }
 
+pub(super) fn weight(tenant: usize) -> f64 {
+    if tenant == 2 { 2.0 } else { 1.0 }
+}
+
 impl World {
     /// Ample slots, few tokens.
     pub(super) fn of_tokens(tpm: u64) -> Self {
@@ -108,6 +112,15 @@ impl World {
         }
     }
 
+    /// Whether only lanes and fair queueing say who goes first.
+    pub(super) fn is_plain(&self) -> bool {
+        self.floors.is_none() && !self.own
+    }
+
+    pub(super) fn aging(&self) -> Duration {
+        ms(self.aging)
+    }
+
     fn adaptive(&self) -> Option<crate::adaptive::Settings> {
         let Adaptive { max, min, awaiting, objective } = self.adaptive.clone()?;
         let config =
@@ -127,12 +140,13 @@ impl World {
             adaptive: self.adaptive(),
             ..settings(self.limit)
         };
-        for (name, cap, tpm) in &TENANTS[..3] {
+        for (tenant, (name, cap, tpm)) in TENANTS[..3].iter().enumerate() {
+            let weight = weight(tenant);
             let (cap, tpm) = ((*cap < usize::MAX).then_some(*cap), tpm.filter(|_| self.own));
             let floor = self.floors.filter(|_| *name == "c").map_or(0.0, |(tenant, _)| tenant);
             settings
                 .tenants
-                .insert((*name).into(), TenantConfig { cap, tpm, floor, ..TenantConfig::default() });
+                .insert((*name).into(), TenantConfig { weight, cap, tpm, floor, ..TenantConfig::default() });
         }
         settings.lanes[Lane::Batch as usize] =
             LaneConfig { floor: self.floors.map_or(0.0, |(_, lane)| lane), ..LaneConfig::default() };
@@ -421,6 +435,10 @@ impl Truth {
 
     pub(super) fn in_flight(&self, tenant: usize) -> usize {
         self.running.values().filter(|running| running.tenant == tenant).count()
+    }
+
+    pub(super) fn in_lane(&self, lane: Lane) -> usize {
+        self.running.values().filter(|running| running.lane == lane).count()
     }
 
     pub(super) fn debt(&self, now: Instant, tenant: usize) -> u64 {

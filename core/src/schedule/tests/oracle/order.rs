@@ -1,0 +1,269 @@
+//! Who may go before whom, worked out a second time: from plain sums over what happened, and every waiting call.
+
+use std::collections::BTreeMap;
+
+use super::super::*;
+use super::{Call, truth};
+
+/// What rounding may change.
+const CLOSE: f64 = 1e-6;
+/// A raised lane gets one part in so many; a line in debt goes once in so many rounds.
+const PARTS: usize = 8;
+
+/// A tenant's calls in one lane.
+pub(super) type Line = (usize, Lane);
+
+#[derive(Default)]
+struct Account {
+    finish: f64,
+    /// Of its last dispatch, by weight.
+    charge: f64,
+    /// The virtual time when it came to wait. `None`: nothing waits, or its tenant is at its cap.
+    since: Option<f64>,
+    went: Option<Instant>,
+    /// How many calls of the lane went since it did, or came to wait.
+    passed: usize,
+}
+
+/// A lane's virtual time.
+#[derive(Default)]
+struct Time {
+    started: f64,
+    now: f64,
+    latest: f64,
+}
+
+/// A call that went although one of a higher lane waited.
+struct Early {
+    call: u64,
+    lane: Lane,
+    cost: f64,
+    at: Instant,
+    /// Whether one of a higher lane could have gone.
+    is_sure: bool,
+    took_last_slot: bool,
+    rests_until: Option<Instant>,
+    /// What higher lanes were charged since.
+    higher: f64,
+}
+
+/// What an attempt in flight was charged.
+struct Charge {
+    tag: f64,
+    cost: f64,
+    moves: bool,
+}
+
+/// How things stand just before a call goes.
+pub(super) struct Moment {
+    pub(super) now: Instant,
+    pub(super) slots: usize,
+    /// By lane.
+    pub(super) in_flight: [usize; 3],
+    /// The first call of each line whose tenant is below its cap.
+    pub(super) heads: BTreeMap<Line, Call>,
+    /// The waiting calls that nothing stands in the way of.
+    pub(super) free: Vec<Call>,
+}
+
+impl Moment {
+    fn takes_last_slot(&self) -> bool {
+        self.in_flight.iter().sum::<usize>() + 1 >= self.slots
+    }
+
+    fn in_lane(&self, lane: Lane) -> impl Iterator<Item = &Call> {
+        self.heads.values().filter(move |head| head.ticket.lane == lane)
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Order {
+    aging: Duration,
+    accounts: BTreeMap<Line, Account>,
+    times: [Time; 3],
+    early: Vec<Early>,
+    charges: BTreeMap<u64, Charge>,
+}
+
+fn line(call: &Call) -> Line {
+    (call.tenant, call.ticket.lane)
+}
+
+fn share(call: &Call) -> f64 {
+    call.ticket.cost / truth::weight(call.tenant)
+}
+
+impl Order {
+    pub(super) fn new(aging: Duration) -> Self {
+        let (accounts, charges) = (BTreeMap::new(), BTreeMap::new());
+        Self { aging, accounts, times: Default::default(), early: Vec::new(), charges }
+    }
+
+    /// These are the heads of all lines now.
+    pub(super) fn stand(&mut self, heads: &BTreeMap<Line, Call>) {
+        for (line, account) in &mut self.accounts {
+            account.since = account.since.filter(|_| heads.contains_key(line));
+        }
+        for (line, head) in heads {
+            let entry = self.entry(head, heads);
+            let account = self.accounts.entry(*line).or_default();
+            if account.since.is_none() {
+                (account.since, account.passed) = (Some(entry), 0);
+            }
+        }
+    }
+
+    /// The virtual time at which a call comes to wait.
+    fn entry(&self, call: &Call, heads: &BTreeMap<Line, Call>) -> f64 {
+        let time = &self.times[call.ticket.lane as usize];
+        let tags = heads.values().filter(|head| head.ticket.lane == call.ticket.lane);
+        let least = tags.filter_map(|head| self.tag(head)).fold(f64::INFINITY, f64::min);
+        time.now.min(time.started.max(least) + share(call))
+    }
+
+    /// Where a head stands. `None`: its line does not.
+    fn tag(&self, head: &Call) -> Option<f64> {
+        let account = self.accounts.get(&line(head))?;
+        account.since.map(|since| head.tag.unwrap_or(account.finish.max(since)))
+    }
+
+    /// Of these lanes nothing waits or runs.
+    pub(super) fn end_busy_periods(&mut self, lanes: impl Iterator<Item = Lane>) {
+        for lane in lanes {
+            let time = &mut self.times[lane as usize];
+            time.now = time.now.max(time.latest);
+            time.started = time.now;
+        }
+    }
+
+    /// A waiting call goes: by its lane's turn, and in the lane by its line's.
+    pub(super) fn check(&self, call: &Call, moment: &Moment) {
+        self.check_lane(call, moment);
+        let lane = call.ticket.lane;
+        let mine = self.tag(&moment.heads[&line(call)]);
+        for other in moment.free.iter().filter(|other| other.ticket.lane == lane) {
+            let theirs = self.tag(&moment.heads[&line(other)]);
+            let in_turn = mine.zip(theirs).is_some_and(|(mine, theirs)| mine <= theirs + CLOSE);
+            assert!(
+                in_turn || self.owes(call, moment),
+                "{call:?} by {mine:?} before {other:?} by {theirs:?}"
+            );
+        }
+    }
+
+    /// Whether only the age of a line's debt lets it go.
+    fn owes(&self, call: &Call, moment: &Moment) -> bool {
+        let (account, now) = (&self.accounts[&line(call)], self.times[call.ticket.lane as usize].now);
+        let since = account.went.max(Some(moment.heads[&line(call)].ticket.queued_at));
+        account.finish - now > account.charge - CLOSE
+            && account.passed >= PARTS * moment.in_lane(call.ticket.lane).count()
+            && !self.aging.is_zero()
+            && since.is_some_and(|since| moment.now - since >= self.aging)
+    }
+
+    fn check_lane(&self, call: &Call, moment: &Moment) {
+        let (Some(top), lane) = (moment.heads.keys().map(|(_, lane)| *lane).min(), call.ticket.lane) else {
+            return;
+        };
+        // A lower lane goes early only where it may.
+        if moment.free.iter().any(|other| other.ticket.lane < lane) {
+            assert!(self.is_raised(lane, top, moment), "{call:?} is not old enough");
+            assert!(self.has_share(lane, moment, true), "{call:?}: its lane has had its share");
+        }
+        // And it does where it may.
+        for other in moment.free.iter().filter(|other| other.ticket.lane > lane) {
+            let of = other.ticket.lane;
+            let has_right = self.is_raised(of, top, moment) && self.has_share(of, moment, false);
+            let early = lane > top && self.is_raised(lane, top, moment);
+            assert!(!has_right || early, "{other:?} goes before {call:?}");
+        }
+    }
+
+    fn is_raised(&self, lane: Lane, top: Lane, moment: &Moment) -> bool {
+        let needed = self.aging * (lane as u32 - top as u32);
+        let ages = moment.in_lane(lane).map(|head| moment.now - head.ticket.queued_at);
+        !self.aging.is_zero() && ages.max().is_some_and(|age| age >= needed)
+    }
+
+    /// Whether a lane has had less than its share early: of what was certainly early, or of whatever may have been.
+    fn has_share(&self, lane: Lane, moment: &Moment, is_sure: bool) -> bool {
+        let early = self.early.iter().filter(|early| early.lane == lane && (early.is_sure || !is_sure));
+        if moment.takes_last_slot() {
+            let held = moment.in_flight[lane as usize];
+            let rests = |early: &Early| early.rests_until.is_some_and(|until| until > moment.now);
+            held < (moment.slots / PARTS).max(1) && !early.into_iter().any(rests)
+        } else {
+            let owed = |early: &Early| early.cost * (PARTS - 1) as f64 - early.higher;
+            !early.into_iter().any(|early| !early.took_last_slot && owed(early) > CLOSE)
+        }
+    }
+
+    /// A call goes: out of the queue, or at once.
+    pub(super) fn dispatch(&mut self, call: &Call, moment: &Moment, has_waited: bool) {
+        let (lane, entry) = (call.ticket.lane, self.entry(call, &moment.heads));
+        if has_waited {
+            let higher = |other: &Call| other.ticket.lane < lane;
+            for early in self.early.iter_mut().filter(|early| lane < early.lane) {
+                early.higher += call.ticket.cost;
+            }
+            if moment.heads.values().any(higher) {
+                self.early.push(Early {
+                    call: call.number,
+                    lane,
+                    cost: call.ticket.cost,
+                    at: moment.now,
+                    is_sure: moment.free.iter().any(higher),
+                    took_last_slot: moment.takes_last_slot(),
+                    rests_until: None,
+                    higher: 0.0,
+                });
+            }
+        }
+        for ((_, of), account) in &mut self.accounts {
+            account.passed += usize::from(*of == lane);
+        }
+        let account = self.accounts.entry(line(call)).or_default();
+        let since = account.since.unwrap_or(entry);
+        let start = account.finish.max(since);
+        let tag = call.tag.unwrap_or(start);
+        let moves = tag < start || account.finish <= since;
+        (account.charge, account.finish) = (share(call), start + share(call));
+        (account.went, account.passed) = (Some(moment.now), 0);
+        let time = &mut self.times[lane as usize];
+        time.started = time.started.max(tag);
+        time.now = time.now.max(tag);
+        time.latest = time.latest.max(account.finish);
+        self.charges.insert(call.number, Charge { tag, cost: call.ticket.cost, moves });
+    }
+
+    /// What the call cost is known.
+    pub(super) fn settle(&mut self, call: &Call, cost: f64) {
+        let charge = self.charges.get_mut(&call.number).expect("in flight");
+        let more = (cost - std::mem::replace(&mut charge.cost, cost)) / truth::weight(call.tenant);
+        let account = self.accounts.get_mut(&line(call)).expect("charged");
+        account.finish += more;
+        let time = &mut self.times[call.ticket.lane as usize];
+        time.latest = time.latest.max(account.finish);
+    }
+
+    /// Its slot is back. Returns the place that a retry keeps.
+    pub(super) fn release(&mut self, now: Instant, call: &Call, may_have_run: bool, slots: usize) -> f64 {
+        if !may_have_run {
+            self.settle(call, 0.0);
+        }
+        let charge = self.charges.remove(&call.number).expect("in flight");
+        if charge.moves {
+            let stands = |(line, account): (&Line, &Account)| {
+                (line.1 == call.ticket.lane && account.since.is_some()).then(|| truth::weight(line.0))
+            };
+            let waiting: f64 = self.accounts.iter().filter_map(stands).sum();
+            let time = &mut self.times[call.ticket.lane as usize];
+            time.now += charge.cost / (waiting + truth::weight(call.tenant));
+        }
+        let slots = slots.clamp(1, PARTS) as u32;
+        for early in self.early.iter_mut().filter(|early| early.call == call.number && early.took_last_slot) {
+            early.rests_until = Some(now + (now - early.at) * (PARTS as u32 - slots) / slots);
+        }
+        charge.tag
+    }
+}
