@@ -157,8 +157,8 @@ export interface TargetSettings extends RateConfig {
   backlog?: number;
   lanes?: Partial<Record<Lane, LaneConfig>>;
   /**
-   * What fair queueing charges: `tokens`, `kv` (tokens held in memory times seconds) or `calls`. Default: `auto`, `kv` where `kv_tokens` is
-   * known.
+   * What fair queueing charges: `tokens`, `kv` (tokens held in memory times seconds) or `calls`. Default: `auto`, `kv` for
+   * pools and where `kv_tokens` is configured, else `tokens`.
    */
   cost?: "auto" | "tokens" | "kv" | "calls";
   /** By how much later a call of 1,000 tokens stands in its own tenant's queue. Default: not at all. */

@@ -267,7 +267,7 @@ fn refused(predict: Predict) -> &'static str {
 
 fn charged(cost: CostRule) -> &'static str {
     match cost {
-        CostRule::Auto => "by memory and time where memory is known, else by tokens",
+        CostRule::Auto => "by memory and time for pools and where kv_tokens is configured, else by tokens",
         CostRule::Tokens => "by tokens",
         CostRule::Kv => "by memory and time",
         CostRule::Calls => "by calls",

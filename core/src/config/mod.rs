@@ -92,7 +92,7 @@
 //! | `retry.reserve` | retries that need not be earned | 0 to 10000 | 10 |
 //! | `max_prompt` | the longest prompt, in estimated tokens; a longer one is refused at once (413) | tokens | none |
 //! | `predict` | refuse at once what would wait too long: `"deadline"` (for its deadline or wait budget), `"objective"` (for its `ttft` too), `"off"` | | `"deadline"` |
-//! | `cost` | what fair queueing charges: `"tokens"`, `"kv"` (tokens held times seconds), `"calls"`, or `"auto"` (`kv` where `kv_tokens` is known, else `tokens`) | | `"auto"` |
+//! | `cost` | what fair queueing charges: `"tokens"`, `"kv"` (tokens held times seconds), `"calls"`, or `"auto"` (`kv` for pools and where `kv_tokens` is configured, else `tokens`) | | `"auto"` |
 //! | `short_bias` | by how much later a call of 1000 tokens stands in its own tenant's queue | a duration | none |
 //! | `reclaim` | call back what was lent another's floor and has no answer yet, when the other wants it | | false |
 //! | `kv_tokens` | tokens that the engine's memory for keys and values holds; of a pool, each replica's | tokens | not known: not bounded; replicas are asked |

@@ -177,7 +177,7 @@ pub struct LaneConfig {
 /// What a call is charged in fair queueing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CostRule {
-    /// Memory times time where `kv_tokens` is known, tokens otherwise (the default).
+    /// Memory times time for pools and where `kv_tokens` is configured, tokens otherwise (the default).
     #[default]
     Auto,
     /// Input and output tokens.

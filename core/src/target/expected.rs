@@ -20,6 +20,7 @@ const TPOT: f64 = 0.03;
 /// One target's expectations.
 pub(crate) struct Expected {
     rule: CostRule,
+    /// Whether the target's memory is accounted for, or may be once its size is known.
     has_memory: bool,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
@@ -33,14 +34,16 @@ struct Speed {
 
 impl Expected {
     pub(super) fn new(config: &TargetConfig) -> Self {
+        // The replicas of a pool report their sizes later, and the unit of costs cannot change then.
+        let has_memory = config.kv_tokens.is_some() || config.pool.is_some();
         let rule = match config.cost {
-            CostRule::Auto if config.kv_tokens.is_some() => CostRule::Kv,
+            CostRule::Auto if has_memory => CostRule::Kv,
             CostRule::Auto => CostRule::Tokens,
             rule => rule,
         };
         Self {
             rule,
-            has_memory: config.kv_tokens.is_some(),
+            has_memory,
             estimator: Mutex::new(Estimator::new()),
             speed: Mutex::new(Speed { ttft: TTFT, tpot: TPOT }),
         }
@@ -136,4 +139,51 @@ pub(crate) struct Stay {
 
 fn smooth(known: f64, seen: f64) -> f64 {
     known * KEPT + seen * (1.0 - KEPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PoolConfig;
+    use crate::estimate::{Prompt, Task};
+    use crate::kv::{Kv, Progress};
+
+    fn facts() -> RequestFacts {
+        let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(4_000), ..Prompt::default() };
+        RequestFacts { prompt: Some(prompt), task: Task::Text, stream: true, ..RequestFacts::unseen() }
+    }
+
+    /// Returns what one call comes to hold at most, after answers of 10 tokens and one in ten of 2,000.
+    fn planned_peak(config: &TargetConfig) -> u64 {
+        let (expected, tenant) = (Arc::new(Expected::new(config)), Arc::from("a"));
+        for round in 0..200 {
+            let output = if round % 10 == 0 { 2_000 } else { 10 };
+            expected.learn(&facts(), &tenant, &Usage { input: 20, output, ..Usage::default() }, None);
+        }
+        let demand = expected.demand(&facts(), &tenant);
+        let mut kv = Kv::new(100_000, 0.0);
+        let forecast = expected.forecast(&facts(), &tenant, None);
+        let _place = kv.admit_expecting(&demand, forecast, Progress::default());
+        kv.view().peak
+    }
+
+    #[test]
+    fn pool_that_learns_its_memory_size_plans_with_forecast_lengths() {
+        let configured = TargetConfig { kv_tokens: Some(100_000), ..TargetConfig::named("a") };
+        let learned = TargetConfig { pool: Some(PoolConfig::default()), ..TargetConfig::named("a") };
+        let expected = planned_peak(&configured);
+        assert!(expected > 300, "{expected}: the long tail is planned for");
+        assert_eq!(planned_peak(&learned), expected);
+    }
+
+    #[test]
+    fn targets_with_memory_are_charged_memory_times_time_and_others_tokens() {
+        let rule = |config: &TargetConfig| Expected::new(config).rule;
+        let single = TargetConfig::named("a");
+        assert_eq!(rule(&single), CostRule::Tokens);
+        assert_eq!(rule(&TargetConfig { kv_tokens: Some(1), ..single.clone() }), CostRule::Kv);
+        let pool = TargetConfig { pool: Some(PoolConfig::default()), ..single };
+        assert_eq!(rule(&pool), CostRule::Kv);
+        assert_eq!(rule(&TargetConfig { cost: CostRule::Tokens, ..pool }), CostRule::Tokens);
+    }
 }
