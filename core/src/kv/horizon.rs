@@ -33,6 +33,16 @@ struct Change {
     doubt_squared: f64,
 }
 
+impl Change {
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.held += other.held;
+        self.doubt += other.doubt;
+        self.doubt_held += other.doubt_held;
+        self.doubt_squared += other.doubt_squared;
+    }
+}
+
 impl Horizon {
     /// Adds a call (`sign` 1), or takes it out again by the same figures (-1).
     pub(super) fn change(&mut self, sign: f64, held: f64, remaining: &Remaining<'_>) {
@@ -62,24 +72,36 @@ impl Horizon {
         self.flat_variance += sign * variance;
     }
 
-    /// The most that is held at any moment: its mean and `caution` times its standard deviation.
-    pub(super) fn peak(&self, caution: f64) -> f64 {
-        let mut sum = Change::default();
+    /// Adds everything that another horizon holds.
+    pub(super) fn add(&mut self, other: &Self) {
+        if self.moments.len() < other.moments.len() {
+            self.moments.resize(other.moments.len(), Change::default());
+        }
+        self.moments.iter_mut().zip(&other.moments).for_each(|(at, more)| at.add(more));
+        self.change_flat(1.0, other.flat, other.flat_variance);
+    }
+
+    /// Returns the most that both horizons together hold at any moment: the mean plus `caution` times the standard deviation.
+    pub(super) fn peak_with(&self, other: &Self, caution: f64) -> f64 {
+        let (flat, flat_variance) = (self.flat + other.flat, self.flat_variance + other.flat_variance);
         // Where every answer whose progress is seen has ended.
-        let mut peak = self.flat + caution * self.flat_variance.max(0.0).sqrt();
-        for (moment, change) in self.moments.iter().enumerate().rev() {
-            sum.calls += change.calls;
-            sum.held += change.held;
-            sum.doubt += change.doubt;
-            sum.doubt_held += change.doubt_held;
-            sum.doubt_squared += change.doubt_squared;
+        let mut peak = flat + caution * flat_variance.max(0.0).sqrt();
+        let mut sum = Change::default();
+        for moment in (0..self.moments.len().max(other.moments.len())).rev() {
+            let changes = [self.moments.get(moment), other.moments.get(moment)];
+            changes.into_iter().flatten().for_each(|change| sum.add(change));
             let t = ends(moment);
-            let mean = self.flat + sum.held + sum.calls * t;
-            let variance =
-                self.flat_variance + sum.doubt_squared + t * (2.0 * sum.doubt_held + t * sum.doubt);
+            let mean = flat + sum.held + sum.calls * t;
+            let variance = flat_variance + sum.doubt_squared + t * (2.0 * sum.doubt_held + t * sum.doubt);
             peak = peak.max(mean + caution * variance.max(0.0).sqrt());
         }
         peak
+    }
+
+    /// Returns what is held one token from now, when no answer has ended yet.
+    pub(super) fn soon(&self, caution: f64) -> f64 {
+        let held: f64 = self.moments.iter().map(|change| change.held + change.calls).sum();
+        self.flat + held + caution * self.flat_variance.max(0.0).sqrt()
     }
 
     /// Forgets all of them, but not the room that they took.

@@ -10,6 +10,8 @@
 //! so that no call pays for its own worst case. What is wrong with all forecasts alike is what the headroom is for.
 //!
 //! # Promises
+//! - A call fits if the peak with this call stays within what is usable. The call counts with the forecast that is made
+//!   when it is considered; a call that ends before the peak takes nothing of it.
 //! - An admission never lowers the peak, a release never raises it.
 //! - A call is admitted to an idle engine whenever it can be held at all; what is admitted is given back by [`Kv::release`], once.
 //! - Where lengths are certain, the peak is the exact one or above it, by no more than a sixteenth of what is still to come.
@@ -19,8 +21,9 @@
 //! - What others send to the same engine. Give each its part of `kv_tokens`.
 //! - How far an answer that comes in one piece has come: it counts with its whole expected length from the beginning.
 //!
-//! A room is found in the time of one pass over some hundred moments after an admission or a release, and at once where nothing has changed.
-//! The calls are surveyed anew when they have produced `STALE` tokens each.
+//! Whether a call fits is found in one pass over some hundred moments. [`Kv::room`] is an upper bound of the prompts that
+//! fit, so that most calls that do not fit need no such pass. The calls are surveyed anew when they have produced `STALE`
+//! tokens each.
 
 mod cost;
 mod forecast;
@@ -44,8 +47,8 @@ const CAUTION: f64 = 1.25;
 /// How many tokens the calls may have produced, in the mean, before they are surveyed anew. Less than a block.
 const STALE: u64 = 8;
 
-/// The weight of the call admitted last in what is typical.
-const RECENT: f64 = 0.25;
+/// What sums of rounded numbers may be off by, in tokens.
+const ROUNDING: f64 = 1e-6;
 
 /// Tokens in a block, the engine's unit of memory: vLLM's default. A call wastes half of its last one, in the mean.
 const BLOCK: f64 = 16.0;
@@ -67,10 +70,8 @@ pub struct Kv {
     horizon: Horizon,
     /// What they had produced when they were surveyed, all together.
     surveyed: u64,
-    /// Of the horizon as it is, where that was asked.
-    peak: Option<f64>,
-    /// How long the answers of the calls that were admitted last were thought to become, in the mean.
-    typical: f64,
+    /// The longest prompt that may fit into the horizon as it is, where that was asked.
+    room: Option<u32>,
 }
 
 /// What there is and what is taken, in tokens.
@@ -107,18 +108,18 @@ impl Kv {
             free: Vec::new(),
             horizon: Horizon::default(),
             surveyed: 0,
-            peak: None,
-            typical: 0.0,
+            room: None,
         }
     }
 
-    /// What a call needs to begin: its input. What its answer will add is in [`Kv::room`], by what is known when it goes rather than when it came:
-    /// calls that have waited since nothing was known would each ask for their `max_tokens`.
+    /// Returns what a call needs at least, to compare with [`Kv::room`]: its input. What its answer adds is known better when it
+    /// is considered than when it came: calls that came when nothing was known would each ask for their `max_tokens`.
     pub fn need(&self, demand: &Demand) -> u32 {
         small(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
 
-    /// The most input that one more call may have: room for an answer like those of the calls before it is kept, unless nothing is in flight.
+    /// Returns the most input that one more call may have: no call that needs more fits. Of those that need less,
+    /// [`Kv::fits`] tells which fit. Surveys the calls in flight where that is due.
     pub fn room(&mut self) -> u32 {
         if self.is_idle() {
             return small(self.usable);
@@ -126,10 +127,28 @@ impl Kv {
         if self.is_stale() {
             self.survey();
         }
-        small(self.usable.saturating_sub((self.peak() + self.typical).ceil() as u64))
+        // Every call in flight, and the new one, produces one more token at least.
+        let (usable, horizon) = (self.usable as f64, &self.horizon);
+        let free = || usable - horizon.soon(CAUTION) - BLOCK / 2.0 - 1.0;
+        *self.room.get_or_insert_with(|| small((free() + ROUNDING).max(0.0) as u64))
     }
 
-    /// The longest prompt that one more call may have: [`Kv::need`] of it, and of every shorter one, is within [`Kv::room`].
+    /// Returns whether a call that may become as long as the forecast says fits now, by the last survey. An idle engine takes
+    /// whatever it can hold.
+    pub fn fits(&self, demand: &Demand, forecast: &Forecast) -> bool {
+        self.slack(demand, forecast) >= 0.0
+    }
+
+    /// Returns how many tokens stay usable at the peak with this call; below zero, the call does not fit.
+    pub fn slack(&self, demand: &Demand, forecast: &Forecast) -> f64 {
+        if self.is_idle() {
+            return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
+        }
+        let call = self.call(demand, forecast.clone(), Progress::default());
+        self.usable as f64 - self.horizon.peak_with(&call.alone(), CAUTION) + ROUNDING
+    }
+
+    /// Returns the longest prompt that may fit, in tokens: no longer one does.
     pub fn longest(&mut self) -> u32 {
         let room = self.room();
         if room >= small(self.usable) { small(self.capacity) } else { room }
@@ -139,6 +158,7 @@ impl Kv {
     pub fn resize(&mut self, capacity: u64, headroom: f64) {
         self.capacity = capacity;
         self.usable = (capacity as f64 * (1.0 - headroom)) as u64;
+        self.room = None;
     }
 
     /// The most that any call may hold, however idle the engine is.
@@ -153,20 +173,10 @@ impl Kv {
 
     /// A call is admitted that may become as long as the forecast says, and never longer than its demand allows.
     pub fn admit_expecting(&mut self, demand: &Demand, forecast: Forecast, progress: Progress) -> Place {
-        let forecast =
-            forecast.now().or_exactly(demand.output).at_most(demand.max_output).at_most(Some(self.capacity));
-        let weight = if self.typical == 0.0 { 1.0 } else { RECENT };
-        self.typical += weight * (forecast.mean() - self.typical);
-        let call = Call {
-            // No call can hold more than there is, whatever it says of itself.
-            input: forecast.input().unwrap_or(demand.input).min(self.capacity),
-            forecast,
-            produced: progress.tokens(),
-            progress,
-        };
-        call.change(&mut self.horizon, 1.0);
+        let call = self.call(demand, forecast, progress);
+        self.horizon.add(&call.alone());
         self.surveyed = self.surveyed.saturating_add(call.produced);
-        self.peak = None;
+        self.room = None;
         let at = self.free.pop().unwrap_or_else(|| {
             self.calls.push(None);
             self.calls.len() - 1
@@ -183,7 +193,7 @@ impl Kv {
         self.free.push(place.at);
         call.change(&mut self.horizon, -1.0);
         self.surveyed = self.surveyed.saturating_sub(call.produced);
-        self.peak = None;
+        self.room = None;
         if self.is_idle() {
             // What rounding has left.
             self.horizon.clear();
@@ -207,12 +217,24 @@ impl Kv {
         }
     }
 
+    /// Makes what the books keep of a call.
+    fn call(&self, demand: &Demand, forecast: Forecast, progress: Progress) -> Call {
+        let forecast = forecast.now().or_exactly(demand.output);
+        Call {
+            // No call can hold more than there is, whatever it says of itself.
+            input: forecast.input().unwrap_or(demand.input).min(self.capacity),
+            forecast: forecast.at_most(demand.max_output).at_most(Some(self.capacity)),
+            produced: progress.tokens(),
+            progress,
+        }
+    }
+
     fn is_idle(&self) -> bool {
         self.calls.len() == self.free.len()
     }
 
-    fn peak(&mut self) -> f64 {
-        *self.peak.get_or_insert_with(|| self.horizon.peak(CAUTION).max(0.0))
+    fn peak(&self) -> f64 {
+        self.horizon.peak_with(&Horizon::default(), CAUTION).max(0.0)
     }
 
     fn is_stale(&self) -> bool {
@@ -231,11 +253,18 @@ impl Kv {
             self.surveyed = self.surveyed.saturating_add(call.produced);
             call.change(&mut self.horizon, 1.0);
         }
-        self.peak = None;
+        self.room = None;
     }
 }
 
 impl Call {
+    /// Returns the horizon of this call by itself.
+    fn alone(&self) -> Horizon {
+        let mut horizon = Horizon::default();
+        self.change(&mut horizon, 1.0);
+        horizon
+    }
+
     /// Adds what it holds and will hold, as it was surveyed, or takes the same out.
     fn change(&self, horizon: &mut Horizon, sign: f64) {
         let remaining = self.forecast.remaining(self.produced);

@@ -70,7 +70,7 @@ proptest! {
         calls in vec((0..200u64, 0..300u64, 1..600u64), 1..12)
     ) {
         let calls: Vec<InFlight> = calls.into_iter().map(|(i, produced, left)| (i, produced, vec![produced + left])).collect();
-        let (mut kv, _places) = books(PLENTY, &calls);
+        let (kv, _places) = books(PLENTY, &calls);
         let peak = kv.peak();
         prop_assert!(peak >= brute(&calls, 0.0) - 1e-6, "{peak} is too low");
         prop_assert!(peak <= brute(&calls, 1.0 / 16.0) + 1e-6, "{peak} is too high");
@@ -81,7 +81,7 @@ proptest! {
         calls in vec((0..40u64, 0..12u64, vec(1..30u64, 1..4)), 1..5)
     ) {
         // Within 32 tokens no moment is rounded.
-        let (mut kv, _places) = books(PLENTY, &calls);
+        let (kv, _places) = books(PLENTY, &calls);
         let (peak, exact) = (kv.peak(), brute(&calls, 0.0));
         prop_assert!((peak - exact).abs() <= 1e-6 * exact, "{peak} for {exact}");
     }
@@ -126,14 +126,31 @@ proptest! {
     }
 
     #[test]
+    fn call_fits_if_the_peak_with_it_stays_usable_and_room_bounds_what_fits(
+        calls in vec((0..40u64, 0..12u64, vec(1..30u64, 1..4)), 1..4),
+        (input, lengths) in (0..60u64, vec(1..30u64, 1..4)),
+        capacity in 40..300u64
+    ) {
+        // Within 32 tokens no moment is rounded.
+        let (mut kv, _places) = books(PLENTY, &calls);
+        kv.resize(capacity, 0.0);
+        let forecast = Forecast::of(lengths.iter().copied());
+        let with = brute(&[calls, vec![(input, 0, lengths)]].concat(), 0.0);
+        let fits = kv.fits(&demand(input, 0), &forecast);
+        let room = kv.room();
+        prop_assert!((with - capacity as f64).abs() < 1e-6 || fits == (with <= capacity as f64), "{with}");
+        prop_assert!(!fits || kv.need(&demand(input, 0)) <= room, "{} fits, and {room} is room", input);
+    }
+
+    #[test]
     fn more_input_never_lowers_the_peak(
         calls in vec((0..200u64, 0..50u64, vec(1..500u64, 1..5)), 1..10), which in 0..10usize, more in 1..500u64
     ) {
-        let (mut kv, _a) = books(PLENTY, &calls);
+        let (kv, _a) = books(PLENTY, &calls);
         let mut larger = calls.clone();
         let which = which.min(larger.len() - 1);
         larger[which].0 += more;
-        let (mut more, _b) = books(PLENTY, &larger);
+        let (more, _b) = books(PLENTY, &larger);
         prop_assert!(more.peak() >= kv.peak());
     }
 }
@@ -146,9 +163,27 @@ fn an_idle_engine_takes_whatever_it_can_hold_and_says_what_it_cannot() {
     assert_eq!(kv.need(&demand(1_001, 0)), 1_001);
     assert_eq!(kv.need(&demand(u64::MAX, u64::MAX)), u32::MAX);
     let place = kv.admit(&demand(500, 450), Progress::default());
-    assert_eq!(kv.room(), 0);
+    assert_eq!(kv.room(), 382, "for a prompt whose answer ends at once");
+    assert!(!kv.fits(&demand(0, 450), &Forecast::default()));
     kv.release(place);
     assert_eq!(kv.room(), 900);
+    assert!(
+        kv.fits(&demand(1_000, 0), &Forecast::default()) && !kv.fits(&demand(1_001, 0), &Forecast::default())
+    );
+}
+
+/// The reserve is what the call itself may take, whatever the calls before took.
+#[test]
+fn short_call_fits_beside_one_long_call() {
+    let mut kv = Kv::new(33_334, 0.1);
+    let long = Demand { max_output: Some(8_000), ..demand(14_000, 8_000) };
+    let place = kv.admit(&long, Progress::default());
+    assert_eq!((kv.view().usable, kv.view().peak), (30_000, 22_200));
+    assert!(u64::from(kv.room()) >= 7_500, "{}", kv.room());
+    assert!(kv.fits(&demand(7_500, 100), &Forecast::default()));
+    assert!(kv.fits(&demand(14_000, 200), &Forecast::default()), "it ends long before the peak");
+    assert!(!kv.fits(&demand(14_000, 8_000), &Forecast::default()));
+    kv.release(place);
 }
 
 #[test]
@@ -162,7 +197,7 @@ fn nonsense_leaves_nothing_behind() {
         Forecast::of([u64::MAX, 0, 1_000_000_000_000]),
         Progress::default(),
     );
-    assert_eq!(kv.room(), 0);
+    assert!(kv.room() == 0 && !kv.fits(&demand(0, 1), &Forecast::default()));
     kv.release(mad);
     assert!((kv.peak() - before).abs() <= 1.0, "{} for {before}", kv.peak());
     progress.reached(u64::MAX);
@@ -187,7 +222,7 @@ fn an_answer_does_not_shrink() {
 #[test]
 fn calls_in_different_phases_share_what_they_do_not_hold_yet() {
     let phases: Vec<InFlight> = (0..10).map(|k| (0, 100 * k, vec![1_000])).collect();
-    let (mut kv, _places) = books(PLENTY, &phases);
+    let (kv, _places) = books(PLENTY, &phases);
     let reserved = 10.0 * 1_000.0;
     assert!(kv.peak() < 0.65 * reserved, "{}", kv.peak());
 }
@@ -235,12 +270,18 @@ fn what_is_known_when_a_call_goes_counts_and_not_what_was_known_when_it_came() {
     let mut kv = Kv::new(10_000, 0.0);
     let cold = demand(100, 4_096);
     let first = kv.admit_expecting(&cold, forecast.clone(), Progress::default());
-    assert!(u64::from(kv.need(&cold)) + 4_096 + 4_204 <= kv.most() && kv.room() < 2_000);
+    kv.room();
+    assert!(kv.fits(&cold, &forecast), "4,204 each of 10,000");
+    let second = kv.admit_expecting(&cold, forecast.clone(), Progress::default());
+    kv.room();
+    assert!(!kv.fits(&cold, &forecast));
+    kv.release(second);
     known.store(50, Ordering::Relaxed);
     kv.release(first);
     let places: Vec<Place> =
         (0..20).map(|_| kv.admit_expecting(&cold, forecast.clone(), Progress::default())).collect();
     assert!(kv.peak() < 20.0 * 140.0, "{}", kv.peak());
-    assert!(kv.room() > 6_000, "{}", kv.room());
+    kv.room();
+    assert!(kv.fits(&cold, &forecast) && kv.fits(&demand(6_000, 50), &Forecast::default()));
     places.into_iter().for_each(|place| kv.release(place));
 }

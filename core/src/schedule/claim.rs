@@ -62,10 +62,11 @@ impl Claim {
         }
     }
 
-    /// Whether it fits into the target's room, and into so many tokens of its tenant's own. Exact for a call; for the least of several, `false` says that none
-    /// of them does.
+    /// Returns whether it may fit into the target's room, and into so many tokens of its tenant's own. `false` is exact, for a
+    /// call and for each of several; whether a call fits into the memory is only known from
+    /// [`Scheduler::fits`](super::Scheduler::fits).
     pub(super) fn fits(&self, rooms: &Rooms, own: u32) -> bool {
-        self.own <= own && rooms.fit(self)
+        self.own <= own && self.need.kv <= rooms.looks.longest() && rooms.fit(self)
     }
 }
 
@@ -81,14 +82,14 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// What that call lacks.
-    pub(super) fn lacking(need: &Need, room: &Room) -> Self {
+    /// What a call lacks that has `memory` enough, or has not.
+    pub(super) fn lacking(need: &Need, room: &Room, memory: bool) -> Self {
         let most = &room.most;
         Self {
             tokens: need.tokens > most.tokens,
             input: need.input > most.input,
             output: need.output > most.output,
-            kv: need.kv > most.kv,
+            kv: !memory,
             at: None,
         }
     }

@@ -76,7 +76,7 @@ impl<W> Scheduler<W> {
             let head = self.line_head(now, id, ticket.lane)?;
             rooms = if head.aged { self.behind(&head, &rooms, own)? } else { rooms };
         }
-        if !rooms.fit(claim) {
+        if !self.fits(claim, ticket, &rooms) {
             return None;
         }
         if ready.is_err() {
@@ -122,7 +122,8 @@ impl<W> Scheduler<W> {
             return None;
         }
         if self.settings.on_full == OnFull::Refuse {
-            return Some(closed.or_else(|| self.nobody(now)).unwrap_or_else(|| self.full(now, id, claim)));
+            let full = |this: &mut Self| this.full(now, id, ticket, claim);
+            return Some(closed.or_else(|| self.nobody(now)).unwrap_or_else(|| full(self)));
         }
         if let Space::Full = self.space(id, ticket.lane) {
             return Some(No::new(Reason::QueueFull, Some(self.pace().expected(waiting + 1))));
@@ -140,8 +141,8 @@ impl<W> Scheduler<W> {
     }
 
     /// At a target that does not queue.
-    fn full(&mut self, now: Instant, id: TenantId, claim: &Claim) -> No {
-        match self.obstacle(now, id, claim, None) {
+    fn full(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> No {
+        match self.obstacle(now, id, ticket, claim, None) {
             Some((rule, at)) if rule.is_budget() => {
                 let after = at.map_or(self.pace().expected(1), |at| at.saturating_duration_since(now));
                 No { rule: Some(rule), ..No::new(Reason::NoBudget, Some(after)) }
@@ -155,7 +156,7 @@ impl<W> Scheduler<W> {
             .tenants
             .get(id)
             .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
-        let why = self.why(now, id, ticket.lane, ticket.queued_at, in_line, claim, None);
+        let why = self.why(now, id, ticket, in_line, claim, None);
         let why = Why { rule: no.rule.unwrap_or(why.rule), expected: no.expected.or(why.expected), ..why };
         Refusal { reason: no.reason, position, retry_after: no.retry_after, why: Some(why), most: no.most }
     }

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
 use super::pool::Pool;
+use super::rooms::Rooms;
 use super::span::Span;
 use super::why::{Rule, Why};
-use super::{COUNTED, Scheduler};
-use crate::context::Lane;
+use super::{COUNTED, Scheduler, Ticket};
 
 /// Since when each rule has stood in the way of whoever was to go next.
 #[derive(Debug, Default)]
@@ -40,28 +40,26 @@ impl<W> Scheduler<W> {
     /// Why a call waits now: its tenant's own rules first, then the target's. `None`: it does not wait any more.
     pub fn explain(&mut self, now: Instant, call: WaiterId) -> Option<Why> {
         let waiter = self.waiters.get(call)?;
-        let (tenant, lane, queued_at, claim) =
-            (waiter.tenant, waiter.ticket.lane, waiter.ticket.queued_at, waiter.claim);
+        let (tenant, ticket, claim) = (waiter.tenant, waiter.ticket.clone(), waiter.claim);
         if self.is_sized() {
             // What is held, is held as of now.
             let _ = self.pick(now);
         }
         let ahead = self.position(call);
-        Some(self.why(now, tenant, lane, queued_at, ahead, &claim, Some(call)))
+        Some(self.why(now, tenant, &ticket, ahead, &claim, Some(call)))
     }
 
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn why(
         &mut self,
         now: Instant,
         id: TenantId,
-        lane: Lane,
-        queued_at: Instant,
+        ticket: &Ticket,
         own_ahead: usize,
         claim: &Claim,
         call: Option<WaiterId>,
     ) -> Why {
-        let (rule, ready) = self.obstacle(now, id, claim, call).unwrap_or((Rule::Turn, None));
+        let Ticket { lane, queued_at, .. } = *ticket;
+        let (rule, ready) = self.obstacle(now, id, ticket, claim, call).unwrap_or((Rule::Turn, None));
         let waited = now.saturating_duration_since(queued_at);
         let weight = self.tenants.get(id).map_or(1.0, |tenant| tenant.weight);
         let ready = ready.map(|at| at.saturating_duration_since(now));
@@ -80,6 +78,7 @@ impl<W> Scheduler<W> {
         &mut self,
         now: Instant,
         id: TenantId,
+        ticket: &Ticket,
         claim: &Claim,
         call: Option<WaiterId>,
     ) -> Option<(Rule, Option<Instant>)> {
@@ -99,34 +98,42 @@ impl<W> Scheduler<W> {
         if let Some(rule) = self.lack() {
             return Some((rule, None));
         }
-        if let Some(lack) = self.lacks(now, claim) {
+        let rooms = self.rooms(now);
+        if let Some(lack) = self.lacks(now, claim, ticket, &rooms) {
             return Some(lack);
         }
         self.hold.filter(|hold| Some(hold.call) != call)?;
-        let rooms = self.rooms(now);
-        let rooms = self.less_held(rooms);
-        (!rooms.fit(claim)).then_some((Rule::Held, None))
+        (!self.fits(claim, ticket, &self.less_held(rooms))).then_some((Rule::Held, None))
     }
 
     /// What a call lacks of what is there, held or not.
-    fn lacks(&mut self, now: Instant, claim: &Claim) -> Option<(Rule, Option<Instant>)> {
-        if self.upstream.pool().is_some() {
-            let rooms = self.rooms(now);
-            let Some(room) = rooms.of(claim) else { return Some((Rule::Replicas, None)) };
-            if claim.need.kv > room.most.kv {
-                return Some((Rule::Kv, None));
-            }
+    fn lacks(
+        &self,
+        now: Instant,
+        claim: &Claim,
+        ticket: &Ticket,
+        rooms: &Rooms,
+    ) -> Option<(Rule, Option<Instant>)> {
+        if rooms.of(claim).is_none() {
+            return Some((Rule::Replicas, None));
+        }
+        if !self.has_memory(claim, ticket, rooms) {
+            return Some((Rule::Kv, None));
         }
         self.stock.lacks(now, &claim.need)
     }
 
     /// Notes what stands in the way of the front, where nobody can go though slots are free.
-    pub(super) fn note_lack(&mut self, now: Instant) {
+    pub(super) fn note_lack(&mut self, now: Instant, rooms: &Rooms) {
         if !self.is_sized() {
             return;
         }
         let front = self.front(now).and_then(|(lane, tenant)| self.line_head(now, tenant, lane));
-        let lack = front.and_then(|head| self.lacks(now, &head.claim)).map(|(rule, _)| rule);
+        let lack = front.and_then(|head| {
+            let ticket = &self.waiters.get(head.call)?.ticket;
+            self.lacks(now, &head.claim, ticket, rooms)
+        });
+        let lack = lack.map(|(rule, _)| rule);
         for rule in SIZES {
             self.stood.set(now, rule, lack == Some(rule));
         }

@@ -75,7 +75,7 @@ fn exact(share: f64, limit: usize) -> f64 {
 
 impl<W> Scheduler<W> {
     /// The call that goes because its tenant or its lane holds less than its floor.
-    pub(super) fn by_floor(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
+    pub(super) fn by_floor(&mut self, now: Instant, rooms: &mut Rooms) -> Option<Pick> {
         let had = self.floors.last.is_some();
         let hungry = self.hungry();
         let due = hungry.into_iter().filter(|hungry| !(hungry.rounded && had));
@@ -85,7 +85,7 @@ impl<W> Scheduler<W> {
         })
     }
 
-    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, rooms: &Rooms) -> Option<Next> {
+    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, rooms: &mut Rooms) -> Option<Next> {
         match holder {
             Holder::Tenant(tenant) => self.first_of(now, tenant, rooms),
             Holder::Lane(lane) => self.first_in(now, lane, rooms),

@@ -5,6 +5,10 @@
 //! 3. Where the front does not fit: the first that does, inside its line, its lane, the other lanes. Unless the front is aged, that is, has
 //!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
 //!
+//! Whether the engine's memory has room for a call is only known when the call is looked at. So that a decision takes no longer however
+//! many wait, it ends after [`LOOKS`](super::rooms) of them: behind half as many calls that have no room, only those with a shorter
+//! prompt than each of those are looked at.
+//!
 //! Of a line whose head is aged only the head goes. At a pool the others go where they take nothing that it lacks: where none of the replicas that may take it has a slot,
 //! anywhere; where all that it lacks is memory, anywhere but at the one replica that is kept for it. A tenant without tokens of its own holds nobody up: its line stands
 //! aside until it has some.
@@ -14,12 +18,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Scheduler;
 use super::claim::{Claim, Held};
 use super::floors::Holder;
 use super::ids::{TenantId, WaiterId};
 use super::lanes::{self, Slots, Turn};
 use super::rooms::Rooms;
+use super::{Scheduler, Ticket};
 use crate::context::Lane;
 
 /// What is kept for the front.
@@ -81,14 +85,14 @@ impl<W> Scheduler<W> {
         if self.lanes.is_empty() || self.cooldown.ready(now, self.upstream.slots(), false).is_err() {
             return None;
         }
-        let rooms = self.rooms(now);
+        let all = self.rooms(now);
         let mut pick = None;
         if self.cooldown.is_probing() {
-            pick = self.pick_within(now, Rooms { unfailed_only: true, ..rooms.clone() });
+            pick = self.pick_within(now, Rooms { unfailed_only: true, ..all.clone() });
         }
-        let pick = pick.or_else(|| self.pick_within(now, rooms));
+        let pick = pick.or_else(|| self.pick_within(now, all.clone()));
         if pick.is_none() {
-            self.note_lack(now);
+            self.note_lack(now, &all);
         }
         pick
     }
@@ -96,11 +100,11 @@ impl<W> Scheduler<W> {
     /// The same, where there is so much to take.
     fn pick_within(&mut self, now: Instant, rooms: Rooms) -> Option<Pick> {
         self.hold = self.hold_for_front(now, &rooms);
-        let rooms = self.less_held(rooms);
-        self.by_floor(now, &rooms).or_else(|| self.by_turn(now, &rooms))
+        let mut rooms = self.less_held(rooms);
+        self.by_floor(now, &mut rooms).or_else(|| self.by_turn(now, &mut rooms))
     }
 
-    fn by_turn(&mut self, now: Instant, rooms: &Rooms) -> Option<Pick> {
+    fn by_turn(&mut self, now: Instant, rooms: &mut Rooms) -> Option<Pick> {
         self.turns(now).find_map(|turn| {
             let next = self.first_in(now, turn.lane, rooms)?;
             Some(Pick { next, right: Right::Turn(turn) })
@@ -124,7 +128,7 @@ impl<W> Scheduler<W> {
     }
 
     /// The first call of a lane that fits.
-    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, rooms: &Rooms) -> Option<Next> {
+    pub(super) fn first_in(&mut self, now: Instant, lane: Lane, rooms: &mut Rooms) -> Option<Next> {
         if let Some(tenant) = self.debtor(now, lane)
             && let Some(Offer::Goes(next)) = self.offer(now, tenant, lane, rooms)
         {
@@ -144,7 +148,7 @@ impl<W> Scheduler<W> {
     }
 
     /// The first call of a tenant that fits, of whichever of its lines would go first.
-    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, rooms: &Rooms) -> Option<Next> {
+    pub(super) fn first_of(&mut self, now: Instant, tenant: TenantId, rooms: &mut Rooms) -> Option<Next> {
         self.turns(now).find_map(|turn| match self.offer(now, tenant, turn.lane, rooms) {
             Some(Offer::Goes(next)) => Some(next),
             _ => None,
@@ -152,7 +156,7 @@ impl<W> Scheduler<W> {
     }
 
     /// `None`: the line does not stand.
-    fn offer(&self, now: Instant, tenant: TenantId, lane: Lane, rooms: &Rooms) -> Option<Offer> {
+    fn offer(&self, now: Instant, tenant: TenantId, lane: Lane, rooms: &mut Rooms) -> Option<Offer> {
         let head = self.line_head(now, tenant, lane)?;
         let tenant = self.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
@@ -164,12 +168,23 @@ impl<W> Scheduler<W> {
             return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(now, least.own)));
         }
         if head.claim.fits(rooms, own) {
-            return Some(Offer::Goes(Next { call: head.call, kept: None }));
+            if self.fits(&head.claim, &self.waiters.get(head.call)?.ticket, rooms) {
+                return Some(Offer::Goes(Next { call: head.call, kept: None }));
+            }
+            rooms.looks.failed(head.claim.need.kv);
         }
-        if let Some(rooms) = behind
-            && let Some((_, call)) = line.calls.next_fit(None, &rooms, own)
-        {
-            return Some(Offer::Goes(Next { call, kept: rooms.kept }));
+        if let Some(mut behind) = behind {
+            behind.looks = rooms.looks;
+            let mut after = None;
+            while let Some(key @ (_, call)) = line.calls.next_fit(after.as_ref(), &behind, own) {
+                after = Some(key);
+                let Some(waiter) = self.waiters.get(call).filter(|_| call != head.call) else { continue };
+                if self.fits(&waiter.claim, &waiter.ticket, &behind) {
+                    return Some(Offer::Goes(Next { call, kept: behind.kept }));
+                }
+                behind.looks.failed(waiter.claim.need.kv);
+            }
+            rooms.looks = behind.looks;
         }
         // At a pool what the head lacks changes, and with it who may pass.
         Some(Offer::Nothing(if self.upstream.pool().is_some() { all } else { least }))
@@ -179,10 +194,24 @@ impl<W> Scheduler<W> {
     pub(super) fn behind(&self, head: &LineHead, rooms: &Rooms, own: u32) -> Option<Rooms> {
         let Some(room) = rooms.of(&head.claim) else { return Some(rooms.clone()) };
         let pool = self.upstream.pool()?;
-        if head.claim.own > own || !room.open || Held::lacking(&head.claim.need, &room).of_all() {
+        if head.claim.own > own || !room.open || Held::lacking(&head.claim.need, &room, true).of_all() {
             return None;
         }
-        Some(Rooms { kept: pool.reserve(&head.claim, &room), ..rooms.clone() })
+        let ticket = &self.waiters.get(head.call)?.ticket;
+        Some(Rooms { kept: pool.reserve(&head.claim, ticket), ..rooms.clone() })
+    }
+
+    /// Returns whether a call fits into what there is. Exact.
+    pub(super) fn fits(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool {
+        rooms.fit(claim) && self.has_memory(claim, ticket, rooms)
+    }
+
+    /// Returns whether the engine, or a replica that may take the call, has memory for it.
+    pub(super) fn has_memory(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool {
+        match self.upstream.pool().zip(rooms.replicas.as_deref()) {
+            Some((pool, replicas)) => pool.has_memory(claim, ticket, replicas, rooms.kept),
+            None => self.stock.has_memory(ticket),
+        }
     }
 
     /// `None`: the line does not stand.
@@ -197,11 +226,21 @@ impl<W> Scheduler<W> {
         loop {
             let lane = self.turns(now).next()?.lane;
             let tenant = self.debtor(now, lane).or_else(|| self.lanes.first(lane))?;
-            match self.offer(now, tenant, lane, &Rooms::UNBOUNDED) {
-                Some(Offer::Dry(until)) => self.park(now, tenant, lane, until),
-                _ => return Some((lane, tenant)),
+            match self.dry_until(now, tenant, lane) {
+                Some(until) => self.park(now, tenant, lane, until),
+                None => return Some((lane, tenant)),
             }
         }
+    }
+
+    /// When a line's tenant has tokens of its own again for a call of it that may go; `None`: it has.
+    fn dry_until(&self, now: Instant, tenant: TenantId, lane: Lane) -> Option<Instant> {
+        let head = self.line_head(now, tenant, lane)?;
+        let tenant = self.tenants.get(tenant)?;
+        let own = tenant.own.as_ref()?;
+        let alone = head.aged && self.upstream.pool().is_none();
+        let least = if alone { head.claim.own } else { tenant.lines[lane as usize].calls.least()?.own };
+        (least > own.room(now)).then(|| own.ready_at(now, least))
     }
 
     pub(super) fn hold_for_front(&mut self, now: Instant, rooms: &Rooms) -> Option<Hold> {
@@ -211,13 +250,18 @@ impl<W> Scheduler<W> {
         let (lane, tenant) = self.front(now)?;
         let head = self.line_head(now, tenant, lane).filter(|head| head.aged)?;
         // Where only a slot is lacking there is nothing to hold: the first slot that comes free is its own, or goes to whom goes before it.
-        let room = rooms.of(&head.claim).filter(|_| !rooms.fit(&head.claim))?;
+        let room = rooms.of(&head.claim)?;
+        let ticket = &self.waiters.get(head.call)?.ticket;
+        let memory = self.has_memory(&head.claim, ticket, rooms);
+        if memory && rooms.fit(&head.claim) {
+            return None;
+        }
         // What will not be there before the call has gone would be kept for nobody.
-        let deadline = self.waiters.get(head.call)?.ticket.deadline;
-        let in_time = self.stock.ready_at(now, &head.claim.need, &room).is_none_or(|at| at <= deadline);
-        let held = Held::lacking(&head.claim.need, &room);
+        let ready = self.stock.ready_at(now, &head.claim.need, &room).filter(|_| memory);
+        let in_time = ready.is_none_or(|at| at <= ticket.deadline);
+        let held = Held::lacking(&head.claim.need, &room, memory);
         let held = match self.upstream.pool() {
-            Some(pool) => held.at(pool.reserve(&head.claim, &room)),
+            Some(pool) => held.at(pool.reserve(&head.claim, ticket)),
             None => held,
         };
         (in_time && (held != Held::default() || !room.open)).then_some(Hold { call: head.call, held })
@@ -230,7 +274,7 @@ impl<W> Scheduler<W> {
             Arc::new(pool.by_kind(self.in_flight, None))
         });
         let unfailed_only = self.cooldown.ready(now, self.upstream.slots(), true).is_err();
-        Rooms { shared: self.stock.room(now), replicas, kept: None, unfailed_only }
+        Rooms { unfailed_only, ..Rooms::new(self.stock.room(now), replicas) }
     }
 
     /// What is left beside what is held.

@@ -83,7 +83,7 @@ impl<W> Scheduler<W> {
     /// that would go, with the replicas of a pool that it may go to. A call that is below the
     /// floors of both its tenant and its lane is one entry.
     fn owed(&mut self, now: Instant) -> Vec<Places> {
-        let rooms = self.rooms_but_slots(now);
+        let mut rooms = self.rooms_but_slots(now);
         let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
         let mut owed = Vec::new();
         for Hungry { holder, missing, .. } in self.hungry() {
@@ -95,7 +95,7 @@ impl<W> Scheduler<W> {
             }
             if self.is_sized() {
                 // Where calls may lack more than slots, no more is known than that one could go.
-                if let Some(next) = self.first_for(now, holder, &rooms)
+                if let Some(next) = self.first_for(now, holder, &mut rooms)
                     && let Some((line, places)) = self.places_without_slot(next.call)
                     && calls.insert(line, 1).is_none()
                 {

@@ -7,6 +7,34 @@ use std::sync::Arc;
 
 use super::claim::{Claim, Kind};
 use crate::budget::{Need, Room};
+use crate::placement::Places;
+
+/// How many calls that may fit are looked at in one decision, and turn out not to fit. From half of them on, only calls with a
+/// shorter prompt than each of those. It bounds the time of a decision, however many calls wait: a look at one takes microseconds.
+const LOOKS: u32 = 64;
+
+/// What is left of the looks of one decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looks {
+    left: u32,
+    /// Every call that was looked at has a longer prompt, in tokens.
+    below: u32,
+}
+
+impl Looks {
+    const ALL: Self = Self { left: LOOKS, below: u32::MAX };
+
+    /// The longest prompt that is looked at next.
+    pub(super) fn longest(&self) -> u32 {
+        if self.left > LOOKS / 2 { u32::MAX } else { self.below }
+    }
+
+    /// A call that needs so much of the memory turned out not to fit.
+    pub(super) fn failed(&mut self, need: u32) {
+        self.left = self.left.saturating_sub(1);
+        self.below = if self.left > 0 { self.below.min(need.saturating_sub(1)) } else { 0 };
+    }
+}
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -18,6 +46,7 @@ pub(super) struct Rooms {
     pub(super) kept: Option<usize>,
     /// Whether calls that have failed here are excluded, because what goes next is a probe.
     pub(super) unfailed_only: bool,
+    pub(super) looks: Looks,
 }
 
 /// The longest prompt that one of several replicas has room for.
@@ -50,23 +79,25 @@ pub(super) struct ByKind {
     kinds: Vec<Option<Most>>,
     /// The most of all kinds of a shade.
     shades: [Option<u32>; Kind::SHADES],
+    /// The replicas with a slot, or those that count as having one.
+    pub(super) open: Places,
+    /// The replica whose memory is held.
+    pub(super) held: Option<usize>,
 }
 
-impl FromIterator<Option<Most>> for ByKind {
-    /// In the order of the kinds' numbers.
-    fn from_iter<I: IntoIterator<Item = Option<Most>>>(all: I) -> Self {
-        let kinds: Vec<_> = all.into_iter().collect();
+impl ByKind {
+    /// What there is for each kind, in the order of their numbers, at these replicas.
+    pub(super) fn new(open: Places, held: Option<usize>, kinds: impl Iterator<Item = Option<Most>>) -> Self {
+        let kinds: Vec<_> = kinds.collect();
         let mut shades = [None; Kind::SHADES];
         for (number, most) in kinds.iter().enumerate() {
             if let Some(shade) = shades.get_mut(Kind::shade(number as u32)) {
                 *shade = (*shade).max(most.map(|most| most.longest));
             }
         }
-        Self { kinds, shades }
+        Self { kinds, shades, open, held }
     }
-}
 
-impl ByKind {
     /// Of several kinds it says at least what there is.
     fn of(&self, kind: Kind, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = kind.number() {
@@ -79,8 +110,11 @@ impl ByKind {
 
 impl Rooms {
     /// Nothing is bounded.
-    pub(super) const UNBOUNDED: Self =
-        Self { shared: Room::UNBOUNDED, replicas: None, kept: None, unfailed_only: false };
+    pub(super) const UNBOUNDED: Self = Self::new(Room::UNBOUNDED, None);
+
+    pub(super) const fn new(shared: Room, replicas: Option<Arc<ByKind>>) -> Self {
+        Self { shared, replicas, kept: None, unfailed_only: false, looks: Looks::ALL }
+    }
 
     /// What there is for that call; for several calls, at most. `None`: it is excluded, or no replica that may take it has a slot.
     pub(super) fn of(&self, claim: &Claim) -> Option<Room> {

@@ -105,11 +105,13 @@ impl Stock {
         budgets.lock().ready_at(now, &charge.need).is_some()
     }
 
-    /// What a call of that need lacks, and when a budget will have it, if nothing else goes; memory comes back when others end.
-    pub(super) fn lacks(&mut self, now: Instant, need: &Need) -> Option<(Rule, Option<Instant>)> {
-        if self.kv.as_mut().is_some_and(|kv| kv.room() < need.kv) {
-            return Some((Rule::Kv, None));
-        }
+    /// Returns whether the engine's memory has room for the call, by the last [`Stock::room`].
+    pub(super) fn has_memory(&self, ticket: &Ticket) -> bool {
+        self.kv.as_ref().is_none_or(|kv| kv.fits(&ticket.demand, &ticket.forecast))
+    }
+
+    /// Which budget a call of that need lacks, and when the budget will have it, if nothing else goes.
+    pub(super) fn lacks(&self, now: Instant, need: &Need) -> Option<(Rule, Option<Instant>)> {
         let (kind, at) = self.bounding()?.lock().ready_at(now, need)?;
         Some((kind.into(), Some(at)))
     }

@@ -51,6 +51,8 @@ impl<W> Scheduler<W> {
         if !self.is_sized() {
             return None;
         }
+        // What the budgets have now lacks memory, which time alone does not give back.
+        let later = |at: &Instant| *at > now;
         let mut best = None;
         let rooms = self.rooms(now);
         let less = self.less_held(rooms.clone());
@@ -69,9 +71,9 @@ impl<W> Scheduler<W> {
                 let ((_, call), claim) = line.calls.first()?;
                 let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
                 let head = if hold.is_some_and(|hold| hold.call == call) {
-                    unheld(&claim).map(|at| own(&claim, at))
+                    unheld(&claim).map(|at| own(&claim, at)).filter(later)
                 } else {
-                    time(&claim).map(|at| own(&claim, at))
+                    time(&claim).map(|at| own(&claim, at)).filter(later)
                 };
                 let aged = this.line_head(now, id, lane).filter(|head| head.aged);
                 let behind = match &aged {
@@ -79,7 +81,7 @@ impl<W> Scheduler<W> {
                     None => Some(less.clone()),
                 };
                 let Some(behind) = behind else { return head };
-                let of = &mut |claim: &Claim| among(claim, &behind).map(|at| own(claim, at));
+                let of = &mut |claim: &Claim| among(claim, &behind).map(|at| own(claim, at)).filter(later);
                 let bound = &mut |least: &Claim| among(least, &behind);
                 line.calls.soonest(head, bound, &mut |_, claim| of(claim))
             };

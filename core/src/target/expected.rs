@@ -158,7 +158,8 @@ mod tests {
         let (expected, tenant) = (Arc::new(Expected::new(config)), Arc::from("a"));
         for round in 0..200 {
             let output = if round % 10 == 0 { 2_000 } else { 10 };
-            expected.learn(&facts(), &tenant, &Usage { input: 20, output, ..Usage::default() }, None);
+            let usage = Usage { input: 20, output, ..Usage::default() };
+            expected.learn(&facts(), &tenant, &mut LengthSample::default(), &usage, None);
         }
         let demand = expected.demand(&facts(), &tenant);
         let mut kv = Kv::new(100_000, 0.0);

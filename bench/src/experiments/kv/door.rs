@@ -53,7 +53,10 @@ impl Door {
                 let all = inside.chain([(work.prompt, work.output)]).collect();
                 exact_peak(all, self.block) <= self.capacity
             }
-            Rule::Learned => self.kv.need(&self.lengths.demand(work)) <= self.kv.room(),
+            Rule::Learned => {
+                let demand = self.lengths.demand(work);
+                self.kv.need(&demand) <= self.kv.room() && self.kv.fits(&demand, &self.lengths.forecast())
+            }
             Rule::Reserve { max_tokens } => {
                 self.reserved + u64::from(work.prompt + max_tokens) <= self.capacity || self.calls.is_empty()
             }

@@ -67,7 +67,7 @@ impl Pool {
     fn fitting(&self, ticket: &Ticket, may: Places, tried: Places, in_flight: usize, held: Places) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.choice);
-        let fits = |at: &usize| self.site(*at).is_some_and(|site| need <= site.longest);
+        let fits = |at: &usize| self.site(*at).is_some_and(|site| site.fits(ticket));
         let open: Places = among.and(self.open(in_flight)).iter().filter(fits).collect();
         let free = if need > 0 { open.less(held) } else { open };
         let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));

@@ -28,7 +28,6 @@ use super::upstream::Moved;
 use super::why::Rule;
 use super::{GrantId, Scheduler, Ticket};
 use crate::adaptive;
-use crate::budget::Room;
 use crate::kv;
 use crate::placement::{Placement, Places, Wants};
 
@@ -272,23 +271,38 @@ impl Pool {
     }
 
     fn longest_of_each(&self, open: Places, held: Option<usize>) -> ByKind {
+        let open = open.and(self.choice);
         let longest = |at| Some((at, if held == Some(at) { 0 } else { self.site(at)?.longest }));
-        let most = |places: Places| Most::of(places.and(self.choice).and(open).iter().filter_map(longest));
-        self.kinds.iter().map(|places| most(places?)).collect()
+        let most = |places: Places| Most::of(places.and(open).iter().filter_map(longest));
+        ByKind::new(open, held, self.kinds.iter().map(|places| most(places?)))
+    }
+
+    /// Returns whether one of these replicas has memory for a call, which may take it; not what is held there, or kept.
+    pub(super) fn has_memory(
+        &self,
+        claim: &Claim,
+        ticket: &Ticket,
+        at: &ByKind,
+        kept: Option<usize>,
+    ) -> bool {
+        let taken = [at.held, kept];
+        let mut among = self.places_of(claim.kind).and(at.open).iter();
+        among.any(|at| {
+            let free = claim.need.kv == 0 || !taken.contains(&Some(at));
+            free && self.site(at).is_some_and(|site| site.fits(ticket))
+        })
     }
 
     /// The replica whose memory is kept for a call that lacks some: the one that has come nearest to having it. `None`: one has it, and lacks but a slot; or none
     /// will ever have it.
-    pub(super) fn reserve(&self, claim: &Claim, room: &Room) -> Option<usize> {
-        let need = claim.need.kv;
-        if need <= room.most.kv {
-            return None;
-        }
-        let could = |site: &Site| site.most().is_none_or(|most| u64::from(need) <= most);
+    pub(super) fn reserve(&self, claim: &Claim, ticket: &Ticket) -> Option<usize> {
+        let could = |site: &Site| site.most().is_none_or(|most| u64::from(claim.need.kv) <= most);
         let among = self.choice_of(claim.kind).iter();
-        let sites = among.filter_map(|at| Some((at, self.site(at).filter(|site| could(site))?)));
-        let (at, site) = sites.max_by_key(|(at, site)| (site.longest, std::cmp::Reverse(*at)))?;
-        (site.longest < need).then_some(at)
+        let sites =
+            among.filter_map(|at| Some((at, self.site(at).filter(|site| could(site))?.slack(ticket))));
+        let nearest =
+            sites.max_by(|(at, slack), (other, of_other)| slack.total_cmp(of_other).then(other.cmp(at)))?;
+        Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
     }
 
     /// The most that a call may hold, where it has more input than that for certain.

@@ -22,7 +22,7 @@ pub(super) struct Site {
     memory: Option<Kv>,
     /// Whether its memory's size was configured, and so is not asked.
     told: bool,
-    /// The longest prompt that it has memory for, at the last survey.
+    /// The longest prompt that it may have memory for, at the last survey: see [`Kv::room`].
     pub(super) longest: u32,
     /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
     pub(super) turned_away: bool,
@@ -129,6 +129,17 @@ impl Site {
     /// The most that any call may hold; `None`: not known.
     pub(super) fn most(&self) -> Option<u64> {
         self.memory.as_ref().map(Kv::most)
+    }
+
+    /// Returns whether it has memory for a call, by the last survey.
+    pub(super) fn fits(&self, ticket: &Ticket) -> bool {
+        self.slack(ticket) >= 0.0
+    }
+
+    /// Returns how many tokens of its memory stay usable with a call: below zero where the call does not fit, infinite where the
+    /// size is not known.
+    pub(super) fn slack(&self, ticket: &Ticket) -> f64 {
+        self.memory.as_ref().map_or(f64::INFINITY, |kv| kv.slack(&ticket.demand, &ticket.forecast))
     }
 
     pub(super) fn survey(&mut self) {

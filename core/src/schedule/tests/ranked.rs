@@ -6,9 +6,10 @@ use proptest::prelude::*;
 
 use super::super::claim::{Claim, Kind};
 use super::super::ranked::Ranked;
-use super::super::rooms::{Most, Rooms};
+use super::super::rooms::{ByKind, Most, Rooms};
 use super::*;
 use crate::budget::{Need, Room};
+use crate::placement::Places;
 use crate::testing::epoch;
 
 #[derive(Clone, Debug)]
@@ -66,8 +67,9 @@ proptest! {
             let [tokens, kv, own] = probe;
             let shared = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
             let most = |longest: Option<u32>| Most::of(longest.map(|longest| (0, longest)).into_iter());
-            let replicas = of_kinds.clone().map(|kinds| Arc::new(kinds.into_iter().map(most).collect()));
-            for rooms in [None, replicas].map(|replicas| Rooms { shared, replicas, kept: None, unfailed_only }) {
+            let replicas = of_kinds.clone().map(|kinds| Arc::new(ByKind::new(Places::NONE, None, kinds.into_iter().map(most))));
+            for rooms in [Rooms::new(shared, None), Rooms::new(shared, replicas)] {
+                let rooms = Rooms { unfailed_only, ..rooms };
                 let fits = |(_, claim): &&(u16, Claim)| {
                     let longest = match &of_kinds {
                         Some(kinds) if rooms.replicas.is_some() => kinds[claim.kind.number().unwrap()],

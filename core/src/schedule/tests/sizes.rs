@@ -224,3 +224,33 @@ fn what_does_not_fit_is_not_looked_at() {
     let wake = scheduler.next_wake(now + ms(300)).expect("timed");
     assert_eq!(draw(&mut scheduler, wake), ["small"]);
 }
+
+/// Twenty thousand calls that need little to begin, and more than there is later, wait before each one that fits.
+#[test]
+fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_looked_at() {
+    let now = epoch();
+    let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.1)) };
+    let configured = Settings { aging: Duration::from_secs(3600), ..settings(10) };
+    let mut scheduler = Scheduler::with(&configured, resources, now);
+    let of = |tenant: &str, input, output| {
+        let mut call = ticket(tenant, Lane::Standard, now);
+        (call.demand.input, call.demand.output) = (input, output);
+        call
+    };
+    let long = admit(&mut scheduler, now, &of("a", 100, 700));
+    for k in 0..20_000 {
+        queue(&mut scheduler, now, of(&format!("tenant-{}", k % 2_000), 300, 500), "large");
+    }
+    for k in 0..200 {
+        // Whoever comes goes at once, and so does who waits already when there is room again.
+        let short = admit(&mut scheduler, now, &of("fresh", 100, 50));
+        scheduler.enqueue(now, of(&format!("tenant-{k}"), 250, 50), "short");
+        assert!(k % 10 > 0 || scheduler.next_wake(now).is_some());
+        let (who, next) = scheduler.next(now).expect("it ends before the long one needs the memory");
+        assert_eq!(who, "short");
+        assert!(scheduler.next(now).is_none());
+        [short, next].into_iter().for_each(|grant| scheduler.release(now, grant));
+    }
+    spend(&mut scheduler, now, long);
+    assert_eq!(scheduler.next(now).map(|(who, _)| who), Some("large"));
+}

@@ -9,6 +9,10 @@ use crate::placement::{Fault, Sight, Standing};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
+/// Lengths of answers: within 32 tokens the books round no moment.
+pub(super) const OUTPUTS: std::ops::Range<u64> = 0..32;
+/// What a call wastes of its last block, in the mean.
+const HALF_A_BLOCK: u64 = 8;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
 
 #[derive(Clone, Debug)]
@@ -17,6 +21,7 @@ pub(super) enum Event {
         tenant: usize,
         lane: usize,
         tokens: u64,
+        output: u64,
         model: Option<usize>,
         avoid: usize,
         streams: bool,
@@ -68,17 +73,19 @@ struct Running {
     grant: Grant,
     ticket: Ticket,
     place: Option<Place>,
+    /// What it takes of its replica's memory: its input, and how many tokens it may produce yet. `None`: nothing is known of that memory.
+    held: Option<(u64, u64)>,
     answered: bool,
     /// The places where it could have gone instead, and was not tried; none, if it was tried where it went. Who joins where another was may be tried as well.
     others: Places,
 }
 
-/// What there is at one moment.
+/// Who is there at one moment.
 struct Room {
-    /// Of those with a slot, the longest prompt that each has memory for.
-    longest: BTreeMap<ReplicaId, u64>,
-    /// The same, with a slot or without, in the order of their places.
-    memories: Vec<(ReplicaId, u64)>,
+    /// Those in the choice, in the order of their places.
+    choice: Vec<ReplicaId>,
+    /// Those of them with a slot.
+    open: Vec<ReplicaId>,
 }
 
 pub(super) struct Books {
@@ -119,13 +126,13 @@ impl Books {
     pub(super) fn apply(&mut self, event: Event) {
         let now = self.now;
         match event {
-            Event::Arrive { tenant, lane, tokens, model, avoid, streams, forced } => {
+            Event::Arrive { tenant, lane, tokens, output, model, avoid, streams, forced } => {
                 let avoided: Vec<_> =
                     (0..8).filter(|name| avoid & (1 << name) != 0).filter_map(|name| self.id(name)).collect();
                 let mut asked = wanting(model.map(|model| MODELS[model]), &avoided, now);
                 (asked.tenant, asked.lane, asked.streams) =
                     (TENANTS[tenant].into(), Lane::ALL[lane], streams);
-                (asked.demand.input, asked.demand.exact) = (tokens, true);
+                (asked.demand.input, asked.demand.output, asked.demand.exact) = (tokens, output, true);
                 self.arrive(asked, forced);
             }
             Event::Token { which } => {
@@ -311,8 +318,9 @@ impl Books {
         others.retain(|other| *other != id && !avoid.contains(other) && !avoid.contains(&id));
         let others = self.places(&others);
         let memory = self.memories.get_mut(&id);
+        let held = memory.as_ref().map(|memory| in_memory(&ticket, memory.most()));
         let place = memory.map(|memory| memory.admit(&ticket.demand, Progress::default()));
-        self.running.push(Running { grant, ticket, place, answered: false, others });
+        self.running.push(Running { grant, ticket, place, held, answered: false, others });
     }
 
     fn check(&mut self) {
@@ -362,17 +370,34 @@ impl Books {
         else {
             return Vec::new();
         };
-        let mut small = head.clone();
-        small.demand.input = 0;
-        if self.fits(&small, room).is_empty() {
+        let may = self.eligible(head);
+        if !may.iter().any(|id| room.open.contains(id)) {
             return Vec::new();
         }
         let need = head.demand.input;
-        let may = self.eligible(head);
         let could = |id: &ReplicaId| self.memories.get(id).is_none_or(|memory| need <= memory.most());
-        let ever = room.memories.iter().rev().filter(|(id, _)| may.contains(id) && could(id));
-        let most = ever.max_by_key(|(_, longest)| *longest);
-        most.filter(|(_, longest)| *longest < need).map(|(id, _)| *id).into_iter().collect()
+        let ever = room.choice.iter().rev().filter(|id| may.contains(id) && could(id));
+        let left = ever.map(|id| (*id, self.left(*id, head)));
+        let nearest = left.max_by(|(_, left), (_, other)| left.total_cmp(other));
+        nearest.filter(|(_, left)| *left < 0.0).map(|(id, _)| id).into_iter().collect()
+    }
+
+    /// What is left of a replica's memory with a call, at the worst moment, token by token; endless where the size is not known.
+    fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
+        let Some(capacity) = self.memories.get(&id).map(Kv::most) else { return f64::INFINITY };
+        let is_there = |running: &&Running| running.grant.placed().is_some_and(|placed| placed.id == id);
+        let mut all: Vec<_> =
+            self.running.iter().filter(is_there).filter_map(|running| running.held).collect();
+        if all.is_empty() {
+            return if ticket.demand.input <= capacity { capacity as f64 } else { f64::NEG_INFINITY };
+        }
+        all.push(in_memory(ticket, capacity));
+        let at = |t: u64| -> u64 {
+            let there = all.iter().filter(|(_, left)| *left >= t);
+            there.map(|(input, _)| input + HALF_A_BLOCK + t).sum()
+        };
+        let peak = (1..=OUTPUTS.end).map(at).max().expect("moments");
+        capacity as f64 - peak as f64
     }
 
     fn is_aged(&self, ticket: &Ticket) -> bool {
@@ -393,35 +418,22 @@ impl Books {
         let choice = self.choice();
         let views = self.scheduler.replicas(self.now);
         let full = self.running.len() >= self.cap;
-        let (mut longest, mut memories) = (BTreeMap::new(), Vec::new());
+        let mut open = Vec::new();
         for view in views.into_iter().filter(|view| choice.contains(&view.id)) {
             let slots = view.slots.expect("kept");
             let awaits =
                 slots.adaptive.is_some_and(|found| found.limit.awaiting >= found.limit.awaiting_limit);
-            let of_it = match self.memories.get_mut(&view.id) {
-                Some(memory) => {
-                    let room = u64::from(memory.room());
-                    // By definition, and not by what the scheduler asks.
-                    let fits = |input: &u64| {
-                        let demand = crate::estimate::Demand { input: *input, ..Default::default() };
-                        u64::from(memory.need(&demand)) <= room
-                    };
-                    (0..=memory.most()).rev().find(fits).expect("nothing always fits")
-                }
-                None => u64::MAX,
-            };
-            memories.push((view.id, of_it));
             if slots.in_flight < slots.limit && !awaits && !full {
-                longest.insert(view.id, of_it);
+                open.push(view.id);
             }
         }
-        Room { longest, memories }
+        Room { choice, open }
     }
 
     /// Where it could go then.
     fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
         let mut fits = self.eligible(ticket);
-        fits.retain(|id| room.longest.get(id).is_some_and(|longest| ticket.demand.input <= *longest));
+        fits.retain(|id| room.open.contains(id) && self.left(*id, ticket) >= 0.0);
         fits
     }
 
@@ -489,6 +501,11 @@ impl Books {
             None => drop(self.memories.insert(id, Kv::new(tokens, 0.0))),
         }
     }
+}
+
+/// What a call takes of a memory of that capacity.
+fn in_memory(ticket: &Ticket, capacity: u64) -> (u64, u64) {
+    (ticket.demand.input.min(capacity), ticket.demand.output.max(1))
 }
 
 /// To one that was free for it, and to none that it was tried at while there was another.

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::books::{Books, Event};
+use super::books::{Books, Event, OUTPUTS};
 use super::*;
 use crate::config::AdaptiveConfig;
 use crate::placement::{Fault, Sight};
@@ -20,14 +20,14 @@ fn event() -> impl Strategy<Value = Event> {
     let arrival = (
         0usize..3,
         0usize..3,
-        0u64..700,
+        (0u64..700, OUTPUTS),
         prop::option::weighted(0.5, 0usize..3),
         prop_oneof![2 => Just(0usize), 1 => 0usize..32],
     );
     prop_oneof![
         12 => (arrival, any::<bool>(), prop::bool::weighted(0.05)).prop_map(
-            |((tenant, lane, tokens, model, avoid), streams, forced)| {
-                Event::Arrive { tenant, lane, tokens, model, avoid, streams, forced }
+            |((tenant, lane, (tokens, output), model, avoid), streams, forced)| {
+                Event::Arrive { tenant, lane, tokens, output, model, avoid, streams, forced }
             }
         ),
         4 => any::<usize>().prop_map(|which| Event::Token { which }),

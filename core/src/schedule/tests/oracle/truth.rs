@@ -365,18 +365,19 @@ impl Truth {
 
     /// Whether no request is left, and of which kinds too little.
     fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
-        let (need, mut room) = (self.need(call), self.shared.lock().room(now));
-        if let Some(kv) = &mut *self.kv.borrow_mut() {
-            room.most.kv = kv.room();
-        }
+        let (need, room) = (self.need(call), self.shared.lock().room(now));
         let most = room.most;
-        let kinds = [
-            (need.tokens, most.tokens),
-            (need.input, most.input),
-            (need.output, most.output),
-            (need.kv, most.kv),
-        ];
-        (!room.open, kinds.map(|(need, most)| need > most))
+        let memory = match &mut *self.kv.borrow_mut() {
+            Some(kv) => {
+                // Surveys.
+                kv.room();
+                kv.fits(&call.ticket.demand, &call.ticket.forecast)
+            }
+            None => true,
+        };
+        let kinds = [(need.tokens, most.tokens), (need.input, most.input), (need.output, most.output)];
+        let [tokens, input, output] = kinds.map(|(need, most)| need > most);
+        (!room.open, [tokens, input, output, !memory])
     }
 
     fn need(&self, call: &Call) -> Need {
