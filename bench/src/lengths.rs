@@ -36,9 +36,23 @@ impl Work {
         max_tokens: u32,
         streams: bool,
     ) -> Request<RequestBody> {
+        let content = "tide".repeat(self.prompt as usize);
+        let messages = serde_json::json!([{"role": "user", "content": content}]);
+        self.ask_with(messages, tenant, lane, max_tokens, streams)
+    }
+
+    /// The same, of these messages.
+    pub(crate) fn ask_with(
+        &self,
+        messages: serde_json::Value,
+        tenant: &str,
+        lane: Lane,
+        max_tokens: u32,
+        streams: bool,
+    ) -> Request<RequestBody> {
         let mut body = serde_json::json!({
             "model": "sim",
-            "messages": [{"role": "user", "content": "tide".repeat(self.prompt as usize)}],
+            "messages": messages,
             "max_tokens": max_tokens,
             "stream": streams,
         });

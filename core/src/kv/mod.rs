@@ -12,12 +12,17 @@
 //! # Promises
 //! - A call fits if the peak with this call stays within what is usable. The call counts with the forecast that is made
 //!   when it is considered; a call that ends before the peak takes nothing of it.
-//! - An admission never lowers the peak, a release never raises it.
+//! - An admission that shares nothing never lowers the peak; a release never raises it.
 //! - A call is admitted to an idle engine whenever it can be held at all; what is admitted is given back by [`Kv::release`], once.
 //! - Where lengths are certain, the peak is the exact one or above it, by no more than a sixteenth of what is still to come.
 //!
+//! # Prefix caching
+//! An engine with prefix caching holds the blocks that several running calls share once. A call therefore needs its input less the
+//! beginnings that calls in flight hold already ([`Prefix`]). A beginning that more than one call has held counts once, at
+//! every moment to come, until the last of these calls ends. Blocks that are cached and that no running call uses are free
+//! memory, since the engine evicts them when it needs room: they save nothing.
+//!
 //! # What it does not know
-//! - Prefix caching: what calls share counts for each of them. That is on the safe side.
 //! - What others send to the same engine. Give each its part of `kv_tokens`.
 //! - How far an answer that comes in one piece has come: it counts with its whole expected length from the beginning.
 //!
@@ -28,13 +33,17 @@
 mod cost;
 mod forecast;
 mod horizon;
+mod prefix;
 mod progress;
 #[cfg(test)]
 mod tests;
 
 pub use cost::{cost, held};
 pub use forecast::Forecast;
+pub use prefix::Prefix;
 pub use progress::Progress;
+
+use std::collections::HashMap;
 
 use crate::estimate::Demand;
 use forecast::Remaining;
@@ -67,6 +76,10 @@ pub struct Kv {
     usable: u64,
     calls: Vec<Option<Call>>,
     free: Vec<usize>,
+    /// The beginnings of prompts that calls in flight hold, by their hashes.
+    beginnings: HashMap<u64, Beginning>,
+    /// Tokens of the beginnings that more than one call has held.
+    shared: u64,
     horizon: Horizon,
     /// What they had produced when they were surveyed, all together.
     surveyed: u64,
@@ -83,15 +96,40 @@ pub struct View {
     pub usable: u64,
     /// Calls in flight.
     pub calls: usize,
-    /// What they hold now, as far as it is seen.
+    /// What they hold now, as far as it is seen; what several of them share, once.
     pub held: u64,
     /// What they will come to hold.
     pub peak: u64,
 }
 
+/// A beginning of a prompt that calls in flight hold.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    /// What it adds to the one before.
+    tokens: u64,
+    holders: usize,
+    /// The call that it counts for; `None` once it has had another holder: then it counts by itself.
+    owner: Option<usize>,
+}
+
+/// What an admission changes.
+struct Admission {
+    call: Call,
+    /// The calls that do not count any more for what they share with this one, and how many tokens that is.
+    relieved: Vec<(usize, u64)>,
+    /// The same of all of them.
+    shared: u64,
+    /// All that it adds.
+    horizon: Horizon,
+}
+
 #[derive(Clone, Debug)]
 struct Call {
+    /// What counts for this call alone.
     input: u64,
+    prefix: Prefix,
+    /// Tokens of the whole prompt.
+    whole: u64,
     forecast: Forecast,
     progress: Progress,
     /// What it had produced when it was surveyed.
@@ -106,6 +144,8 @@ impl Kv {
             usable: (capacity as f64 * (1.0 - headroom)) as u64,
             calls: Vec::new(),
             free: Vec::new(),
+            beginnings: HashMap::new(),
+            shared: 0,
             horizon: Horizon::default(),
             surveyed: 0,
             room: None,
@@ -118,8 +158,8 @@ impl Kv {
         small(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
 
-    /// Returns the most input that one more call may have: no call that needs more fits. Of those that need less,
-    /// [`Kv::fits`] tells which fit. Surveys the calls in flight where that is due.
+    /// Returns the most input that one more call may have: no call that needs more fits, unless it shares its beginning with one in
+    /// flight. Of those that need less, [`Kv::fits`] tells which fit. Surveys the calls in flight where that is due.
     pub fn room(&mut self) -> u32 {
         if self.is_idle() {
             return small(self.usable);
@@ -135,17 +175,17 @@ impl Kv {
 
     /// Returns whether a call that may become as long as the forecast says fits now, by the last survey. An idle engine takes
     /// whatever it can hold.
-    pub fn fits(&self, demand: &Demand, forecast: &Forecast) -> bool {
-        self.slack(demand, forecast) >= 0.0
+    pub fn fits(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> bool {
+        self.slack(demand, forecast, prefix) >= 0.0
     }
 
     /// Returns how many tokens stay usable at the peak with this call; below zero, the call does not fit.
-    pub fn slack(&self, demand: &Demand, forecast: &Forecast) -> f64 {
+    pub fn slack(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> f64 {
         if self.is_idle() {
             return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
         }
-        let call = self.call(demand, forecast.clone(), Progress::default());
-        self.usable as f64 - self.horizon.peak_with(&call.alone(), CAUTION) + ROUNDING
+        let admission = self.admission(demand, forecast.clone(), prefix.clone(), Progress::default());
+        self.usable as f64 - self.horizon.peak_with(&admission.horizon, CAUTION) + ROUNDING
     }
 
     /// Returns the longest prompt that may fit, in tokens: no longer one does.
@@ -168,19 +208,40 @@ impl Kv {
 
     /// A call is admitted whose length is as certain as its demand; `progress` says how far its answer has come.
     pub fn admit(&mut self, demand: &Demand, progress: Progress) -> Place {
-        self.admit_expecting(demand, Forecast::default(), progress)
+        self.admit_expecting(demand, Forecast::default(), Prefix::default(), progress)
     }
 
     /// A call is admitted that may become as long as the forecast says, and never longer than its demand allows.
-    pub fn admit_expecting(&mut self, demand: &Demand, forecast: Forecast, progress: Progress) -> Place {
-        let call = self.call(demand, forecast, progress);
-        self.horizon.add(&call.alone());
+    pub fn admit_expecting(
+        &mut self,
+        demand: &Demand,
+        forecast: Forecast,
+        prefix: Prefix,
+        progress: Progress,
+    ) -> Place {
+        let Admission { call, relieved, shared, horizon } =
+            self.admission(demand, forecast, prefix, progress);
+        for (at, tokens) in relieved {
+            if let Some(owner) = self.calls.get_mut(at).and_then(Option::as_mut) {
+                owner.input = owner.input.saturating_sub(tokens);
+            }
+        }
+        self.shared = self.shared.saturating_add(shared);
+        self.horizon.add(&horizon);
         self.surveyed = self.surveyed.saturating_add(call.produced);
         self.room = None;
         let at = self.free.pop().unwrap_or_else(|| {
             self.calls.push(None);
             self.calls.len() - 1
         });
+        for (hash, tokens) in call.prefix.chunks(call.whole) {
+            let fresh = Beginning { tokens, holders: 0, owner: Some(at) };
+            let held = self.beginnings.entry(hash).or_insert(fresh);
+            held.holders += 1;
+            if held.holders > 1 {
+                held.owner = None;
+            }
+        }
         if let Some(place) = self.calls.get_mut(at) {
             *place = Some(call);
         }
@@ -192,6 +253,17 @@ impl Kv {
         let Some(call) = self.calls.get_mut(place.at).and_then(Option::take) else { return };
         self.free.push(place.at);
         call.change(&mut self.horizon, -1.0);
+        for (hash, _) in call.prefix.chunks(call.whole) {
+            let Some(held) = self.beginnings.get_mut(&hash) else { continue };
+            held.holders -= 1;
+            if held.holders == 0 {
+                if held.owner.is_none() {
+                    self.shared = self.shared.saturating_sub(held.tokens);
+                    self.horizon.change_flat(-1.0, held.tokens as f64, 0.0);
+                }
+                self.beginnings.remove(&hash);
+            }
+        }
         self.surveyed = self.surveyed.saturating_sub(call.produced);
         self.room = None;
         if self.is_idle() {
@@ -208,25 +280,54 @@ impl Kv {
             capacity: self.capacity,
             usable: self.usable,
             calls: now.calls.len() - now.free.len(),
-            held: now
-                .calls
-                .iter()
-                .flatten()
-                .fold(0, |held, call| held.saturating_add(call.input).saturating_add(call.produced)),
+            held: now.calls.iter().flatten().fold(self.shared, |held, call| {
+                held.saturating_add(call.input).saturating_add(call.produced)
+            }),
             peak: now.peak().ceil() as u64,
         }
     }
 
-    /// Makes what the books keep of a call.
-    fn call(&self, demand: &Demand, forecast: Forecast, progress: Progress) -> Call {
+    /// Returns what the admission of a call would change.
+    fn admission(
+        &self,
+        demand: &Demand,
+        forecast: Forecast,
+        prefix: Prefix,
+        progress: Progress,
+    ) -> Admission {
         let forecast = forecast.now().or_exactly(demand.output);
-        Call {
-            // No call can hold more than there is, whatever it says of itself.
-            input: forecast.input().unwrap_or(demand.input).min(self.capacity),
+        // No call can hold more than there is, whatever it says of itself.
+        let whole = forecast.input().unwrap_or(demand.input).min(self.capacity);
+        let mut input = whole;
+        let (mut relieved, mut shared) = (Vec::<(usize, u64)>::new(), 0);
+        for (hash, tokens) in prefix.chunks(whole) {
+            let Some(held) = self.beginnings.get(&hash) else { continue };
+            input -= tokens;
+            let Some(owner) = held.owner else { continue };
+            shared += held.tokens;
+            match relieved.iter_mut().find(|(at, _)| *at == owner) {
+                Some((_, of_owner)) => *of_owner += held.tokens,
+                None => relieved.push((owner, held.tokens)),
+            }
+        }
+        let call = Call {
+            input,
+            prefix,
+            whole,
             forecast: forecast.at_most(demand.max_output).at_most(Some(self.capacity)),
             produced: progress.tokens(),
             progress,
+        };
+        let mut horizon = Horizon::default();
+        call.change(&mut horizon, 1.0);
+        horizon.change_flat(1.0, shared as f64, 0.0);
+        for (at, tokens) in &relieved {
+            if let Some(owner) = self.calls.get(*at).and_then(Option::as_ref) {
+                owner.change(&mut horizon, -1.0);
+                owner.change_by(&mut horizon, 1.0, owner.input.saturating_sub(*tokens));
+            }
         }
+        Admission { call, relieved, shared, horizon }
     }
 
     fn is_idle(&self) -> bool {
@@ -246,6 +347,7 @@ impl Kv {
 
     fn survey(&mut self) {
         self.horizon.clear();
+        self.horizon.change_flat(1.0, self.shared as f64, 0.0);
         self.surveyed = 0;
         for call in self.calls.iter_mut().flatten() {
             // An answer does not shrink, whatever its observer says.
@@ -258,17 +360,15 @@ impl Kv {
 }
 
 impl Call {
-    /// Returns the horizon of this call by itself.
-    fn alone(&self) -> Horizon {
-        let mut horizon = Horizon::default();
-        self.change(&mut horizon, 1.0);
-        horizon
-    }
-
     /// Adds what it holds and will hold, as it was surveyed, or takes the same out.
     fn change(&self, horizon: &mut Horizon, sign: f64) {
+        self.change_by(horizon, sign, self.input);
+    }
+
+    /// The same, with `input` counting for it.
+    fn change_by(&self, horizon: &mut Horizon, sign: f64, input: u64) {
         let remaining = self.forecast.remaining(self.produced);
-        let held = self.input as f64 + self.produced as f64 + BLOCK / 2.0;
+        let held = input as f64 + self.produced as f64 + BLOCK / 2.0;
         if self.forecast.comes_in_one_piece() {
             let (mean, variance) = spread(&remaining);
             horizon.change_flat(sign, held + mean, variance);

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::estimate::{Estimator, LengthSample, Prompt, Task};
 use crate::wire::{RequestFacts, Usage};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +23,7 @@ fn books(capacity: u64, calls: &[InFlight]) -> (Kv, Vec<Place>) {
         .map(|(input, produced, lengths)| {
             let progress = Progress::default();
             let forecast = Forecast::of(lengths.iter().copied());
-            let place = kv.admit_expecting(&demand(*input, 0), forecast, progress.clone());
+            let place = kv.admit_expecting(&demand(*input, 0), forecast, Prefix::default(), progress.clone());
             progress.reached(*produced);
             place
         })
@@ -60,6 +61,15 @@ fn brute(calls: &[InFlight], slack: f64) -> f64 {
         peak = peak.max(mean + CAUTION * variance.sqrt());
     }
     peak
+}
+
+/// Tokens of a beginning more than of the one before.
+const CHUNK: u64 = 64;
+
+/// Of a prompt of so many tokens, each of one byte.
+fn prefix(hashes: &[u64], input: u64) -> Prefix {
+    let ends = (1..=hashes.len() as u32).map(|nth| nth * CHUNK as u32).collect();
+    Prefix::new(hashes.into(), ends, input)
 }
 
 const PLENTY: u64 = 1 << 40;
@@ -101,7 +111,7 @@ proptest! {
                     let forecast = Forecast::of(lengths);
                     let forecast = if whole { forecast.in_one_piece() } else { forecast };
                     let progress = Progress::default();
-                    flying.push((kv.admit_expecting(&demand(size, size), forecast, progress.clone()), progress));
+                    flying.push((kv.admit_expecting(&demand(size, size), forecast, Prefix::default(), progress.clone()), progress));
                     prop_assert!(kv.peak() >= before - 1e-6, "an admission lowered the peak");
                 }
                 1 if !flying.is_empty() => {
@@ -136,10 +146,43 @@ proptest! {
         kv.resize(capacity, 0.0);
         let forecast = Forecast::of(lengths.iter().copied());
         let with = brute(&[calls, vec![(input, 0, lengths)]].concat(), 0.0);
-        let fits = kv.fits(&demand(input, 0), &forecast);
+        let fits = kv.fits(&demand(input, 0), &forecast, &Prefix::default());
         let room = kv.room();
         prop_assert!((with - capacity as f64).abs() < 1e-6 || fits == (with <= capacity as f64), "{with}");
         prop_assert!(!fits || kv.need(&demand(input, 0)) <= room, "{} fits, and {room} is room", input);
+    }
+
+    #[test]
+    fn shared_beginnings_count_once_whatever_order_their_calls_end_in(
+        steps in vec((any::<bool>(), 0..20usize, 0..3u64, 0..6usize, 0..100u64), 1..80)
+    ) {
+        let mut kv = Kv::new(PLENTY, 0.0);
+        let mut flying: Vec<(Place, Vec<u64>, u64)> = Vec::new();
+        for (ends, which, branch, depth, tail) in steps {
+            if ends && !flying.is_empty() {
+                let before = kv.peak();
+                let (place, ..) = flying.swap_remove(which % flying.len());
+                kv.release(place);
+                prop_assert!(kv.peak() <= before + 1e-6, "a release raised the peak");
+            } else {
+                // All begin with the same two; then they branch.
+                let hashes: Vec<u64> = (0..depth as u64).map(|k| if k < 2 { k } else { 10 * branch + k }).collect();
+                let input = CHUNK * depth as u64 + 1 + tail;
+                let before = kv.usable as f64 - kv.slack(&demand(input, 9), &Forecast::default(), &prefix(&hashes, input));
+                let place = kv.admit_expecting(&demand(input, 9), Forecast::default(), prefix(&hashes, input), Progress::default());
+                flying.push((place, hashes, 1 + tail));
+                prop_assert!(flying.len() == 1 || (kv.peak() - before).abs() <= 1e-5, "{} for {}", kv.peak(), before);
+            }
+            let union: BTreeSet<u64> = flying.iter().flat_map(|(_, hashes, _)| hashes.iter().copied()).collect();
+            let tails: u64 = flying.iter().map(|(.., tail)| tail).sum();
+            prop_assert_eq!(kv.view().held, CHUNK * union.len() as u64 + tails);
+            prop_assert_eq!(kv.beginnings.len(), union.len());
+            let kept = kv.peak();
+            kv.survey();
+            prop_assert!((kept - kv.peak()).abs() <= 1e-6 * kept.max(1.0), "{} for {}", kept, kv.peak());
+        }
+        flying.into_iter().for_each(|(place, ..)| kv.release(place));
+        prop_assert_eq!((kv.shared, kv.beginnings.len(), kv.peak()), (0, 0, 0.0));
     }
 
     #[test]
@@ -164,12 +207,58 @@ fn an_idle_engine_takes_whatever_it_can_hold_and_says_what_it_cannot() {
     assert_eq!(kv.need(&demand(u64::MAX, u64::MAX)), u32::MAX);
     let place = kv.admit(&demand(500, 450), Progress::default());
     assert_eq!(kv.room(), 382, "for a prompt whose answer ends at once");
-    assert!(!kv.fits(&demand(0, 450), &Forecast::default()));
+    assert!(!kv.fits(&demand(0, 450), &Forecast::default(), &Prefix::default()));
     kv.release(place);
     assert_eq!(kv.room(), 900);
     assert!(
-        kv.fits(&demand(1_000, 0), &Forecast::default()) && !kv.fits(&demand(1_001, 0), &Forecast::default())
+        kv.fits(&demand(1_000, 0), &Forecast::default(), &Prefix::default())
+            && !kv.fits(&demand(1_001, 0), &Forecast::default(), &Prefix::default())
     );
+}
+
+/// Each holds 30,000 tokens that all have, and 1,500 of its own.
+#[test]
+fn calls_with_a_long_common_beginning_hold_it_once() {
+    let admitted = |prefix: &Prefix| {
+        let mut kv = Kv::new(800_000, 0.1);
+        let call = demand(31_500, 50);
+        let mut places = Vec::new();
+        while kv.fits(&call, &Forecast::default(), prefix) {
+            places.push(kv.admit_expecting(&call, Forecast::default(), prefix.clone(), Progress::default()));
+        }
+        let count = places.len();
+        places.into_iter().rev().for_each(|place| kv.release(place));
+        assert_eq!(kv.view(), View { capacity: 800_000, usable: 720_000, ..View::default() });
+        count
+    };
+    // Four bytes a token; the hashes are of 1,024 bytes each.
+    let hashes: Vec<u64> = (0..117).collect();
+    let ends = (1..=117).map(|nth| 1_024 * nth).collect();
+    assert_eq!(admitted(&Prefix::default()), 22);
+    assert_eq!(admitted(&Prefix::new(hashes.into(), ends, 4 * 31_500)), 429);
+}
+
+/// A beginning that its first holder leaves to others counts once until the last of these ends.
+#[test]
+fn beginning_stays_counted_when_the_call_that_brought_it_ends() {
+    let mut kv = Kv::new(10_000, 0.0);
+    let admit = |kv: &mut Kv| {
+        kv.admit_expecting(
+            &demand(650, 10),
+            Forecast::default(),
+            prefix(&[1, 2, 3, 4], 650),
+            Progress::default(),
+        )
+    };
+    let [first, second, third] = [(); 3].map(|()| admit(&mut kv));
+    assert_eq!(kv.view().held, 256 + 3 * 394);
+    kv.release(first);
+    assert_eq!(kv.view().held, 256 + 2 * 394);
+    kv.release(third);
+    assert_eq!(kv.view().held, 650);
+    assert_eq!(kv.view().peak, 650 + 8 + 10);
+    kv.release(second);
+    assert_eq!(kv.view().held, 0);
 }
 
 /// The reserve is what the call itself may take, whatever the calls before took.
@@ -180,9 +269,12 @@ fn short_call_fits_beside_one_long_call() {
     let place = kv.admit(&long, Progress::default());
     assert_eq!((kv.view().usable, kv.view().peak), (30_000, 22_200));
     assert!(u64::from(kv.room()) >= 7_500, "{}", kv.room());
-    assert!(kv.fits(&demand(7_500, 100), &Forecast::default()));
-    assert!(kv.fits(&demand(14_000, 200), &Forecast::default()), "it ends long before the peak");
-    assert!(!kv.fits(&demand(14_000, 8_000), &Forecast::default()));
+    assert!(kv.fits(&demand(7_500, 100), &Forecast::default(), &Prefix::default()));
+    assert!(
+        kv.fits(&demand(14_000, 200), &Forecast::default(), &Prefix::default()),
+        "it ends long before the peak"
+    );
+    assert!(!kv.fits(&demand(14_000, 8_000), &Forecast::default(), &Prefix::default()));
     kv.release(place);
 }
 
@@ -190,14 +282,16 @@ fn short_call_fits_beside_one_long_call() {
 fn nonsense_leaves_nothing_behind() {
     let mut kv = Kv::new(90_000, 0.1);
     let progress = Progress::default();
-    let good = kv.admit_expecting(&demand(100, 0), Forecast::of([50, 100]), progress.clone());
+    let good =
+        kv.admit_expecting(&demand(100, 0), Forecast::of([50, 100]), Prefix::default(), progress.clone());
     let before = kv.peak();
     let mad = kv.admit_expecting(
         &demand(u64::MAX, u64::MAX),
         Forecast::of([u64::MAX, 0, 1_000_000_000_000]),
+        Prefix::new([1, 2].into(), vec![u32::MAX, 0], 1),
         Progress::default(),
     );
-    assert!(kv.room() == 0 && !kv.fits(&demand(0, 1), &Forecast::default()));
+    assert!(kv.room() == 0 && !kv.fits(&demand(0, 1), &Forecast::default(), &Prefix::default()));
     kv.release(mad);
     assert!((kv.peak() - before).abs() <= 1.0, "{} for {before}", kv.peak());
     progress.reached(u64::MAX);
@@ -210,7 +304,8 @@ fn nonsense_leaves_nothing_behind() {
 fn an_answer_does_not_shrink() {
     let mut kv = Kv::new(10_000, 0.0);
     let progress = Progress::default();
-    let place = kv.admit_expecting(&demand(100, 0), Forecast::exact(400), progress.clone());
+    let place =
+        kv.admit_expecting(&demand(100, 0), Forecast::exact(400), Prefix::default(), progress.clone());
     progress.reached(300);
     kv.survey();
     progress.reached(0);
@@ -232,10 +327,10 @@ fn calls_in_different_phases_share_what_they_do_not_hold_yet() {
 fn what_comes_in_one_piece_counts_whole() {
     let mut kv = Kv::new(10_000, 0.0);
     let forecast = Forecast::exact(400).in_one_piece();
-    let first = kv.admit_expecting(&demand(100, 0), forecast.clone(), Progress::default());
-    let second = kv.admit_expecting(&demand(100, 0), forecast, Progress::default());
+    let first = kv.admit_expecting(&demand(100, 0), forecast.clone(), Prefix::default(), Progress::default());
+    let second = kv.admit_expecting(&demand(100, 0), forecast, Prefix::default(), Progress::default());
     let progress = Progress::default();
-    let seen = kv.admit_expecting(&demand(0, 0), Forecast::exact(300), progress.clone());
+    let seen = kv.admit_expecting(&demand(0, 0), Forecast::exact(300), Prefix::default(), progress.clone());
     progress.reached(299);
     assert_eq!(kv.view().peak, 2 * 508 + 308);
     [first, second, seen].into_iter().for_each(|place| kv.release(place));
@@ -269,19 +364,23 @@ fn what_is_known_when_a_call_goes_counts_and_not_what_was_known_when_it_came() {
     });
     let mut kv = Kv::new(10_000, 0.0);
     let cold = demand(100, 4_096);
-    let first = kv.admit_expecting(&cold, forecast.clone(), Progress::default());
+    let first = kv.admit_expecting(&cold, forecast.clone(), Prefix::default(), Progress::default());
     kv.room();
-    assert!(kv.fits(&cold, &forecast), "4,204 each of 10,000");
-    let second = kv.admit_expecting(&cold, forecast.clone(), Progress::default());
+    assert!(kv.fits(&cold, &forecast, &Prefix::default()), "4,204 each of 10,000");
+    let second = kv.admit_expecting(&cold, forecast.clone(), Prefix::default(), Progress::default());
     kv.room();
-    assert!(!kv.fits(&cold, &forecast));
+    assert!(!kv.fits(&cold, &forecast, &Prefix::default()));
     kv.release(second);
     known.store(50, Ordering::Relaxed);
     kv.release(first);
-    let places: Vec<Place> =
-        (0..20).map(|_| kv.admit_expecting(&cold, forecast.clone(), Progress::default())).collect();
+    let places: Vec<Place> = (0..20)
+        .map(|_| kv.admit_expecting(&cold, forecast.clone(), Prefix::default(), Progress::default()))
+        .collect();
     assert!(kv.peak() < 20.0 * 140.0, "{}", kv.peak());
     kv.room();
-    assert!(kv.fits(&cold, &forecast) && kv.fits(&demand(6_000, 50), &Forecast::default()));
+    assert!(
+        kv.fits(&cold, &forecast, &Prefix::default())
+            && kv.fits(&demand(6_000, 50), &Forecast::default(), &Prefix::default())
+    );
     places.into_iter().for_each(|place| kv.release(place));
 }

@@ -1,7 +1,10 @@
 //! Where the beginnings of a prompt end: after each of the first [`EACH`] chunks, then after every second of twice as many, every fourth, and so on. So a long prompt
 //! has few of them, and two prompts that share more than a chunk share a beginning that is most of it.
 
+use std::sync::Arc;
+
 use super::words::Affinity;
+use crate::kv::Prefix;
 
 /// After so many beginnings they stand twice as far apart.
 const EACH: usize = 64;
@@ -11,16 +14,24 @@ const MOST: usize = 4 * EACH;
 impl Affinity {
     /// Of a prompt of which these are the hashes of all that stands before the end of each chunk, in order.
     pub fn of(session: Option<u64>, chunks: impl IntoIterator<Item = u64>) -> Self {
-        let mut beginnings = Vec::new();
-        for (index, hash) in chunks.into_iter().enumerate() {
+        let chunks = chunks.into_iter().map(|hash| (hash, 0));
+        Self { prefix: Prefix::default(), ..Self::measured(session, chunks, 0) }
+    }
+
+    /// The same, with the bytes before the end of each chunk, of a prompt of so many.
+    pub fn measured(session: Option<u64>, chunks: impl IntoIterator<Item = (u64, u64)>, bytes: u64) -> Self {
+        let (mut beginnings, mut ends) = (Vec::new(), Vec::new());
+        for (index, (hash, end)) in chunks.into_iter().enumerate() {
             if beginnings.len() == MOST {
                 break;
             }
             if chunks_to(beginnings.len()) == index + 1 {
                 beginnings.push(hash);
+                ends.push(u32::try_from(end).unwrap_or(u32::MAX));
             }
         }
-        Self { session, beginnings: beginnings.into() }
+        let beginnings: Arc<[u64]> = beginnings.into();
+        Self { session, prefix: Prefix::new(beginnings.clone(), ends, bytes), beginnings }
     }
 
     /// Tokens up to the end of the beginning of this index, of a prompt of so many: the last one is as good as all of it.

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn of(beginnings: &[u64]) -> Affinity {
-        Affinity { session: None, beginnings: beginnings.into() }
+        Affinity { beginnings: beginnings.into(), ..Affinity::default() }
     }
 
     #[test]

@@ -330,7 +330,7 @@ impl Placement {
         replica.health.ended(parcel.number);
         let leaves = replica.draining && replica.load.calls() == 0;
         if parcel.awaited.is_some() && !parcel.accepted {
-            let Affinity { session, beginnings } = &parcel.affinity;
+            let Affinity { session, beginnings, .. } = &parcel.affinity;
             for hash in session.iter().chain(beginnings.iter()) {
                 self.memory.take_back(*hash, parcel.cache, parcel.number);
             }

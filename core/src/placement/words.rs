@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::kv::Prefix;
+
 /// A replica's name within its pool, for as long as the pool lives: one that left and came back has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
@@ -64,6 +66,9 @@ pub struct Standing {
     pub prefix_hits: Option<f64>,
     /// Prompt tokens of calls whose first token came (`vllm:prompt_tokens_total`), since it began: whole prompts, what was cached of them too.
     pub prompt_tokens: Option<f64>,
+    /// Whether calls that begin alike hold the blocks of their beginning once: prefix caching is on (`vllm:cache_config_info`), and there is
+    /// one engine. `false` where it does not say.
+    pub shares_prefixes: bool,
 }
 
 /// What was seen of a replica by somebody who asked it.
@@ -135,6 +140,9 @@ pub struct Affinity {
     /// Of its prompt, the hash of each beginning: of its first [`CHUNK`](crate::wire::request::CHUNK) bytes, of twice as many, and so on, each of all that stands before its end,
     /// with model and cache salt in the first. Empty where the prompt is shorter, or cannot be read.
     pub beginnings: Arc<[u64]>,
+    /// The same beginnings with their lengths: what the call may share of an engine's memory. The default, where the lengths are not
+    /// known, shares nothing.
+    pub prefix: Prefix,
 }
 
 /// What a call will cost the replica that it goes to.

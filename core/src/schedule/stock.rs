@@ -10,7 +10,7 @@ use super::Ticket;
 use super::why::Rule;
 use crate::budget::{Charge, Need, RateBudgets, Room};
 use crate::estimate::Demand;
-use crate::kv::{self, Kv, Place, Progress};
+use crate::kv::{self, Kv, Place, Prefix, Progress};
 use crate::wire::Usage;
 use crate::wire::rate::RateHeaders;
 
@@ -107,7 +107,7 @@ impl Stock {
 
     /// Returns whether the engine's memory has room for the call, by the last [`Stock::room`].
     pub(super) fn has_memory(&self, ticket: &Ticket) -> bool {
-        self.kv.as_ref().is_none_or(|kv| kv.fits(&ticket.demand, &ticket.forecast))
+        self.kv.as_ref().is_none_or(|kv| kv.fits(&ticket.demand, &ticket.forecast, &Prefix::default()))
     }
 
     /// Which budget a call of that need lacks, and when the budget will have it, if nothing else goes.
@@ -136,7 +136,8 @@ impl Stock {
         let charge = self.budgets.as_ref().map(|budgets| budgets.lock().charge(now, demand));
         let memory = self.kv.as_mut().map(|kv| {
             let progress = Progress::default();
-            (kv.admit_expecting(demand, ticket.forecast.clone(), progress.clone()), progress)
+            let forecast = ticket.forecast.clone();
+            (kv.admit_expecting(demand, forecast, Prefix::default(), progress.clone()), progress)
         });
         (!self.is_none()).then(|| Box::new(Taken { charge, memory }))
     }

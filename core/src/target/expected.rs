@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::config::PoolConfig;
     use crate::estimate::{Prompt, Task};
-    use crate::kv::{Kv, Progress};
+    use crate::kv::{Kv, Prefix, Progress};
 
     fn facts() -> RequestFacts {
         let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(4_000), ..Prompt::default() };
@@ -164,7 +164,7 @@ mod tests {
         let demand = expected.demand(&facts(), &tenant);
         let mut kv = Kv::new(100_000, 0.0);
         let forecast = expected.forecast(&facts(), &tenant, None);
-        let _place = kv.admit_expecting(&demand, forecast, Progress::default());
+        let _place = kv.admit_expecting(&demand, forecast, Prefix::default(), Progress::default());
         kv.view().peak
     }
 

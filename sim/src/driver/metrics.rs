@@ -57,7 +57,8 @@ impl Metrics {
             Ok::<_, prometheus::Error>(made)
         };
         let with = |extra| [LABELS[0], LABELS[1], extra];
-        let cache = ["engine", "block_size", "num_gpu_blocks", "kv_cache_size_tokens"];
+        let cache =
+            ["engine", "block_size", "num_gpu_blocks", "kv_cache_size_tokens", "enable_prefix_caching"];
         let metrics = Self {
             running: gauge("vllm:num_requests_running", "Requests in the batch.", &LABELS)?,
             waiting: gauge("vllm:num_requests_waiting", "Requests waiting.", &LABELS)?,
@@ -115,8 +116,12 @@ impl Metrics {
                 blocks.block_size().to_string(),
                 blocks.total().to_string(),
                 blocks.capacity_tokens().to_string(),
+                if engine.config().prefix_cache { "True" } else { "False" }.to_owned(),
             ];
-            self.cache_config.with_label_values(&[labels[0], &cache[0], &cache[1], &cache[2]]).set(1.0);
+            let cache = cache.each_ref().map(String::as_str);
+            let [block_size, blocks, tokens, prefix_cache] = cache;
+            let labels = [labels[0], block_size, blocks, tokens, prefix_cache];
+            self.cache_config.with_label_values(&labels).set(1.0);
         }
     }
 

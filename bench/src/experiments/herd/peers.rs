@@ -124,7 +124,7 @@ impl Client {
     }
 
     fn ours(&mut self, beginnings: &[u64], work: Work) -> usize {
-        let affinity = Affinity { session: None, beginnings: beginnings.into() };
+        let affinity = Affinity { beginnings: beginnings.into(), ..Affinity::default() };
         let wants = Wants { affinity, ..Wants::default() };
         let open: Places = self.ours.in_choice(self.now);
         let at = self.ours.choose(self.now, Some(&wants), work, open).unwrap_or_default();

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate::config::{Config, Predict, Target};
+use tidegate::config::{Config, Pool, Predict, Target};
 use tidegate::{Gate, Lane, Transport};
 use tidegate_sim::engine::EngineConfig;
 use tidegate_sim::{SimConfig, Simulator};
 use tokio::time::{Instant, sleep_until};
 
+use super::workload::Workload;
 use super::{FROM, MAX_TOKENS, Outcome, Tally, UNTIL};
 use crate::Fallible;
 use crate::lengths::Work;
@@ -22,17 +23,35 @@ use crate::virtual_time;
 /// Enough that some always wait, for the largest cache here.
 const CALLERS: usize = 200;
 
-pub(super) fn play(engine: &EngineConfig, calls: &[Work], seed: u64) -> Fallible<Outcome> {
+/// The pool's only replica.
+const REPLICA: &str = "http://replica.test";
+
+/// How the gate knows the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// A target whose memory's size is configured, and of whose prefix cache nothing is known.
+    Configured,
+    /// A pool of one replica, which reports both.
+    Reported,
+}
+
+pub(super) fn play(
+    engine: &EngineConfig,
+    known: Known,
+    workload: Workload,
+    calls: &[Work],
+    seed: u64,
+) -> Fallible<Outcome> {
     let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::post() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
     virtual_time::run(seed, async {
         let simulator = Simulator::new(config)?;
-        let target = Target::new("sim")
-            .url(URL)
-            // Memory is to bind, not slots.
-            .cap(CALLERS)
-            .kv_tokens(capacity)
-            .predict(Predict::Off);
+        let target = Target::new("sim").predict(Predict::Off);
+        // Memory is to bind, not slots.
+        let target = match known {
+            Known::Configured => target.url(URL).cap(CALLERS).kv_tokens(capacity),
+            Known::Reported => target.url(URL).pool(Pool::of([REPLICA]).cap(CALLERS)),
+        };
         let gate = Gate::over(
             Config::builder().target(target).build()?,
             SimTransport::over(&simulator, Duration::ZERO),
@@ -46,8 +65,12 @@ pub(super) fn play(engine: &EngineConfig, calls: &[Work], seed: u64) -> Fallible
             let (client, calls, next, tally) =
                 (Transport::new(gate.client()), calls.clone(), next.clone(), tally.clone());
             callers.spawn(async move {
-                while let Some(work) = calls.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let seen = call(client.clone(), work.request("a", Lane::Standard, MAX_TOKENS)).await;
+                loop {
+                    let id = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(work) = calls.get(id) else { break };
+                    let messages = workload.messages(id as u64, work);
+                    let request = work.ask_with(messages, "a", Lane::Standard, MAX_TOKENS, true);
+                    let seen = call(client.clone(), request).await;
                     if seen.ok {
                         tally.lock().done(start.elapsed(), *work);
                     }

@@ -1,19 +1,26 @@
-//! Rules by which calls are let into the engine, first come first served: ours by itself, and what it is held against.
+//! Rules by which calls are let into the engine, first come first served: ours by itself, ours with parts switched off, and what
+//! it is held against.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use tidegate::estimate::Demand;
-use tidegate::kv::{Forecast, Kv, Place, Progress};
+use tidegate::kv::{Forecast, Kv, Place, Prefix, Progress};
 
+use super::workload::Workload;
 use crate::lengths::Work;
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
-    /// Knows how long each answer will be, and lets a call in if what all of them will hold fits at every moment, block by block.
+    /// Knows how long each answer will be, and what the calls share, and lets a call in if what all of them will hold fits at
+    /// every moment, block by block.
     Oracle,
     /// [`Kv`], with lengths as they are learned from the answers before.
     Learned,
+    /// The same, with the mean length taken as certain.
+    Certain,
+    /// The same as `Learned`, with the blocks that calls share counted for each of them.
+    Unshared,
     /// Each call holds its `max_tokens` from beginning to end.
     Reserve { max_tokens: u32 },
     /// So many calls, whatever they hold.
@@ -23,6 +30,7 @@ pub(super) enum Rule {
 /// The rule, and what it knows.
 pub(super) struct Door {
     rule: Rule,
+    workload: Workload,
     capacity: u64,
     block: u32,
     kv: Kv,
@@ -38,24 +46,37 @@ struct Inside {
 }
 
 impl Door {
-    pub(super) fn new(rule: Rule, capacity: u64, block: u32) -> Self {
-        let kv = Kv::new(capacity, HEADROOM);
-        Self { rule, capacity, block, kv, calls: HashMap::new(), reserved: 0, lengths: Lengths::default() }
+    pub(super) fn new(rule: Rule, workload: Workload, capacity: u64, block: u32) -> Self {
+        Self {
+            rule,
+            workload,
+            capacity,
+            block,
+            kv: Kv::new(capacity, HEADROOM),
+            calls: HashMap::new(),
+            reserved: 0,
+            lengths: Lengths::default(),
+        }
     }
 
-    pub(super) fn fits(&mut self, work: &Work) -> bool {
+    /// Whether the call of this number may go in.
+    pub(super) fn fits(&mut self, id: u64, work: &Work) -> bool {
         match self.rule {
             Rule::Oracle => {
-                let inside = self
-                    .calls
-                    .values()
-                    .map(|call| (call.work.prompt + call.produced, call.work.output - call.produced));
-                let all = inside.chain([(work.prompt, work.output)]).collect();
-                exact_peak(all, self.block) <= self.capacity
+                let of = |id: u64, work: &Work, produced: u32| Holds {
+                    group: self.workload.group(id),
+                    common: self.workload.common(),
+                    now: work.prompt + produced,
+                    left: work.output - produced,
+                };
+                let inside = self.calls.iter().map(|(id, call)| of(*id, &call.work, call.produced));
+                exact_peak(inside.chain([of(id, work, 0)]).collect(), self.block) <= self.capacity
             }
-            Rule::Learned => {
-                let demand = self.lengths.demand(work);
-                self.kv.need(&demand) <= self.kv.room() && self.kv.fits(&demand, &self.lengths.forecast())
+            Rule::Learned | Rule::Certain | Rule::Unshared => {
+                let (demand, forecast, prefix) = self.asks(id, work);
+                // Surveys the calls in flight.
+                self.kv.room();
+                self.kv.fits(&demand, &forecast, &prefix)
             }
             Rule::Reserve { max_tokens } => {
                 self.reserved + u64::from(work.prompt + max_tokens) <= self.capacity || self.calls.is_empty()
@@ -66,10 +87,10 @@ impl Door {
 
     pub(super) fn admit(&mut self, id: u64, work: Work) {
         let held = match self.rule {
-            Rule::Learned => {
+            Rule::Learned | Rule::Certain | Rule::Unshared => {
                 let progress = Progress::default();
-                let (demand, forecast) = (self.lengths.demand(&work), self.lengths.forecast());
-                Some((self.kv.admit_expecting(&demand, forecast, progress.clone()), progress))
+                let (demand, forecast, prefix) = self.asks(id, &work);
+                Some((self.kv.admit_expecting(&demand, forecast, prefix, progress.clone()), progress))
             }
             Rule::Reserve { max_tokens } => {
                 self.reserved += u64::from(work.prompt + max_tokens);
@@ -78,6 +99,14 @@ impl Door {
             _ => None,
         };
         self.calls.insert(id, Inside { work, produced: 0, held });
+    }
+
+    /// What the books are told of a call.
+    fn asks(&self, id: u64, work: &Work) -> (Demand, Forecast, Prefix) {
+        let forecast = if self.rule == Rule::Certain { Forecast::default() } else { self.lengths.forecast() };
+        let prefix =
+            if self.rule == Rule::Unshared { Prefix::default() } else { self.workload.prefix(id, work) };
+        (self.lengths.demand(work), forecast, prefix)
     }
 
     pub(super) fn token(&mut self, id: u64) {
@@ -102,18 +131,31 @@ impl Door {
     }
 }
 
-/// What all calls will hold at the most, each given as what it holds and what is still to come: exact, in whole blocks, at each moment at which
-/// one ends.
-fn exact_peak(mut calls: Vec<(u32, u32)>, block: u32) -> u64 {
-    calls.sort_unstable_by_key(|(_, left)| std::cmp::Reverse(*left));
-    let ends: Vec<u32> = calls.iter().map(|(_, left)| *left).collect();
-    ends.iter()
-        .map(|&at| {
-            let there = calls.iter().take_while(|(_, left)| *left >= at);
-            there.map(|(held, _)| u64::from((held + at).next_multiple_of(block))).sum()
-        })
-        .max()
-        .unwrap_or(0)
+/// What a call holds, in tokens.
+#[derive(Clone, Copy)]
+struct Holds {
+    group: u64,
+    /// The tokens of its beginning that its group has in common, in whole blocks.
+    common: u32,
+    now: u32,
+    /// Tokens still to come.
+    left: u32,
+}
+
+/// What all calls will hold at the most: exact, in whole blocks, at each moment at which one ends; what a group has in common, once.
+fn exact_peak(mut calls: Vec<Holds>, block: u32) -> u64 {
+    calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.left));
+    let (mut groups, mut peak) = (HashSet::new(), 0);
+    let (mut common, mut from) = (0, 0);
+    while let Some(at) = calls.get(from).map(|call| call.left) {
+        while let Some(call) = calls.get(from).filter(|call| call.left == at) {
+            common += if groups.insert(call.group) { u64::from(call.common) } else { 0 };
+            from += 1;
+        }
+        let own = |call: &Holds| u64::from((call.now + at).next_multiple_of(block) - call.common);
+        peak = peak.max(common + calls.iter().take(from).map(own).sum::<u64>());
+    }
+    peak
 }
 
 /// What a gate could have learned: the lengths of the last thousand answers.

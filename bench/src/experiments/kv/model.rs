@@ -6,21 +6,29 @@ use std::time::Duration;
 use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
 
 use super::door::{Door, Rule};
+use super::workload::Workload;
 use super::{Outcome, Tally, UNTIL};
 use crate::Fallible;
 use crate::lengths::Work;
 
-pub(super) fn play(engine: &EngineConfig, rule: Rule, calls: &[Work]) -> Fallible<Outcome> {
+pub(super) fn play(
+    engine: &EngineConfig,
+    rule: Rule,
+    workload: Workload,
+    calls: &[Work],
+) -> Fallible<Outcome> {
     let mut queue: VecDeque<Work> = calls.iter().copied().collect();
     let mut engine = Engine::new(engine.clone());
-    let mut door = Door::new(rule, engine.blocks().capacity_tokens(), engine.blocks().block_size());
+    let block = engine.blocks().block_size();
+    let mut door = Door::new(rule, workload, engine.blocks().capacity_tokens(), block);
     let mut tally = Tally::default();
     let (mut events, mut now, mut next) = (Vec::new(), Duration::ZERO, 0);
     loop {
-        while let Some(work) = queue.front().copied().filter(|work| door.fits(work)) {
+        while let Some(work) = queue.front().copied().filter(|work| door.fits(next, work)) {
             queue.pop_front();
             door.admit(next, work);
-            engine.submit(now, SequenceId(next), work.prompt, work.output)?;
+            let hashes = workload.blocks(next, block);
+            engine.submit_with(now, SequenceId(next), work.prompt, work.output, &hashes)?;
             next += 1;
         }
         let Some(at) = engine.next_event().filter(|at| *at <= UNTIL) else { break };

@@ -1,6 +1,8 @@
 //! What is asked.
 
 use fastrand::Rng;
+use serde_json::{Value, json};
+use tidegate::kv::Prefix;
 
 use crate::lengths::{Traces, Work, log_normal};
 
@@ -13,16 +15,34 @@ pub(super) enum Workload {
     Mixed,
     /// Short prompts and long answers with a heavy tail: log-normal, medians 200 and 400, the mean answer nearly twice its median.
     Tail,
+    /// Azure's conversations, each after one of [`GROUPS`] instructions of [`COMMON`] tokens.
+    Shared,
+    /// The calls of `Tail`, but one in thirty is a long prompt with a long answer: 6,000 tokens in and 4,000 out.
+    OneLong,
 }
 
+/// Groups of calls that begin alike.
+const GROUPS: u64 = 4;
+
+/// Tokens that a group has in common, in whole blocks.
+const COMMON: u32 = 2_048;
+
+/// Bytes a token, as the simulator counts.
+const BYTES: usize = 4;
+
+/// Tokens between two beginnings: 1,024 bytes, as the gate reads them.
+const CHUNK: u32 = 256;
+
 impl Workload {
-    pub(super) const ALL: [Self; 3] = [Self::Conv, Self::Mixed, Self::Tail];
+    pub(super) const ALL: [Self; 5] = [Self::Conv, Self::Mixed, Self::Tail, Self::Shared, Self::OneLong];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Conv => "conv",
             Self::Mixed => "conv and code",
             Self::Tail => "heavy tail",
+            Self::Shared => "shared prefixes",
+            Self::OneLong => "one long among short",
         }
     }
 
@@ -35,12 +55,57 @@ impl Workload {
                 let code: Vec<Work> = traces.code(&mut rng).take(calls).collect();
                 traces.conversations(&mut rng).zip(code).flat_map(|(a, b)| [a, b]).take(calls).collect()
             }
-            Self::Tail => (0..calls)
-                .map(|_| Work {
-                    prompt: log_normal(&mut rng, 200.0, 0.8, (8.0, 4_000.0)),
-                    output: log_normal(&mut rng, 400.0, 1.2, (8.0, 4_000.0)),
-                })
-                .collect(),
+            Self::Tail => (0..calls).map(|_| tail(&mut rng)).collect(),
+            Self::Shared => {
+                let own = traces.conversations(&mut rng).take(calls);
+                own.map(|own| Work { prompt: own.prompt + COMMON, ..own }).collect()
+            }
+            Self::OneLong => {
+                let long = Work { prompt: 6_000, output: 4_000 };
+                (0..calls).map(|nth| if nth % 30 == 29 { long } else { tail(&mut rng) }).collect()
+            }
         }
+    }
+
+    /// Tokens that calls of one group have in common.
+    pub(super) fn common(self) -> u32 {
+        if self == Self::Shared { COMMON } else { 0 }
+    }
+
+    /// The group of a call.
+    pub(super) fn group(self, id: u64) -> u64 {
+        id % GROUPS
+    }
+
+    /// The hashes of the blocks that the call shares with others.
+    pub(super) fn blocks(self, id: u64, block: u32) -> Vec<u64> {
+        (0..u64::from(self.common() / block)).map(|nth| nth * GROUPS + self.group(id)).collect()
+    }
+
+    /// What a gate would know of the same.
+    pub(super) fn prefix(self, id: u64, work: &Work) -> Prefix {
+        let ends: Vec<u32> = (1..=self.common() / CHUNK).map(|nth| nth * CHUNK * BYTES as u32).collect();
+        let hashes = (0..ends.len() as u64).map(|nth| nth * GROUPS + self.group(id));
+        Prefix::new(hashes.collect(), ends, u64::from(work.prompt) * BYTES as u64)
+    }
+
+    /// What the call says: instructions, if it has any, and a question, of as many tokens as its prompt together.
+    pub(super) fn messages(self, id: u64, work: &Work) -> Value {
+        let text = |tokens: u32, word: &str| word.repeat(tokens as usize);
+        if self.common() == 0 {
+            return json!([{"role": "user", "content": text(work.prompt, "tide")}]);
+        }
+        let instructions = text(self.common(), &format!("{:04}", self.group(id)));
+        // From the first token on no other call's.
+        let question = text(work.prompt - self.common(), &format!("{id:04x}"));
+        json!([{"role": "system", "content": instructions}, {"role": "user", "content": question}])
+    }
+}
+
+/// A short prompt, and an answer of any length.
+fn tail(rng: &mut Rng) -> Work {
+    Work {
+        prompt: log_normal(rng, 200.0, 0.8, (8.0, 4_000.0)),
+        output: log_normal(rng, 400.0, 1.2, (8.0, 4_000.0)),
     }
 }

@@ -87,6 +87,7 @@ impl Replicas {
             prefix_queries: Some(engine.totals().prefix_queries as f64),
             prefix_hits: Some(engine.totals().prefix_hits as f64),
             prompt_tokens: self.prompts.get(at).map(|tokens| *tokens as f64),
+            shares_prefixes: engine.config().prefix_cache,
         })
     }
 

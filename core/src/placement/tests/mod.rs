@@ -37,7 +37,7 @@ fn work(input: u64) -> Work {
 
 /// A call of a prompt with these beginnings.
 fn wants(beginnings: &[u64]) -> Wants {
-    Wants { affinity: Affinity { session: None, beginnings: beginnings.into() }, ..Wants::default() }
+    Wants { affinity: Affinity { beginnings: beginnings.into(), ..Affinity::default() }, ..Wants::default() }
 }
 
 impl Placement {

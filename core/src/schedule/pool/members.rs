@@ -44,6 +44,7 @@ impl Pool {
         let changed = site.is_some_and(|site| match &sight {
             Sight::Standing(standing) => {
                 standing.kv_tokens.into_iter().for_each(|tokens| site.set_memory(tokens, headroom, false));
+                site.shares = standing.shares_prefixes;
                 false
             }
             Sight::Models(models) => site.models.replace(models.clone()).as_ref() != Some(models),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::limiter::Limiter;
 use super::super::why::Rule;
-use crate::kv::{self, Kv, Place, Progress};
+use crate::kv::{self, Kv, Place, Prefix, Progress};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
 
@@ -24,6 +24,8 @@ pub(super) struct Site {
     told: bool,
     /// The longest prompt that it may have memory for, at the last survey: see [`Kv::room`].
     pub(super) longest: u32,
+    /// Whether calls that begin alike hold their beginning once: see [`Standing::shares_prefixes`](crate::placement::Standing).
+    pub(super) shares: bool,
     /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
     pub(super) turned_away: bool,
     /// When that call went, if one is on its way.
@@ -49,6 +51,7 @@ impl Site {
             memory: None,
             told: false,
             longest: u32::MAX,
+            shares: false,
             turned_away: false,
             knock: None,
             models: None,
@@ -139,11 +142,20 @@ impl Site {
     /// Returns how many tokens of its memory stay usable with a call: below zero where the call does not fit, infinite where the
     /// size is not known.
     pub(super) fn slack(&self, ticket: &Ticket) -> f64 {
-        self.memory.as_ref().map_or(f64::INFINITY, |kv| kv.slack(&ticket.demand, &ticket.forecast))
+        let slack = |kv: &Kv| kv.slack(&ticket.demand, &ticket.forecast, &self.prefix(ticket));
+        self.memory.as_ref().map_or(f64::INFINITY, slack)
+    }
+
+    /// Returns what a call may share with others there.
+    fn prefix(&self, ticket: &Ticket) -> Prefix {
+        let wants = ticket.wants.as_ref().filter(|_| self.shares);
+        wants.map(|wants| wants.affinity.prefix.clone()).unwrap_or_default()
     }
 
     pub(super) fn survey(&mut self) {
-        self.longest = self.memory.as_mut().map_or(u32::MAX, Kv::longest);
+        let longest = self.memory.as_mut().map_or(u32::MAX, Kv::longest);
+        // A call needs less than its prompt where it shares the beginning: how much, is only known of each call.
+        self.longest = if self.shares && self.in_flight > 0 { u32::MAX } else { longest };
     }
 
     pub(super) fn memory(&self) -> Option<kv::View> {
@@ -151,9 +163,9 @@ impl Site {
     }
 
     pub(super) fn admit(&mut self, ticket: &Ticket) -> Option<Space> {
+        let (prefix, progress) = (self.prefix(ticket), Progress::default());
         let kv = self.memory.as_mut()?;
-        let progress = Progress::default();
-        let place = kv.admit_expecting(&ticket.demand, ticket.forecast.clone(), progress.clone());
+        let place = kv.admit_expecting(&ticket.demand, ticket.forecast.clone(), prefix, progress.clone());
         Some(Space { place, progress })
     }
 

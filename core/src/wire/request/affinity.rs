@@ -46,7 +46,12 @@ pub(crate) fn affinity(
         of.bytes(session);
         of.hash()
     });
-    Affinity::of(session, shared.beginnings(whose))
+    // Of media, and of what the server keeps, bytes say nothing of tokens.
+    let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.kept);
+    match shared.length().filter(|_| is_text) {
+        Some(bytes) => Affinity::measured(session, shared.beginnings(whose), bytes),
+        None => Affinity::of(session, shared.beginnings(whose).map(|(hash, _)| hash)),
+    }
 }
 
 #[cfg(test)]

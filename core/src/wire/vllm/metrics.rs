@@ -18,6 +18,8 @@ pub fn standing(text: &[u8]) -> Option<Standing> {
         prefix_queries: seen.queries.total.or(seen.old_queries.total),
         prefix_hits: seen.hits.total.or(seen.old_hits.total),
         prompt_tokens: seen.prompts.total,
+        // Each of several engines holds a beginning of its own.
+        shares_prefixes: seen.tokens.of == 1.0 && seen.caches_prefixes,
     })
 }
 
@@ -55,6 +57,7 @@ struct Seen {
     hits: Sum,
     old_hits: Sum,
     prompts: Sum,
+    caches_prefixes: bool,
 }
 
 impl Seen {
@@ -75,6 +78,7 @@ impl Seen {
                 if let Some(tokens) = capacity(sample) {
                     self.tokens.add(tokens);
                 }
+                self.caches_prefixes = sample.label("enable_prefix_caching") == Some("True");
                 return;
             }
             _ => return,

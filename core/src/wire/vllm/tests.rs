@@ -22,6 +22,7 @@ fn an_engine_says_how_it_stands() {
         prefix_queries: Some(2_883_412.0),
         prefix_hits: Some(1_910_256.0),
         prompt_tokens: Some(2_871_990.0),
+        shares_prefixes: true,
         ..standing_of(17.0, 3.0)
     };
     assert_eq!(standing(ONE), Some(expected));
@@ -39,9 +40,32 @@ fn a_real_engine_is_understood() {
         prefix_queries: Some(33_799.0),
         prefix_hits: Some(32.0),
         prompt_tokens: Some(33_799.0),
+        shares_prefixes: true,
         ..standing_of(0.0, 0.0)
     };
     assert_eq!(standing(include_bytes!("fixtures/vllm_0_33.txt")), Some(expected));
+}
+
+#[test]
+fn prefixes_are_shared_only_by_one_engine_that_says_so() {
+    let of = |engines: &[&str]| {
+        let info = |caches: &&str| {
+            format!("vllm:cache_config_info{{block_size=\"16\",{caches}num_gpu_blocks=\"9\"}} 1\n")
+        };
+        let calls = "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n".to_owned();
+        standing((calls + &engines.iter().map(info).collect::<String>()).as_bytes()).unwrap().shares_prefixes
+    };
+    let on = "enable_prefix_caching=\"True\",";
+    assert!(of(&[on]));
+    for others in [
+        &["enable_prefix_caching=\"False\","][..],
+        &["enable_prefix_caching=\"None\","],
+        &[""],
+        &[],
+        &[on, on],
+    ] {
+        assert!(!of(others), "{others:?}");
+    }
 }
 
 #[test]

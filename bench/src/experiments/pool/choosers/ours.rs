@@ -56,7 +56,7 @@ impl Ours {
             .filter(|seen| self.placement.place_of(seen.id).is_some_and(|at| ask.tried.contains(at)));
         Wants {
             model: None,
-            affinity: Affinity { session: None, beginnings },
+            affinity: Affinity { beginnings, ..Affinity::default() },
             avoid: avoid.map(|seen| seen.id).collect(),
         }
     }

@@ -1,16 +1,19 @@
 //! A second set of books of a pool, by brute force: who is where, and what that leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::*;
 use crate::cooldown::Hold;
-use crate::kv::{Kv, Place, Progress};
-use crate::placement::{Fault, Sight, Standing};
+use crate::kv::{Forecast, Kv, Place, Progress};
+use crate::placement::{Affinity, Fault, Sight, Standing};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
 /// Lengths of answers: within 32 tokens the books round no moment.
 pub(super) const OUTPUTS: std::ops::Range<u64> = 0..32;
+/// Tokens of a beginning more than of the one before.
+const BEGINNING: u64 = 64;
 /// What a call wastes of its last block, in the mean.
 const HALF_A_BLOCK: u64 = 8;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
@@ -22,6 +25,8 @@ pub(super) enum Event {
         lane: usize,
         tokens: u64,
         output: u64,
+        /// Which beginning it has, and how much of that.
+        begins: (u64, u64),
         model: Option<usize>,
         avoid: usize,
         streams: bool,
@@ -51,6 +56,7 @@ pub(super) enum Event {
     Told {
         which: usize,
         tokens: u64,
+        shares: bool,
     },
     Seen {
         which: usize,
@@ -75,6 +81,8 @@ struct Running {
     place: Option<Place>,
     /// What it takes of its replica's memory: its input, and how many tokens it may produce yet. `None`: nothing is known of that memory.
     held: Option<(u64, u64)>,
+    /// The beginnings that it holds there.
+    begins: Arc<[u64]>,
     answered: bool,
     /// The places where it could have gone instead, and was not tried; none, if it was tried where it went. Who joins where another was may be tried as well.
     others: Places,
@@ -97,6 +105,10 @@ pub(super) struct Books {
     waiting: BTreeMap<u64, Waiting>,
     running: Vec<Running>,
     memories: BTreeMap<ReplicaId, Kv>,
+    /// Those where calls share their beginnings.
+    sharing: BTreeSet<ReplicaId>,
+    /// The beginnings in flight at each that more than one call has held.
+    shared: BTreeSet<(ReplicaId, u64)>,
     numbers: u64,
     /// Calls that were there when their replicas fell.
     called_back: Vec<GrantId>,
@@ -115,6 +127,8 @@ impl Books {
             waiting: BTreeMap::new(),
             running: Vec::new(),
             memories: BTreeMap::new(),
+            sharing: BTreeSet::new(),
+            shared: BTreeSet::new(),
             numbers: 0,
             called_back: Vec::new(),
         };
@@ -126,13 +140,15 @@ impl Books {
     pub(super) fn apply(&mut self, event: Event) {
         let now = self.now;
         match event {
-            Event::Arrive { tenant, lane, tokens, output, model, avoid, streams, forced } => {
+            Event::Arrive { tenant, lane, tokens, output, begins, model, avoid, streams, forced } => {
                 let avoided: Vec<_> =
                     (0..8).filter(|name| avoid & (1 << name) != 0).filter_map(|name| self.id(name)).collect();
                 let mut asked = wanting(model.map(|model| MODELS[model]), &avoided, now);
                 (asked.tenant, asked.lane, asked.streams) =
                     (TENANTS[tenant].into(), Lane::ALL[lane], streams);
                 (asked.demand.input, asked.demand.output, asked.demand.exact) = (tokens, output, true);
+                let wants = asked.wants.as_mut().expect("always");
+                wants.affinity = beginning(begins, tokens);
                 self.arrive(asked, forced);
             }
             Event::Token { which } => {
@@ -163,8 +179,10 @@ impl Books {
                 let serves = (0..3).filter(|model| models & (1 << model) != 0).map(|of| model(MODELS[of]));
                 self.see(which, Sight::Models(serves.collect()));
             }
-            Event::Told { which, tokens } => {
-                self.see(which, Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() }));
+            Event::Told { which, tokens, shares } => {
+                let told =
+                    Standing { kv_tokens: Some(tokens), shares_prefixes: shares, ..Standing::default() };
+                self.see(which, Sight::Standing(told));
             }
             Event::Seen { which, sight } => self.see(which, sight),
             Event::Pass { ms } => self.pass(Duration::from_millis(ms)),
@@ -249,6 +267,8 @@ impl Books {
         if let (Some(place), Some(memory)) = (running.place, self.memories.get_mut(&id)) {
             memory.release(place);
         }
+        let held: BTreeSet<u64> = self.begun(id);
+        self.shared.retain(|(at, hash)| *at != id || held.contains(hash));
         self.scheduler.release(self.now, running.grant);
         self.learn();
         self.settle();
@@ -262,8 +282,10 @@ impl Books {
     fn see(&mut self, which: usize, sight: Sight) {
         let views = self.scheduler.replicas(self.now);
         let Some(view) = views.get(which % views.len().max(1)) else { return };
-        if let Sight::Standing(Standing { kv_tokens: Some(tokens), .. }) = &sight {
+        if let Sight::Standing(Standing { kv_tokens: Some(tokens), shares_prefixes, .. }) = &sight {
             self.set_memory(view.id, *tokens, false);
+            self.sharing.remove(&view.id);
+            self.sharing.extend(shares_prefixes.then_some(view.id));
         }
         self.scheduler.saw(self.now, view.id, sight);
         self.fall();
@@ -319,8 +341,23 @@ impl Books {
         let others = self.places(&others);
         let memory = self.memories.get_mut(&id);
         let held = memory.as_ref().map(|memory| in_memory(&ticket, memory.most()));
-        let place = memory.map(|memory| memory.admit(&ticket.demand, Progress::default()));
-        self.running.push(Running { grant, ticket, place, held, answered: false, others });
+        let affinity =
+            ticket.wants.as_ref().filter(|_| self.sharing.contains(&id)).map(|wants| &wants.affinity);
+        let affinity = affinity.filter(|_| held.is_some()).cloned().unwrap_or_default();
+        let place = memory.map(|memory| {
+            memory.admit_expecting(&ticket.demand, Forecast::default(), affinity.prefix, Progress::default())
+        });
+        let begun = self.begun(id);
+        let begins = affinity.beginnings;
+        self.shared.extend(begins.iter().filter(|hash| begun.contains(hash)).map(|hash| (id, *hash)));
+        self.running.push(Running { grant, ticket, place, held, begins, answered: false, others });
+    }
+
+    /// The beginnings in flight at a replica.
+    fn begun(&self, id: ReplicaId) -> BTreeSet<u64> {
+        let there =
+            self.running.iter().filter(|running| running.grant.placed().is_some_and(|at| at.id == id));
+        there.flat_map(|running| running.begins.iter().copied()).collect()
     }
 
     fn check(&mut self) {
@@ -386,15 +423,26 @@ impl Books {
     fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
         let Some(capacity) = self.memories.get(&id).map(Kv::most) else { return f64::INFINITY };
         let is_there = |running: &&Running| running.grant.placed().is_some_and(|placed| placed.id == id);
+        let there = self.running.iter().filter(is_there);
         let mut all: Vec<_> =
-            self.running.iter().filter(is_there).filter_map(|running| running.held).collect();
+            there.filter_map(|running| Some((running.held?, running.begins.clone()))).collect();
         if all.is_empty() {
             return if ticket.demand.input <= capacity { capacity as f64 } else { f64::NEG_INFINITY };
         }
-        all.push(in_memory(ticket, capacity));
+        let begins = ticket.wants.as_ref().expect("always").affinity.beginnings.clone();
+        let begins = if self.sharing.contains(&id) { begins } else { Arc::default() };
+        let begun = self.begun(id);
+        let mut shared: BTreeSet<u64> = begins.iter().copied().filter(|hash| begun.contains(hash)).collect();
+        shared.extend(self.shared.iter().filter(|(at, _)| *at == id).map(|(_, hash)| hash));
+        all.push((in_memory(ticket, capacity), begins));
+        // Once and for all: what more than one has held. The rest is each call's, for as long as it is there.
         let at = |t: u64| -> u64 {
-            let there = all.iter().filter(|(_, left)| *left >= t);
-            there.map(|(input, _)| input + HALF_A_BLOCK + t).sum()
+            let there = all.iter().filter(|((_, left), _)| *left >= t);
+            let alone = |((input, _), begins): &((u64, u64), Arc<[u64]>)| {
+                input - BEGINNING * begins.iter().filter(|hash| shared.contains(hash)).count() as u64
+            };
+            let each = there.map(|call| alone(call) + HALF_A_BLOCK + t).sum::<u64>();
+            each + BEGINNING * shared.len() as u64
         };
         let peak = (1..=OUTPUTS.end).map(at).max().expect("moments");
         capacity as f64 - peak as f64
@@ -501,6 +549,13 @@ impl Books {
             None => drop(self.memories.insert(id, Kv::new(tokens, 0.0))),
         }
     }
+}
+
+/// Of a prompt of so many tokens, each of one byte: the first two beginnings are the same for all.
+fn beginning((branch, depth): (u64, u64), tokens: u64) -> Affinity {
+    let depth = depth.min(tokens.saturating_sub(1) / BEGINNING);
+    let hash = |nth| if nth < 2 { nth } else { 10 * branch + nth };
+    Affinity::measured(None, (0..depth).map(|nth| (hash(nth), BEGINNING * (nth + 1))), tokens)
 }
 
 /// What a call takes of a memory of that capacity.

@@ -197,3 +197,64 @@ fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
     busy.into_iter().chain([again]).for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
 }
+
+/// Of a prompt of four bytes a token, of which the first `common` tokens are those of every other.
+fn beginning_with(common: u64, input: u64, now: Instant) -> Ticket {
+    let chunks = (1..=common * 4 / 1_024).map(|nth| (nth, nth * 1_024));
+    let affinity = crate::placement::Affinity::measured(None, chunks, input * 4);
+    Ticket { wants: Some(Box::new(Wants { affinity, ..Wants::default() })), ..of_input(input, now) }
+}
+
+fn told(tokens: u64, shares_prefixes: bool) -> Sight {
+    Sight::Standing(Standing { kv_tokens: Some(tokens), shares_prefixes, ..Standing::default() })
+}
+
+#[test]
+fn common_beginning_is_held_once_where_the_replica_caches_prefixes() {
+    let now = epoch();
+    for (shares, least, most) in [(false, 25, 25), (true, 420, 430)] {
+        let mut scheduler: Scheduler<usize> = in_front_of(&of_slots(1_000), &members(0..1), now);
+        let id = id_of(&scheduler, 0, now);
+        scheduler.saw(now, id, told(800_000, shares));
+        let first = admit(&mut scheduler, now, &beginning_with(30_000, 31_500, now));
+        for who in 0..600 {
+            // All wait before there is anything to share.
+            scheduler.enqueue(now, beginning_with(30_000, 31_500, now), who);
+        }
+        let went = draw(&mut scheduler, now);
+        assert!((least..=most).contains(&(went.len() + 1)), "{} went", went.len() + 1);
+        assert!(went.iter().map(|(who, _)| *who).eq(0..went.len()), "in the order in which they came");
+        went.into_iter().for_each(|(_, grant)| scheduler.release(now, grant));
+        scheduler.release(now, first);
+        while let Some((_, grant)) = scheduler.next(now) {
+            scheduler.release(now, grant);
+        }
+        assert_empty(&scheduler, now);
+    }
+}
+
+#[test]
+fn call_goes_to_the_replica_where_its_beginning_is_held_if_only_that_one_has_memory_for_it() {
+    let now = epoch();
+    let mut scheduler = in_front_of(&of_slots(10), &members(0..2), now);
+    for name in 0..2 {
+        let id = id_of(&scheduler, name, now);
+        scheduler.saw(now, id, told(40_000, true));
+    }
+    let held = [admit(&mut scheduler, now, &beginning_with(20_000, 21_000, now)), {
+        let mut other = beginning_with(0, 21_000, now);
+        other.demand.output = 9;
+        admit(&mut scheduler, now, &other)
+    }];
+    assert_ne!(at(&held[0]), at(&held[1]));
+    let second = admit(&mut scheduler, now, &beginning_with(20_000, 24_000, now));
+    assert_eq!(at(&second), at(&held[0]));
+    // What is cached and held by nobody is no memory saved.
+    let [first, other] = held;
+    [first, second].into_iter().for_each(|grant| scheduler.release(now, grant));
+    let alone = admit(&mut scheduler, now, &beginning_with(0, 30_000, now));
+    queue(&mut scheduler, now, beginning_with(20_000, 24_000, now), ());
+    [alone, other].into_iter().for_each(|grant| scheduler.release(now, grant));
+    draw(&mut scheduler, now).into_iter().for_each(|(_, grant)| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}

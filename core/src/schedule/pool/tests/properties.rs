@@ -20,14 +20,14 @@ fn event() -> impl Strategy<Value = Event> {
     let arrival = (
         0usize..3,
         0usize..3,
-        (0u64..700, OUTPUTS),
+        (0u64..700, OUTPUTS, (1u64..3, 0u64..8)),
         prop::option::weighted(0.5, 0usize..3),
         prop_oneof![2 => Just(0usize), 1 => 0usize..32],
     );
     prop_oneof![
         12 => (arrival, any::<bool>(), prop::bool::weighted(0.05)).prop_map(
-            |((tenant, lane, (tokens, output), model, avoid), streams, forced)| {
-                Event::Arrive { tenant, lane, tokens, output, model, avoid, streams, forced }
+            |((tenant, lane, (tokens, output, begins), model, avoid), streams, forced)| {
+                Event::Arrive { tenant, lane, tokens, output, begins, model, avoid, streams, forced }
             }
         ),
         4 => any::<usize>().prop_map(|which| Event::Token { which }),
@@ -37,7 +37,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<usize>().prop_map(|which| Event::Leave { which }),
         1 => (0usize..32).prop_map(|names| Event::Members { names }),
         2 => (any::<usize>(), 0usize..8).prop_map(|(which, models)| Event::Serves { which, models }),
-        1 => (any::<usize>(), 400u64..1_200).prop_map(|(which, tokens)| Event::Told { which, tokens }),
+        2 => (any::<usize>(), 400u64..1_200, any::<bool>())
+            .prop_map(|(which, tokens, shares)| Event::Told { which, tokens, shares }),
         2 => (any::<usize>(), seen).prop_map(|(which, sight)| Event::Seen { which, sight }),
         3 => (0u64..400).prop_map(|ms| Event::Pass { ms }),
         1 => (0usize..12).prop_map(|cap| Event::Cap { cap }),

@@ -10,7 +10,7 @@ use super::Call;
 use crate::adaptive::{Ended, Kind as CallKind, Limit, LimitView, Sample};
 use crate::budget::{Bucket, Charge, Kind, Need, RateBudgets};
 use crate::config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
-use crate::kv::{Kv, Place, Progress};
+use crate::kv::{Kv, Place, Prefix, Progress};
 use crate::wire::Usage;
 
 /// Tenants with their caps, and their own tokens a minute. The fourth is not configured.
@@ -371,7 +371,7 @@ impl Truth {
             Some(kv) => {
                 // Surveys.
                 kv.room();
-                kv.fits(&call.ticket.demand, &call.ticket.forecast)
+                kv.fits(&call.ticket.demand, &call.ticket.forecast, &Prefix::default())
             }
             None => true,
         };

@@ -15,6 +15,12 @@ pub(super) struct Text {
     /// Bytes since the last end.
     since: usize,
     pub(super) ends: Vec<u64>,
+    /// Bytes up to each of these.
+    pub(super) lengths: Vec<u64>,
+    /// Bytes that came.
+    pub(super) length: u64,
+    /// Whether something came of which the model does not read the bytes.
+    pub(super) opaque: bool,
 }
 
 impl Text {
@@ -32,14 +38,17 @@ impl Text {
     }
 
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
+        let mut reached = self.length;
+        self.length += bytes.len() as u64;
         while self.ends.len() < MOST {
             let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.since));
             self.take(now);
             self.since += now.len();
+            reached += now.len() as u64;
             if self.since < CHUNK {
                 return;
             }
-            self.end();
+            self.end(reached);
             bytes = later;
         }
     }
@@ -48,6 +57,7 @@ impl Text {
     pub(super) fn opaque(&mut self, data: &str) {
         let mut whole = Self::default();
         whole.take(data.as_bytes());
+        self.opaque = true;
         self.bytes(&whole.state.to_le_bytes());
     }
 
@@ -59,13 +69,14 @@ impl Text {
     /// An end here, unless there is one already.
     pub(super) fn close(&mut self) {
         if self.since > 0 && self.ends.len() < MOST {
-            self.end();
+            self.end(self.length);
         }
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, length: u64) {
         self.since = 0;
         self.ends.push(self.state);
+        self.lengths.push(length);
     }
 
     fn take(&mut self, bytes: &[u8]) {

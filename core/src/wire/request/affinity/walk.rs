@@ -41,12 +41,23 @@ impl Shared {
         Some(shared)
     }
 
-    /// Hashes of all that stands before the end of each chunk, after `whose`.
-    pub(super) fn beginnings(self, whose: u64) -> impl Iterator<Item = u64> {
+    /// Bytes of the prompt; `None` where they say nothing of its tokens.
+    pub(super) fn length(&self) -> Option<u64> {
+        let all = [&self.tools, &self.system, &self.turns.text];
+        (!all.iter().any(|text| text.opaque)).then(|| all.iter().map(|text| text.length).sum())
+    }
+
+    /// Hashes of all that stands before the end of each chunk, after `whose`, and how many bytes that is.
+    pub(super) fn beginnings(self, whose: u64) -> impl Iterator<Item = (u64, u64)> {
         let tools = both(whose, self.tools.hash());
         let system = both(tools, self.system.hash());
-        let of = |before: u64, text: Text| text.ends.into_iter().map(move |end| both(before, end));
-        of(whose, self.tools).chain(of(tools, self.system)).chain(of(system, self.turns.text))
+        let of = |before: u64, bytes: u64, text: Text| {
+            let ends = text.ends.into_iter().zip(text.lengths);
+            ends.map(move |(end, length)| (both(before, end), bytes + length))
+        };
+        let (of_tools, of_system) = (self.tools.length, self.tools.length + self.system.length);
+        let first = of(whose, 0, self.tools).chain(of(tools, of_tools, self.system));
+        first.chain(of(system, of_system, self.turns.text))
     }
 }
 

@@ -1,0 +1,75 @@
+//! The beginning of a prompt, which calls in flight at the same engine may share.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::BLOCK;
+
+/// The beginnings of a prompt, each by the hash of everything before its end. The default shares nothing.
+///
+/// Two prompts share what stands before the last end that both have. The length of a beginning in tokens is the call's own
+/// number of input tokens, in proportion to bytes, rounded down to whole blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    hashes: Arc<[u64]>,
+    /// Bytes of prompt up to the end of each beginning.
+    ends: Arc<[u32]>,
+    /// Bytes of the whole prompt.
+    bytes: u64,
+}
+
+impl Prefix {
+    /// The beginnings of a prompt of so many bytes, with the bytes up to the end of each. Those from the first hash on that
+    /// occurs again are left out: no two beginnings of a prompt are equal.
+    pub fn new(hashes: Arc<[u64]>, mut ends: Vec<u32>, bytes: u64) -> Self {
+        let mut seen = HashSet::with_capacity(hashes.len());
+        ends.truncate(hashes.iter().take_while(|hash| seen.insert(**hash)).count());
+        Self { hashes, ends: ends.into(), bytes }
+    }
+
+    /// Returns the hash of each beginning, and how many tokens it has more than the one before, in a prompt of `input` tokens.
+    pub(super) fn chunks(&self, input: u64) -> impl Iterator<Item = (u64, u64)> {
+        let ratio = input as f64 / self.bytes.max(1) as f64;
+        // The engine computes the last token of a prompt anew, whatever is cached.
+        let longest = input.saturating_sub(1);
+        let mut before = 0;
+        self.hashes.iter().zip(&*self.ends).map(move |(hash, end)| {
+            let blocks = ((f64::from(*end) * ratio) as u64).min(longest) / BLOCK as u64;
+            let tokens = (blocks * BLOCK as u64).max(before);
+            (*hash, tokens - std::mem::replace(&mut before, tokens))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(ends: &[u32], bytes: u64, input: u64) -> Vec<u64> {
+        let hashes: Vec<u64> = (0..ends.len() as u64).collect();
+        Prefix::new(hashes.into(), ends.to_vec(), bytes).chunks(input).map(|(_, tokens)| tokens).collect()
+    }
+
+    #[test]
+    fn beginnings_are_whole_blocks_and_never_the_whole_prompt() {
+        assert_eq!(tokens(&[1_024, 2_048, 3_000], 4_000, 1_000), [256, 256, 736 - 512]);
+        assert_eq!(tokens(&[1_024, 2_048], 2_048, 512), [256, 240], "the last token is computed anew");
+        assert_eq!(tokens(&[1_024], 1_024, 16), [0]);
+    }
+
+    #[test]
+    fn hash_that_occurs_again_ends_what_is_shared() {
+        let prefix = Prefix::new([7, 8, 7, 9].into(), vec![64, 128, 192, 256], 256);
+        assert_eq!(prefix.chunks(256).collect::<Vec<_>>(), [(7, 64), (8, 64)]);
+    }
+
+    #[test]
+    fn nonsense_shares_no_more_than_the_input() {
+        for (ends, bytes, input) in
+            [(vec![u32::MAX; 3], 0, u64::MAX), (vec![500, 10], 100, 64), (vec![1], 1, 0)]
+        {
+            let sum: u64 = tokens(&ends, bytes, input).iter().sum();
+            assert!(sum <= input, "{sum} of {input}");
+        }
+    }
+}
