@@ -95,7 +95,7 @@
 //! | `cost` | what fair queueing charges: `"tokens"`, `"kv"` (tokens held times seconds), `"calls"`, or `"auto"` (`kv` for pools and where `kv_tokens` is configured, else `tokens`) | | `"auto"` |
 //! | `short_bias` | by how much later a call of 1000 tokens stands in its own tenant's queue | a duration | none |
 //! | `reclaim` | call back what was lent another's floor and has no answer yet, when the other wants it | | false |
-//! | `kv_tokens` | tokens that the engine's memory for keys and values holds; of a pool, each replica's | tokens | not known: not bounded; replicas are asked |
+//! | `kv_tokens` | tokens that the engine's memory for keys and values holds; of a pool, each replica's. Calls that begin alike count their common beginning once at replicas that report prefix caching, and each in full at other targets | tokens | not known: not bounded; replicas are asked |
 //! | `kv_headroom` | the share of it that is kept free | 0 to 0.9 | 0.1 |
 //! | `tokenizer` | how prompts are counted: `"learned"` (by their length, and what the provider counted), `"bpe"` (exactly, as OpenAI's models do; builds with the feature `bpe`), `"vllm"` (by asking the server) | | `"learned"` |
 //! | `ask_usage` | ask streams for their usage where the caller did not, and do not show it to the caller | | false |

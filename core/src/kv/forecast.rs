@@ -37,7 +37,7 @@ impl Forecast {
     }
 
     /// What is known now.
-    pub(super) fn now(self) -> Self {
+    pub(crate) fn now(self) -> Self {
         match &self.later {
             Some(make) => make(),
             None => self,

@@ -198,7 +198,7 @@ impl Kv {
     pub fn resize(&mut self, capacity: u64, headroom: f64) {
         self.capacity = capacity;
         self.usable = (capacity as f64 * (1.0 - headroom)) as u64;
-        self.room = None;
+        self.survey();
     }
 
     /// The most that any call may hold, however idle the engine is.

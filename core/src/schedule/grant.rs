@@ -109,7 +109,7 @@ impl Grant {
 
     /// Where to write how far the answer has come; `None` where nobody asks, since no memory is accounted for.
     pub fn progress(&self) -> Option<&Progress> {
-        let of_replica = self.lodging.as_ref().and_then(|lodging| lodging.progress());
+        let of_replica = self.lodging.as_ref().map(|lodging| lodging.progress());
         of_replica.or_else(|| self.taken.as_ref()?.progress())
     }
 }

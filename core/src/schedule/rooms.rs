@@ -11,7 +11,7 @@ use crate::placement::Places;
 
 /// How many calls that may fit are looked at in one decision, and turn out not to fit. From half of them on, only calls with a
 /// shorter prompt than each of those. It bounds the time of a decision, however many calls wait: a look at one takes microseconds.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 32;
 
 /// What is left of the looks of one decision.
 #[derive(Clone, Copy, Debug)]

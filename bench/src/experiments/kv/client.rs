@@ -10,7 +10,7 @@ use tidegate::config::{Config, Pool, Predict, Target};
 use tidegate::{Gate, Lane, Transport};
 use tidegate_sim::engine::EngineConfig;
 use tidegate_sim::{SimConfig, Simulator};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::workload::Workload;
 use super::{FROM, MAX_TOKENS, Outcome, Tally, UNTIL};
@@ -22,6 +22,9 @@ use crate::virtual_time;
 
 /// Enough that some always wait, for the largest cache here.
 const CALLERS: usize = 200;
+
+/// For so long there is one caller: a gate reads the metrics of its replicas from the first call on.
+const ALONE: Duration = Duration::from_secs(2);
 
 /// The pool's only replica.
 const REPLICA: &str = "http://replica.test";
@@ -61,10 +64,13 @@ pub(super) fn play(
         let next = Arc::new(AtomicUsize::new(0));
         let tally = Arc::new(Mutex::new(Tally::default()));
         let mut callers = tokio::task::JoinSet::new();
-        for _ in 0..CALLERS {
+        for caller in 0..CALLERS {
             let (client, calls, next, tally) =
                 (Transport::new(gate.client()), calls.clone(), next.clone(), tally.clone());
             callers.spawn(async move {
+                if caller > 0 {
+                    sleep(ALONE).await;
+                }
                 loop {
                     let id = next.fetch_add(1, Ordering::Relaxed);
                     let Some(work) = calls.get(id) else { break };

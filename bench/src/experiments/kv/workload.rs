@@ -17,7 +17,7 @@ pub(super) enum Workload {
     Tail,
     /// Azure's conversations, each after one of [`GROUPS`] instructions of [`COMMON`] tokens.
     Shared,
-    /// The calls of `Tail`, but one in thirty is a long prompt with a long answer: 6,000 tokens in and 4,000 out.
+    /// The calls of `Tail`, but one in thirty is a long prompt with a long answer: 4,000 tokens in and 4,000 out.
     OneLong,
 }
 
@@ -61,7 +61,7 @@ impl Workload {
                 own.map(|own| Work { prompt: own.prompt + COMMON, ..own }).collect()
             }
             Self::OneLong => {
-                let long = Work { prompt: 6_000, output: 4_000 };
+                let long = Work { prompt: 4_000, output: 4_000 };
                 (0..calls).map(|nth| if nth % 30 == 29 { long } else { tail(&mut rng) }).collect()
             }
         }

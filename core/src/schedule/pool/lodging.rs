@@ -16,7 +16,7 @@ pub(in crate::schedule) struct Lodging {
     pub(super) parcel: Parcel,
     /// Those that it could be tried at next, at once; none where it was tried here before.
     pub(super) others: Places,
-    space: Option<Space>,
+    space: Space,
     /// Whether it asks, for all others, whether its replica has room again.
     knocks: bool,
     /// Whether its first token is still to come.
@@ -28,8 +28,8 @@ impl Lodging {
         &self.parcel.placed
     }
 
-    pub(in crate::schedule) fn progress(&self) -> Option<&Progress> {
-        self.space.as_ref().map(|space| &space.progress)
+    pub(in crate::schedule) fn progress(&self) -> &Progress {
+        &self.space.progress
     }
 }
 
@@ -67,7 +67,8 @@ impl Pool {
     fn fitting(&self, ticket: &Ticket, may: Places, tried: Places, in_flight: usize, held: Places) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.choice);
-        let fits = |at: &usize| self.site(*at).is_some_and(|site| site.fits(ticket));
+        let forecast = self.forecast(ticket);
+        let fits = |at: &usize| self.site(*at).is_some_and(|site| site.fits(ticket, &forecast));
         let open: Places = among.and(self.open(in_flight)).iter().filter(fits).collect();
         let free = if need > 0 { open.less(held) } else { open };
         let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));
@@ -81,9 +82,7 @@ impl Pool {
         self.settled(id);
         if let Some(site) = self.site_of(&lodging) {
             site.left(lodging.knocks);
-            if let Some(space) = lodging.space {
-                site.release(space);
-            }
+            site.release(lodging.space);
         }
         if let Some(left) = self.placement.ended(lodging.parcel)
             && let Some(site) = self.sites.get_mut(left)

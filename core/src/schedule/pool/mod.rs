@@ -28,7 +28,7 @@ use super::upstream::Moved;
 use super::why::Rule;
 use super::{GrantId, Scheduler, Ticket};
 use crate::adaptive;
-use crate::kv;
+use crate::kv::{self, Forecast};
 use crate::placement::{Placement, Places, Wants};
 
 /// See the module's documentation.
@@ -285,21 +285,28 @@ impl Pool {
         at: &ByKind,
         kept: Option<usize>,
     ) -> bool {
-        let taken = [at.held, kept];
+        let (taken, forecast) = ([at.held, kept], self.forecast(ticket));
         let mut among = self.places_of(claim.kind).and(at.open).iter();
         among.any(|at| {
             let free = claim.need.kv == 0 || !taken.contains(&Some(at));
-            free && self.site(at).is_some_and(|site| site.fits(ticket))
+            free && self.site(at).is_some_and(|site| site.fits(ticket, &forecast))
         })
+    }
+
+    /// Returns the forecast of a call as of now, once for all replicas; empty where no memory's size is known.
+    fn forecast(&self, ticket: &Ticket) -> Forecast {
+        let sized = self.sites.iter().flatten().any(|site| site.most().is_some());
+        if sized { ticket.forecast.clone().now() } else { Forecast::default() }
     }
 
     /// The replica whose memory is kept for a call that lacks some: the one that has come nearest to having it. `None`: one has it, and lacks but a slot; or none
     /// will ever have it.
     pub(super) fn reserve(&self, claim: &Claim, ticket: &Ticket) -> Option<usize> {
+        let forecast = self.forecast(ticket);
         let could = |site: &Site| site.most().is_none_or(|most| u64::from(claim.need.kv) <= most);
         let among = self.choice_of(claim.kind).iter();
-        let sites =
-            among.filter_map(|at| Some((at, self.site(at).filter(|site| could(site))?.slack(ticket))));
+        let sites = among
+            .filter_map(|at| Some((at, self.site(at).filter(|site| could(site))?.slack(ticket, &forecast))));
         let nearest =
             sites.max_by(|(at, slack), (other, of_other)| slack.total_cmp(of_other).then(other.cmp(at)))?;
         Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)

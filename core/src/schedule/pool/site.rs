@@ -4,12 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::super::limiter::Limiter;
 use super::super::why::Rule;
-use crate::kv::{self, Kv, Place, Prefix, Progress};
+use crate::kv::{self, Forecast, Kv, Place, Prefix, Progress};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
 
 /// One that has no room says so at once, and one that has takes longer to answer: what has not been turned away for so long was taken in.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a memory counts as having before its size is known, in tokens: more than any engine.
+const ENDLESS: u64 = 1 << 40;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -19,7 +22,10 @@ pub(super) struct Site {
     /// The share of its slots that is in force, 0 to 1: less than all while it comes back.
     pub(super) share: f64,
     pub(super) in_flight: usize,
-    memory: Option<Kv>,
+    /// Kept from its first call on: its size may become known later.
+    memory: Kv,
+    /// Whether that is known.
+    sized: bool,
     /// Whether its memory's size was configured, and so is not asked.
     told: bool,
     /// The longest prompt that it may have memory for, at the last survey: see [`Kv::room`].
@@ -48,7 +54,8 @@ impl Site {
             limiter,
             share: 1.0,
             in_flight: 0,
-            memory: None,
+            memory: Kv::new(ENDLESS, 0.0),
+            sized: false,
             told: false,
             longest: u32::MAX,
             shares: false,
@@ -58,16 +65,13 @@ impl Site {
         }
     }
 
-    /// Its memory is so large. `told`: by the configuration, which knows better than the replica. Of calls that are there already nothing is known.
+    /// Its memory is so large. `told`: by the configuration, which knows better than the replica.
     pub(super) fn set_memory(&mut self, tokens: u64, headroom: f64, told: bool) {
         if self.told && !told {
             return;
         }
-        self.told = told;
-        match &mut self.memory {
-            Some(kv) => kv.resize(tokens, headroom),
-            None => self.memory = Some(Kv::new(tokens, headroom)),
-        }
+        (self.told, self.sized) = (told, true);
+        self.memory.resize(tokens, headroom);
     }
 
     /// Nobody configures how large its memory is any more: what it says of itself holds, once it does.
@@ -131,19 +135,19 @@ impl Site {
 
     /// The most that any call may hold; `None`: not known.
     pub(super) fn most(&self) -> Option<u64> {
-        self.memory.as_ref().map(Kv::most)
+        self.sized.then(|| self.memory.most())
     }
 
     /// Returns whether it has memory for a call, by the last survey.
-    pub(super) fn fits(&self, ticket: &Ticket) -> bool {
-        self.slack(ticket) >= 0.0
+    pub(super) fn fits(&self, ticket: &Ticket, forecast: &Forecast) -> bool {
+        self.slack(ticket, forecast) >= 0.0
     }
 
     /// Returns how many tokens of its memory stay usable with a call: below zero where the call does not fit, infinite where the
     /// size is not known.
-    pub(super) fn slack(&self, ticket: &Ticket) -> f64 {
-        let slack = |kv: &Kv| kv.slack(&ticket.demand, &ticket.forecast, &self.prefix(ticket));
-        self.memory.as_ref().map_or(f64::INFINITY, slack)
+    pub(super) fn slack(&self, ticket: &Ticket, forecast: &Forecast) -> f64 {
+        let slack = || self.memory.slack(&ticket.demand, forecast, &self.prefix(ticket));
+        if self.sized { slack() } else { f64::INFINITY }
     }
 
     /// Returns what a call may share with others there.
@@ -153,25 +157,23 @@ impl Site {
     }
 
     pub(super) fn survey(&mut self) {
-        let longest = self.memory.as_mut().map_or(u32::MAX, Kv::longest);
+        let longest = if self.sized { self.memory.longest() } else { u32::MAX };
         // A call needs less than its prompt where it shares the beginning: how much, is only known of each call.
         self.longest = if self.shares && self.in_flight > 0 { u32::MAX } else { longest };
     }
 
     pub(super) fn memory(&self) -> Option<kv::View> {
-        self.memory.as_ref().map(Kv::view)
+        self.sized.then(|| self.memory.view())
     }
 
-    pub(super) fn admit(&mut self, ticket: &Ticket) -> Option<Space> {
+    pub(super) fn admit(&mut self, ticket: &Ticket) -> Space {
         let (prefix, progress) = (self.prefix(ticket), Progress::default());
-        let kv = self.memory.as_mut()?;
-        let place = kv.admit_expecting(&ticket.demand, ticket.forecast.clone(), prefix, progress.clone());
-        Some(Space { place, progress })
+        let forecast = ticket.forecast.clone();
+        let place = self.memory.admit_expecting(&ticket.demand, forecast, prefix, progress.clone());
+        Space { place, progress }
     }
 
     pub(super) fn release(&mut self, space: Space) {
-        if let Some(kv) = &mut self.memory {
-            kv.release(space.place);
-        }
+        self.memory.release(space.place);
     }
 }

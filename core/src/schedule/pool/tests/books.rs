@@ -78,9 +78,9 @@ struct Waiting {
 struct Running {
     grant: Grant,
     ticket: Ticket,
-    place: Option<Place>,
-    /// What it takes of its replica's memory: its input, and how many tokens it may produce yet. `None`: nothing is known of that memory.
-    held: Option<(u64, u64)>,
+    place: Place,
+    /// What it takes of its replica's memory: its input, and how many tokens it may produce yet.
+    held: (u64, u64),
     /// The beginnings that it holds there.
     begins: Arc<[u64]>,
     answered: bool,
@@ -105,6 +105,8 @@ pub(super) struct Books {
     waiting: BTreeMap<u64, Waiting>,
     running: Vec<Running>,
     memories: BTreeMap<ReplicaId, Kv>,
+    /// Those of which the size is known.
+    sized: BTreeSet<ReplicaId>,
     /// Those where calls share their beginnings.
     sharing: BTreeSet<ReplicaId>,
     /// The beginnings in flight at each that more than one call has held.
@@ -127,6 +129,7 @@ impl Books {
             waiting: BTreeMap::new(),
             running: Vec::new(),
             memories: BTreeMap::new(),
+            sized: BTreeSet::new(),
             sharing: BTreeSet::new(),
             shared: BTreeSet::new(),
             numbers: 0,
@@ -264,9 +267,7 @@ impl Books {
         }
         let charged = running.grant.charged();
         self.called_back.retain(|called| *called != running.grant.id());
-        if let (Some(place), Some(memory)) = (running.place, self.memories.get_mut(&id)) {
-            memory.release(place);
-        }
+        self.memories.get_mut(&id).expect("it has a call").release(running.place);
         let held: BTreeSet<u64> = self.begun(id);
         self.shared.retain(|(at, hash)| *at != id || held.contains(hash));
         self.scheduler.release(self.now, running.grant);
@@ -339,14 +340,13 @@ impl Books {
         let avoid = &ticket.wants.as_ref().expect("always").avoid;
         others.retain(|other| *other != id && !avoid.contains(other) && !avoid.contains(&id));
         let others = self.places(&others);
-        let memory = self.memories.get_mut(&id);
-        let held = memory.as_ref().map(|memory| in_memory(&ticket, memory.most()));
+        let memory = self.memories.get_mut(&id).expect("kept for each");
+        let held = in_memory(&ticket, memory.most());
         let affinity =
             ticket.wants.as_ref().filter(|_| self.sharing.contains(&id)).map(|wants| &wants.affinity);
-        let affinity = affinity.filter(|_| held.is_some()).cloned().unwrap_or_default();
-        let place = memory.map(|memory| {
-            memory.admit_expecting(&ticket.demand, Forecast::default(), affinity.prefix, Progress::default())
-        });
+        let affinity = affinity.cloned().unwrap_or_default();
+        let forecast = Forecast::default();
+        let place = memory.admit_expecting(&ticket.demand, forecast, affinity.prefix, Progress::default());
         let begun = self.begun(id);
         let begins = affinity.beginnings;
         self.shared.extend(begins.iter().filter(|hash| begun.contains(hash)).map(|hash| (id, *hash)));
@@ -372,7 +372,7 @@ impl Books {
                 .count();
             let slots = view.slots.expect("kept");
             assert_eq!((slots.in_flight, view.requests), (here, here));
-            let known = self.memories.get(&view.id).map(Kv::view);
+            let known = self.sized.get(&view.id).map(|id| self.memories[id].view());
             assert_eq!(slots.kv, known);
         }
         let room = self.room();
@@ -421,11 +421,12 @@ impl Books {
 
     /// What is left of a replica's memory with a call, at the worst moment, token by token; endless where the size is not known.
     fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
-        let Some(capacity) = self.memories.get(&id).map(Kv::most) else { return f64::INFINITY };
+        let Some(capacity) = self.sized.get(&id).map(|id| self.memories[id].most()) else {
+            return f64::INFINITY;
+        };
         let is_there = |running: &&Running| running.grant.placed().is_some_and(|placed| placed.id == id);
         let there = self.running.iter().filter(is_there);
-        let mut all: Vec<_> =
-            there.filter_map(|running| Some((running.held?, running.begins.clone()))).collect();
+        let mut all: Vec<_> = there.map(|running| (running.held, running.begins.clone())).collect();
         if all.is_empty() {
             return if ticket.demand.input <= capacity { capacity as f64 } else { f64::NEG_INFINITY };
         }
@@ -534,20 +535,19 @@ impl Books {
     fn learn(&mut self) {
         let present: Vec<_> = self.scheduler.replicas(self.now).iter().map(|view| view.id).collect();
         self.memories.retain(|id, _| present.contains(id));
+        self.sized.retain(|id| present.contains(id));
         for id in present {
+            self.memories.entry(id).or_insert_with(|| Kv::new(1 << 40, 0.0));
             self.configured.into_iter().for_each(|tokens| self.set_memory(id, tokens, true));
         }
     }
 
     fn set_memory(&mut self, id: ReplicaId, tokens: u64, told: bool) {
-        let known = self.memories.get_mut(&id);
         if self.configured.is_some() && !told {
             return;
         }
-        match known {
-            Some(kv) => kv.resize(tokens, 0.0),
-            None => drop(self.memories.insert(id, Kv::new(tokens, 0.0))),
-        }
+        self.memories.get_mut(&id).expect("kept for each").resize(tokens, 0.0);
+        self.sized.insert(id);
     }
 }
 

@@ -258,3 +258,20 @@ fn call_goes_to_the_replica_where_its_beginning_is_held_if_only_that_one_has_mem
     draw(&mut scheduler, now).into_iter().for_each(|(_, grant)| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
 }
+
+/// The first calls go before a replica has reported anything.
+#[test]
+fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
+    let now = epoch();
+    let mut scheduler = in_front_of(&of_slots(10), &members(0..1), now);
+    let early = admit(&mut scheduler, now, &of_input(800, now));
+    assert_eq!(scheduler.view(now).kv, None);
+    scheduler.saw(now, id_of(&scheduler, 0, now), told(1_000, false));
+    assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls, kv.held)), Some((1_000, 1, 800)));
+    let waits = queue(&mut scheduler, now, of_input(300, now), "waits");
+    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
+    scheduler.release(now, early);
+    let (_, grant) = scheduler.next(now).expect("there is room");
+    scheduler.release(now, grant);
+    assert_empty(&scheduler, now);
+}
