@@ -151,7 +151,7 @@ export interface TargetSettings extends RateConfig {
   ttft?: Duration | Off;
   /** The objective for the time between two tokens, on average over a call; of an adaptive limit only. Default: none. */
   tpot?: Duration | Off;
-  /** A waiting call rises by one lane in this time. */
+  /** A waiting call raises its lane by one in this time: it then gets an eighth of the capacity first. */
   aging?: Duration;
   /** The most calls that wait, of all tenants together. Default: 100,000. */
   backlog?: number;

@@ -84,7 +84,7 @@
 //! | `stall` | how long a reader may leave a chunk unasked-for | | 300 s |
 //! | `ttft` | the objective for the time to first token, queue wait included; the adaptive limit keeps to it | up to `deadline` | none |
 //! | `tpot` | the objective for the time between two tokens, on average over a call; of an adaptive limit only | up to `deadline` | none |
-//! | `aging` | how much waiting raises a call by one lane | | 30 s |
+//! | `aging` | how much waiting raises a lane by one: it then goes before that one for an eighth of the capacity | | 30 s |
 //! | `retry.attempts` | the most attempts of a call, the first included | 1 to 100 | 4 |
 //! | `retry.base` | the first backoff's upper bound; doubles each time | up to `retry.max` | 500 ms |
 //! | `retry.max` | the longest backoff | | 30 s |

@@ -83,7 +83,7 @@ pub struct TargetConfig {
     pub stall: Option<Duration>,
     /// The TTFT objective: what goodput counts against, and the adaptive limit keeps to. Default: none.
     pub ttft: Option<Duration>,
-    /// Seconds of waiting that raise a call by one lane. Default 30 s.
+    /// The time of waiting that raises a call's lane by one: it then goes before that one for an eighth of the capacity. Default 30 s.
     pub aging: Duration,
     /// See [`RetryConfig`].
     pub retry: RetryConfig,

@@ -29,8 +29,8 @@ pub struct Settings {
     pub kv_headroom: f64,
     /// Queue or refuse.
     pub on_full: OnFull,
-    /// The time of waiting that raises a call by one lane, and after which it is no longer overtaken; zero: lanes are never raised, and nobody is
-    /// overtaken.
+    /// The time of waiting that raises a call's lane by one, so that it goes before that lane for an eighth of the capacity, and after which the call is no
+    /// longer overtaken; zero: lanes are never raised, and nobody is overtaken.
     pub aging: Duration,
     /// By how much later a call of a thousand tokens stands in its own tenant's queue.
     pub short_bias: Duration,

@@ -1,10 +1,14 @@
-//! Nobody waits for ever: an hour of a flood in the highest lane, and calls of the lowest, large calls among small ones, and floors.
+//! Nobody waits for ever: an hour of a flood in the highest lane, and calls of the lowest, large calls among small ones, floors, and tenants that
+//! have called before among ten thousand that have not. And age does not turn the lanes upside down: interactive calls above old batch work.
 //!
 //! What a call may have to wait is derived from the rules, not measured, and is computed for each call from what stood before it ([`bound`],
 //! [`large`]).
 
+mod calls;
 mod flood;
+mod inversion;
 mod large;
+mod newcomers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,16 +60,15 @@ fn batch(tenant: &'static str) -> Stream {
 
 /// What a batch call may have to wait at most, if everything else is against it.
 ///
-/// It is raised to the highest lane when it has waited twice `aging`. From then on its lane takes turns with those above it, `lanes` in all,
-/// since its oldest call is no younger. In each longest service time every slot is given out anew at least once, so that its lane gets one
-/// dispatch in `lanes`. Its own tenant sends what stands before it; each other tenant of the lane, by start-time fair queueing, no more
-/// than that much cost and one largest call of each; and none of their calls costs less than the least.
-fn bound(ahead: Ahead, tenants: usize, lanes: usize) -> f64 {
+/// It is raised to the highest lane when it has waited twice `aging`. From then on its lane may hold one of the eight slots before any
+/// higher lane, since its oldest call is no younger: whenever none of its calls runs, the next slot is its own, but for one that another raised
+/// lane takes. In each longest service time one of its calls goes so. Its own tenant sends what stands before it; each other tenant of the lane,
+/// by start-time fair queueing, no more than that much cost and one largest call of each; and none of their calls costs less than the least.
+fn bound(ahead: Ahead, tenants: usize) -> f64 {
     let (least, most) = (1_000, 3_000);
     let others = (ahead.tokens + 2 * most).div_ceil(least) as usize;
     let turns = ahead.calls + 1 + (tenants - 1) * others;
-    let rounds = (lanes * turns).div_ceil(SLOTS);
-    2.0 * AGING.as_secs_f64() + (rounds + 1) as f64 * SERVICE
+    2.0 * AGING.as_secs_f64() + (turns + 1) as f64 * SERVICE
 }
 
 pub(crate) fn measure() -> Fallible<Report> {
@@ -79,8 +82,10 @@ pub(crate) fn measure() -> Fallible<Report> {
         eprintln!("{name}");
         let on = play(&target(), &streams, &[])?;
         let off = play(&TargetConfig { aging: Duration::ZERO, ..target() }, &streams, &[])?;
-        tell_batch(&mut report, name, lanes + 1, &on, &off);
+        tell_batch(&mut report, name, &on, &off);
     }
+    inversion::measure(&mut report)?;
+    newcomers::measure(&mut report)?;
     large::measure(&mut report)?;
     floors(&mut report)?;
     Ok(report)
@@ -99,11 +104,11 @@ fn play(target: &TargetConfig, streams: &[Stream], floors: &[usize]) -> Fallible
 }
 
 /// The three batch streams come first.
-fn tell_batch(report: &mut Report, name: &str, lanes: usize, on: &[Vec<Account>], off: &[Vec<Account>]) {
+fn tell_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<Account>]) {
     let key = |what: &str| format!("{name}: {what}");
     let waits = |run: &Vec<Account>, ratio: bool| -> Vec<f64> {
         let batch = run.iter().take(3).flat_map(|account| account.went.iter().chain(&account.left));
-        batch.map(|(wait, ahead)| if ratio { wait / bound(*ahead, 3, lanes) } else { *wait }).collect()
+        batch.map(|(wait, ahead)| if ratio { wait / bound(*ahead, 3) } else { *wait }).collect()
     };
     let quantile = |runs: &[Vec<Account>], ratio: bool, q: f64| {
         Spread::of(runs.iter().map(|run| tidegate_sim::scenario::quantile(&mut waits(run, ratio), q)))

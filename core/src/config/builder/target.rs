@@ -87,7 +87,7 @@ impl Target {
         self.set("ttft", time(objective))
     }
 
-    /// `aging`: how much waiting raises a call by one lane.
+    /// `aging`: how much waiting raises a lane by one; it then goes before that one for an eighth of the capacity.
     pub fn aging(self, step: Duration) -> Self {
         self.set("aging", time(step))
     }

@@ -1,0 +1,220 @@
+//! A list of calls through a number of slots, in an order of ours or of a peer.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::Lane;
+use tidegate::estimate::Demand;
+use tidegate::kv::Forecast;
+use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
+use tidegate::wire::Usage;
+
+use crate::virtual_time;
+
+/// One call. Its cost is its service time in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) at: Duration,
+    pub(super) tenant: usize,
+    pub(super) lane: Lane,
+    pub(super) service: Duration,
+}
+
+impl Call {
+    fn cost(&self) -> f64 {
+        self.service.as_secs_f64() * 1000.0
+    }
+}
+
+/// Decides which of the waiting calls goes next; a call is named by its place in the list.
+pub(super) trait Order {
+    fn arrive(&mut self, now: Duration, id: usize, call: &Call);
+    /// Asked while a slot is free, until it says `None`.
+    fn next(&mut self, now: Duration) -> Option<usize>;
+    fn ended(&mut self, _now: Duration, _id: usize, _call: &Call) {}
+}
+
+/// When each call went; `None`: it waits at the horizon, or was to come later.
+pub(super) type Went = Vec<Option<Duration>>;
+
+/// Plays the calls, which are in the order of their arrivals. At one moment slots come back first, then calls arrive.
+pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon: Duration) -> Went {
+    let mut went = vec![None; calls.len()];
+    let mut ends: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
+    let mut arrivals = calls.iter().enumerate().peekable();
+    loop {
+        let end = ends.peek().map(|Reverse((at, _))| *at);
+        let arrival = arrivals.peek().map(|(_, call)| call.at);
+        let Some(now) = end.into_iter().chain(arrival).min().filter(|now| *now <= horizon) else {
+            return went;
+        };
+        while let Some(Reverse((_, id))) = ends.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            ends.pop();
+            if let Some(call) = calls.get(id) {
+                order.ended(now, id, call);
+            }
+        }
+        while let Some((id, call)) = arrivals.next_if(|(_, call)| call.at <= now) {
+            order.arrive(now, id, call);
+        }
+        while ends.len() < slots
+            && let Some(id) = order.next(now)
+        {
+            if let (Some(call), Some(place)) = (calls.get(id), went.get_mut(id)) {
+                *place = Some(now);
+                ends.push(Reverse((now + call.service, id)));
+            }
+        }
+    }
+}
+
+/// The scheduler that users have.
+pub(super) struct Ours {
+    scheduler: Scheduler<usize>,
+    began: Instant,
+    grants: HashMap<usize, Grant>,
+}
+
+impl Ours {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let began = virtual_time::beginning();
+        Self { scheduler: Scheduler::new(settings, began), began, grants: HashMap::new() }
+    }
+}
+
+impl Order for Ours {
+    fn arrive(&mut self, now: Duration, id: usize, call: &Call) {
+        let now = self.began + now;
+        let ticket = Ticket {
+            tenant: Arc::from(format!("t{}", call.tenant)),
+            lane: call.lane,
+            queued_at: now,
+            deadline: now + Duration::from_secs(24 * 3600),
+            wait: None,
+            demand: Demand::default(),
+            forecast: Forecast::default(),
+            streams: false,
+            cost: call.cost(),
+            wants: None,
+            charged: None,
+        };
+        // The driver asks who is next before time passes: whoever may go at once does so then.
+        self.scheduler.enqueue(now, ticket, id);
+    }
+
+    fn next(&mut self, now: Duration) -> Option<usize> {
+        let (id, mut grant) = self.scheduler.next(self.began + now)?;
+        grant.sent();
+        self.grants.insert(id, grant);
+        Some(id)
+    }
+
+    fn ended(&mut self, now: Duration, id: usize, call: &Call) {
+        let (now, Some(mut grant)) = (self.began + now, self.grants.remove(&id)) else { return };
+        self.scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: call.cost() });
+        self.scheduler.succeeded(now, &mut grant);
+        self.scheduler.release(now, grant);
+    }
+}
+
+/// Lanes by priority, in each lane first come first served: the best that an order can do for the highest lane which
+/// interrupts nobody and leaves no slot free.
+#[derive(Default)]
+pub(super) struct Strict([VecDeque<usize>; 3]);
+
+impl Order for Strict {
+    fn arrive(&mut self, _: Duration, id: usize, call: &Call) {
+        if let Some(lane) = self.0.get_mut(call.lane as usize) {
+            lane.push_back(id);
+        }
+    }
+
+    fn next(&mut self, _: Duration) -> Option<usize> {
+        self.0.iter_mut().find_map(VecDeque::pop_front)
+    }
+}
+
+/// Ageing by turns: once its oldest call has waited for so long, the lowest lane takes every second dispatch.
+pub(super) struct Turns {
+    after: Duration,
+    urgent: VecDeque<usize>,
+    batch: VecDeque<(Duration, usize)>,
+    was_batch: bool,
+}
+
+impl Turns {
+    pub(super) fn after(after: Duration) -> Self {
+        Self { after, urgent: VecDeque::new(), batch: VecDeque::new(), was_batch: false }
+    }
+}
+
+impl Order for Turns {
+    fn arrive(&mut self, now: Duration, id: usize, call: &Call) {
+        match call.lane {
+            Lane::Batch => self.batch.push_back((now, id)),
+            _ => self.urgent.push_back(id),
+        }
+    }
+
+    fn next(&mut self, now: Duration) -> Option<usize> {
+        let is_old = self.batch.front().is_some_and(|(since, _)| now - *since >= self.after);
+        self.was_batch = self.urgent.is_empty() || (is_old && !self.was_batch);
+        if self.was_batch { self.batch.pop_front().map(|(_, id)| id) } else { self.urgent.pop_front() }
+    }
+}
+
+/// First come, first served.
+#[derive(Default)]
+pub(super) struct Fifo(VecDeque<usize>);
+
+impl Order for Fifo {
+    fn arrive(&mut self, _: Duration, id: usize, _: &Call) {
+        self.0.push_back(id);
+    }
+
+    fn next(&mut self, _: Duration) -> Option<usize> {
+        self.0.pop_front()
+    }
+}
+
+/// Start-time fair queueing as published: virtual time is the start tag of the call that went last.
+#[derive(Default)]
+pub(super) struct StartTime {
+    now: f64,
+    finish: HashMap<usize, f64>,
+    /// By tenant.
+    waiting: HashMap<usize, Line>,
+}
+
+/// The waiting calls of a tenant, with their costs.
+struct Line {
+    /// The virtual time when it came to wait.
+    since: f64,
+    calls: VecDeque<(usize, f64)>,
+}
+
+impl Order for StartTime {
+    fn arrive(&mut self, _: Duration, id: usize, call: &Call) {
+        let new = || Line { since: self.now, calls: VecDeque::new() };
+        self.waiting.entry(call.tenant).or_insert_with(new).calls.push_back((id, call.cost()));
+    }
+
+    fn next(&mut self, _: Duration) -> Option<usize> {
+        let tag = |(tenant, line): (&usize, &Line)| {
+            let finish = self.finish.get(tenant).copied().unwrap_or_default();
+            Some((line.since.max(finish), line.calls.front()?.0, *tenant))
+        };
+        let tags = self.waiting.iter().filter_map(tag);
+        let (start, _, tenant) = tags.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
+        let line = self.waiting.get_mut(&tenant)?;
+        let (id, cost) = line.calls.pop_front()?;
+        if line.calls.is_empty() {
+            self.waiting.remove(&tenant);
+        }
+        self.now = self.now.max(start);
+        self.finish.insert(tenant, start + cost);
+        Some(id)
+    }
+}

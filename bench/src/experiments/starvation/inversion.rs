@@ -1,0 +1,147 @@
+//! A deep backlog of long batch calls below steady interactive traffic: age must not turn the lanes upside down.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tidegate::Lane;
+use tidegate::schedule::Settings;
+use tidegate_sim::scenario::quantile;
+
+use super::calls::{Call, Order, Ours, Strict, Turns, Went, play};
+use super::{AGING, HOUR, SEEDS, target};
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+use crate::virtual_time;
+
+const SLOTS: usize = 16;
+/// Batch calls: so many, of so many seconds each. More than an hour's work.
+const BATCH: usize = 1_000;
+const BATCH_SERVICE: Duration = Duration::from_secs(60);
+/// Interactive calls: two a second of two seconds, which need 4 of the 16 slots.
+const PAUSE: Duration = Duration::from_millis(500);
+const SERVICE: Duration = Duration::from_secs(2);
+/// Whichever of the two comes second comes so much later.
+const LATER: Duration = Duration::from_secs(120);
+
+struct Case {
+    name: &'static str,
+    poisson: bool,
+    batch_first: bool,
+    /// The longest p99 wait that counts as served in time, in seconds; `None`: no order that leaves no slot free and
+    /// interrupts nobody can promise one, and ours is held against the best of them.
+    wait: Option<f64>,
+}
+
+/// The three cases, and what they are held against.
+const CASES: [Case; 3] = [
+    Case { name: "batch comes second", poisson: false, batch_first: false, wait: Some(1.0) },
+    Case { name: "batch comes second, Poisson", poisson: true, batch_first: false, wait: None },
+    Case { name: "batch comes first", poisson: false, batch_first: true, wait: None },
+];
+/// By how much our p99 wait may exceed that of strict priority.
+const NEAR: f64 = 1.1;
+
+impl Case {
+    fn calls(&self, seed: u64) -> Vec<Call> {
+        let mut rng = Rng::with_seed(seed);
+        let (batch_at, mut at) =
+            if self.batch_first { (Duration::ZERO, LATER) } else { (LATER, Duration::ZERO) };
+        // The first ones are as far advanced as calls in the middle of a long run are: they do not end together.
+        let batch = |number| {
+            let done = if number < SLOTS { BATCH_SERVICE.mul_f64(rng.f64()) } else { Duration::ZERO };
+            Call { at: batch_at, tenant: 0, lane: Lane::Batch, service: BATCH_SERVICE - done }
+        };
+        let mut calls: Vec<Call> = (0..BATCH).map(batch).collect();
+        while at <= HOUR {
+            calls.push(Call { at, tenant: 1, lane: Lane::Interactive, service: SERVICE });
+            at += if self.poisson { PAUSE.mul_f64(-rng.f64().max(1e-12).ln()) } else { PAUSE };
+        }
+        calls.sort_by_key(|call| call.at);
+        calls
+    }
+}
+
+/// What became of both lanes in one run.
+struct Outcome {
+    /// Interactive calls that went, of those that came a minute or more before the end.
+    served: f64,
+    p50: f64,
+    p99: f64,
+    /// The longest wait of a batch call, by twice the ageing time and one service time for it and each one before it.
+    batch: f64,
+}
+
+fn outcome(calls: &[Call], went: &Went) -> Outcome {
+    let (mut waits, mut came, mut ahead, mut batch) = (Vec::new(), 0usize, 0u32, 0.0f64);
+    for (call, went) in calls.iter().zip(went) {
+        let wait = (went.unwrap_or(HOUR) - call.at).as_secs_f64();
+        if call.lane == Lane::Batch {
+            let bound = 2 * AGING + (ahead + 1) * BATCH_SERVICE;
+            batch = batch.max(wait / bound.as_secs_f64());
+            ahead += 1;
+        } else if call.at + Duration::from_secs(60) <= HOUR {
+            came += 1;
+            waits.push(if went.is_some() { wait } else { f64::INFINITY });
+        }
+    }
+    let served = waits.iter().filter(|wait| wait.is_finite()).count() as f64 / came as f64;
+    // Whoever waits at the end has waited at least until then.
+    waits.iter_mut().for_each(|wait| *wait = wait.min(HOUR.as_secs_f64()));
+    Outcome { served, p50: quantile(&mut waits, 0.5), p99: quantile(&mut waits, 0.99), batch }
+}
+
+fn run<O: Order>(case: &Case, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outcome>> {
+    virtual_time::each(SEEDS, |seed| {
+        let calls = case.calls(seed);
+        Ok(outcome(&calls, &play(order(), &calls, SLOTS, HOUR)))
+    })
+}
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    let settings = Settings::from(&tidegate::config::TargetConfig { cap: SLOTS, ..target() });
+    for case in CASES {
+        eprintln!("{}", case.name);
+        let ours = run(&case, || Ours::new(&settings))?;
+        let strict = run(&case, Strict::default)?;
+        let turns = run(&case, || Turns::after(2 * AGING))?;
+        let key = |what: &str| format!("{}: {what}", case.name);
+        let spread = |runs: &[Outcome], of: fn(&Outcome) -> f64| Spread::of(runs.iter().map(of));
+        for (peer, runs) in [(None, &ours), (Some("strict priority"), &strict), (Some("turns"), &turns)] {
+            let figures = [
+                ("interactive, served", spread(runs, |run| run.served)),
+                ("interactive, median wait, s", spread(runs, |run| run.p50)),
+                ("interactive, p99 wait, s", spread(runs, |run| run.p99)),
+                ("batch, longest wait / its bound", spread(runs, |run| run.batch)),
+            ];
+            for (what, value) in figures {
+                match peer {
+                    None => report.figure(key(what), value),
+                    Some(peer) => report.peer(peer, key(what), value),
+                }
+            }
+        }
+        report.bar(key("interactive, served"), spread(&ours, |run| run.served).least, Op::AtLeast, 1.0);
+        report.bar(
+            key("batch, longest wait / its bound"),
+            spread(&ours, |run| run.batch).most,
+            Op::AtMost,
+            1.0,
+        );
+        let p99 = |runs| spread(runs, |run: &Outcome| run.p99);
+        match case.wait {
+            Some(most) => {
+                report.bar(key("interactive, p99 wait, s"), p99(&ours).most, Op::AtMost, most);
+                report.bar(key("interactive, p99 wait, s, turns"), p99(&turns).least, Op::AtLeast, most);
+            }
+            None => {
+                let ratio = |runs: &[Outcome]| {
+                    Spread::of(runs.iter().zip(&strict).map(|(run, best)| run.p99 / best.p99))
+                };
+                let what = key("interactive, p99 wait / strict priority's");
+                report.bar(&what, ratio(&ours).most, Op::AtMost, NEAR);
+                report.bar(format!("{what}, turns"), ratio(&turns).least, Op::AtLeast, NEAR);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Ten thousand tenants of one call each, and a few that came before them with two: whoever has called before must
+//! not wait for all of them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tidegate::Lane;
+use tidegate::schedule::Settings;
+
+use super::calls::{Call, Fifo, Order, Ours, StartTime, Went, play};
+use super::{SEEDS, target};
+use crate::Fallible;
+use crate::report::{Op, Report, Spread};
+use crate::virtual_time;
+
+const NEWCOMERS: usize = 10_000;
+/// The mean service time and the longest, in seconds.
+const SERVICE: f64 = 1.0;
+const LONGEST: f64 = 1.5;
+
+/// Tenants that send two calls each before the others come: more than there are slots, so that most of their second
+/// calls wait.
+fn residents(slots: usize) -> usize {
+    2 * slots + 8
+}
+
+/// Newcomers come as fast as the slots can serve them: `regular`, one in each service time of a slot; else at random,
+/// with service times from a half to one and a half.
+fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
+    let mut rng = Rng::with_seed(seed);
+    let service = |rng: &mut Rng| Duration::from_secs_f64(if regular { SERVICE } else { 0.5 + rng.f64() });
+    let early = (0..2 * residents(slots)).map(|number| (Duration::ZERO, number / 2)).collect::<Vec<_>>();
+    let mut at = Duration::ZERO;
+    let newcomers = (0..NEWCOMERS).map(|number| {
+        let pause = SERVICE / slots as f64;
+        at += Duration::from_secs_f64(if regular { pause } else { -rng.f64().max(1e-12).ln() * pause });
+        (at, residents(slots) + number)
+    });
+    let all: Vec<_> = early.into_iter().chain(newcomers.collect::<Vec<_>>()).collect();
+    let call = |(at, tenant)| Call { at, tenant, lane: Lane::Interactive, service: service(&mut rng) };
+    all.into_iter().map(call).collect()
+}
+
+/// The longest time that a call was the first of its tenant, in the work of calls that went meanwhile, by its bound: two
+/// rounds, of a longest call each of as many tenants as waited at any moment of that time and of one more, and the slots.
+fn worst(calls: &[Call], went: &Went, slots: usize, horizon: Duration) -> f64 {
+    // What happens, in order: calls come before others go at the same moment.
+    let mut events: Vec<(Duration, bool, usize)> = Vec::new();
+    for (id, (call, went)) in calls.iter().zip(went).enumerate() {
+        events.push((call.at, false, id));
+        events.extend(went.map(|at| (at, true, id)));
+    }
+    events.sort_unstable();
+    let mut lines: HashMap<usize, Vec<usize>> = HashMap::new();
+    // By tenant, how many calls had gone when its first call became that; and after each going, the work of all calls
+    // that had gone, and how many tenants waited.
+    let mut since: HashMap<usize, usize> = HashMap::new();
+    let mut gone: Vec<(f64, usize)> = vec![(0.0, 0)];
+    let mut worst = 0.0f64;
+    let ratio = |gone: &[(f64, usize)], since: usize| {
+        let span = gone.get(since..).unwrap_or_default();
+        let most = span.iter().map(|(_, waiting)| *waiting).max().unwrap_or_default();
+        let work = span.last().zip(span.first()).map_or(0.0, |(last, first)| last.0 - first.0);
+        work / ((2 * (most + 1) + slots) as f64 * LONGEST)
+    };
+    for (at, is_going, id) in events {
+        let Some(call) = calls.get(id).filter(|_| at <= horizon) else { break };
+        let (line, before) = (lines.entry(call.tenant).or_default(), gone.len());
+        let Some((work, waiting)) = gone.last_mut() else { break };
+        if !is_going {
+            line.push(id);
+            since.entry(call.tenant).or_insert(before - 1);
+            *waiting = since.len().max(*waiting);
+            continue;
+        }
+        let work = *work + call.service.as_secs_f64();
+        line.retain(|waits| *waits != id);
+        let (was, is_empty) = (since.remove(&call.tenant).unwrap_or_default(), line.is_empty());
+        worst = worst.max(ratio(&gone, was));
+        if !is_empty {
+            since.insert(call.tenant, before);
+        }
+        gone.push((work, since.len()));
+    }
+    since.values().map(|was| ratio(&gone, *was)).fold(worst, f64::max)
+}
+
+struct Outcome {
+    worst: f64,
+    /// The longest wait of a resident's call, in service times.
+    resident: f64,
+}
+
+fn run<O: Order>(slots: usize, regular: bool, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outcome>> {
+    virtual_time::each(SEEDS, |seed| {
+        let calls = calls(slots, regular, seed);
+        // As long as newcomers come.
+        let horizon = calls.last().map_or(Duration::ZERO, |last| last.at);
+        let went = play(order(), &calls, slots, horizon);
+        let residents = calls.iter().zip(&went).filter(|(call, _)| call.tenant < residents(slots));
+        let waits = residents.map(|(call, went)| (went.unwrap_or(horizon) - call.at).as_secs_f64());
+        Ok(Outcome {
+            worst: worst(&calls, &went, slots, horizon),
+            resident: waits.fold(0.0, f64::max) / SERVICE,
+        })
+    })
+}
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    for (slots, regular) in [(1, true), (16, true), (1, false), (16, false)] {
+        let name = format!(
+            "{NEWCOMERS} newcomers, {slots} slot{}{}",
+            if slots == 1 { "" } else { "s" },
+            if regular { "" } else { ", at random" }
+        );
+        eprintln!("{name}");
+        let settings = Settings::from(&tidegate::config::TargetConfig { cap: slots, ..target() });
+        let ours = run(slots, regular, || Ours::new(&settings))?;
+        let published = run(slots, regular, StartTime::default)?;
+        let fifo = run(slots, regular, Fifo::default)?;
+        let key = |what: &str| format!("{name}: {what}");
+        let worst = |runs: &[Outcome]| Spread::of(runs.iter().map(|run| run.worst));
+        for (peer, runs) in
+            [(None, &ours), (Some("start-time fair queueing"), &published), (Some("FIFO"), &fifo)]
+        {
+            let figures = [
+                ("longest time first in line / its bound", worst(runs)),
+                ("a resident's longest wait, service times", Spread::of(runs.iter().map(|run| run.resident))),
+            ];
+            for (what, value) in figures {
+                match peer {
+                    None => report.figure(key(what), value),
+                    Some(peer) => report.peer(peer, key(what), value),
+                }
+            }
+        }
+        let what = key("longest time first in line / its bound");
+        report.bar(&what, worst(&ours).most, Op::AtMost, 1.0);
+        if regular {
+            let published = worst(&published).least;
+            report.bar(format!("{what}, start-time fair queueing"), published, Op::AtLeast, 1.0);
+        }
+    }
+    Ok(())
+}
