@@ -308,7 +308,7 @@ impl Call {
         earlier(self.0.target.config().idle.filter(|_| self.is_enforced()), self.0.timeouts.read)
     }
 
-    /// What the next attempt says at the door: the age of the call, and what it was charged already.
+    /// What the next attempt says at the door: the age of the call and, of a retry, its place.
     pub(crate) fn ticket(&self) -> Ticket {
         let config = self.0.target.config();
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);

@@ -5,14 +5,15 @@
 //!
 //! A lane is *raised* when its oldest call has waited for the ageing time once for each lane above it
 //! that has calls waiting. A raised lane may go *early*, that is, before higher lanes, for at most an
-//! eighth of what the target lacks ([`SHARE`]):
+//! eighth of the capacity ([`SHARE`]):
 //!
-//! - If the call takes the last slot, slots are what is lacking. The lane may go early while it holds
-//!   less than an eighth of the slots, or none where there are fewer than 16. With fewer than 8
-//!   slots one slot is more than an eighth: then the lane rests after each early call, until that
-//!   call's time in the slot is an eighth of the slots' time.
-//! - Otherwise it is tokens, memory or first tokens that are lacking. The lane may go early again
-//!   when higher lanes have been charged seven times the cost of its last early call.
+//! - of the slots. The lane may go early while it holds less than an eighth of the slots, or none
+//!   where there are fewer than 16. With fewer than 8 slots one slot is more than an eighth: then the
+//!   lane rests after each early call, until that call's time in the slot is an eighth of the slots'
+//!   time;
+//! - of the cost, unless the call takes the last slot. Where slots are left, tokens, memory or first
+//!   tokens may be what is lacking, and the lane may go early again when higher lanes have been
+//!   charged seven times the cost of its last such call.
 //!
 //! So a raised lane is never starved, and what remains to the higher lanes does not depend on how
 //! much waits below them, nor on how long those calls take. Inside a lane fair queueing holds whatever
@@ -33,8 +34,8 @@ use super::tenants::Line;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
 
-/// A raised lane gets one part in so many of what the target lacks; a line in debt goes once in so
-/// many rounds. It bounds what ageing takes from others, and sets how long a raised call waits.
+/// A raised lane gets one part in so many of the capacity; a line in debt goes once in so many
+/// rounds. It bounds what ageing takes from others, and sets how long a raised call waits.
 const SHARE: usize = 8;
 
 /// Where a line stands in its lane: by its start tag, and of equal ones by the age of its head.
@@ -83,11 +84,11 @@ struct Ready {
     dispatched: u64,
     /// The weights of all lines that stand.
     weight: f64,
-    /// The last call that took the last slot early, and when it did.
+    /// The last call that went early, and when it did.
     early: Option<(GrantId, Instant)>,
-    /// Until when the lane does not go early, after such a call.
+    /// Until when the lane rests after such a call.
     rests_until: Option<Instant>,
-    /// What higher lanes have to be charged until it goes early again where slots are not lacking.
+    /// What higher lanes have to be charged before it goes early where slots are left.
     debt: f64,
 }
 
@@ -221,7 +222,7 @@ impl Lanes {
                 ready.debtors.set(tenant, None);
             }
             // Without rounding errors that would add up.
-            let rest = ready.weight - standing.head.weight;
+            let rest = (ready.weight - standing.head.weight).max(0.0);
             ready.weight = if ready.by_tag.is_empty() { 0.0 } else { rest };
         }
     }
@@ -256,12 +257,9 @@ impl Lanes {
                 if lane.by_tag.is_empty() {
                     continue;
                 }
-                let may_take = if slots.are_lacking() {
-                    let share = (slots.in_force / SHARE).max(1);
-                    slots.by_lane[index] < share && lane.rests_until.is_none_or(|until| until <= now)
-                } else {
-                    lane.debt <= 0.0
-                };
+                let may_take = slots.by_lane[index] < (slots.in_force / SHARE).max(1)
+                    && lane.rests_until.is_none_or(|until| until <= now)
+                    && (slots.are_lacking() || lane.debt <= 0.0);
                 // How old the highest lane is makes no difference.
                 let is_early = index > top
                     && may_take
@@ -294,9 +292,10 @@ impl Lanes {
             lower.debt = (lower.debt - cost).max(0.0);
         }
         let lane = &mut self.lanes[turn.lane as usize];
-        if turn.is_early && slots.are_lacking() {
+        if turn.is_early {
             lane.early = Some((id, now));
-        } else if turn.is_early {
+        }
+        if turn.is_early && !slots.are_lacking() {
             lane.debt = cost * (SHARE - 1) as f64;
         }
     }

@@ -205,3 +205,40 @@ fn old_batch_work_leaves_urgent_calls_their_tokens() {
     assert_eq!(urgent.left, 0);
     assert!(urgent.percentile(99) <= 5_000, "p99 {} ms", urgent.percentile(99));
 }
+
+/// Both lanes always have calls waiting: batch calls of ten seconds, and urgent ones of one second.
+#[test]
+fn a_raised_lane_holds_an_eighth_of_the_slots() {
+    for slots in [1, 2, 3, 5, 8, 15, 16, 32] {
+        let began = epoch();
+        let settings = Settings { aging: Duration::from_secs(1), ..settings(slots) };
+        let mut scheduler = Scheduler::new(&settings, began);
+        let queue = |scheduler: &mut Scheduler<Lane>, lane, now| {
+            scheduler.enqueue(now, ticket("a", lane, now), lane);
+        };
+        for lane in [Lane::Interactive, Lane::Batch] {
+            (0..2 * slots).for_each(|_| queue(&mut scheduler, lane, began));
+        }
+        let (mut running, mut held) = (Vec::<(u64, Lane, Grant)>::new(), 0);
+        let (from, to) = (100, 900);
+        for t in 0..to {
+            let now = began + Duration::from_secs(t);
+            while let Some(over) = running.iter().position(|(ends, ..)| *ends <= t) {
+                let (.., mut grant) = running.swap_remove(over);
+                grant.sent();
+                scheduler.release(now, grant);
+            }
+            while let Some((lane, grant)) = scheduler.next(now) {
+                running.push((t + if lane == Lane::Batch { 10 } else { 1 }, lane, grant));
+                queue(&mut scheduler, lane, now);
+            }
+            if t >= from {
+                held += running.iter().filter(|(_, lane, _)| *lane == Lane::Batch).count();
+            }
+        }
+        let share = held as f64 / (slots as u64 * (to - from)) as f64;
+        // With 9 to 15 slots an eighth is one slot and a part of one.
+        let least = (slots / 8).max(1) as f64 / slots as f64;
+        assert!((0.9 * least.min(0.125)..=1.05 * 0.125).contains(&share), "{share} of {slots} slots");
+    }
+}

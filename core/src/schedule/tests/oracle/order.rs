@@ -188,14 +188,13 @@ impl Order {
     /// Whether a lane has had less than its share early: of what was certainly early, or of whatever may have been.
     fn has_share(&self, lane: Lane, moment: &Moment, is_sure: bool) -> bool {
         let early = self.early.iter().filter(|early| early.lane == lane && (early.is_sure || !is_sure));
-        if moment.takes_last_slot() {
-            let held = moment.in_flight[lane as usize];
-            let rests = |early: &Early| early.rests_until.is_some_and(|until| until > moment.now);
-            held < (moment.slots / PARTS).max(1) && !early.into_iter().any(rests)
-        } else {
-            let owed = |early: &Early| early.cost * (PARTS - 1) as f64 - early.higher;
-            !early.into_iter().any(|early| !early.took_last_slot && owed(early) > CLOSE)
-        }
+        let has_rested = |early: &Early| early.rests_until.is_none_or(|until| until <= moment.now);
+        let is_paid = |early: &Early| {
+            let owed = early.cost * (PARTS - 1) as f64 - early.higher;
+            moment.takes_last_slot() || early.took_last_slot || owed <= CLOSE
+        };
+        moment.in_flight[lane as usize] < (moment.slots / PARTS).max(1)
+            && early.into_iter().all(|early| has_rested(early) && is_paid(early))
     }
 
     /// A call goes: out of the queue, or at once.
@@ -261,7 +260,7 @@ impl Order {
             time.now += charge.cost / (waiting + truth::weight(call.tenant));
         }
         let slots = slots.clamp(1, PARTS) as u32;
-        for early in self.early.iter_mut().filter(|early| early.call == call.number && early.took_last_slot) {
+        for early in self.early.iter_mut().filter(|early| early.call == call.number) {
             early.rests_until = Some(now + (now - early.at) * (PARTS as u32 - slots) / slots);
         }
         charge.tag
