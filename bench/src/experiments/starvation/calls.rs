@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::Lane;
 use tidegate::estimate::Demand;
+use tidegate::fairness::Tag;
 use tidegate::kv::Forecast;
 use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
 use tidegate::wire::Usage;
@@ -34,6 +35,10 @@ pub(super) trait Order {
     /// Asked while a slot is free, until it says `None`.
     fn next(&mut self, now: Duration) -> Option<usize>;
     fn ended(&mut self, _now: Duration, _id: usize, _call: &Call) {}
+    /// A call that is cancelled for a more urgent one, and waits again. Asked until it says `None`.
+    fn reclaim(&mut self, _now: Duration, _calls: &[Call]) -> Option<usize> {
+        None
+    }
 }
 
 /// When each call went; `None`: it waits at the horizon, or was to come later.
@@ -59,12 +64,19 @@ pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon:
         while let Some((id, call)) = arrivals.next_if(|(_, call)| call.at <= now) {
             order.arrive(now, id, call);
         }
-        while ends.len() < slots
-            && let Some(id) = order.next(now)
-        {
-            if let (Some(call), Some(place)) = (calls.get(id), went.get_mut(id)) {
-                *place = Some(now);
-                ends.push(Reverse((now + call.service, id)));
+        loop {
+            while ends.len() < slots
+                && let Some(id) = order.next(now)
+            {
+                if let (Some(call), Some(place)) = (calls.get(id), went.get_mut(id)) {
+                    *place = Some(now);
+                    ends.push(Reverse((now + call.service, id)));
+                }
+            }
+            let Some(cancelled) = order.reclaim(now, calls) else { break };
+            ends.retain(|Reverse((_, id))| *id != cancelled);
+            if let Some(place) = went.get_mut(cancelled) {
+                *place = None;
             }
         }
     }
@@ -84,24 +96,30 @@ impl Ours {
     }
 }
 
-impl Order for Ours {
-    fn arrive(&mut self, now: Duration, id: usize, call: &Call) {
-        let now = self.began + now;
+impl Ours {
+    fn queue(&mut self, now: Duration, id: usize, call: &Call, charged: Option<Tag>) {
+        let (now, queued_at) = (self.began + now, self.began + call.at);
         let ticket = Ticket {
             tenant: Arc::from(format!("t{}", call.tenant)),
             lane: call.lane,
-            queued_at: now,
-            deadline: now + Duration::from_secs(24 * 3600),
+            queued_at,
+            deadline: queued_at + Duration::from_secs(24 * 3600),
             wait: None,
             demand: Demand::default(),
             forecast: Forecast::default(),
             streams: false,
             cost: call.cost(),
             wants: None,
-            charged: None,
+            charged,
         };
         // The driver asks who is next before time passes: whoever may go at once does so then.
         self.scheduler.enqueue(now, ticket, id);
+    }
+}
+
+impl Order for Ours {
+    fn arrive(&mut self, now: Duration, id: usize, call: &Call) {
+        self.queue(now, id, call, None);
     }
 
     fn next(&mut self, now: Duration) -> Option<usize> {
@@ -116,6 +134,16 @@ impl Order for Ours {
         self.scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: call.cost() });
         self.scheduler.succeeded(now, &mut grant);
         self.scheduler.release(now, grant);
+    }
+
+    fn reclaim(&mut self, now: Duration, calls: &[Call]) -> Option<usize> {
+        let name = self.scheduler.reclaim(self.began + now)?;
+        let id = self.grants.iter().find(|(_, grant)| grant.id() == name).map(|(id, _)| *id)?;
+        let grant = self.grants.remove(&id)?;
+        let charged = Some(grant.charged());
+        self.scheduler.release(self.began + now, grant);
+        self.queue(now, id, calls.get(id)?, charged);
+        Some(id)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate::Lane;
+use tidegate::config::TargetConfig;
 use tidegate::schedule::Settings;
 use tidegate_sim::scenario::quantile;
 
@@ -38,6 +39,8 @@ const CASES: [Case; 3] = [
     Case { name: "batch comes second, Poisson", poisson: true, batch_first: false, wait: None },
     Case { name: "batch comes first", poisson: false, batch_first: true, wait: None },
 ];
+/// With `reclaim`, the share of the slots that is the interactive lane's own: twice what it needs on the average.
+const FLOOR: f64 = 0.5;
 /// By how much our p99 wait may exceed that of strict priority.
 const NEAR: f64 = 1.1;
 
@@ -67,12 +70,16 @@ struct Outcome {
     served: f64,
     p50: f64,
     p99: f64,
+    /// Batch calls that went.
+    batch_served: f64,
     /// The longest wait of a batch call, by twice the ageing time and one service time for it and each one before it.
     batch: f64,
 }
 
 fn outcome(calls: &[Call], went: &Went) -> Outcome {
     let (mut waits, mut came, mut ahead, mut batch) = (Vec::new(), 0usize, 0u32, 0.0f64);
+    let of_batch = calls.iter().zip(went).filter(|(call, went)| call.lane == Lane::Batch && went.is_some());
+    let batch_served = of_batch.count() as f64;
     for (call, went) in calls.iter().zip(went) {
         let wait = (went.unwrap_or(HOUR) - call.at).as_secs_f64();
         if call.lane == Lane::Batch {
@@ -87,7 +94,8 @@ fn outcome(calls: &[Call], went: &Went) -> Outcome {
     let served = waits.iter().filter(|wait| wait.is_finite()).count() as f64 / came as f64;
     // Whoever waits at the end has waited at least until then.
     waits.iter_mut().for_each(|wait| *wait = wait.min(HOUR.as_secs_f64()));
-    Outcome { served, p50: quantile(&mut waits, 0.5), p99: quantile(&mut waits, 0.99), batch }
+    let [p50, p99] = [0.5, 0.99].map(|q| quantile(&mut waits, q));
+    Outcome { served, p50, p99, batch_served, batch }
 }
 
 fn run<O: Order>(case: &Case, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outcome>> {
@@ -98,7 +106,13 @@ fn run<O: Order>(case: &Case, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outc
 }
 
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
-    let settings = Settings::from(&tidegate::config::TargetConfig { cap: SLOTS, ..target() });
+    let target = TargetConfig { cap: SLOTS, ..target() };
+    let settings = Settings::from(&target);
+    let mut reclaiming = TargetConfig { reclaim: true, ..target };
+    if let Some(lane) = reclaiming.lanes.first_mut() {
+        lane.floor = FLOOR;
+    }
+    let reclaiming = Settings::from(&reclaiming);
     for case in CASES {
         eprintln!("{}", case.name);
         let ours = run(&case, || Ours::new(&settings))?;
@@ -120,6 +134,13 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
                 }
             }
         }
+        let reclaimed = run(&case, || Ours::new(&reclaiming))?;
+        let served =
+            reclaimed.iter().zip(&ours).map(|(with, without)| with.batch_served / without.batch_served);
+        report.figure(key("with reclaim: interactive, p99 wait, s"), spread(&reclaimed, |run| run.p99));
+        report.figure(key("with reclaim: batch calls served / without"), Spread::of(served));
+        let p99 = spread(&reclaimed, |run| run.p99).most;
+        report.bar(key("with reclaim: interactive, p99 wait, s"), p99, Op::AtMost, 1.0);
         report.bar(key("interactive, served"), spread(&ours, |run| run.served).least, Op::AtLeast, 1.0);
         report.bar(
             key("batch, longest wait / its bound"),
