@@ -350,12 +350,13 @@ impl Placement {
         }
     }
 
-    /// An attempt there failed.
-    pub fn failed(&mut self, now: Instant, parcel: &Parcel, fault: Fault) {
+    /// An attempt there failed. Returns `false` if that says nothing of the replica as it is now: see [`hold`](self::health).
+    pub fn failed(&mut self, now: Instant, parcel: &Parcel, fault: Fault) -> bool {
         let replica = self.replicas.get_mut(parcel.at).and_then(Option::as_mut);
-        let Some(replica) = replica.filter(|known| known.placed.id == parcel.placed.id) else { return };
-        replica.health.failed(now, parcel.number, parcel.sent, fault, &mut self.rng);
+        let Some(replica) = replica.filter(|known| known.placed.id == parcel.placed.id) else { return false };
+        let counts = replica.health.failed(now, parcel.number, parcel.sent, fault, &mut self.rng);
         self.settle(now);
+        counts
     }
 
     /// Those that went down since this was last asked: what they have not begun to answer is to be called back.

@@ -384,17 +384,25 @@ impl Health {
         true
     }
 
-    /// An attempt that was sent then failed.
-    pub(super) fn failed(&mut self, now: Instant, call: u64, sent: Instant, fault: Fault, rng: &mut Rng) {
+    /// An attempt that was sent then failed. Returns `false` if it was turned away too long ago to count.
+    pub(super) fn failed(
+        &mut self,
+        now: Instant,
+        call: u64,
+        sent: Instant,
+        fault: Fault,
+        rng: &mut Rng,
+    ) -> bool {
         self.ended(call);
         match fault {
             Fault::Full(asked) | Fault::Limited(asked) => {
                 self.answered(now, sent);
-                self.hold.extend(now, asked, rng);
+                return self.hold.extend(now, sent, asked, rng);
             }
             Fault::Gone => self.refuses_one(now, true, Duration::ZERO),
             Fault::Unreached | Fault::Broke => self.broke(now),
         }
+        true
     }
 
     fn broke(&mut self, now: Instant) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Lodging, Pool};
-use crate::cooldown::Hold;
+use crate::cooldown::{Attempt, Hold};
 use crate::placement::{Fault, ReplicaId};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
@@ -11,7 +11,7 @@ impl Pool {
     /// An attempt was accepted.
     pub(in crate::schedule) fn succeeded(&mut self, now: Instant, lodging: &mut Lodging) {
         if let Some(site) = self.site_of(lodging) {
-            site.said(true);
+            site.said_room();
             self.placement.succeeded(now, &mut lodging.parcel);
             self.refresh(now);
         }
@@ -19,10 +19,21 @@ impl Pool {
 
     /// An attempt failed. Where nothing ran it goes to another at once, as long as there is one in the choice that it was not tried at: a replica which is full, or limits its
     /// rate, says nothing of the others. Nobody else decides whether there is one.
-    fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault) -> Hold {
-        if let Some(site) = self.site_of(lodging) {
-            site.said(!matches!(fault, Fault::Full(_) | Fault::Limited(_)));
-            self.placement.failed(now, &lodging.parcel, fault);
+    ///
+    /// A call that broke at another replica before may do so anywhere: it is no evidence against this one.
+    fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault, attempt: Attempt) -> Hold {
+        if self.site_of(lodging).is_some() {
+            let is_own = fault == Fault::Broke && attempt.has_failed();
+            let counts = !is_own && self.placement.failed(now, &lodging.parcel, fault);
+            if let Some(site) = self.site_of(lodging) {
+                match fault {
+                    Fault::Full(_) | Fault::Limited(_) if counts => {
+                        site.turned_away(now.saturating_duration_since(attempt.sent()));
+                    }
+                    Fault::Full(_) | Fault::Limited(_) => {}
+                    _ => site.said_room(),
+                }
+            }
             self.refresh(now);
         }
         if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
@@ -53,7 +64,7 @@ impl<W> Scheduler<W> {
     pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged();
         let hold = match (self.upstream.pool_mut(), &grant.lodging) {
-            (Some(pool), Some(lodging)) => pool.failed(now, lodging, fault),
+            (Some(pool), Some(lodging)) => pool.failed(now, lodging, fault, grant.attempt),
             _ => Hold::No,
         };
         self.note_slots(now);

@@ -49,7 +49,7 @@ impl Pool {
             }
             Sight::Models(models) => site.models.replace(models.clone()).as_ref() != Some(models),
             Sight::Gone | Sight::Silent | Sight::Unwell => {
-                site.said(true);
+                site.said_room();
                 false
             }
             Sight::Well | Sight::Unknown => false,

@@ -174,7 +174,7 @@ impl Pool {
 
     /// Whether that is for other reasons than that they asked to be left alone.
     pub(super) fn is_down(&self) -> bool {
-        !self.sites.iter().flatten().any(|site| site.turned_away)
+        !self.sites.iter().flatten().any(|site| site.is_full)
     }
 
     /// For how long nobody was, in all.
@@ -243,7 +243,7 @@ impl Pool {
     /// where calls are turned away.
     pub(super) fn would_fit_at(&self, claim: &Claim, in_flight: usize) -> Places {
         let fits = |site: &Site| {
-            site.in_flight <= site.slots() && !site.turned_away && claim.need.kv <= site.longest
+            site.in_flight <= site.slots() && !site.is_full && claim.need.kv <= site.longest
         };
         let among = self.choice_of(claim.kind).iter().filter(|_| in_flight <= self.cap);
         among.filter(|at| self.site(*at).is_some_and(fits)).collect()

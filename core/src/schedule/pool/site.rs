@@ -8,8 +8,10 @@ use crate::kv::{self, Forecast, Kv, Place, Prefix, Progress};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
 
-/// One that has no room says so at once, and one that has takes longer to answer: what has not been turned away for so long was taken in.
+/// A call that has not been turned away for this long was taken in, unless the last one took longer to be turned away.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// In that case, for this many times as long as that took.
+const LONGER: u32 = 4;
 
 /// What a memory counts as having before its size is known, in tokens: more than any engine.
 const ENDLESS: u64 = 1 << 40;
@@ -33,7 +35,9 @@ pub(super) struct Site {
     /// Whether calls that begin alike hold their beginning once: see [`Standing::shares_prefixes`](crate::placement::Standing).
     pub(super) shares: bool,
     /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
-    pub(super) turned_away: bool,
+    pub(super) is_full: bool,
+    /// How long a call that asks must not have been turned away to count as taken in.
+    patience: Duration,
     /// When that call went, if one is on its way.
     knock: Option<Instant>,
     /// What it last said that it serves.
@@ -59,7 +63,8 @@ impl Site {
             told: false,
             longest: u32::MAX,
             shares: false,
-            turned_away: false,
+            is_full: false,
+            patience: PATIENCE,
             knock: None,
             models: None,
         }
@@ -82,7 +87,7 @@ impl Site {
     /// Slots in force.
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots();
-        if self.turned_away {
+        if self.is_full {
             let others = self.in_flight.saturating_sub(usize::from(self.knock.is_some()));
             return all.min(others + 1);
         }
@@ -92,19 +97,23 @@ impl Site {
     /// A call goes there. Says whether it is the one that asks for all.
     pub(super) fn sent(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
-        let knocks = self.turned_away && self.knock.is_none();
+        let knocks = self.is_full && self.knock.is_none();
         if knocks {
             self.knock = Some(now);
         }
         knocks
     }
 
-    /// It said whether it has room; or something else is known of it since.
-    pub(super) fn said(&mut self, has_room: bool) {
-        self.turned_away = !has_room;
-        if has_room {
-            self.knock = None;
-        }
+    /// It turned a call away, so long after the call was sent.
+    pub(super) fn turned_away(&mut self, took: Duration) {
+        self.is_full = true;
+        self.patience = (took * LONGER).max(PATIENCE);
+    }
+
+    /// It has room, or something else is known of it since.
+    pub(super) fn said_room(&mut self) {
+        self.is_full = false;
+        self.knock = None;
     }
 
     /// A call is over there.
@@ -117,14 +126,14 @@ impl Site {
 
     /// Until when it has to have turned the one that asks away, if it is to be believed that it still has no room.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
-        self.knock.map(|since| since + PATIENCE)
+        self.knock.map(|since| since + self.patience)
     }
 
     /// Time passes.
     pub(super) fn tick(&mut self, now: Instant) {
         self.limiter.tick(now);
         if self.patience_ends().is_some_and(|at| at <= now) {
-            self.said(true);
+            self.said_room();
         }
     }
 

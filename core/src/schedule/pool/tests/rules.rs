@@ -435,3 +435,66 @@ fn what_waits_for_other_replicas_is_not_looked_at() {
     }
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
+
+/// At a pool, three calls that break wherever they are sent take no replica out of the choice.
+#[test]
+fn a_call_that_broke_elsewhere_before_is_no_evidence_against_a_replica() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
+    for attempt in 0..16 {
+        let ticket = Ticket { has_failed: attempt >= 4, ..call("a", now) };
+        let mut grant = admit(&mut scheduler, now, &ticket);
+        assert_eq!(scheduler.failed_there(now, &mut grant, Fault::Broke), Hold::No);
+        scheduler.release(now, grant);
+        assert_eq!(scheduler.view(now).limit, 8, "after {attempt} more");
+    }
+    for _ in 0..8 {
+        let mut grant = admit(&mut scheduler, now, &call("a", now));
+        scheduler.failed_there(now, &mut grant, Fault::Broke);
+        scheduler.release(now, grant);
+    }
+    assert_eq!(scheduler.view(now).limit, 4, "but others are");
+}
+
+#[test]
+fn a_call_that_asks_is_waited_for_as_long_as_the_last_one_took_to_be_turned_away() {
+    let sent = epoch();
+    let mut scheduler = in_front_of(&of_slots(4), &members(0..1), sent);
+    let mut grant = admit(&mut scheduler, sent, &call("a", sent));
+    let now = sent + ms(30_000);
+    scheduler.failed_there(now, &mut grant, Fault::Full(None));
+    scheduler.release(now, grant);
+    for _ in 0..3 {
+        queue(&mut scheduler, now, call("a", now), ());
+    }
+    let asks = scheduler.next_wake(now).expect("it is asked again");
+    let (_, first) = scheduler.next(asks).expect("by one call");
+    assert!(scheduler.next(asks + ms(119_999)).is_none(), "which it may still turn away");
+    let taken_in = asks + ms(120_000);
+    let (_, second) = scheduler.next(taken_in).expect("it was taken in, as it seems");
+    [first, second].into_iter().for_each(|grant| scheduler.release(taken_in, grant));
+}
+
+#[test]
+fn a_late_refusal_whose_delay_is_over_does_not_hold_a_replica_again() {
+    let sent = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..1), sent);
+    let mut grants: Vec<_> = (0..3).map(|_| admit(&mut scheduler, sent, &call("a", sent))).collect();
+    let limited = Fault::Limited(Some(ms(1_000)));
+    let fail = |scheduler: &mut Scheduler<()>, now, mut grant: Grant, fault| {
+        scheduler.failed_there(now, &mut grant, fault);
+        scheduler.release(now, grant);
+    };
+    fail(&mut scheduler, sent, grants.pop().expect("three"), limited);
+    let now = sent + ms(2_000);
+    let mut asks = admit(&mut scheduler, now, &call("a", now));
+    scheduler.succeeded(now, &mut asks);
+    scheduler.release(now, asks);
+    assert_eq!(scheduler.view(now).limit, 4);
+    fail(&mut scheduler, now, grants.pop().expect("two"), limited);
+    assert_eq!(scheduler.view(now).limit, 4, "it has been asked since");
+    fail(&mut scheduler, now, grants.pop().expect("one"), Fault::Limited(Some(ms(3_000))));
+    assert_eq!(scheduler.view(now).limit, 0);
+    scheduler.tick(sent + ms(3_100));
+    assert_eq!(scheduler.view(sent + ms(3_100)).limit, 1, "for what is left of it");
+}
