@@ -1,5 +1,7 @@
 //! An upstream that is down for a minute: how often it is asked meanwhile, and how the held calls return. Virtual time.
 
+mod partial;
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -130,6 +132,7 @@ fn scenes() -> Vec<Scene> {
 
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("outage", SEEDS);
+    partial::measure(&mut report)?;
     for scene in scenes() {
         let name = scene.name();
         eprintln!("{name}");
