@@ -30,6 +30,8 @@ struct Waiting {
 }
 
 /// What lets others in.
+// An event lives as long as the call that takes it, so a box would cost more than the copy.
+#[allow(clippy::large_enum_variant)]
 enum Event<'a> {
     /// Time, or something that the scheduler knows of already.
     Look,

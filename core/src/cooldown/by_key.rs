@@ -11,7 +11,7 @@
 //! - Outages are not detected: failures without a Retry-After leave the key open, and each call
 //!   backs off by itself.
 //!
-//! The table holds [`CAPACITY`] keys in about 2 MiB. The key that expires first is evicted to make
+//! The table holds [`CAPACITY`] keys in about 2 MiB, opened ones too. The key that expires first is evicted to make
 //! room, and is open from then on. Operations take O(log n).
 
 use std::collections::{BTreeSet, HashMap};

@@ -11,7 +11,9 @@
 //!    |                                      +--------------------------+  |
 //!    |  slots bind, or 10 s                    a probe succeeded, or none |
 //!    +-------------------------  Ramping  <-------------------------------+
-//!                                              has failed for PATIENCE
+//!    |                                         has failed for PATIENCE    |
+//!    +--------------------------------------------------------------------+
+//!        a probe succeeded, and only calls that fail anywhere had failed
 //! ```
 //!
 //! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
@@ -25,7 +27,7 @@
 //! - While a probe **hangs**, another one is admitted each interval. The target counts as accepting once no probe has failed for
 //!   several times as long as failures take here, so a hanging target is not taken for one that accepts.
 //! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
-//!   flow and not as a herd. If that rate is not known, it opens at a share of the limit.
+//!   flow and not as a herd. If that rate is not known, it opens at a share of the limit, and is never more than a second behind that.
 //! - Each cool-down, and each probe that succeeds, begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that
 //!   the late failures of earlier attempts neither prolong a cool-down nor begin one. A late Retry-After prolongs a cool-down. Once that
 //!   is over, it is counted from when its attempt was sent, and concerns its call alone if that time has passed.
@@ -47,11 +49,11 @@ use crate::duration;
 const PATIENCE: u32 = 4;
 /// The shortest patience, since the time until a refusal varies.
 const LEAST_PATIENCE: Duration = Duration::from_millis(200);
-/// The time that a failure is assumed to take, at least, until a probe has failed.
+/// The least time that a failure is assumed to take until a probe has failed.
 const USUAL: Duration = Duration::from_millis(250);
 /// The longest time that a failure is assumed to take. Longer than any client waits for an answer's head by default.
 const SLOWEST: Duration = Duration::from_secs(15 * 60);
-/// The most probes that hang at the same time: one more is admitted each time that this share of the time until a failure has passed.
+/// The most probes that hang at the same time: the interval between them is this part of the time until a failure.
 const HANGING: u32 = 8;
 /// A ramp ends after this long at the latest.
 const RAMP: Duration = Duration::from_secs(10);
@@ -63,7 +65,7 @@ const LATE: Duration = Duration::from_millis(50);
 /// Different calls that fail in a row before a target counts as down.
 const OUTAGE: usize = 3;
 /// The gate's own intervals between probes of a target that is down. The last bounds both what the outage costs (some 40 attempts a minute,
-/// which at few calls a second is many a call) and how late its end is seen.
+/// which at few calls a second is many a call; up to 65 if calls that have failed here alternate with others) and how late its end is seen.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_millis(1600);
 /// The share of an interval that is drawn, so that the processes of one user do not ask in step.
@@ -78,10 +80,18 @@ pub struct Epoch(u64);
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Open,
-    Cooling { until: Instant },
+    Cooling {
+        until: Instant,
+    },
     /// `None`: the first probe is still to come, or the last one was cancelled.
-    Probing { out: Option<Probes> },
-    Ramping { since: Instant, ramp: Ramp, admitted: u32 },
+    Probing {
+        out: Option<Probes>,
+    },
+    Ramping {
+        since: Instant,
+        ramp: Ramp,
+        admitted: u32,
+    },
 }
 
 /// The probes that are under way.
@@ -274,9 +284,7 @@ impl Cooldown {
                 let next = next.max(self.retries_from.filter(|_| has_failed).unwrap_or(now));
                 out.map_or(next, |out| next.min(out.unfailed_since + self.patience()))
             }
-            Phase::Ramping { since, ramp, admitted } => {
-                duration::after(since, ramp.due(f64::from(admitted)))
-            }
+            Phase::Ramping { since, ramp, admitted } => duration::after(since, ramp.due(f64::from(admitted))),
         };
         if due <= now { Ok(()) } else { Err(due) }
     }
