@@ -20,14 +20,8 @@ struct World {
 }
 
 /// Three calls at a target with eight slots fail after 100 ms each. All others are accepted after 100 ms.
-const THREE: World = World {
-    poisoned: 3,
-    shares_tenant: false,
-    fails_after: 100,
-    accepts_after: 100,
-    aging: 0,
-    slots: 8,
-};
+const THREE: World =
+    World { poisoned: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
 
 struct Attempt {
     ends: u64,
@@ -165,8 +159,7 @@ fn a_new_call_is_the_probe_at_once_where_only_calls_wait_that_have_failed() {
             let retry = Ticket { charged, has_failed: true, ..ticket("a", lane, zero) };
             scheduler.enqueue(now, retry, call);
         };
-        let grants: Vec<_> =
-            (0..3).map(|_| admit(&mut scheduler, zero, &ticket("a", lane, zero))).collect();
+        let grants: Vec<_> = (0..3).map(|_| admit(&mut scheduler, zero, &ticket("a", lane, zero))).collect();
         for (call, grant) in grants.into_iter().enumerate() {
             fail(&mut scheduler, zero, grant, call as u64);
         }

@@ -31,7 +31,12 @@ fn act() -> impl Strategy<Value = Act> {
 fn claim([tokens, kv, own]: [u32; 3]) -> Claim {
     // Of several kinds, by what they take.
     let has_failed = (tokens + kv) % 3 == 0;
-    Claim { need: Need { tokens, kv, ..Need::ZERO }, own, kind: Kind::new((tokens + 3 * kv) % 40), has_failed }
+    Claim {
+        need: Need { tokens, kv, ..Need::ZERO },
+        own,
+        kind: Kind::new((tokens + 3 * kv) % 40),
+        has_failed,
+    }
 }
 
 proptest! {
