@@ -122,8 +122,11 @@ impl<'a> End<'a> {
             End::Answered(verdict) => {
                 let verdict = verdict.filter(|verdict| verdict.retryable)?;
                 // A rate limit turns away unread too, but does not mean that the target is down.
-                let away = verdict.class == Class::Overloaded;
-                let failure = if away { Failure::Unread { worth_waiting: true } } else { Failure::Other };
+                let failure = match verdict.class {
+                    Class::Overloaded => Failure::Unread { worth_waiting: true },
+                    Class::RateLimited => Failure::Limited,
+                    _ => Failure::Other,
+                };
                 Some((failure, verdict.delay))
             }
             End::Failed(error) if error.never_sent() => {

@@ -169,6 +169,8 @@ pub enum Failure {
         /// See above.
         worth_waiting: bool,
     },
+    /// The upstream turned it away because calls come too fast (429).
+    Limited,
     /// It may have run, or was turned away for another reason.
     Other,
 }
@@ -187,7 +189,7 @@ pub struct Cooldown {
     /// The calls that bore witness, one after the other.
     failing: Vec<u64>,
     down: bool,
-    /// Whether the target said itself that it is closed, turned a call away unread, or failed a probe whose call had not failed here:
+    /// Whether the target said itself that it is closed, turned a call away, or failed a probe whose call had not failed here:
     /// otherwise only calls have failed that may fail anywhere.
     is_confirmed: bool,
     /// Intervals of the gate's own since the outage began.
@@ -419,7 +421,7 @@ impl Cooldown {
 
     /// Hears a witness, and decides whether the target is down.
     fn testify(&mut self, call: u64, failure: Failure, repeats: bool) {
-        let anew = self.worked && failure != Failure::Other;
+        let anew = self.worked && matches!(failure, Failure::Unread { .. });
         if anew || !repeats && !self.failing.contains(&call) {
             if self.failing.len() == OUTAGE {
                 self.failing.remove(0);

@@ -188,7 +188,7 @@ impl<W> Scheduler<W> {
         jitter: f64,
     ) -> Hold {
         if grant.lodging.is_some() {
-            let unread = failure != Failure::Other;
+            let unread = matches!(failure, Failure::Unread { .. });
             return self.failed_there(now, grant, if unread { Fault::Full(delay) } else { Fault::Broke });
         }
         grant.judged = true;
