@@ -135,9 +135,7 @@ impl<W> Scheduler<W> {
     /// Returns the first lines, at most so many, whose calls go by that floor.
     fn lines_of(&mut self, now: Instant, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
         match holder {
-            Holder::Tenant(tenant) => {
-                self.turns(now).map(|turn| (tenant, turn.lane)).collect()
-            }
+            Holder::Tenant(tenant) => self.turns(now).map(|turn| (tenant, turn.lane)).collect(),
             Holder::Lane(lane) => {
                 let next = |after: Option<&Spot>| self.lanes.next_fit(lane, after, &Rooms::UNBOUNDED);
                 let spots = successors(next(None), |spot| next(Some(spot)));

@@ -73,11 +73,12 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
 fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Outcome> {
     let mut queue = VecDeque::from(calls);
     let mut engine = Engine::new(engine.clone());
-    let mut door = Door::new(rule, engine.blocks().capacity_tokens(), engine.blocks().block_size());
+    let blocks = engine.blocks();
+    let mut door = Door::new(rule, Workload::Tail, blocks.capacity_tokens(), blocks.block_size());
     let (mut done, mut events, mut now, mut next, mut preemptions) =
         (Vec::new(), Vec::new(), Duration::ZERO, 0, 0);
     loop {
-        while let Some(work) = queue.front().copied().filter(|work| door.fits(work)) {
+        while let Some(work) = queue.front().copied().filter(|work| door.fits(next, work)) {
             queue.pop_front();
             door.admit(next, work);
             engine.submit(now, SequenceId(next), work.prompt, work.output)?;

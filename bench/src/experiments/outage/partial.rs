@@ -52,7 +52,7 @@ const PROBE_INTERVAL: f64 = 3.75;
 const LIMITED: std::ops::Range<f64> = 9.0..10.0;
 
 /// An attempt: when it was sent, in seconds, and its status.
-type Attempts = Arc<Mutex<Vec<(f64, StatusCode)>>>;
+type Attempts = Arc<Mutex<Vec<Attempt>>>;
 
 #[derive(Clone, Debug)]
 struct Scripted {
@@ -97,6 +97,9 @@ impl Service<Request<RequestBody>> for Scripted {
     }
 }
 
+/// An attempt: when it was sent, in seconds, and the status of its answer.
+type Attempt = (f64, StatusCode);
+
 /// A call: when it is made, and whether it is poisoned.
 type Made = (Duration, bool);
 
@@ -109,7 +112,7 @@ fn play(
     naive: Option<Rule>,
     calls: &[Made],
     seed: u64,
-) -> Fallible<(Vec<Ended>, Vec<(f64, StatusCode)>)> {
+) -> Fallible<(Vec<Ended>, Vec<Attempt>)> {
     let mut rng = fastrand::Rng::with_seed(seed);
     virtual_time::run(seed, async move {
         let start = Instant::now();
@@ -246,7 +249,7 @@ fn trickle(report: &mut Report) -> Fallible<()> {
     };
     eprintln!("the ramp by what came before");
     let silence = sixty(0.0)?;
-    report.figure(format!("after silence: {SIXTY}"), silence.clone());
+    report.figure(format!("after silence: {SIXTY}"), silence);
     // A second: a known rate is kept to for that long.
     for (name, before, allowed) in [("0.12 calls a second", 0.12, 0.2), ("2 calls a second", 2.0, 1.2)] {
         let after = sixty(before)?;

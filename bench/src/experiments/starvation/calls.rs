@@ -111,6 +111,7 @@ impl Ours {
             cost: call.cost(),
             wants: None,
             charged,
+            has_failed: false,
         };
         // The driver asks who is next before time passes: whoever may go at once does so then.
         self.scheduler.enqueue(now, ticket, id);

@@ -242,9 +242,8 @@ impl Pool {
     /// so many in flight. That is not so where more calls are in flight than there are slots, nor
     /// where calls are turned away.
     pub(super) fn would_fit_at(&self, claim: &Claim, in_flight: usize) -> Places {
-        let fits = |site: &Site| {
-            site.in_flight <= site.slots() && !site.is_full && claim.need.kv <= site.longest
-        };
+        let fits =
+            |site: &Site| site.in_flight <= site.slots() && !site.is_full && claim.need.kv <= site.longest;
         let among = self.choice_of(claim.kind).iter().filter(|_| in_flight <= self.cap);
         among.filter(|at| self.site(*at).is_some_and(fits)).collect()
     }
