@@ -20,9 +20,9 @@
 //! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
 //! and a long one where it does not fit costs a refusal.
 //!
-//! What a cut has shown is kept for each limit that was announced of late, and holds for all of
-//! them: a rate that was too much is so whichever backend of a gateway announces its limit. Of a
-//! limit that was not announced of late nothing is known, and all of it is used.
+//! What a cut has shown is kept for each limit that was announced of late, and for that limit alone:
+//! the small backend of a gateway may refuse a rate that the large one serves. A limit that was not
+//! announced of late is used whole.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ const DRIFT: f64 = 0.05;
 /// How many limits are remembered besides the one in force, and for how long: a gateway in front of
 /// several backends announces now the limit of one, now that of another. A share that was cut is
 /// whole again by then.
-const REMEMBERED: usize = 4;
+const REMEMBERED: usize = 16;
 const REMEMBERED_FOR: Duration = Duration::from_secs(3_600);
 
 /// A limit that was in force, with the share of it that was used, and until when.
@@ -362,9 +362,6 @@ impl Quota {
             }
         } else if !explained && used > 0.3 {
             self.share = (self.share * if self.heard { SMALL_CUT } else { CUT }).max(0.01);
-            // What is too much is so whichever limit is announced.
-            let most = self.share * self.limit as f64;
-            self.former.iter_mut().for_each(|of| of.share = of.share.min(most / of.limit as f64));
         } else {
             return;
         }
