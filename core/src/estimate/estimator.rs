@@ -219,16 +219,16 @@ impl Estimator {
     ) {
         let prompt = facts.prompt.as_ref();
         let answers = answers(prompt);
-        // Nothing that answers answers with nothing.
-        if tokens == 0 || answers > MOST_ANSWERS {
+        let length = tokens.div_ceil(answers);
+        sample.counted(length, answers);
+        // Nothing that answers answers with nothing, and what runs no model says nothing of one.
+        if tokens == 0 || answers > MOST_ANSWERS || facts.route == Route::Beside {
             return;
         }
         let Answer::Learned(_) = facts.task.answer(prompt) else { return };
-        let length = tokens.div_ceil(answers);
         for (key, next) in keys(facts, tenant).into_iter().zip(&mut sample.next) {
             learn(self.outputs.entry(key), next, length, most(prompt).unwrap_or(u64::MAX));
         }
-        sample.counted(length, answers);
     }
 
     #[cfg(test)]

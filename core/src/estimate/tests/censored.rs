@@ -6,6 +6,7 @@ use super::super::lengths::{BUCKETS, Lengths, Observed};
 use super::super::output::Output;
 use super::super::*;
 use super::learned::{Noise, call, near, tenant, usage};
+use crate::wire::{RequestFacts, Route};
 
 const MAX_TOKENS: u64 = 4_096;
 
@@ -286,4 +287,26 @@ proptest! {
         prop_assert!((sum - 1.0).abs() < 1e-4 && found.shares.iter().all(|share| *share >= 0.0), "{:?}", found);
         prop_assert!(found.mean.is_finite() && found.mean >= 0.0, "{:?}", found);
     }
+}
+
+#[test]
+fn calls_that_run_no_model_teach_nothing_on_the_way() {
+    let beside = RequestFacts { route: Route::Beside, ..call(100, None) };
+    let mut estimator = Estimator::new();
+    let cold = estimator.expect(&call(100, None), &tenant("a")).mean();
+    for _ in 0..50 {
+        estimator.observe(&beside, &tenant("a"), &mut LengthSample::default(), 9_000);
+    }
+    assert_eq!(estimator.expect(&call(100, None), &tenant("a")).mean(), cold);
+}
+
+#[test]
+fn an_answer_that_teaches_nothing_is_not_looked_at_again_for_each_token() {
+    let mut facts = call(100, None);
+    let mut prompt = facts.prompt.take().unwrap_or_default();
+    prompt.answers = Some(100_000);
+    facts.prompt = Some(prompt);
+    let mut sample = LengthSample::default();
+    Estimator::new().observe(&facts, &tenant("a"), &mut sample, 100);
+    assert!(!sample.is_due(101));
 }
