@@ -13,6 +13,7 @@ use super::upstream::{Moved, Upstream};
 use super::why::Rule;
 use super::{Grant, GrantId, Scheduler};
 use crate::adaptive::{Decision, Ended, Kind as CallKind, Limit, LimitView, Sample, Settings};
+use crate::context::Lane;
 
 /// So many moves are kept for whoever asks for them.
 const UNTOLD: usize = 64;
@@ -287,13 +288,15 @@ impl<W> Scheduler<W> {
         self.first_tokens.released(now, waits, full_since);
     }
 
-    /// Returns whether calls wait, and since when that rule has left no room for another call.
-    /// Neither while the target is closed, or on its way back: then the cool-down sets the pace.
+    /// Returns whether calls wait for more than their tenants' caps and tokens, and since when that
+    /// rule has left no room for another call. Neither while the target is closed, or on its way
+    /// back: then the cool-down sets the pace.
     pub(super) fn shortage(&self, rule: Rule) -> (bool, Option<Instant>) {
         if !self.is_open() {
             return (false, None);
         }
-        (self.has_waiting(), self.stood.since(rule))
+        let waits = Lane::ALL.into_iter().any(|lane| self.lanes.first(lane).is_some());
+        (waits, self.stood.since(rule))
     }
 
     /// Returns the pace of what is short now.

@@ -418,6 +418,30 @@ fn an_idle_gap_is_no_part_of_the_pace_that_refused_calls_are_told() {
 }
 
 #[test]
+fn calls_that_wait_for_their_tenants_cap_are_no_part_of_the_pace() {
+    let mut now = epoch();
+    let mut configured = Settings { predict: Predict::Deadline, ..settings(4) };
+    named(&mut configured, "capped", 1.0, Some(1));
+    let mut scheduler = Scheduler::new(&configured, now);
+    let mut held = admit(&mut scheduler, now, &ticket("capped", Lane::Standard, now));
+    for who in 0..60 {
+        queue(&mut scheduler, now, ticket("capped", Lane::Standard, now), who);
+    }
+    for _ in 0..50 {
+        now += Duration::from_secs(60);
+        scheduler.release(now, held);
+        held = scheduler.next(now).expect("the capped tenant has calls").1;
+    }
+    let _others = fill(&mut scheduler, now, "other", Lane::Standard, 3);
+    for who in 0..5 {
+        queue(&mut scheduler, now, ticket("other", Lane::Standard, now), who);
+    }
+    let brief = Ticket { deadline: now + Duration::from_secs(20), ..ticket("other", Lane::Standard, now) };
+    let asked = scheduler.try_admit(now, &brief);
+    assert!(matches!(asked, Ok(None)), "three of four slots had no call to wait for: {asked:?}");
+}
+
+#[test]
 fn a_target_that_does_not_queue_tells_the_pace_of_its_full_slots() {
     let mut now = epoch();
     let configured = Settings { on_full: OnFull::Refuse, ..settings(1) };
