@@ -138,8 +138,9 @@ impl Observed {
             *next = 1;
         }
         let mut length = length.min(most).clamp(1, LONGEST);
-        if self.seen() >= WARM {
-            length = length.min((OFF * self.longest().max(OFF)) as u64);
+        let [count, ..] = self.sums;
+        if count >= WARM {
+            length = length.min((OFF * self.longest(count).max(OFF)) as u64);
         }
         let to = bucket(length);
         for reached in self.reached.iter_mut().take(to + 1).skip(usize::from(*next)) {
@@ -175,10 +176,10 @@ impl Observed {
         f64::from(seen)
     }
 
-    /// Returns the length that no more than one answer in a hundred exceeds, to the edge of a
-    /// bucket.
-    fn longest(&self) -> f64 {
-        let few = self.seen() / 100.0;
+    /// Returns the length that no more answers exceed than one in a hundred of `count`, to the edge
+    /// of a bucket.
+    fn longest(&self, count: f64) -> f64 {
+        let few = count / 100.0;
         let at = self.reached.iter().rposition(|reached| f64::from(*reached) > few);
         at.map_or(0.0, |at| (at as f64 / DOUBLING as f64).exp2())
     }

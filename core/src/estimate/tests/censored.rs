@@ -310,3 +310,17 @@ fn an_answer_that_teaches_nothing_is_not_looked_at_again_for_each_token() {
     Estimator::new().observe(&facts, &tenant("a"), &mut sample, 100);
     assert!(!sample.is_due(101));
 }
+
+#[test]
+fn answers_that_have_just_begun_do_not_shorten_the_first_whole_ones() {
+    let (facts, a) = (call(100, Some(MAX_TOKENS)), tenant("a"));
+    let mut estimator = Estimator::new();
+    for _ in 0..200 {
+        estimator.observe(&facts, &a, &mut LengthSample::default(), 1);
+    }
+    for whole in 1..=10 {
+        estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, 2_000));
+        let mean = estimator.expect(&facts, &a).mean() as f64;
+        assert!(near(mean, 2_000.0, 0.1), "{whole} of 2,000 tokens: {mean}");
+    }
+}
