@@ -140,7 +140,10 @@ export interface LimitSnapshot {
   evidence: number;
   cuts: number;
   raises: number;
-  /** Whether calls press on it though it was cut in the last minute: what helps then is another replica. */
+  /**
+   * Whether calls press on it though they were found to be too many in the last minute, also at its floor:
+   * what helps then is another replica.
+   */
   saturated: boolean;
   /** The last moves, the youngest last. */
   decisions: DecisionSnapshot[];

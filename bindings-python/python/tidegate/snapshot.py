@@ -60,7 +60,8 @@ class LimitSnapshot(TypedDict):
     late that were late, 0 to 1; None where none was judged. `evidence`: of a breach; at 1 the limit is cut (under a
     percentile, where there is no `slow_start`: the quantile over the objective with its dead band). `cuts`, `raises`:
     so far.
-    `saturated`: whether calls press on it though it was cut in the last minute; what helps then is another replica.
+    `saturated`: whether calls press on it though they were found to be too many in the last minute, also at its floor;
+    what helps then is another replica.
     `decisions`: the last moves, the youngest last.
     """
 

@@ -30,7 +30,8 @@ pub struct LimitSnapshot {
     pub cuts: u64,
     /// Moves upward so far.
     pub raises: u64,
-    /// Whether calls press on it though it was cut in the last minute: a sign that the upstream needs more replicas.
+    /// Whether calls press on it though they were found to be too many in the last minute, also at
+    /// its floor: a sign that the upstream needs more replicas.
     pub saturated: bool,
     /// The last moves, the youngest last.
     pub decisions: Vec<DecisionSnapshot>,

@@ -197,7 +197,7 @@ impl Families {
             limit_saturated: gauge(
                 &registry,
                 "limit_saturated",
-                "1 while calls press on a limit that was cut in the last minute: the upstream needs more replicas.",
+                "1 while calls press on a limit that was found too high in the last minute: the upstream needs more replicas.",
                 &["target"],
             )?,
             awaiting: gauge(
@@ -312,7 +312,7 @@ impl Families {
             tool_limit_saturated: gauge(
                 &registry,
                 "tool_limit_saturated",
-                "1 while calls press on a tool's limit that was cut in the last minute.",
+                "1 while calls press on a tool's limit that was found too high in the last minute.",
                 &["tool"],
             )?,
             tool_waiting: gauge(&registry, "tool_queue_depth", "Waiting for a tool.", &["tool"])?,
