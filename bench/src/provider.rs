@@ -47,6 +47,10 @@ pub(crate) struct Terms {
     pub(crate) headers: bool,
     /// What others use of the same budget, in tokens a minute.
     pub(crate) others: f64,
+    /// The limits, in tokens a minute, that its answers announce in turn and without what is left,
+    /// as a gateway does that passes on the headers of its backends. `None`: the true limit and
+    /// what is left of it.
+    pub(crate) announced: Option<&'static [u64]>,
 }
 
 /// What it allows an answer that says nothing of its length.
@@ -147,6 +151,13 @@ impl Provider {
         headers.insert("content-type", http::HeaderValue::from_static("application/json"));
         if self.terms.headers {
             let mut state = self.state.lock();
+            if let Some(announced) = self.terms.announced {
+                let turn = state.books.accepted + state.books.refused;
+                if let Some(limit) = announced.iter().cycle().nth(turn % announced.len().max(1)) {
+                    headers.insert("x-ratelimit-limit-tokens", (*limit).into());
+                }
+                return response;
+            }
             let (remaining, reset) = state.left(&self.terms, self.began);
             headers.insert("x-ratelimit-limit-tokens", (self.terms.tpm as u64).into());
             headers.insert("x-ratelimit-remaining-tokens", (remaining.max(0.0) as u64).into());

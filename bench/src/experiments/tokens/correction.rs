@@ -19,8 +19,14 @@ use crate::virtual_time;
 const ANSWERS: usize = 3;
 
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
-    let terms =
-        Terms { tpm: TPM as f64, counts: Counts::Sum, meter: Meter::Bucket(60), headers: true, others: 0.0 };
+    let terms = Terms {
+        tpm: TPM as f64,
+        counts: Counts::Sum,
+        meter: Meter::Bucket(60),
+        headers: true,
+        others: 0.0,
+        announced: None,
+    };
     for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
         let needed = virtual_time::each(SEEDS, |seed| {
             let load = Arc::new(Load::new("conv", seed)?);

@@ -28,6 +28,11 @@ pub(super) fn quarter(request: &Request<RequestBody>) -> f64 {
     text as f64 / 4.0 + number(request, "x-true-max")
 }
 
+/// What the call will take, as nobody knows before.
+pub(super) fn used(request: &Request<RequestBody>) -> f64 {
+    number(request, "x-true-input") + number(request, "x-true-output")
+}
+
 fn number(request: &Request<RequestBody>, name: &str) -> f64 {
     request.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0.0)
 }

@@ -3,12 +3,14 @@
 //! Lengths are those of Azure's traces; texts, tenants and `max_tokens` are made (see [`load`]). The provider keeps its own books ([`crate::provider`]).
 
 mod correction;
+mod gateway;
 mod load;
 mod local;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use gateway::Forgetful;
 use load::{Load, WORKERS};
 use local::Local;
 use serde_json::json;
@@ -44,8 +46,14 @@ struct Scene {
 }
 
 fn scenes() -> Vec<Scene> {
-    let terms =
-        Terms { tpm: TPM as f64, counts: Counts::Sum, meter: Meter::Bucket(60), headers: true, others: 0.0 };
+    let terms = Terms {
+        tpm: TPM as f64,
+        counts: Counts::Sum,
+        meter: Meter::Bucket(60),
+        headers: true,
+        others: 0.0,
+        announced: None,
+    };
     let scene = |name, terms, told| Scene { name, terms, told, said: false };
     let said = |name, terms| Scene { name, terms, told: true, said: true };
     let actual = Terms { counts: Counts::Actual, ..terms };
@@ -80,6 +88,8 @@ enum Contestant {
     Quarter,
     /// openai's client as it is.
     Nobody,
+    /// A bucket at the announced limit that is cut by 429s, and whole again at each other limit.
+    Forgetful,
 }
 
 const PEERS: [(Contestant, &str); 3] = [
@@ -114,6 +124,7 @@ pub(crate) fn measure() -> Fallible<Report> {
             }
         }
     }
+    gateway::measure(&mut report)?;
     correction::measure(&mut report)?;
     Ok(report)
 }
@@ -144,6 +155,7 @@ fn play(scene: Scene, who: Contestant, load: Arc<Load>, seed: u64) -> Fallible<B
             }
             Contestant::Exact => Local::over(provider.transport(), TPM as f64, local::exact),
             Contestant::Quarter => Local::over(provider.transport(), TPM as f64, local::quarter),
+            Contestant::Forgetful => Forgetful::over(provider.transport()),
             Contestant::Nobody => Rule::openai(Duration::from_secs(600)).over(provider.transport()),
         };
         let begin = Instant::now();

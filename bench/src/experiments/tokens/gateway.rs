@@ -1,0 +1,146 @@
+//! A gateway in front of two backends: its answers announce the limits of both in turn, and it lets in less than either.
+//!
+//! Nothing but its 429s shows what it lets in. Beside it, the same gateway with one backend.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use parking_lot::Mutex;
+use tidegate::{Error, RequestBody, ResponseBody, Transport};
+use tokio::time::Instant;
+use tower::{Service, ServiceExt};
+
+use super::load::Load;
+use super::{Contestant, PEER_SEEDS, SEEDS, Scene, TPM, figures, local, play};
+use crate::Fallible;
+use crate::naive::Rule;
+use crate::provider::{Counts, Meter, Terms};
+use crate::report::{Op, Report};
+use crate::virtual_time;
+
+/// The limits that are announced, in tokens a minute.
+const STEADY: &[u64] = &[2 * TPM];
+const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
+
+pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+    let loads = virtual_time::each(SEEDS, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
+    let mut refusals = Vec::new();
+    for (name, announced) in [("steady", STEADY), ("in turn", IN_TURN)] {
+        let terms = Terms {
+            tpm: TPM as f64,
+            counts: Counts::Actual,
+            meter: Meter::Bucket(60),
+            headers: true,
+            others: 0.0,
+            announced: Some(announced),
+        };
+        let scene = Scene { name, terms, told: false, said: true };
+        let key = |what: &str| format!("gateway, limits {name}: {what}");
+        let run = |who, seeds| {
+            virtual_time::each(seeds, |seed| {
+                let load = loads.iter().find(|load| load.seed == seed).ok_or("no load of that seed")?;
+                play(scene, who, load.clone(), seed)
+            })
+        };
+        let (used, refused) = figures(&terms, &run(Contestant::Tidegate, SEEDS)?);
+        report.figure(key("share of the quota used"), used);
+        report.figure(key("429s a thousand calls"), refused);
+        report.bar(key("share of the quota used"), used.least, Op::AtLeast, 0.8);
+        refusals.push(refused.median);
+        let (used, refused) = figures(&terms, &run(Contestant::Forgetful, PEER_SEEDS)?);
+        report.peer("forgets at each limit", key("share of the quota used"), used);
+        report.peer("forgets at each limit", key("429s a thousand calls"), refused);
+    }
+    if let [steady, in_turn] = refusals[..] {
+        let what = "gateway: 429s a thousand calls, limits in turn over a steady one (medians)";
+        report.bar(what, in_turn - steady, Op::AtMost, MORE);
+    }
+    Ok(())
+}
+
+/// So many more 429s a thousand calls may limits in turn cost.
+const MORE: f64 = 1.0;
+
+/// A bucket at the announced limit that uses less of it after each 429, and all of another limit.
+#[derive(Clone)]
+pub(super) struct Forgetful {
+    bucket: Arc<Mutex<Bucket>>,
+    transport: Transport,
+}
+
+struct Bucket {
+    /// Tokens a minute that were announced, and the share of them that is used.
+    limit: f64,
+    share: f64,
+    /// Tokens there are.
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// Takes so much once it is there, or returns when to ask again.
+    fn take(&mut self, cost: f64) -> Option<Duration> {
+        let (now, rate) = (Instant::now(), self.share * self.limit / 60.0);
+        self.level = (self.level + rate * (now - self.at).as_secs_f64()).min(rate * DEPTH);
+        self.at = now;
+        let missing = cost.min(rate * DEPTH) - self.level;
+        if missing > 0.0 {
+            return Some(Duration::from_secs_f64(missing / rate + 0.001));
+        }
+        self.level -= cost;
+        None
+    }
+
+    fn hear(&mut self, response: &Response<ResponseBody>) {
+        let limit = response.headers().get("x-ratelimit-limit-tokens");
+        if let Some(limit) = limit.and_then(|limit| limit.to_str().ok()?.parse().ok())
+            && limit != self.limit
+        {
+            (self.limit, self.share) = (limit, 1.0);
+        }
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            self.share *= CUT;
+        }
+    }
+}
+
+/// Seconds of its rate that the bucket holds.
+const DEPTH: f64 = 10.0;
+/// What a 429 leaves of the share.
+const CUT: f64 = 0.9;
+
+impl Forgetful {
+    pub(super) fn over(transport: Transport) -> Transport {
+        let bucket = Bucket { limit: TPM as f64, share: 1.0, level: 0.0, at: Instant::now() };
+        let forgetful = Self { bucket: Arc::new(Mutex::new(bucket)), transport };
+        Rule::openai(Duration::from_secs(600)).over(Transport::new(forgetful))
+    }
+}
+
+impl Service<Request<RequestBody>> for Forgetful {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let Self { bucket, transport } = self.clone();
+        Box::pin(async move {
+            let cost = local::used(&request);
+            loop {
+                let Some(wait) = bucket.lock().take(cost) else { break };
+                tokio::time::sleep(wait).await;
+            }
+            let response = transport.oneshot(request).await?;
+            bucket.lock().hear(&response);
+            Ok(response)
+        })
+    }
+}
