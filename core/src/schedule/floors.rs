@@ -43,7 +43,7 @@ pub(super) struct Hungry {
     /// So many slots less.
     pub(super) missing: usize,
     /// Whether the floor is of less than a slot, rounded up.
-    rounded: bool,
+    pub(super) rounded: bool,
 }
 
 impl Floors {
@@ -52,6 +52,11 @@ impl Floors {
         let lanes = Lane::ALL.into_iter().map(|lane| (Holder::Lane(lane), lanes[lane as usize].floor));
         let floors = tenants.chain(lanes).filter(|(_, share)| *share > 0.0);
         Self { floors: floors.map(|(holder, share)| Floor { holder, share, last: 0 }).collect(), last: None }
+    }
+
+    /// Returns `true` if the floors come to all of so many slots, or to more.
+    pub(super) fn fill(&self, limit: usize) -> bool {
+        self.floors.iter().map(|floor| slots(floor.share, limit)).sum::<usize>() >= limit
     }
 
     /// A call went, by that floor or by its turn.

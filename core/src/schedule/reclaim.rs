@@ -82,11 +82,18 @@ impl<W> Scheduler<W> {
     /// Returns the slots that floors would use if they came free: one entry for each waiting call
     /// that would go, with the replicas of a pool that it may go to. A call that is below the
     /// floors of both its tenant and its lane is one entry.
+    ///
+    /// If the floors fill the limit, a floor of less than a slot goes first only every other time, and
+    /// is owed nothing: the calls that go in between would be called back each time.
     fn owed(&mut self, now: Instant) -> Vec<Places> {
         let mut rooms = self.rooms_but_slots(now);
         let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
         let mut owed = Vec::new();
-        for Hungry { holder, missing, .. } in self.hungry() {
+        let is_filled = self.floors.fill(self.upstream.slots());
+        for Hungry { holder, missing, rounded } in self.hungry() {
+            if rounded && is_filled {
+                continue;
+            }
             let is_of = |(tenant, lane)| holder == Holder::Tenant(tenant) || holder == Holder::Lane(lane);
             let counted: usize = calls.iter().filter(|(line, _)| is_of(**line)).map(|(_, calls)| calls).sum();
             let mut missing = missing.saturating_sub(counted);

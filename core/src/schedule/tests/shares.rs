@@ -216,6 +216,37 @@ fn a_limit_that_was_lowered_calls_nothing_back() {
     assert_eq!(called_back(&mut scheduler, now), 1);
 }
 
+/// A limit of one slot, which is the floor of one of two tenants: it goes first every other time.
+#[test]
+fn calling_back_shuts_nobody_out_of_the_last_slot() {
+    let mut now = epoch();
+    let mut configured = Settings { reclaim: true, ..settings(1) };
+    floor(&mut configured, "vip", 0.5);
+    let mut scheduler = Scheduler::new(&configured, now);
+    let mut grant = admit(&mut scheduler, now, &ticket("vip", Lane::Standard, now));
+    let mut who = "vip";
+    for _ in 0..20 {
+        queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), "vip");
+        queue(&mut scheduler, now, ticket("other", Lane::Standard, now), "other");
+    }
+    let mut answered = Vec::new();
+    for _ in 0..20 {
+        grant.sent();
+        if scheduler.reclaim(now) == Some(grant.id()) {
+            let again = Ticket { charged: Some(grant.charged()), ..ticket(who, Lane::Standard, now) };
+            scheduler.release(now, grant);
+            scheduler.enqueue(now, again, who);
+        } else {
+            now += ms(1_000);
+            answered.push(who);
+            scheduler.release(now, grant);
+        }
+        (who, grant) = scheduler.next(now).expect("both wait");
+    }
+    let others = answered.iter().filter(|who| **who == "other").count();
+    assert!(others >= answered.len() / 3, "{answered:?}");
+}
+
 #[test]
 fn a_borrower_keeps_its_own_floor() {
     let now = epoch();

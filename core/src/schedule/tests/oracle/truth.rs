@@ -466,7 +466,15 @@ impl Truth {
     /// How few, and how many, of these calls go by floors, if slots come free: every order is
     /// tried.
     pub(super) fn by_floors(&self, mut waiting: Vec<(usize, Lane)>) -> (usize, usize) {
-        let Some((of_c, of_batch)) = self.floors() else { return (0, 0) };
+        let (Some((mut of_c, mut of_batch)), Some(shares)) = (self.floors(), self.floors) else {
+            return (0, 0);
+        };
+        // Where floors leave nothing, those of less than a slot take turns with everybody else.
+        if of_c + of_batch >= self.slots() {
+            let is_whole = |share: f64| share * self.slots() as f64 + 1e-9 >= 1.0;
+            of_c *= usize::from(is_whole(shares.0));
+            of_batch *= usize::from(is_whole(shares.1));
+        }
         let running: Vec<_> = self.running.values().map(|running| (running.tenant, running.lane)).collect();
         waiting.sort_unstable();
         let mut left = BTreeSet::from([waiting.clone()]);
