@@ -94,8 +94,10 @@ impl<W> Scheduler<W> {
             if rounded && is_filled {
                 continue;
             }
-            let is_of = |(tenant, lane)| holder == Holder::Tenant(tenant) || holder == Holder::Lane(lane);
-            let counted: usize = calls.iter().filter(|(line, _)| is_of(**line)).map(|(_, calls)| calls).sum();
+            let counted = match holder {
+                Holder::Tenant(id) => of_tenant(&calls, id),
+                Holder::Lane(lane) => calls.iter().filter(|(line, _)| line.1 == lane).map(|(_, of)| of).sum(),
+            };
             let mut missing = missing.saturating_sub(counted);
             if missing == 0 {
                 continue;
@@ -114,7 +116,7 @@ impl<W> Scheduler<W> {
             let lines = self.lines_of(now, holder, missing + calls.len());
             for (id, lane) in lines {
                 let Some(tenant) = self.tenants.get(id) else { continue };
-                let of_tenant: usize = Lane::ALL.iter().filter_map(|lane| calls.get(&(id, *lane))).sum();
+                let of_tenant = of_tenant(&calls, id);
                 let of_line = calls.entry((id, lane)).or_default();
                 let more = (tenant.lines[lane as usize].calls.len() - *of_line)
                     .min(tenant.cap.saturating_sub(tenant.in_flight + of_tenant))
@@ -166,13 +168,20 @@ impl<W> Scheduler<W> {
     /// called back of them.
     fn borrows(&self, lent: &Lent, tenant: TenantId, lane: Lane) -> bool {
         let limit = self.upstream.slots();
-        let called_back = |is_of: &dyn Fn(&(TenantId, Lane)) -> bool| {
-            lent.called_back.values().filter(|line| is_of(line)).count()
+        let more_than = |floor: f64, held: usize, is_of: &dyn Fn(&(TenantId, Lane)) -> bool| {
+            let more = held.saturating_sub(slots(floor, limit));
+            more > 0 && lent.called_back.values().filter(|line| is_of(line)).take(more).count() < more
         };
-        let of_lane = slots(self.settings.lanes[lane as usize].floor, limit);
-        self.by_lane[lane as usize] > of_lane + called_back(&|line| line.1 == lane)
-            && self.tenants.get(tenant).is_some_and(|of| {
-                of.in_flight > slots(of.floor, limit) + called_back(&|line| line.0 == tenant)
-            })
+        let floor = self.settings.lanes[lane as usize].floor;
+        more_than(floor, self.by_lane[lane as usize], &|line| line.1 == lane)
+            && self
+                .tenants
+                .get(tenant)
+                .is_some_and(|of| more_than(of.floor, of.in_flight, &|line| line.0 == tenant))
     }
+}
+
+/// Returns the sum of a tenant's counts, over its lines.
+fn of_tenant(counts: &BTreeMap<(TenantId, Lane), usize>, id: TenantId) -> usize {
+    Lane::ALL.into_iter().filter_map(|lane| counts.get(&(id, lane))).sum()
 }
