@@ -182,6 +182,42 @@ fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
     large.into_iter().chain(small).for_each(|grant| scheduler.release(now, grant));
 }
 
+#[test]
+fn nothing_is_called_back_at_a_replica_that_is_too_small_for_the_owner() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..of_slots(1) };
+    let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
+    configured.tenants.insert("vip".into(), vip);
+    let mut named = members(0..2);
+    (named[0].kv_tokens, named[1].kv_tokens) = (Some(300), Some(1_000));
+    let mut scheduler = in_front_of(&configured, &named, now);
+    let small = id_of(&scheduler, 0, now);
+    let at_large = admit(&mut scheduler, now, &wanting(None, &[small], now));
+    let at_small = admit(&mut scheduler, now, &wanting(None, &[], now));
+    queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..of_input(800, now) }, "vip");
+    assert_eq!(scheduler.reclaim(now), Some(at_large.id()), "not the youngest");
+    assert_eq!(scheduler.reclaim(now), None);
+    [at_large, at_small].into_iter().for_each(|grant| scheduler.release(now, grant));
+}
+
+#[test]
+fn a_lowered_limit_of_a_pool_calls_nothing_back() {
+    let now = epoch();
+    let mut configured = Settings { reclaim: true, ..of_slots(2) };
+    let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
+    configured.tenants.insert("vip".into(), vip);
+    let mut scheduler = in_front_of(&configured, &members(0..2), now);
+    let mut held: Vec<_> = (0..4).map(|_| admit(&mut scheduler, now, &wanting(None, &[], now))).collect();
+    queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(None, &[], now) }, "vip");
+    scheduler.set_limit(2);
+    for _ in 0..2 {
+        assert_eq!(scheduler.reclaim(now), None, "a slot that comes free is gone");
+        scheduler.release(now, held.remove(0));
+    }
+    assert!(scheduler.reclaim(now).is_some());
+    held.into_iter().for_each(|grant| scheduler.release(now, grant));
+}
+
 /// Each call is tried where it was not, at once; one that all turned away waits a moment, whatever they say of when to come back.
 #[test]
 fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
