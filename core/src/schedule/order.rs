@@ -157,13 +157,15 @@ impl<W> Scheduler<W> {
 
     /// `None`: the line does not stand.
     fn offer(&self, now: Instant, tenant: TenantId, lane: Lane, rooms: &mut Rooms) -> Option<Offer> {
-        let head = self.line_head(now, tenant, lane)?;
+        let head = self.head_within(now, tenant, lane, rooms)?;
         let tenant = self.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
         let own = tenant.own_room(now);
         let behind = if head.aged { self.behind(&head, rooms, own) } else { Some(rooms.clone()) };
         let all = line.calls.least()?;
-        let least = if behind.is_some() { all } else { head.claim };
+        // While the target is probed, calls pass a head that has failed.
+        let has_failed = line.standing?.head.claim.has_failed;
+        let least = if behind.is_some() || has_failed { all } else { head.claim };
         if least.own > own {
             return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(now, least.own)));
         }
@@ -219,6 +221,27 @@ impl<W> Scheduler<W> {
         let head = self.tenants.get(tenant)?.lines[lane as usize].standing?.head;
         let age = now.saturating_duration_since(head.age);
         Some(LineHead { call: head.call, claim: head.claim, aged: age >= self.settings.aging })
+    }
+
+    /// Returns the first call of a line that the rooms do not exclude, or its head if they exclude
+    /// all. `None`: the line does not stand.
+    pub(super) fn head_within(
+        &self,
+        now: Instant,
+        tenant: TenantId,
+        lane: Lane,
+        rooms: &Rooms,
+    ) -> Option<LineHead> {
+        let head = self.line_head(now, tenant, lane)?;
+        if !(rooms.unfailed_only && head.claim.has_failed) {
+            return Some(head);
+        }
+        let unfailed = Rooms { unfailed_only: true, ..Rooms::UNBOUNDED };
+        let calls = &self.tenants.get(tenant)?.lines[lane as usize].calls;
+        let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
+        let waiter = self.waiters.get(call)?;
+        let age = now.saturating_duration_since(waiter.ticket.queued_at);
+        Some(LineHead { call, claim: waiter.claim, aged: age >= self.settings.aging })
     }
 
     /// The lane and the tenant that are to go next, if the head of the line fits. Lines without tokens of their own stand aside.

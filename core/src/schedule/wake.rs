@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::Scheduler;
 use super::claim::Claim;
 use super::ids::TenantId;
+use super::order::LineHead;
 use super::ranked::earlier;
 use super::rooms::Rooms;
 use super::tenants::Tenant;
@@ -51,10 +52,25 @@ impl<W> Scheduler<W> {
         if !self.is_sized() {
             return None;
         }
+        let all = self.rooms(now);
+        let best = self.soonest_within(now, all.clone());
+        if !self.cooldown.is_probing() {
+            return best;
+        }
+        // The calls that have failed here hold nothing back from a probe.
+        let unfailed = Rooms { unfailed_only: true, ..all };
+        let hold = self.hold_for_front(now, &unfailed);
+        let hold = std::mem::replace(&mut self.hold, hold);
+        let probe = self.soonest_within(now, unfailed);
+        self.hold = hold;
+        earlier(best, probe)
+    }
+
+    /// The same, if calls can take no more than these rooms and what comes to them.
+    fn soonest_within(&mut self, now: Instant, rooms: Rooms) -> Option<Instant> {
         // What the budgets have now lacks memory, which time alone does not give back.
         let later = |at: &Instant| *at > now;
         let mut best = None;
-        let rooms = self.rooms(now);
         let less = self.less_held(rooms.clone());
         for lane in Lane::ALL {
             let this = &*self;
@@ -68,17 +84,17 @@ impl<W> Scheduler<W> {
             let of = &mut |id: TenantId| {
                 let tenant = this.tenants.get(id)?;
                 let line = &tenant.lines[lane as usize];
-                let ((_, call), claim) = line.calls.first()?;
+                let LineHead { call, claim, aged } = this.head_within(now, id, lane, rooms)?;
                 let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
                 let head = if hold.is_some_and(|hold| hold.call == call) {
                     unheld(&claim).map(|at| own(&claim, at)).filter(later)
                 } else {
                     time(&claim).map(|at| own(&claim, at)).filter(later)
                 };
-                let aged = this.line_head(now, id, lane).filter(|head| head.aged);
-                let behind = match &aged {
-                    Some(head) => this.behind(head, less, tenant.own_room(now)),
-                    None => Some(less.clone()),
+                let behind = if aged {
+                    this.behind(&LineHead { call, claim, aged }, less, tenant.own_room(now))
+                } else {
+                    Some(less.clone())
                 };
                 let Some(behind) = behind else { return head };
                 let of = &mut |claim: &Claim| among(claim, &behind).map(|at| own(claim, at)).filter(later);
