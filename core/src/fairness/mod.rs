@@ -67,7 +67,7 @@ pub struct Place {
     pub tag: Tag,
     /// The virtual time when its tenant came to wait.
     pub since: Tag,
-    /// For a call that went out of turn, by a right of its own: the tag that was to go.
+    /// For a call out of turn, by a right of its own or of a tenant in debt: the least other tag.
     pub first: Option<Tag>,
 }
 
@@ -85,8 +85,8 @@ impl VirtualTime {
     /// tenant's earlier work, so that its own work has to move virtual time ([`VirtualTime::serve`]):
     /// a retry, or the first call of a tenant that has just come.
     ///
-    /// Virtual time never goes back. A call that went out of turn does not move it past the tag that
-    /// was to go: who comes next is not to wait behind that right.
+    /// Virtual time never goes back. A call that went out of turn does not move it past the least tag
+    /// that waits: a newcomer must not wait behind another tenant's right or debt.
     pub fn dispatch(&mut self, account: &mut Account, place: Place, cost: f64, weight: f64) -> bool {
         let start = account.start(place.since);
         let moves_by_work = place.tag < start || account.finish <= place.since;

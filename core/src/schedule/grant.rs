@@ -279,6 +279,8 @@ impl<W> Scheduler<W> {
             let entry = || self.lanes.entry(lane, ticket.cost / tenant.weight);
             let since = line.standing.map_or_else(entry, |standing| standing.since);
             tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
+            // A call of a line in debt may have overtaken what does not fit.
+            let out_of_turn = out_of_turn || self.lanes.time(lane).is_owed(&line.account);
             let first = if out_of_turn { self.lanes.first_tag_but(lane, id) } else { None };
             let place = Place { tag, since, first };
             let time = self.lanes.time_mut(lane);

@@ -254,3 +254,37 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
     spend(&mut scheduler, now, long);
     assert_eq!(scheduler.next(now).map(|(who, _)| who), Some("large"));
 }
+
+/// A small call of a tenant in debt overtakes large ones that lack tokens. Its start tag counts the
+/// debt, which is nobody else's.
+#[test]
+fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
+    for has_waited in [false, true] {
+        let (mut scheduler, _, began) = of_tokens(|settings| settings.aging = secs(3_600.0));
+        let mut grant = admit(&mut scheduler, began, &sized("debtor", 1, began));
+        grant.sent();
+        scheduler.settle(began, &mut grant, &Settled { usage: Usage::default(), cost: 10_000.0 });
+        let all = admit(&mut scheduler, began, &sized("a", 58, began));
+        for name in ["b", "c", "d"].into_iter().cycle().take(60) {
+            queue(&mut scheduler, began, sized(name, 50, began), name);
+        }
+        scheduler.release(began, grant);
+        let mut now = began;
+        if has_waited {
+            queue(&mut scheduler, now, sized("debtor", 2, now), "debtor");
+            now += secs(3.0);
+            assert_eq!(draw(&mut scheduler, now), ["debtor"]);
+        } else {
+            now += secs(3.0);
+            let small = admit(&mut scheduler, now, &sized("debtor", 2, now));
+            spend(&mut scheduler, now, small);
+        }
+        queue(&mut scheduler, now, sized("new", 50, now), "new");
+        let before = std::iter::from_fn(|| {
+            now += secs(5.0);
+            draw(&mut scheduler, now).into_iter().all(|who| who != "new").then_some(())
+        });
+        assert!(before.count() <= 6, "has waited: {has_waited}");
+        spend(&mut scheduler, now, all);
+    }
+}

@@ -221,16 +221,20 @@ impl Order {
         for ((_, of), account) in &mut self.accounts {
             account.passed += usize::from(*of == lane);
         }
+        let others = moment.heads.iter().filter(|(of, _)| of.1 == lane && **of != line(call));
+        let least = others.filter_map(|(_, head)| self.tag(head)).fold(f64::INFINITY, f64::min);
+        let time = &mut self.times[lane as usize];
         let account = self.accounts.entry(line(call)).or_default();
+        // What a tenant owes is not owed by who comes.
+        let bound = if account.finish - time.now > account.charge + CLOSE { least } else { f64::INFINITY };
         let since = account.since.unwrap_or(entry);
         let start = account.finish.max(since);
         let tag = call.tag.unwrap_or(start);
         let moves = tag < start || account.finish <= since;
         (account.charge, account.finish) = (share(call), start + share(call));
         (account.went, account.passed) = (Some(moment.now), 0);
-        let time = &mut self.times[lane as usize];
-        time.started = time.started.max(tag);
-        time.now = time.now.max(tag);
+        time.started = time.started.max(tag.min(bound));
+        time.now = time.now.max(time.started);
         time.latest = time.latest.max(account.finish);
         self.charges.insert(call.number, Charge { tag, cost: call.ticket.cost, moves });
     }
