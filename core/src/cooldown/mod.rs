@@ -383,7 +383,7 @@ impl Cooldown {
             self.cool(now, now + interval, true);
         }
         match self.phase {
-            _ if self.down => Hold::Outage,
+            _ if self.down && self.is_closed() => Hold::Outage,
             Phase::Cooling { .. } => Hold::CoolDown,
             Phase::Probing { .. } if is_probe => Hold::CoolDown,
             _ => Hold::No,

@@ -252,6 +252,20 @@ fn accepted_by_silence_a_target_is_not_closed_by_calls_that_fail_again() {
     assert_eq!(target.state(), State::Cooling, "but by its probe");
 }
 
+/// The target counts as accepting because a probe hangs. Nothing there holds up a call that fails
+/// again, so the call itself has to wait between its attempts.
+#[test]
+fn call_that_fails_again_at_a_target_accepted_by_silence_backs_off() {
+    let (mut target, now) = down(0.1);
+    let probe = next(&mut target, now, false);
+    let retry = next(&mut target, probe.sent + secs(60.0), true);
+    assert_eq!(target.state(), State::Ramping);
+    assert_eq!(target.failed(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
+    let retry = next(&mut target, retry.sent + RAMP, true);
+    assert_eq!(target.state(), State::Open);
+    assert_eq!(target.failed(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
+}
+
 #[test]
 fn the_ramp_after_a_trickle_is_as_fast_as_after_silence() {
     let gone = |successes: u32| {
