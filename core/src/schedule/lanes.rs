@@ -286,7 +286,8 @@ impl Lanes {
         changes.flatten().filter(|at| *at > now).min()
     }
 
-    /// A call of that lane and cost goes in the lane's turn.
+    /// Counts a queued call of that cost that goes, as paid for lower lanes, and as owed if it goes
+    /// early.
     pub(super) fn went(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, slots: &Slots) {
         for lower in self.lanes.iter_mut().skip(turn.lane as usize + 1) {
             lower.debt = (lower.debt - cost).max(0.0);

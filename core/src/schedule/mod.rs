@@ -60,7 +60,7 @@ use floors::Floors;
 pub use grant::{Grant, GrantId};
 use ids::TenantId;
 pub use ids::WaiterId;
-use lanes::{Head, Lanes};
+use lanes::{Head, Lanes, Turn};
 pub use limiter::AdaptiveView;
 use load::Load;
 use order::{Hold, Right};
@@ -229,17 +229,15 @@ impl<W> Scheduler<W> {
         let waiter = self.take(pick.next.call)?;
         let (kind, lane, slots) = (waiter.claim.kind, waiter.ticket.lane, self.slots());
         let by_age = self.debtor(now, lane) == Some(waiter.tenant);
-        let (floor, turn) = match pick.right {
-            Right::Floor(holder) => (Some(holder), None),
-            Right::Turn(turn) => (None, Some(turn)),
+        let (floor, is_early) = match pick.right {
+            Right::Floor(holder) => (Some(holder), false),
+            Right::Turn(turn) => (None, turn.is_early),
         };
         let out_of_turn = by_age || floor.is_some();
         let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, out_of_turn);
         grant.spent = self.open(now).saturating_sub(waiter.since);
         self.floors.went(floor, self.grants);
-        if let Some(turn) = turn {
-            self.lanes.went(now, turn, grant.id(), waiter.ticket.cost, &slots);
-        }
+        self.lanes.went(now, Turn { lane, is_early }, grant.id(), waiter.ticket.cost, &slots);
         self.place_after(waiter.tenant, waiter.ticket.lane);
         Some((waiter.who, grant))
     }

@@ -242,3 +242,39 @@ fn a_raised_lane_holds_an_eighth_of_the_slots() {
         assert!((0.9 * least.min(0.125)..=1.05 * 0.125).contains(&share), "{share} of {slots} slots");
     }
 }
+
+/// There are tokens for one call a second. Half of them go to urgent calls by their tenant's floor.
+/// Without the cost of these, batch calls would get a sixteenth.
+#[test]
+fn urgent_calls_that_go_by_a_floor_count_for_the_share_of_a_raised_lane() {
+    use crate::config::{Counting, RateConfig};
+    let began = epoch();
+    let mut settings = Settings { aging: Duration::from_secs(1), ..settings(100) };
+    let vip = crate::config::TenantConfig { floor: 0.01, ..Default::default() };
+    settings.tenants.insert("vip".into(), vip);
+    let rates = RateConfig { tpm: Some(6_000), counting: Counting::Actual, ..RateConfig::default() };
+    let budgets = Arc::new(parking_lot::Mutex::new(crate::budget::RateBudgets::new(&rates, began)));
+    let mut scheduler = Scheduler::with(&settings, Resources { budgets, kv: None }, began);
+    let come = |scheduler: &mut Scheduler<Lane>, tenant, lane, now| {
+        let mut ticket = ticket(tenant, lane, now);
+        (ticket.demand.input, ticket.demand.exact, ticket.cost) = (100, true, 100.0);
+        scheduler.enqueue(now, ticket, lane);
+    };
+    for _ in 0..400 {
+        come(&mut scheduler, "b", Lane::Batch, began);
+    }
+    let mut served = [0; 3];
+    for step in 0..800 {
+        let now = began + Duration::from_secs(step);
+        come(&mut scheduler, "u", Lane::Interactive, now);
+        if step % 2 == 0 {
+            come(&mut scheduler, "vip", Lane::Interactive, now);
+        }
+        while let Some((lane, mut grant)) = scheduler.next(now) {
+            served[lane as usize] += 1;
+            grant.sent();
+            scheduler.release(now, grant);
+        }
+    }
+    assert!((90..=110).contains(&served[Lane::Batch as usize]), "{served:?}");
+}
