@@ -302,7 +302,8 @@ impl Kv {
         let (mut relieved, mut shared) = (Vec::<(usize, u64)>::new(), 0);
         for (hash, tokens) in prefix.chunks(whole) {
             let Some(held) = self.beginnings.get(&hash) else { continue };
-            input -= tokens;
+            // A rest with more tokens for its bytes makes the beginning look longer than it is.
+            input -= tokens.min(held.tokens);
             let Some(owner) = held.owner else { continue };
             shared += held.tokens;
             match relieved.iter_mut().find(|(at, _)| *at == owner) {

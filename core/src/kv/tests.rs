@@ -262,6 +262,27 @@ fn beginning_stays_counted_when_the_call_that_brought_it_ends() {
 }
 
 /// The reserve is what the call itself may take, whatever the calls before took.
+/// The same 256 bytes, once before text and once before a rest with more tokens for its bytes.
+#[test]
+fn beginning_saves_no_more_than_the_call_that_brought_it_counted_for_it() {
+    let hashes = [1, 2, 3, 4];
+    let ends = || vec![64, 128, 192, 256];
+    let calls = [
+        (demand(256, 10), Prefix::new(hashes.into(), ends(), 1_024)),
+        (demand(448, 10), Prefix::new(hashes.into(), ends(), 512)),
+    ];
+    for order in [[0, 1], [1, 0]] {
+        let mut kv = Kv::new(10_000, 0.0);
+        let places = order.map(|which| {
+            let (demand, prefix) = &calls[which];
+            kv.admit_expecting(demand, Forecast::default(), prefix.clone(), Progress::default())
+        });
+        assert_eq!(kv.view().held, 256 + 448 - 64, "{order:?}");
+        places.into_iter().for_each(|place| kv.release(place));
+        assert_eq!(kv.view().peak, 0);
+    }
+}
+
 #[test]
 fn short_call_fits_beside_one_long_call() {
     let mut kv = Kv::new(33_334, 0.1);
