@@ -69,12 +69,19 @@ impl Pool {
         let among = may.and(self.choice);
         let forecast = self.forecast(ticket);
         let fits = |at: &usize| self.site(*at).is_some_and(|site| site.fits(ticket, &forecast));
-        let open: Places = among.and(self.open(in_flight)).iter().filter(fits).collect();
+        let with_slot = among.and(self.open(in_flight));
+        let open: Places = with_slot.iter().filter(fits).collect();
         let free = if need > 0 { open.less(held) } else { open };
         let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));
         let new = |places: Places| places.less(tried);
-        let all = [new(free), free, new(open), open, new(among), among, new(may), may];
-        all.into_iter().find(|places| !places.is_empty()).unwrap_or_else(|| present().collect())
+        // A forecast may have grown since the call was picked: it has a slot all the same.
+        let fitting = [new(free), free, new(open), open, new(with_slot), with_slot];
+        let others = [new(among), among, new(may), may];
+        fitting
+            .into_iter()
+            .chain(others)
+            .find(|places| !places.is_empty())
+            .unwrap_or_else(|| present().collect())
     }
 
     /// It has ended: what it took comes back.

@@ -1,7 +1,10 @@
 //! Which of the replicas a call may go to, and what is kept there for another.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::cooldown::Hold;
+use crate::kv::Forecast;
 use crate::placement::{Fault, Sight, Standing};
 
 /// One replica is kept for it, as for the front of all: the others are there for whom it stands before.
@@ -309,5 +312,28 @@ fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     scheduler.release(now, early);
     let (_, grant) = scheduler.next(now).expect("there is room");
     scheduler.release(now, grant);
+    assert_empty(&scheduler, now);
+}
+
+/// A call elsewhere ends between the decision that a call may go and its placement: its forecast is longer then.
+#[test]
+fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
+    for name in 0..2 {
+        scheduler.saw(now, id_of(&scheduler, name, now), told(10_000, false));
+    }
+    let long = admit(&mut scheduler, now, &of_input(5_000, now));
+    let short = [10, 10].map(|input| admit(&mut scheduler, now, &of_input(input, now)));
+    assert!(short.iter().all(|grant| at(grant) != at(&long)), "the longer queue is avoided");
+    let asked = AtomicU64::new(0);
+    let forecast = Forecast::later(move || {
+        let first = asked.fetch_add(1, Ordering::Relaxed) == 0;
+        Forecast::exact(if first { 10 } else { 20_000 })
+    });
+    let call = Ticket { forecast, ..of_input(10, now) };
+    let call = admit(&mut scheduler, now, &call);
+    assert_eq!(at(&call), at(&long));
+    short.into_iter().chain([long, call]).for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
 }
