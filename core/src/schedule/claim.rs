@@ -66,7 +66,7 @@ impl Claim {
     /// call and for each of several; whether a call fits into the memory is only known from
     /// [`Scheduler::fits`](super::Scheduler::fits).
     pub(super) fn fits(&self, rooms: &Rooms, own: u32) -> bool {
-        self.own <= own && self.need.kv <= rooms.looks.longest() && rooms.fit(self)
+        self.own <= own && rooms.looks.allow(self.need.kv) && rooms.fit(self)
     }
 }
 

@@ -6,8 +6,8 @@
 //!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
 //!
 //! Whether the engine's memory has room for a call is only known when the call is looked at. So that a decision takes no longer however
-//! many wait, it ends after [`LOOKS`](super::rooms) of them: behind half as many calls that have no room, only those with a shorter
-//! prompt than each of those are looked at.
+//! many wait, it ends after [`LOOKS`](super::rooms) of them that have no room: behind half as many, only those with a shorter prompt
+//! than each of those are looked at. Floors have looks of their own, so that the front is always looked at.
 //!
 //! Of a line whose head is aged only the head goes. At a pool the others go where they take nothing that it lacks: where none of the replicas that may take it has a slot,
 //! anywhere; where all that it lacks is memory, anywhere but at the one replica that is kept for it. A tenant without tokens of its own holds nobody up: its line stands
@@ -101,7 +101,8 @@ impl<W> Scheduler<W> {
     fn pick_within(&mut self, now: Instant, rooms: Rooms) -> Option<Pick> {
         self.hold = self.hold_for_front(now, &rooms);
         let mut rooms = self.less_held(rooms);
-        self.by_floor(now, &mut rooms).or_else(|| self.by_turn(now, &mut rooms))
+        // What was looked at for a floor does not count against the front.
+        self.by_floor(now, &mut rooms.clone()).or_else(|| self.by_turn(now, &mut rooms))
     }
 
     fn by_turn(&mut self, now: Instant, rooms: &mut Rooms) -> Option<Pick> {

@@ -9,30 +9,30 @@ use super::claim::{Claim, Kind};
 use crate::budget::{Need, Room};
 use crate::placement::Places;
 
-/// How many calls that may fit are looked at in one decision, and turn out not to fit. From half of them on, only calls with a
-/// shorter prompt than each of those. It bounds the time of a decision, however many calls wait: a look at one takes microseconds.
+/// How many calls that may fit are looked at for floors, and again by turn, and turn out not to fit. From half of them on, only
+/// calls with a shorter prompt than each of those. It bounds the time of a decision, however many calls wait: a look takes microseconds.
 const LOOKS: u32 = 32;
 
 /// What is left of the looks of one decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Looks {
     left: u32,
-    /// Every call that was looked at has a longer prompt, in tokens.
-    below: u32,
+    /// The shortest prompt of those that were looked at, in tokens.
+    shortest: u32,
 }
 
 impl Looks {
-    const ALL: Self = Self { left: LOOKS, below: u32::MAX };
+    const ALL: Self = Self { left: LOOKS, shortest: u32::MAX };
 
-    /// The longest prompt that is looked at next.
-    pub(super) fn longest(&self) -> u32 {
-        if self.left > LOOKS / 2 { u32::MAX } else { self.below }
+    /// Returns whether a call is looked at that needs at least so much of the memory.
+    pub(super) fn allow(&self, need: u32) -> bool {
+        self.left > LOOKS / 2 || (self.left > 0 && need < self.shortest)
     }
 
     /// A call that needs so much of the memory turned out not to fit.
     pub(super) fn failed(&mut self, need: u32) {
         self.left = self.left.saturating_sub(1);
-        self.below = if self.left > 0 { self.below.min(need.saturating_sub(1)) } else { 0 };
+        self.shortest = self.shortest.min(need);
     }
 }
 

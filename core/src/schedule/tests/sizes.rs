@@ -1,11 +1,13 @@
 //! Calls that differ in what they take: who overtakes whom, what is held, and whose own tokens are whose.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use parking_lot::Mutex;
 
 use super::*;
 use crate::budget::RateBudgets;
-use crate::config::{Counting, RateConfig};
-use crate::kv::Kv;
+use crate::config::{Counting, RateConfig, TenantConfig};
+use crate::kv::{Forecast, Kv};
 use crate::testing::epoch;
 use crate::wire::Usage;
 
@@ -286,5 +288,58 @@ fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
         });
         assert!(before.count() <= 6, "has waited: {has_waited}");
         spend(&mut scheduler, now, all);
+    }
+}
+
+/// A tenant below its floor has many calls that have no room; the front, of another tenant, has a longer prompt and does.
+#[test]
+fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked_at() {
+    let now = epoch();
+    let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.0)) };
+    let mut configured = Settings { aging: Duration::from_secs(3600), ..settings(10) };
+    configured.tenants.insert("floor".into(), TenantConfig { floor: 0.5, ..TenantConfig::default() });
+    let mut scheduler = Scheduler::with(&configured, resources, now);
+    let of = |tenant: &str, input, output| {
+        let mut call = ticket(tenant, Lane::Standard, now);
+        (call.demand.input, call.demand.output) = (input, output);
+        call
+    };
+    let long = admit(&mut scheduler, now, &of("floor", 100, 700));
+    scheduler.enqueue(now, of("front", 100, 10), "front");
+    for _ in 0..40 {
+        scheduler.enqueue(now, of("floor", 10, 900), "floor");
+    }
+    let (who, next) = scheduler.next(now).expect("the front fits");
+    assert_eq!(who, "front");
+    [long, next].into_iter().for_each(|grant| scheduler.release(now, grant));
+}
+
+/// A decision takes the same however many wait, also where they say that their prompts are empty.
+#[test]
+fn number_of_calls_looked_at_is_bounded_whatever_their_prompts_are() {
+    for input in [0, 100] {
+        let now = epoch();
+        let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.0)) };
+        let configured = Settings { aging: Duration::from_secs(3600), ..settings(10) };
+        let mut scheduler = Scheduler::with(&configured, resources, now);
+        let mut call = ticket("a", Lane::Standard, now);
+        (call.demand.input, call.demand.output) = (100, 700);
+        let long = admit(&mut scheduler, now, &call);
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counter = looks.clone();
+        call.forecast = Forecast::later(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Forecast::exact(900)
+        });
+        call.demand.input = input;
+        for k in 0..1_000 {
+            let tenant = Arc::from(format!("tenant-{}", k % 100));
+            scheduler.enqueue(now, Ticket { tenant, ..call.clone() }, ());
+        }
+        looks.store(0, Ordering::Relaxed);
+        assert!(scheduler.next(now).is_none());
+        let looks = looks.load(Ordering::Relaxed);
+        assert!(looks <= 40, "{looks} looks at prompts of {input}");
+        scheduler.release(now, long);
     }
 }
