@@ -65,7 +65,12 @@ impl Stock {
 
     /// Whether there is anything now that a call could lack: what has no budget may get one from its provider's headers.
     pub(super) fn is_bounded(&self) -> bool {
-        self.kv.is_some() || self.bounding().is_some()
+        self.kv.is_some() || self.has_rates()
+    }
+
+    /// Returns whether a budget bounds anything now.
+    pub(super) fn has_rates(&self) -> bool {
+        self.bounding().is_some()
     }
 
     /// The budgets, where they bound anything.

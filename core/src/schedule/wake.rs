@@ -52,22 +52,30 @@ impl<W> Scheduler<W> {
         if !self.is_sized() {
             return None;
         }
-        let all = self.rooms(now);
-        let best = self.soonest_within(now, all.clone());
-        if !self.cooldown.is_probing() {
-            return best;
+        let mut best = None;
+        // Time alone gives back tokens, and neither slots nor memory.
+        if self.own_tokens || self.stock.has_rates() {
+            let all = self.rooms(now);
+            best = self.soonest_tokens(now, all.clone());
+            if self.cooldown.is_probing() {
+                // The calls that have failed here hold nothing back from a probe.
+                let unfailed = Rooms { unfailed_only: true, ..all };
+                let hold = self.hold_for_front(now, &unfailed);
+                let hold = std::mem::replace(&mut self.hold, hold);
+                best = earlier(best, self.soonest_tokens(now, unfailed));
+                self.hold = hold;
+            }
         }
-        // The calls that have failed here hold nothing back from a probe.
-        let unfailed = Rooms { unfailed_only: true, ..all };
-        let hold = self.hold_for_front(now, &unfailed);
-        let hold = std::mem::replace(&mut self.hold, hold);
-        let probe = self.soonest_within(now, unfailed);
-        self.hold = hold;
-        earlier(best, probe)
+        if self.hold.is_some() {
+            // Another line at the front may want nothing held, or something else.
+            best = earlier(best, self.lanes.next_change(now, self.settings.aging));
+            best = earlier(best, self.lanes.parked().next().map(|(until, ..)| until));
+        }
+        best
     }
 
-    /// The same, if calls can take no more than these rooms and what comes to them.
-    fn soonest_within(&mut self, now: Instant, rooms: Rooms) -> Option<Instant> {
+    /// Returns when a call has the tokens that it lacks of these rooms, or of its tenant's own.
+    fn soonest_tokens(&mut self, now: Instant, rooms: Rooms) -> Option<Instant> {
         // What the budgets have now lacks memory, which time alone does not give back.
         let later = |at: &Instant| *at > now;
         let mut best = None;
@@ -105,13 +113,7 @@ impl<W> Scheduler<W> {
             let bound = &mut |least: &Claim| if hold.is_some() { unheld(least) } else { time(least) };
             best = this.lanes.soonest(lane, best, bound, of);
         }
-        best = earlier(best, self.soonest_parked(now, &rooms, best));
-        if self.hold.is_some() {
-            // Another line at the front may want nothing held, or something else.
-            best = earlier(best, self.lanes.next_change(now, self.settings.aging));
-            best = earlier(best, self.lanes.parked().next().map(|(until, ..)| until));
-        }
-        best
+        earlier(best, self.soonest_parked(now, &rooms, best))
     }
 
     /// When a line that stands aside for want of its tenant's own tokens has a call that fits, if that is before `best`.

@@ -1,5 +1,6 @@
 //! Which of the replicas a call may go to, and what is kept there for another.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -336,4 +337,29 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
     assert_eq!(at(&call), at(&long));
     short.into_iter().chain([long, call]).for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
+}
+
+/// Memory does not come back with time alone, so the time to ask again is found without a look at each call that waits for it.
+#[test]
+fn few_calls_are_looked_at_for_the_time_to_ask_again() {
+    let now = epoch();
+    let configured = Settings { aging: Duration::ZERO, ..of_slots(10) };
+    let mut scheduler = in_front_of(&configured, &members(0..1), now);
+    scheduler.saw(now, id_of(&scheduler, 0, now), told(1_000, false));
+    let long = admit(&mut scheduler, now, &of_input(800, now));
+    let looks = Arc::new(AtomicU64::new(0));
+    let counter = looks.clone();
+    let forecast = Forecast::later(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Forecast::exact(900)
+    });
+    for k in 0..200 {
+        let tenant = Arc::from(format!("tenant-{k}"));
+        scheduler.enqueue(now, Ticket { tenant, forecast: forecast.clone(), ..of_input(100, now) }, ());
+    }
+    looks.store(0, Ordering::Relaxed);
+    assert!(scheduler.next_wake(now).is_some_and(|at| at > now));
+    let looks = looks.load(Ordering::Relaxed);
+    assert!(looks <= 40, "{looks} looks at 200 calls");
+    scheduler.release(now, long);
 }
