@@ -63,7 +63,7 @@ impl Claim {
     }
 
     /// Returns whether it may fit into the target's room, and into so many tokens of its tenant's own. `false` is exact, for a
-    /// call and for each of several; whether a call fits into the memory is only known from
+    /// call and for each of several, while [`Looks`](super::rooms::Looks) are left; whether a call fits into the memory is only known from
     /// [`Scheduler::fits`](super::Scheduler::fits).
     pub(super) fn fits(&self, rooms: &Rooms, own: u32) -> bool {
         self.own <= own && rooms.looks.allow(self.need.kv) && rooms.fit(self)

@@ -8,8 +8,8 @@
 //! Only content is hashed, and who said it: not ids, types, or where caches are asked to be cut (`cache_control`), which move from turn to turn. A text and a list of one
 //! text are the same. So the next turn of a conversation has all the beginnings of the one before.
 //!
-//! The hashes are the same in every process and version that runs beside this one, since clients agree by them. They are no secret and no proof: who finds two prompts
-//! of one hash makes them share a replica, and nothing else.
+//! The hashes are the same in every process and version that runs beside this one, since clients agree by them. They are no secret and no proof: two prompts
+//! that are made to have one hash share a replica, and count as sharing its memory; answers are never shared by them.
 
 mod text;
 mod walk;
