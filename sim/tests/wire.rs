@@ -309,7 +309,7 @@ async fn metrics_are_there_from_the_start_and_count() {
         assert_eq!(read(&before, &label(name, 0)) + read(&before, &label(name, 1)), 0.0);
     }
     assert!(
-        before.contains(r#"block_size="16",engine="0",kv_cache_size_tokens="90000",num_gpu_blocks="5625""#),
+        before.contains(r#"block_size="16",enable_prefix_caching="False",engine="0",kv_cache_size_tokens="90000",num_gpu_blocks="5625""#),
         "{before}"
     );
     let streams = [sim.respond(chat(5)).await.unwrap(), sim.respond(chat(5)).await.unwrap()];

@@ -27,6 +27,14 @@ impl Prefix {
         Self { hashes, ends: ends.into(), bytes }
     }
 
+    /// Returns the same beginnings, with other hashes for those that end within the first `bytes` of the
+    /// prompt.
+    pub fn rehashed(self, bytes: u64, hash: impl Fn(u64) -> u64) -> Self {
+        let hashes = self.hashes.iter().zip(&*self.ends);
+        let hashes = hashes.map(|(of, end)| if u64::from(*end) <= bytes { hash(*of) } else { *of });
+        Self::new(hashes.collect(), self.ends.to_vec(), self.bytes)
+    }
+
     /// Returns the hash of each beginning, and how many tokens it has more than the one before, in a prompt of `input` tokens.
     pub(super) fn chunks(&self, input: u64) -> impl Iterator<Item = (u64, u64)> {
         let ratio = input as f64 / self.bytes.max(1) as f64;

@@ -27,6 +27,9 @@ const GROUPS: u64 = 4;
 /// Tokens that a group has in common, in whole blocks.
 const COMMON: u32 = 2_048;
 
+/// The longest sequence that the engine takes, in tokens.
+const LONGEST: u32 = 8_192;
+
 /// Bytes a token, as the simulator counts.
 const BYTES: usize = 4;
 
@@ -57,7 +60,8 @@ impl Workload {
             }
             Self::Tail => (0..calls).map(|_| tail(&mut rng)).collect(),
             Self::Shared => {
-                let own = traces.conversations(&mut rng).take(calls);
+                let own = traces.conversations(&mut rng).filter(|own| own.total() <= LONGEST - COMMON);
+                let own = own.take(calls);
                 own.map(|own| Work { prompt: own.prompt + COMMON, ..own }).collect()
             }
             Self::OneLong => {

@@ -16,7 +16,7 @@ mod walk;
 
 use http::{HeaderMap, HeaderName};
 
-use self::text::Text;
+use self::text::{Text, both};
 use self::walk::Shared;
 use super::{RequestFacts, decoded};
 use crate::placement::Affinity;
@@ -49,7 +49,16 @@ pub(crate) fn affinity(
     // Of media, and of what the server keeps, bytes say nothing of tokens.
     let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.kept);
     match shared.length().filter(|_| is_text) {
-        Some(bytes) => Affinity::measured(session, shared.beginnings(whose), bytes),
+        Some(bytes) => {
+            // Many engines put the instructions before the tools: in memory, tools are the same only
+            // under the same instructions.
+            let (tools, instructions) = shared.tools_and_instructions();
+            let mut affinity = Affinity::measured(session, shared.beginnings(whose), bytes);
+            if tools > 0 {
+                affinity.prefix = affinity.prefix.rehashed(tools, |hash| both(instructions, hash));
+            }
+            affinity
+        }
         None => Affinity::of(session, shared.beginnings(whose).map(|(hash, _)| hash)),
     }
 }

@@ -23,6 +23,10 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Turns {
     text: Text,
+    /// The hash of the messages with instructions that come first.
+    instructions: u64,
+    /// A message has come that is none of these.
+    is_past_instructions: bool,
     /// The first message of the user is over.
     begun: bool,
 }
@@ -45,6 +49,11 @@ impl Shared {
     pub(super) fn length(&self) -> Option<u64> {
         let all = [&self.tools, &self.system, &self.turns.text];
         (!all.iter().any(|text| text.opaque)).then(|| all.iter().map(|text| text.length).sum())
+    }
+
+    /// Returns the bytes of the tools, and the hash of all instructions.
+    pub(super) fn tools_and_instructions(&self) -> (u64, u64) {
+        (self.tools.length, both(self.system.hash(), self.turns.instructions))
     }
 
     /// Hashes of all that stands before the end of each chunk, after `whose`, and how many bytes that is.
@@ -287,19 +296,24 @@ impl<'de> Visitor<'de> for Conversation<'_> {
 
     /// One message.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Turns { text, begun } = self.0;
-        let mut user = false;
+        let Turns { text, instructions, is_past_instructions, begun } = self.0;
+        let (mut user, mut instructs) = (false, false);
         while let Some(key) = map.next_key::<Name>()? {
             match key {
                 Name::Aside => drop(map.next_value::<IgnoredAny>()?),
                 Name::Role => {
                     let role = map.next_value::<Any<Option<Box<str>>>>()?.0.unwrap_or_default();
                     user = &*role == "user";
+                    instructs = matches!(&*role, "system" | "developer");
                     text.mark(role.len() as u64);
                     text.text(&role);
                 }
                 _ => map.next_value_seed(Walk { text, all: false })?,
             }
+        }
+        *is_past_instructions |= !instructs;
+        if !*is_past_instructions {
+            *instructions = text.hash();
         }
         if user && !*begun {
             text.close();
