@@ -350,7 +350,7 @@ impl Placement {
         }
     }
 
-    /// An attempt there failed. Returns `false` if that says nothing of the replica as it is now: see [`hold`](self::health).
+    /// An attempt there failed. Returns `false` if that says nothing of the replica as it is now.
     pub fn failed(&mut self, now: Instant, parcel: &Parcel, fault: Fault) -> bool {
         let replica = self.replicas.get_mut(parcel.at).and_then(Option::as_mut);
         let Some(replica) = replica.filter(|known| known.placed.id == parcel.placed.id) else { return false };
