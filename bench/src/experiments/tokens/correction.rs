@@ -8,9 +8,9 @@ use tidegate::config::{Config, Target};
 use tower::ServiceExt;
 
 use super::load::Load;
-use super::{SEEDS, TPM};
+use super::{SEEDS, TERMS, TPM};
 use crate::Fallible;
-use crate::provider::{Counts, Meter, Provider, Terms};
+use crate::provider::{Provider, Terms};
 use crate::report::{Op, Report};
 use crate::traffic::URL;
 use crate::virtual_time;
@@ -19,18 +19,10 @@ use crate::virtual_time;
 const ANSWERS: usize = 3;
 
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
-    let terms = Terms {
-        tpm: TPM as f64,
-        counts: Counts::Sum,
-        meter: Meter::Bucket(60),
-        headers: true,
-        others: 0.0,
-        announced: None,
-    };
     for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
         let needed = virtual_time::each(SEEDS, |seed| {
             let load = Arc::new(Load::new("conv", seed)?);
-            virtual_time::run(seed, answers(terms, configured, load))
+            virtual_time::run(seed, answers(TERMS, configured, load))
         })?;
         let worst = needed.iter().copied().fold(0.0, f64::max);
         report.bar(

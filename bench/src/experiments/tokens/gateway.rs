@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use super::load::Load;
-use super::{Contestant, PEER_SEEDS, SEEDS, Scene, TPM, figures, local, play};
+use super::{Contestant, PEER_SEEDS, SEEDS, Scene, TERMS, TPM, figures, local, play};
 use crate::Fallible;
 use crate::naive::Rule;
-use crate::provider::{Counts, Meter, Terms};
+use crate::provider::{Counts, Terms};
 use crate::report::{Op, Report};
 use crate::virtual_time;
 
@@ -30,14 +30,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let loads = virtual_time::each(SEEDS, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
     let mut refusals = Vec::new();
     for (name, announced) in [("steady", STEADY), ("in turn", IN_TURN)] {
-        let terms = Terms {
-            tpm: TPM as f64,
-            counts: Counts::Actual,
-            meter: Meter::Bucket(60),
-            headers: true,
-            others: 0.0,
-            announced: Some(announced),
-        };
+        let terms = Terms { counts: Counts::Actual, announced: Some(announced), ..TERMS };
         let scene = Scene { name, terms, told: false, said: true };
         let key = |what: &str| format!("gateway, limits {name}: {what}");
         let run = |who, seeds| {
@@ -62,7 +55,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// So many more 429s a thousand calls may limits in turn cost.
+/// The most 429s per thousand calls that alternating limits may cost beyond a steady limit.
 const MORE: f64 = 1.0;
 
 /// A bucket at the announced limit that uses less of it after each 429, and all of another limit.

@@ -45,15 +45,18 @@ struct Scene {
     said: bool,
 }
 
+/// A provider that meters input and `max_tokens` in a bucket, says so, and has no other users.
+const TERMS: Terms = Terms {
+    tpm: TPM as f64,
+    counts: Counts::Sum,
+    meter: Meter::Bucket(60),
+    headers: true,
+    others: 0.0,
+    announced: None,
+};
+
 fn scenes() -> Vec<Scene> {
-    let terms = Terms {
-        tpm: TPM as f64,
-        counts: Counts::Sum,
-        meter: Meter::Bucket(60),
-        headers: true,
-        others: 0.0,
-        announced: None,
-    };
+    let terms = TERMS;
     let scene = |name, terms, told| Scene { name, terms, told, said: false };
     let said = |name, terms| Scene { name, terms, told: true, said: true };
     let actual = Terms { counts: Counts::Actual, ..terms };
