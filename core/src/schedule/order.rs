@@ -220,8 +220,7 @@ impl<W> Scheduler<W> {
     /// `None`: the line does not stand.
     pub(super) fn line_head(&self, now: Instant, tenant: TenantId, lane: Lane) -> Option<LineHead> {
         let head = self.tenants.get(tenant)?.lines[lane as usize].standing?.head;
-        let age = now.saturating_duration_since(head.age);
-        Some(LineHead { call: head.call, claim: head.claim, aged: age >= self.settings.aging })
+        Some(LineHead { call: head.call, claim: head.claim, aged: self.is_aged(now, head.age) })
     }
 
     /// Returns the first call of a line that the rooms do not exclude, or its head if they exclude
@@ -241,8 +240,12 @@ impl<W> Scheduler<W> {
         let calls = &self.tenants.get(tenant)?.lines[lane as usize].calls;
         let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
         let waiter = self.waiters.get(call)?;
-        let age = now.saturating_duration_since(waiter.ticket.queued_at);
-        Some(LineHead { call, claim: waiter.claim, aged: age >= self.settings.aging })
+        Some(LineHead { call, claim: waiter.claim, aged: self.is_aged(now, waiter.ticket.queued_at) })
+    }
+
+    /// Returns `true` if a call queued at that time has waited for the ageing time.
+    fn is_aged(&self, now: Instant, queued_at: Instant) -> bool {
+        now.saturating_duration_since(queued_at) >= self.settings.aging
     }
 
     /// The lane and the tenant that are to go next, if the head of the line fits. Lines without tokens of their own stand aside.
