@@ -357,7 +357,7 @@ impl Limit {
         let to = match self.settings.adaptive.decrease {
             Decrease::Served => match self.load.served(now).filter(|_| streams(class)) {
                 Some(served) => self.cut_to_served(now, class, served as f64),
-                // Of calls whose first token cannot be seen, nobody knows how many are served.
+                // The number of served calls is not known if their first tokens cannot be seen.
                 None => {
                     self.caught();
                     BLIND * self.present(now)

@@ -18,7 +18,7 @@ pub(super) struct Load {
     pub(super) in_flight: usize,
     /// Those that stream, and have no token yet.
     pub(super) awaiting: usize,
-    /// Those that have had their first token.
+    /// Streaming calls whose first token has come.
     decoding: usize,
     /// Since when somebody awaits it.
     busy: Option<Instant>,

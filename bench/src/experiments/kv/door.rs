@@ -101,7 +101,7 @@ impl Door {
         self.calls.insert(id, Inside { work, produced: 0, held });
     }
 
-    /// What the books are told of a call.
+    /// Returns the demand, forecast and prefix of a call, as the rule knows them.
     fn asks(&self, id: u64, work: &Work) -> (Demand, Forecast, Prefix) {
         let forecast = if self.rule == Rule::Certain { Forecast::default() } else { self.lengths.forecast() };
         let prefix =

@@ -66,7 +66,7 @@ impl Case {
 
 /// What became of both lanes in one run.
 struct Outcome {
-    /// Interactive calls that went, of those that came a minute or more before the end.
+    /// The share of interactive calls dispatched, of those queued at least a minute before the end.
     served: f64,
     p50: f64,
     p99: f64,
