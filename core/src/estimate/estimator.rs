@@ -9,8 +9,9 @@ use super::lengths::{LengthSample, Lengths, Observed};
 use super::line::{Fit, Line};
 use super::output::Output;
 use super::recent::Recent;
-use super::task::{Answer, Task};
-use super::{MESSAGE, Prompt, UNSEEN_INPUT};
+use super::answer::{Answer, answer};
+use super::UNSEEN_INPUT;
+use crate::wire::prompt::{MESSAGE, Prompt, Task};
 use crate::wire::{RequestFacts, Route, Usage};
 
 /// Models, and tenants of each, of which the input is known.
@@ -107,7 +108,7 @@ impl Estimator {
         let prompt = facts.prompt.as_ref();
         let most = most(prompt);
         let answers = answers(prompt) as f64;
-        let (output, max_output) = match facts.task.answer(prompt) {
+        let (output, max_output) = match answer(facts.task, prompt) {
             Answer::None => (0.0, Some(0)),
             Answer::Stated(length) => (length as f64, Some(length)),
             Answer::Learned(cold) => {
@@ -124,7 +125,7 @@ impl Estimator {
     /// How long a call's answers will be, in all that is known of it: for memory, which holds what is still to come. Takes about 1.5 µs.
     pub fn expect(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Output {
         let prompt = facts.prompt.as_ref();
-        match facts.task.answer(prompt) {
+        match answer(facts.task, prompt) {
             Answer::None => Output::none(),
             Answer::Stated(length) => Output::new(Lengths::all(length), Some(length), 1),
             Answer::Learned(cold) => {
@@ -225,7 +226,7 @@ impl Estimator {
         if tokens == 0 || answers > MOST_ANSWERS || facts.route == Route::Beside {
             return;
         }
-        let Answer::Learned(_) = facts.task.answer(prompt) else { return };
+        let Answer::Learned(_) = answer(facts.task, prompt) else { return };
         for (key, next) in keys(facts, tenant).into_iter().zip(&mut sample.next) {
             learn(self.outputs.entry(key), next, length, most(prompt).unwrap_or(u64::MAX));
         }

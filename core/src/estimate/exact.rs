@@ -1,7 +1,7 @@
 //! Counting by OpenAI's own tokenizers (feature `bpe`).
 //!
 //! Exact for what is text: prompts, messages, inputs. OpenAI renders tools and schemas in a form of its own, which it does not document: they count as
-//! compact JSON. Images, sound and files count by [`Media`](super::Media), as ever; text in a file by the cold ratio.
+//! compact JSON. Images, sound and files count by [`Media`](crate::wire::prompt::Media), as ever; text in a file by the cold ratio.
 //!
 //! 12 to 22 MB/s: a prompt of 100 KB takes 5 to 9 ms. Not for a thread that serves others. The first count of each of the two vocabularies also
 //! unpacks it: once in a process, 0.1 to 0.3 s.
@@ -9,8 +9,8 @@
 use bpe_openai::Tokenizer;
 use serde_json::Value;
 
-use super::key::Role;
-use super::{COLD_RATIO, MESSAGE, Prompt};
+use super::COLD_RATIO;
+use crate::wire::prompt::{MESSAGE, Prompt, Role};
 
 /// What stands before an answer, once.
 const PRIMING: u64 = 3;

@@ -2,7 +2,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::estimate::{Estimator, LengthSample, Prompt, Task};
+use crate::estimate::{Estimator, LengthSample};
+use crate::wire::prompt::{Prompt, Task};
 use crate::wire::{RequestFacts, Usage};
 use std::collections::BTreeSet;
 use std::sync::Arc;

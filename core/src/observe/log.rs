@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use super::{Attempt, Outcome};
 use crate::call::Call;
 use crate::clock;
-use crate::estimate::Prompt;
+use crate::wire::prompt::Prompt;
 
 /// How many calls are kept.
 pub const KEPT: usize = 1024;

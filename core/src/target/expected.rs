@@ -145,7 +145,7 @@ fn smooth(known: f64, seen: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::config::PoolConfig;
-    use crate::estimate::{Prompt, Task};
+    use crate::wire::prompt::{Prompt, Task};
     use crate::kv::{Kv, Prefix, Progress};
 
     fn facts() -> RequestFacts {

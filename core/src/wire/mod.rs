@@ -12,6 +12,7 @@ pub mod classify;
 pub(crate) mod framing;
 mod json;
 pub mod observe;
+pub mod prompt;
 pub mod rate;
 pub mod request;
 pub mod retry_after;

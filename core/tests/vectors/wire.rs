@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{Method, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate::estimate::Task;
+use tidegate::wire::prompt::Task;
 use tidegate::wire::observe::{End, Observer, Signal};
 use tidegate::wire::request::{Dialect, RequestFacts, Route};
 use tidegate::wire::sse::{MAX_EVENT, Scanner};

@@ -6,6 +6,7 @@ use http::{HeaderMap, Method, Uri};
 use proptest::prelude::*;
 
 use super::super::*;
+use crate::wire::prompt::{MESSAGE, Prompt, Task};
 use crate::wire::{RequestFacts, Usage};
 
 pub(super) fn tenant(name: &str) -> Arc<str> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::believable;
-use crate::estimate::{Prompt, Role};
+use crate::wire::prompt::{Prompt, Role};
 use crate::wire::json::{Any, FromAny};
 
 /// What of a body matters here.

@@ -5,7 +5,7 @@ use memchr::memmem;
 
 use super::believable;
 use super::fields::Peek;
-use crate::estimate::{Prompt, Task};
+use crate::wire::prompt::{Prompt, Task};
 
 /// The longest field that is read as text: a prompt.
 const LONGEST_FIELD: usize = 64 * 1024;

@@ -25,7 +25,7 @@ pub(crate) use self::content::{LONGEST as LONGEST_DECODED, decoded};
 use self::fields::Peek;
 use self::path::Path;
 pub(crate) use self::path::model_in_path;
-use crate::estimate::{Prompt, Task};
+use crate::wire::prompt::{Prompt, Task};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
 pub const MAX_MODEL: usize = 256;

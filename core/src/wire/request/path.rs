@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Dialect, Route};
-use crate::estimate::Task;
+use crate::wire::prompt::Task;
 use crate::wire::splice::within;
 
 /// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).

@@ -1,18 +1,16 @@
 //! What kind of work an endpoint does, and what it takes where nothing is learned of it yet.
 
-use super::Prompt;
-
 /// What kind of work a call asks for: each has its own rule for what it takes.
 ///
 /// | task | input | output, until it is learned |
 /// |---|---|---|
-/// | text | its text and parts | `max_tokens`; where absent [`COLD_OUTPUT`](super::COLD_OUTPUT) and the budget for thinking |
+/// | text | its text and parts | `max_tokens`; where absent [`COLD_OUTPUT`](crate::estimate::COLD_OUTPUT) and the budget for thinking |
 /// | embeddings, ranking, classification, moderation | its text | none |
 /// | images | its text, and 1,600 for each image sent along | 4,160 an image (OpenAI: a square one of high quality; of low 272) |
 /// | video | its text | 2,104: eight seconds at 263 |
 /// | speech | its text | 3 tokens for 2 bytes of text, 21 a second (OpenAI) at 14 bytes a second; never learned |
 /// | transcription | 32 a second of the sound sent along, as [`Media`](super::Media) | an eighth of that, 4 a second; never learned |
-/// | anything else, and a call of which nothing is seen | its text; where nothing is seen [`UNSEEN_INPUT`](super::UNSEEN_INPUT), or the mean of its model | as text |
+/// | anything else, and a call of which nothing is seen | its text; where nothing is seen [`UNSEEN_INPUT`](crate::estimate::UNSEEN_INPUT), or the mean of its model | as text |
 ///
 /// A form (`multipart/form-data`) counts its files by their size, or, of an upload that is still under way, by its `content-length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,17 +37,6 @@ pub enum Task {
     Other,
 }
 
-/// How long one answer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// There is none.
-    None,
-    /// By the request, always.
-    Stated(u64),
-    /// So long until it is learned.
-    Learned(u64),
-}
-
 impl Task {
     /// By the name of a model whose endpoint is the same for everything.
     pub(crate) fn of_model(model: &str) -> Self {
@@ -64,22 +51,6 @@ impl Task {
             Task::Video
         } else {
             Task::Other
-        }
-    }
-
-    pub(super) fn answer(self, prompt: Option<&Prompt>) -> Answer {
-        let prompt = prompt.copied().unwrap_or_default();
-        match self {
-            Task::Embed | Task::Rank | Task::Classify => Answer::None,
-            Task::Image => Answer::Learned(4_160),
-            Task::Video => Answer::Learned(2_104),
-            Task::Speech => Answer::Stated(prompt.text_bytes.saturating_mul(3).div_ceil(2)),
-            Task::Transcribe => Answer::Stated(prompt.media_tokens.div_ceil(8)),
-            Task::Text | Task::Other => Answer::Learned(
-                prompt
-                    .max_tokens
-                    .unwrap_or_else(|| super::COLD_OUTPUT.saturating_add(prompt.thinking.unwrap_or(0))),
-            ),
         }
     }
 }

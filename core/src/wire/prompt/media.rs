@@ -52,7 +52,8 @@ pub(super) struct Form {
 
 /// What a part turns out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Media, counted by its own rule.
     Media(Media),
     /// Text after all, though it stands where data would.
     Text,

@@ -20,7 +20,7 @@ pub(super) fn effort(word: &str) -> Option<u64> {
 
 /// How a value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// What the model reads, at the top of the request: a text, token ids, or a list of messages.
     Prompt,
     /// An element of that list.

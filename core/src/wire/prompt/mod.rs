@@ -1,0 +1,101 @@
+//! What a request asks the model to read and to produce, counted without a tokenizer.
+//!
+//! [`Prompt`] is filled in the same pass over the body that finds the model's name. Which rule a count
+//! follows depends on the field's [`Role`], on the kind of [`Media`], and on the endpoint's [`Task`].
+
+mod count;
+mod media;
+mod part;
+mod role;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use media::Media;
+pub use role::Role;
+pub use task::Task;
+
+/// Tokens that frame one message of a conversation: OpenAI's documentation gives three and one for a name.
+pub const MESSAGE: u64 = 4;
+
+/// What in a request costs tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// UTF-8 bytes of text, and of JSON that the model reads as text.
+    pub text_bytes: u64,
+    /// Messages of a conversation.
+    pub messages: u64,
+    /// Input that came as token ids.
+    pub token_ids: u64,
+    /// Images, sounds, videos and files.
+    pub media: u64,
+    /// What these cost.
+    pub media_tokens: u64,
+    /// The most output tokens of one answer, where the request bounds it.
+    pub max_tokens: Option<u64>,
+    /// How many answers it asks for, where it says.
+    pub answers: Option<u64>,
+    /// How many tokens it may think, where it says; of words (`high`) by what Google's documentation makes of them.
+    pub thinking: Option<u64>,
+    /// Whether it goes on from something that the provider keeps, and so more is read than stands in it.
+    pub kept: bool,
+}
+
+impl Prompt {
+    /// Estimated input tokens, at so many tokens for each byte of text.
+    pub fn input(&self, ratio: f64) -> u64 {
+        // The cast saturates, and makes nothing of a ratio that is no number.
+        let text = (self.text_bytes as f64 * ratio).ceil() as u64;
+        text.saturating_add(self.messages.saturating_mul(MESSAGE))
+            .saturating_add(self.token_ids)
+            .saturating_add(self.media_tokens)
+    }
+
+    /// The most output tokens of all answers together, where the request bounds them.
+    pub fn max_output(&self) -> Option<u64> {
+        Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
+    }
+
+    /// A file of a form: sound where sound is asked for, else by its MIME type.
+    pub(in crate::wire) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
+        let form = media::Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
+        let kind = match task {
+            Task::Transcribe => Some(media::Kind::Media(Media::Sound)),
+            Task::Image => Some(media::Kind::Media(Media::Image)),
+            _ => format.and_then(media::Kind::of_format),
+        };
+        match kind {
+            Some(media::Kind::Media(media)) => self.add(media.tokens(Some(bytes), form)),
+            Some(media::Kind::Text) => self.text(bytes),
+            Some(media::Kind::Opaque) => {}
+            None => self.add(Media::File.tokens(Some(bytes), form)),
+        }
+    }
+
+    /// A field of a form.
+    pub(in crate::wire) fn field(&mut self, name: &str, text: &str) {
+        match Role::of_field(name) {
+            Some(Role::Prompt) => self.text(text.len() as u64),
+            Some(Role::Answers) => self.answers = self.answers.max(text.parse().ok()),
+            Some(Role::MaxTokens) => self.max_tokens = self.max_tokens.max(text.parse().ok()),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, bytes: u64) {
+        self.text_bytes = self.text_bytes.saturating_add(bytes);
+    }
+
+    fn message(&mut self) {
+        self.messages = self.messages.saturating_add(1);
+    }
+
+    fn token_id(&mut self) {
+        self.token_ids = self.token_ids.saturating_add(1);
+    }
+
+    fn add(&mut self, tokens: u64) {
+        self.media = self.media.saturating_add(1);
+        self.media_tokens = self.media_tokens.saturating_add(tokens);
+    }
+}
