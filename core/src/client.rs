@@ -17,6 +17,7 @@ use crate::count::CountLayer;
 use crate::deadline::DeadlineLayer;
 use crate::error::Error;
 use crate::fallback::{FallbackLayer, Ways};
+use crate::framing;
 use crate::hedge::HedgeLayer;
 use crate::identify::Identify;
 use crate::observe::{CallLog, ObserveLayer};
@@ -25,7 +26,7 @@ use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
 use crate::transport::foreign::{Choice, Foreign};
-use crate::wire::{framing, url};
+use crate::wire::url;
 
 /// The stack, outermost layer first.
 fn compose(
@@ -125,7 +126,7 @@ fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
     // A transport that the request brings along sends the caller's own request, by its own rules.
     let is_own = request.extensions().get::<Foreign>().is_some();
     let checked = if is_own { url::check(request.uri()) } else { url::check_unchanged(request.uri()) };
-    checked.map_err(url::rejection)?;
+    checked.map_err(framing::url_rejection)?;
     framing::declare_length(request)?;
     if is_own { Ok(()) } else { framing::remove_connection_headers(request.headers_mut()) }
 }

@@ -25,6 +25,7 @@ pub mod explain;
 pub mod fairness;
 mod fallback;
 mod files;
+mod framing;
 pub mod gate;
 pub mod hedge;
 mod identify;

@@ -24,9 +24,7 @@ pub(super) fn answer(task: Task, prompt: Option<&Prompt>) -> Answer {
         Task::Speech => Answer::Stated(prompt.text_bytes.saturating_mul(3).div_ceil(2)),
         Task::Transcribe => Answer::Stated(prompt.media_tokens.div_ceil(8)),
         Task::Text | Task::Other => Answer::Learned(
-            prompt
-                .max_tokens
-                .unwrap_or_else(|| COLD_OUTPUT.saturating_add(prompt.thinking.unwrap_or(0))),
+            prompt.max_tokens.unwrap_or_else(|| COLD_OUTPUT.saturating_add(prompt.thinking.unwrap_or(0))),
         ),
     }
 }

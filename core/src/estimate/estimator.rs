@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::UNSEEN_INPUT;
+use super::answer::{Answer, answer};
 use super::average::Average;
 use super::demand::Demand;
 use super::lengths::{LengthSample, Lengths, Observed};
 use super::line::{Fit, Line};
 use super::output::Output;
 use super::recent::Recent;
-use super::answer::{Answer, answer};
-use super::UNSEEN_INPUT;
 use crate::wire::prompt::{MESSAGE, Prompt, Task};
 use crate::wire::{RequestFacts, Route, Usage};
 

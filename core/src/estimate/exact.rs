@@ -16,7 +16,7 @@ use crate::wire::prompt::{MESSAGE, Prompt, Role};
 const PRIMING: u64 = 3;
 
 /// The input tokens of a body, of which this was counted in passing. `None` where it is no JSON object.
-pub(crate) fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
+pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
     let Value::Object(fields) = serde_json::from_slice(body).ok()? else { return None };
     let mut counter = Counter { tokenizer: tokenizer(model), tokens: 0, bytes: 0 };
     for (key, value) in &fields {

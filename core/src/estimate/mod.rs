@@ -33,7 +33,7 @@ mod average;
 mod demand;
 mod estimator;
 #[cfg(feature = "bpe")]
-pub(crate) mod exact;
+pub mod exact;
 mod lengths;
 mod line;
 mod output;

@@ -22,6 +22,7 @@ use crate::context::{Context, Timeouts};
 use crate::error::Error;
 use crate::explain::{CallName, Explanation, Subject};
 use crate::fallback::Ways;
+use crate::framing;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::placement::Member;
@@ -199,7 +200,7 @@ impl Gate {
     /// # Errors
     /// `Request` for a path with a `.` or `..` segment or a backslash: no call is sent to it.
     pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Result<Option<Arc<str>>, Error> {
-        url::check(url).map_err(url::rejection)?;
+        url::check(url).map_err(framing::url_rejection)?;
         Ok(self.0.identify.configured(url, model))
     }
 

@@ -33,14 +33,13 @@
 mod cost;
 mod forecast;
 mod horizon;
-mod prefix;
 mod progress;
 #[cfg(test)]
 mod tests;
 
+pub use crate::wire::request::Prefix;
 pub use cost::{cost, held};
 pub use forecast::Forecast;
-pub use prefix::Prefix;
 pub use progress::Progress;
 
 use std::collections::HashMap;
@@ -234,7 +233,7 @@ impl Kv {
             self.calls.push(None);
             self.calls.len() - 1
         });
-        for (hash, tokens) in call.prefix.chunks(call.whole) {
+        for (hash, tokens) in call.prefix.chunks(call.whole, BLOCK as u64) {
             let fresh = Beginning { tokens, holders: 0, owner: Some(at) };
             let held = self.beginnings.entry(hash).or_insert(fresh);
             held.holders += 1;
@@ -253,7 +252,7 @@ impl Kv {
         let Some(call) = self.calls.get_mut(place.at).and_then(Option::take) else { return };
         self.free.push(place.at);
         call.change(&mut self.horizon, -1.0);
-        for (hash, _) in call.prefix.chunks(call.whole) {
+        for (hash, _) in call.prefix.chunks(call.whole, BLOCK as u64) {
             let Some(held) = self.beginnings.get_mut(&hash) else { continue };
             held.holders -= 1;
             if held.holders == 0 {
@@ -300,7 +299,7 @@ impl Kv {
         let whole = forecast.input().unwrap_or(demand.input).min(self.capacity);
         let mut input = whole;
         let (mut relieved, mut shared) = (Vec::<(usize, u64)>::new(), 0);
-        for (hash, tokens) in prefix.chunks(whole) {
+        for (hash, tokens) in prefix.chunks(whole, BLOCK as u64) {
             let Some(held) = self.beginnings.get(&hash) else { continue };
             // A rest with more tokens for its bytes makes the beginning look longer than it is.
             input -= tokens.min(held.tokens);

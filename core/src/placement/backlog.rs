@@ -8,7 +8,7 @@
 //!
 //! Unknown where a counter is missing, and where prompts are processed and none is looked up: the cache is off.
 
-use super::words::Standing;
+use crate::wire::vllm::Standing;
 
 /// Looks after which what was the least before is forgotten: once or twice as many count, some minutes.
 const LOOKS: u32 = 64;

@@ -12,7 +12,7 @@ use std::hash::BuildHasherDefault;
 use lru::LruCache;
 
 use super::memory::Already;
-use super::words::Affinity;
+use crate::wire::request::Affinity;
 
 /// How often a beginning must have been seen to be common.
 const SEEN: f64 = 3.0;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::backlog::Backlog;
 use super::memory::Cache;
 use super::speed::Speed;
-use super::words::Standing;
+use crate::wire::vllm::Standing;
 
 /// After how many periods a poll is stale.
 const STALE: u32 = 3;

@@ -13,7 +13,6 @@
 //! What is stale is unknown, and what is unknown is neither full nor ill.
 
 mod backlog;
-mod beginnings;
 mod bound;
 mod choice;
 mod errands;
@@ -41,13 +40,13 @@ use self::key::Counts;
 use self::memory::{Cache, Memory};
 pub use self::places::{MOST, Places};
 use self::replica::Replica;
-pub use self::words::{
-    Affinity, Ask, Errand, Errands, Fault, Member, Model, Placed, ReplicaId, Sight, Standing, Wants, Work,
-};
+pub use self::words::{Ask, Errand, Errands, Fault, Member, Placed, ReplicaId, Sight, Wants, Work};
 use crate::config::PoolConfig;
 use crate::duration;
 use crate::kv;
 use crate::schedule::AdaptiveView;
+pub use crate::wire::request::Affinity;
+pub use crate::wire::vllm::{Model, Standing};
 
 /// How fast means over calls forget: about so many.
 const SPAN: f64 = 32.0;

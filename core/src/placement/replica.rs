@@ -7,7 +7,8 @@ use super::errands::Asked;
 use super::health::Health;
 use super::load::Load;
 use super::rendezvous;
-use super::words::{Member, Model, Placed, ReplicaId};
+use super::words::{Member, Placed, ReplicaId};
+use crate::wire::vllm::Model;
 
 #[derive(Clone, Debug)]
 pub(super) struct Replica {

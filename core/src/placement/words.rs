@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::kv::Prefix;
+use crate::wire::request::Affinity;
+use crate::wire::vllm::{Model, Standing};
 
 /// A replica's name within its pool, for as long as the pool lives: one that left and came back has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,39 +37,6 @@ pub struct Placed {
     pub id: ReplicaId,
     /// Where: [`Member::url`].
     pub url: Arc<str>,
-}
-
-/// A model that a replica serves, an adapter (LoRA) included.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model {
-    /// What calls ask for.
-    pub name: Arc<str>,
-    /// Tokens of prompt and answer together, where it says so.
-    pub longest: Option<u64>,
-    /// Of an adapter, the model that it adapts.
-    pub parent: Option<Arc<str>>,
-}
-
-/// How a replica stood when it was asked (`/metrics`), all its engines together.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Standing {
-    /// Calls in its batches (`vllm:num_requests_running`).
-    pub running: f64,
-    /// Calls that wait for a place (`vllm:num_requests_waiting`).
-    pub waiting: f64,
-    /// The share of its memory that is taken, 0 to 1 (`vllm:kv_cache_usage_perc`), where it says so.
-    pub kv_usage: Option<f64>,
-    /// Tokens that its memory holds (`vllm:cache_config_info`), where it says so.
-    pub kv_tokens: Option<u64>,
-    /// Prompt tokens looked up in its prefix cache, and found there, since it began.
-    pub prefix_queries: Option<f64>,
-    /// See above.
-    pub prefix_hits: Option<f64>,
-    /// Prompt tokens of calls whose first token came (`vllm:prompt_tokens_total`), since it began: whole prompts, what was cached of them too.
-    pub prompt_tokens: Option<f64>,
-    /// Whether calls that begin alike hold the blocks of their beginning once: prefix caching is on (`vllm:cache_config_info`), and there is
-    /// one engine. `false` where it does not say.
-    pub shares_prefixes: bool,
 }
 
 /// What was seen of a replica by somebody who asked it.
@@ -130,19 +98,6 @@ pub struct Wants {
     pub affinity: Affinity,
     /// Replicas that failed it, to which it does not go again while there are others.
     pub avoid: Vec<ReplicaId>,
-}
-
-/// What calls have in common that does not have to be computed twice. All of it hashed: no prompt is kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Affinity {
-    /// The session that it is part of, as its caller says.
-    pub session: Option<u64>,
-    /// Of its prompt, the hash of each beginning: of its first [`CHUNK`](crate::wire::request::CHUNK) bytes, of twice as many, and so on, each of all that stands before its end,
-    /// with model and cache salt in the first. Empty where the prompt is shorter, or cannot be read.
-    pub beginnings: Arc<[u64]>,
-    /// The same beginnings with their lengths: what the call may share of an engine's memory. The default, where the lengths are not
-    /// known, shares nothing.
-    pub prefix: Prefix,
 }
 
 /// What a call will cost the replica that it goes to.

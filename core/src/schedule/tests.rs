@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::reason::Reason;
 use super::*;
 use crate::config::{OnFull, Predict, TenantConfig};
-use crate::error::Reason;
 use crate::estimate::Demand;
 
 mod ageing;

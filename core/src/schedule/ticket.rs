@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::reason::Reason;
 use super::{Rule, Why};
 use crate::context::Lane;
-use crate::error::Reason;
 use crate::estimate::Demand;
 use crate::fairness::Tag;
 use crate::kv::Forecast;

@@ -145,8 +145,8 @@ fn smooth(known: f64, seen: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::config::PoolConfig;
-    use crate::wire::prompt::{Prompt, Task};
     use crate::kv::{Kv, Prefix, Progress};
+    use crate::wire::prompt::{Prompt, Task};
 
     fn facts() -> RequestFacts {
         let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(4_000), ..Prompt::default() };

@@ -22,6 +22,7 @@ use super::shards::{Place, Shards};
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};
+use crate::framing;
 use crate::wire::url;
 
 /// The number of proxies whose connections are kept. One more closes the idle connections of all.
@@ -186,7 +187,7 @@ fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error
         None => reqwest::Body::wrap(body),
     });
     let request = reqwest::Request::try_from(request).map_err(from_reqwest)?;
-    url::check_host(&uri, request.url()).map_err(url::rejection)?;
+    url::check_host(&uri, request.url()).map_err(framing::url_rejection)?;
     Ok(request)
 }
 

@@ -11,7 +11,7 @@ const MOUNTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.
 
 /// A base URL.
 #[derive(Clone, Debug)]
-pub(crate) struct Base {
+pub struct Base {
     scheme: Scheme,
     authority: Authority,
     /// Without a final slash: empty for the root.
@@ -20,7 +20,7 @@ pub(crate) struct Base {
 
 impl Base {
     /// `None` for what is no absolute URL.
-    pub(crate) fn parse(url: &str) -> Option<Self> {
+    pub fn parse(url: &str) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let path = uri.path().trim_end_matches('/');
         let path = if path.is_empty() { mount(uri.host()?) } else { path };
@@ -28,7 +28,7 @@ impl Base {
     }
 
     /// Whether a request is under it already: as targets are matched, whether or not a default port or a host's final dot is written.
-    pub(crate) fn holds(&self, uri: &Uri) -> bool {
+    pub fn holds(&self, uri: &Uri) -> bool {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         uri.scheme() == Some(&self.scheme)
             && uri
@@ -39,12 +39,12 @@ impl Base {
     }
 
     /// How long its path is: of two that hold a request, the longer is the more particular.
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.path.len()
     }
 
     /// A request's URL here, which is `there` now.
-    pub(crate) fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
+    pub fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
         let tail = match there {
             Some(there) => tail(uri.path(), &there.path),
             None => tail(uri.path(), mount(uri.host().unwrap_or_default())),

@@ -7,17 +7,16 @@
 //! Prompts and answers are looked at and not kept. What leaves this module is facts: a model's name, a class of error, a
 //! number of tokens.
 
-pub(crate) mod base;
+pub mod base;
 pub mod classify;
-pub(crate) mod framing;
 mod json;
 pub mod observe;
 pub mod prompt;
 pub mod rate;
 pub mod request;
 pub mod retry_after;
-pub(crate) mod sealed;
-pub(crate) mod splice;
+pub mod sealed;
+pub mod splice;
 pub mod sse;
 mod time;
 pub mod url;

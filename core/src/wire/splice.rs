@@ -11,26 +11,26 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// An object, as places in its text.
-pub(crate) struct Object<'a> {
+pub struct Object<'a> {
     text: &'a str,
     members: Vec<Member<'a>>,
 }
 
 /// One member of it.
-pub(crate) struct Member<'a> {
+pub struct Member<'a> {
     /// What its key means: escapes are resolved.
-    pub(crate) key: Cow<'a, str>,
+    pub key: Cow<'a, str>,
     /// Where its key begins, quote and all.
     begin: usize,
     /// Where its value is.
     at: Range<usize>,
     /// Its value's text.
-    pub(crate) value: &'a str,
+    pub value: &'a str,
 }
 
 impl<'a> Object<'a> {
     /// The members of an object; `None` for what is no JSON object.
-    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+    pub fn read(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let Entries(entries) = serde_json::from_str(text).ok()?;
         let mut members: Vec<Member<'a>> = Vec::with_capacity(entries.len());
@@ -46,12 +46,12 @@ impl<'a> Object<'a> {
     }
 
     /// The member that servers go by: the last of its name.
-    pub(crate) fn last(&self, key: &str) -> Option<&Member<'a>> {
+    pub fn last(&self, key: &str) -> Option<&Member<'a>> {
         self.members.iter().rev().find(|member| member.key == key)
     }
 
     /// The text with this value, which is JSON, under the key: in place of every one that it has, else behind all others.
-    pub(crate) fn set(&self, key: &str, json: &str) -> Vec<u8> {
+    pub fn set(&self, key: &str, json: &str) -> Vec<u8> {
         let mut edits: Vec<_> = self
             .members
             .iter()
@@ -65,12 +65,12 @@ impl<'a> Object<'a> {
     }
 
     /// The text with this in place of one member's value.
-    pub(crate) fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
+    pub fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
         edit(self.text, &[(member.at.clone(), json.to_owned())])
     }
 
     /// The text without these members.
-    pub(crate) fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
+    pub fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
         let mut edits = Vec::new();
         let mut index = 0;
         for run in self.members.chunk_by(|a, b| unwanted(a) == unwanted(b)) {
@@ -103,12 +103,12 @@ impl<'a> Object<'a> {
 }
 
 /// A string as JSON.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// Where a part of a text is in it.
-pub(crate) fn within(text: &str, part: &str) -> Option<Range<usize>> {
+pub fn within(text: &str, part: &str) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let range = start..start + part.len();
     (text.get(range.clone())? == part).then_some(range)

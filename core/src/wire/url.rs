@@ -8,8 +8,6 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use url::Url;
 
-use crate::error::{Error, ErrorKind};
-
 /// Returns an error if servers or proxies may read the path differently.
 ///
 /// # Errors
@@ -29,7 +27,7 @@ pub fn check(uri: &Uri) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// As [`check`], and says if the transport would change the path or the query.
-pub(crate) fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
+pub fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     check(uri)?;
     // Without the host, which may be a name that only a pool gives an address.
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -50,17 +48,12 @@ pub(crate) fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// Says that they differ, because the host is written in an unusual form.
-pub(crate) fn check_host(uri: &Uri, sent: &Url) -> Result<(), &'static str> {
+pub fn check_host(uri: &Uri, sent: &Url) -> Result<(), &'static str> {
     let host = uri.host().unwrap_or_default();
     if sent.host_str().is_some_and(|sent| sent.eq_ignore_ascii_case(host)) {
         return Ok(());
     }
     Err("its host is an address in an unusual form: write it as in 127.0.0.1 or [::1]")
-}
-
-/// The error for a request whose URL is not sent. Does not repeat the URL, which may hold a key.
-pub(crate) fn rejection(why: &'static str) -> Error {
-    Error::new(ErrorKind::Request, format!("the URL cannot be sent as it is written: {why}"))
 }
 
 /// Returns `true` for characters that no URL parser changes. Most URLs have no others, and parsing one

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::Prompt;
-use super::role::{Role, effort};
 use super::part::Piece;
+use super::role::{Role, effort};
 
 /// Counts one value into a prompt. What is said of a part but belongs to the object around it comes back as a [`Piece`].
 struct Walk<'a> {
@@ -16,7 +16,7 @@ struct Walk<'a> {
 
 impl Prompt {
     /// Counts the next value of a request.
-    pub(in crate::wire) fn take<'de, A: MapAccess<'de>>(&mut self, role: Role, map: &mut A) -> Result<(), A::Error> {
+    pub(crate) fn take<'de, A: MapAccess<'de>>(&mut self, role: Role, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(Walk { prompt: self, role })?.settle(self);
         Ok(())
     }

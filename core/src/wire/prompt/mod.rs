@@ -57,7 +57,7 @@ impl Prompt {
     }
 
     /// A file of a form: sound where sound is asked for, else by its MIME type.
-    pub(in crate::wire) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
+    pub(crate) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
         let form = media::Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
         let kind = match task {
             Task::Transcribe => Some(media::Kind::Media(Media::Sound)),
@@ -73,7 +73,7 @@ impl Prompt {
     }
 
     /// A field of a form.
-    pub(in crate::wire) fn field(&mut self, name: &str, text: &str) {
+    pub(crate) fn field(&mut self, name: &str, text: &str) {
         match Role::of_field(name) {
             Some(Role::Prompt) => self.text(text.len() as u64),
             Some(Role::Answers) => self.answers = self.answers.max(text.parse().ok()),

@@ -57,7 +57,7 @@ pub enum Role {
 
 impl Role {
     /// For a field of a request.
-    pub(crate) fn of_field(key: &str) -> Option<Self> {
+    pub fn of_field(key: &str) -> Option<Self> {
         Some(match key {
             "messages" | "system" | "input" | "instructions" | "prompt" | "suffix" | "contents"
             | "content" | "systemInstruction" | "system_instruction" | "requests" | "instances"

@@ -39,7 +39,7 @@ pub enum Task {
 
 impl Task {
     /// By the name of a model whose endpoint is the same for everything.
-    pub(crate) fn of_model(model: &str) -> Self {
+    pub fn of_model(model: &str) -> Self {
         let named = |words: &[&str]| words.iter().any(|word| model.contains(word));
         if named(&["embed"]) {
             Task::Embed

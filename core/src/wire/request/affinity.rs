@@ -11,23 +11,38 @@
 //! The hashes are the same in every process and version that runs beside this one, since clients agree by them. They are no secret and no proof: two prompts
 //! that are made to have one hash share a replica, and count as sharing its memory; answers are never shared by them.
 
+mod prefixes;
 mod text;
 mod walk;
+
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 
 use self::text::{Text, both};
 use self::walk::Shared;
-use super::{RequestFacts, decoded};
-use crate::placement::Affinity;
+use super::{Prefix, RequestFacts, decoded};
 
 /// Bytes of prompt from one beginning to the next.
 pub const CHUNK: usize = 1024;
 
+/// What calls have in common that does not have to be computed twice. All of it hashed: no prompt is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Affinity {
+    /// The session that it is part of, as its caller says.
+    pub session: Option<u64>,
+    /// Of its prompt, the hash of each beginning: of its first [`CHUNK`] bytes, of twice as many, and so on, each of all that stands before its end,
+    /// with model and cache salt in the first. Empty where the prompt is shorter, or cannot be read.
+    pub beginnings: Arc<[u64]>,
+    /// The same beginnings with their lengths: what the call may share of an engine's memory. The default, where the lengths are not
+    /// known, shares nothing.
+    pub prefix: Prefix,
+}
+
 /// Reads a request. Nothing of the prompt is kept but hashes. Of a compressed body beyond 1 MiB, one that is no JSON, or none, there are no beginnings.
 ///
 /// Takes time in proportion to the body: of a prompt of 100 KB some 30 µs. Of the turns nothing is hashed beyond 960 KB.
-pub(crate) fn affinity(
+pub fn affinity(
     facts: &RequestFacts,
     headers: &HeaderMap,
     body: Option<&[u8]>,

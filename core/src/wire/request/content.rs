@@ -15,7 +15,7 @@ use http::header::{CONTENT_ENCODING, HeaderMap};
 use ruzstd::decoding::StreamingDecoder;
 
 /// The longest body that is decoded, and the most bytes that are decoded of it; of each coding, where there are several.
-pub(crate) const LONGEST: usize = 1 << 20;
+pub const LONGEST: usize = 1 << 20;
 
 /// The widest window of zstd, by RFC 9659: what its decoder takes before there is anything to see.
 const WIDEST: u64 = 8 << 20;
@@ -24,7 +24,7 @@ const WIDEST: u64 = 8 << 20;
 const MOST_CODINGS: usize = 3;
 
 /// The content of a body, decoded where its headers say that it is coded. `None` where that cannot be done, or is more than [`LONGEST`].
-pub(crate) fn decoded<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+pub fn decoded<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let mut content = Cow::Borrowed(body);
     if !headers.contains_key(CONTENT_ENCODING) {
         return Some(content);

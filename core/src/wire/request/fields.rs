@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::believable;
-use crate::wire::prompt::{Prompt, Role};
 use crate::wire::json::{Any, FromAny};
+use crate::wire::prompt::{Prompt, Role};
 
 /// What of a body matters here.
 #[derive(Default)]

@@ -10,6 +10,7 @@ mod content;
 mod fields;
 mod form;
 mod path;
+mod prefix;
 #[cfg(test)]
 mod tests;
 
@@ -19,12 +20,12 @@ use http::header::HeaderMap;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-pub use self::affinity::CHUNK;
-pub(crate) use self::affinity::affinity;
-pub(crate) use self::content::{LONGEST as LONGEST_DECODED, decoded};
+pub use self::affinity::{Affinity, CHUNK, affinity};
+pub use self::content::{LONGEST as LONGEST_DECODED, decoded};
 use self::fields::Peek;
 use self::path::Path;
-pub(crate) use self::path::model_in_path;
+pub use self::path::model_in_path;
+pub use self::prefix::Prefix;
 use crate::wire::prompt::{Prompt, Task};
 
 /// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.

@@ -7,7 +7,7 @@ use crate::wire::prompt::Task;
 use crate::wire::splice::within;
 
 /// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
-pub(crate) fn model_in_path(path: &str) -> Option<Range<usize>> {
+pub fn model_in_path(path: &str) -> Option<Range<usize>> {
     within(path, Path::read(path).model?)
 }
 

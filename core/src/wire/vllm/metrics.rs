@@ -1,6 +1,26 @@
 //! Prometheus' text format, as far as it is needed: the few series that tell how an engine stands.
 
-use crate::placement::Standing;
+/// How a replica stood when it was asked (`/metrics`), all its engines together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// Calls in its batches (`vllm:num_requests_running`).
+    pub running: f64,
+    /// Calls that wait for a place (`vllm:num_requests_waiting`).
+    pub waiting: f64,
+    /// The share of its memory that is taken, 0 to 1 (`vllm:kv_cache_usage_perc`), where it says so.
+    pub kv_usage: Option<f64>,
+    /// Tokens that its memory holds (`vllm:cache_config_info`), where it says so.
+    pub kv_tokens: Option<u64>,
+    /// Prompt tokens looked up in its prefix cache, and found there, since it began.
+    pub prefix_queries: Option<f64>,
+    /// See above.
+    pub prefix_hits: Option<f64>,
+    /// Prompt tokens of calls whose first token came (`vllm:prompt_tokens_total`), since it began: whole prompts, what was cached of them too.
+    pub prompt_tokens: Option<f64>,
+    /// Whether calls that begin alike hold the blocks of their beginning once: prefix caching is on (`vllm:cache_config_info`), and there is
+    /// one engine. `false` where it does not say.
+    pub shares_prefixes: bool,
+}
 
 /// How the engines behind an address stand, by the text of its `/metrics`. `None` where it does not say how many calls run and wait there.
 pub fn standing(text: &[u8]) -> Option<Standing> {

@@ -1,14 +1,25 @@
 //! The list of models.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::placement::Model;
 
 /// More than any server has, adapters included: a pool keeps what each of its replicas serves.
 const MOST: usize = 1024;
 /// The longest name of a model; one that is longer could not be told from one that is cut.
 const LONGEST: usize = 200;
+
+/// A model that a replica serves, an adapter (LoRA) included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// What calls ask for.
+    pub name: Arc<str>,
+    /// Tokens of prompt and answer together, where it says so.
+    pub longest: Option<u64>,
+    /// Of an adapter, the model that it adapts.
+    pub parent: Option<Arc<str>>,
+}
 
 #[derive(Deserialize)]
 struct List {

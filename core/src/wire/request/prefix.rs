@@ -3,8 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::BLOCK;
-
 /// The beginnings of a prompt, each by the hash of everything before its end. The default shares nothing.
 ///
 /// Two prompts share what stands before the last end that both have. The length of a beginning in tokens is the call's own
@@ -36,14 +34,14 @@ impl Prefix {
     }
 
     /// Returns the hash of each beginning, and how many tokens it has more than the one before, in a prompt of `input` tokens.
-    pub(super) fn chunks(&self, input: u64) -> impl Iterator<Item = (u64, u64)> {
+    pub fn chunks(&self, input: u64, block: u64) -> impl Iterator<Item = (u64, u64)> {
         let ratio = input as f64 / self.bytes.max(1) as f64;
         // The engine computes the last token of a prompt anew, whatever is cached.
         let longest = input.saturating_sub(1);
         let mut before = 0;
         self.hashes.iter().zip(&*self.ends).map(move |(hash, end)| {
-            let blocks = ((f64::from(*end) * ratio) as u64).min(longest) / BLOCK as u64;
-            let tokens = (blocks * BLOCK as u64).max(before);
+            let blocks = ((f64::from(*end) * ratio) as u64).min(longest) / block;
+            let tokens = (blocks * block).max(before);
             (*hash, tokens - std::mem::replace(&mut before, tokens))
         })
     }
@@ -55,7 +53,7 @@ mod tests {
 
     fn tokens(ends: &[u32], bytes: u64, input: u64) -> Vec<u64> {
         let hashes: Vec<u64> = (0..ends.len() as u64).collect();
-        Prefix::new(hashes.into(), ends.to_vec(), bytes).chunks(input).map(|(_, tokens)| tokens).collect()
+        Prefix::new(hashes.into(), ends.to_vec(), bytes).chunks(input, 16).map(|(_, tokens)| tokens).collect()
     }
 
     #[test]
@@ -68,7 +66,7 @@ mod tests {
     #[test]
     fn hash_that_occurs_again_ends_what_is_shared() {
         let prefix = Prefix::new([7, 8, 7, 9].into(), vec![64, 128, 192, 256], 256);
-        assert_eq!(prefix.chunks(256).collect::<Vec<_>>(), [(7, 64), (8, 64)]);
+        assert_eq!(prefix.chunks(256, 16).collect::<Vec<_>>(), [(7, 64), (8, 64)]);
     }
 
     #[test]

@@ -85,6 +85,11 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     }
 }
 
+/// Returns the error for a request whose URL is not sent. Does not repeat the URL, which may hold a key.
+pub(crate) fn url_rejection(why: &'static str) -> Error {
+    rejection(&format!("the URL cannot be sent as it is written: {why}"))
+}
+
 fn rejection(why: &str) -> Error {
     Error::new(ErrorKind::Request, why)
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::words::Affinity;
-use crate::kv::Prefix;
+use super::Affinity;
+use crate::wire::request::Prefix;
 
 /// After so many beginnings they stand twice as far apart.
 const EACH: usize = 64;
@@ -35,7 +35,7 @@ impl Affinity {
     }
 
     /// Tokens up to the end of the beginning of this index, of a prompt of so many: the last one is as good as all of it.
-    pub(super) fn tokens(&self, index: usize, input: u64) -> u64 {
+    pub fn tokens(&self, index: usize, input: u64) -> u64 {
         let all = chunks_to(self.beginnings.len().saturating_sub(1));
         let part = chunks_to(index) as f64 / all as f64;
         (input as f64 * part.min(1.0)) as u64
