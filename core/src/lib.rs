@@ -18,9 +18,7 @@ pub mod context;
 pub mod cooldown;
 pub mod count;
 pub mod deadline;
-pub mod duration;
 pub mod error;
-pub mod estimate;
 pub mod explain;
 pub mod fairness;
 mod fallback;
@@ -46,7 +44,10 @@ pub mod tool;
 pub mod transport;
 mod unknown;
 pub mod window;
-pub mod wire;
+
+pub use tidegate_protocol as wire;
+pub use tidegate_protocol::duration;
+pub use tidegate_tokens as estimate;
 
 pub use body::{RequestBody, ResponseBody};
 pub use client::Client;

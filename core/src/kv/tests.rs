@@ -1,3 +1,5 @@
+mod shared_prefixes;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 

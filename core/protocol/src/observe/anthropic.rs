@@ -1,0 +1,67 @@
+//! Anthropic's messages. The events are told apart by name, so a delta costs no parsing at all.
+
+use serde::Deserialize;
+
+use super::usage::Fields;
+use super::{Observer, Signal};
+use crate::json::{self, Any, Present};
+use crate::sse::Event;
+
+pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
+    let kind = super::kind(event);
+    match kind.as_ref() {
+        b"content_block_delta" => observer.delta(on),
+        b"content_block_start" if event.oversized || begins_with_output(event.data) => observer.delta(on),
+        b"message_start" => {
+            let start = json::parse::<MessageStart>(event.data).unwrap_or_default();
+            observer.count(start.message.usage, on);
+        }
+        b"message_delta" => {
+            let delta = json::parse::<Message>(event.data).unwrap_or_default();
+            observer.count(delta.usage, on);
+        }
+        b"message_stop" => observer.end_well(on),
+        b"error" => observer.fail(event.data, on),
+        b"content_block_start" | b"content_block_stop" | b"ping" => {}
+        // New kinds may come, but gateways also put errors of their own shape into the stream.
+        _ if super::is_error(event) => observer.fail(event.data, on),
+        _ => {}
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct MessageStart {
+    message: Message,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Message {
+    usage: Option<Fields>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct BlockStart {
+    content_block: Block,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Block {
+    r#type: Any<Option<String>>,
+    text: Any<Present>,
+    thinking: Any<Present>,
+}
+
+/// Text and thinking begin empty and are followed by deltas. A tool's call begins with its name, redacted thinking and results
+/// come whole: these are output already.
+fn begins_with_output(data: &[u8]) -> bool {
+    let block = json::parse::<BlockStart>(data).unwrap_or_default().content_block;
+    match block.r#type.0.as_deref() {
+        Some("text" | "thinking") => block.text.0.0 || block.thinking.0.0,
+        Some(_) => true,
+        None => false,
+    }
+}

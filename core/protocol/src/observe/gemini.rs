@@ -1,0 +1,127 @@
+//! Gemini. Every event is a whole response in itself: some more parts, and the usage so far.
+//!
+//! There is no event that only says the end. A candidate that has finished says why (`finishReason`), and a prompt that was blocked has no
+//! candidate and says so (`promptFeedback.blockReason`). Early models name a reason in every event, so the first one proves little,
+//! and nothing is lost by it: a stream that breaks off behind it cannot be told from a whole one by anybody.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::holds::{self, Holds};
+use super::usage::Counts;
+use super::{Observer, Signal};
+use crate::json::{self, Any};
+use crate::sse::Event;
+
+pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
+    if event.oversized {
+        // A picture, most likely, and perhaps the finishReason with it.
+        observer.expects_terminal = false;
+        return observer.delta(on);
+    }
+    if super::is_error(event) {
+        return observer.fail(event.data, on);
+    }
+    let Some(chunk) = json::parse::<Chunk>(event.data) else {
+        // As with chat: whole, but of a shape we do not know.
+        observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
+        return;
+    };
+    for candidate in chunk.candidates.iter().flatten() {
+        let index = candidate.index.0.unwrap_or(0);
+        let parts = candidate.content.as_ref().and_then(|content| content.parts.as_ref());
+        if parts.is_some_and(|parts| parts.iter().any(|part| part.0)) {
+            observer.choices.begin(index);
+            observer.delta(on);
+        }
+        if says(&candidate.finish_reason) {
+            observer.choices.finish(index);
+        }
+    }
+    observer.count(chunk.usage_metadata, on);
+    let blocked = chunk.prompt_feedback.is_some_and(|feedback| says(&feedback.block_reason));
+    if blocked || observer.choices.all_finished() {
+        observer.end_well(on);
+    }
+}
+
+/// Whether an enumeration of Google's has a value; its zero means that it has none.
+fn says(reason: &Any<Option<String>>) -> bool {
+    reason.0.as_deref().is_some_and(|reason| !reason.is_empty() && !reason.ends_with("_UNSPECIFIED"))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Chunk {
+    candidates: Option<Vec<Candidate>>,
+    prompt_feedback: Option<Feedback>,
+    usage_metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Candidate {
+    index: Any<Option<u64>>,
+    content: Option<Content>,
+    finish_reason: Any<Option<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Content {
+    parts: Option<Vec<Part>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Feedback {
+    block_reason: Any<Option<String>>,
+}
+
+/// The usage so far. Thoughts are counted beside the candidates, and what tools brought into the prompt beside the prompt.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
+    prompt_token_count: Any<Option<u64>>,
+    tool_use_prompt_token_count: Any<Option<u64>>,
+    candidates_token_count: Any<Option<u64>>,
+    thoughts_token_count: Any<Option<u64>>,
+    cached_content_token_count: Any<Option<u64>>,
+}
+
+impl From<Metadata> for Counts {
+    fn from(metadata: Metadata) -> Self {
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            input: sum(metadata.prompt_token_count.0, metadata.tool_use_prompt_token_count.0),
+            output: sum(metadata.candidates_token_count.0, metadata.thoughts_token_count.0),
+            cached_input: metadata.cached_content_token_count.0,
+        }
+    }
+}
+
+/// Whether a part holds output: not a signature alone, not empty text. That it is a thought is said beside its text.
+type Part = Holds<Key>;
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Key {
+    Text,
+    FunctionCall,
+    InlineData,
+    FileData,
+    ExecutableCode,
+    CodeExecutionResult,
+    ToolCall,
+    #[serde(other)]
+    Other,
+}
+
+impl holds::Key for Key {
+    fn is_output(&self) -> bool {
+        !matches!(self, Key::Other)
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether an object holds output, by the keys that it has: in any order, and most of them of no concern.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::json::{Any, Present};
+
+/// A key of such an object.
+pub(super) trait Key {
+    /// Whether what stands under it, if anything does, is output.
+    fn is_output(&self) -> bool;
+}
+
+/// Whether there is something under a key that says output.
+pub(super) struct Holds<K>(pub(super) bool, PhantomData<K>);
+
+impl<'de, K: Key + Deserialize<'de>> Deserialize<'de> for Holds<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+struct Fields<K>(PhantomData<K>);
+
+impl<'de, K: Key + Deserialize<'de>> Visitor<'de> for Fields<K> {
+    type Value = Holds<K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Holds<K>, A::Error> {
+        let mut output = false;
+        while let Some(key) = map.next_key::<K>()? {
+            if key.is_output() {
+                output |= map.next_value::<Any<Present>>()?.0.0;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Holds(output, PhantomData))
+    }
+}

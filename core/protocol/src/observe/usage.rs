@@ -1,0 +1,71 @@
+//! Token counts in the spellings of all dialects.
+
+use serde::Deserialize;
+
+use crate::json::Any;
+
+/// Tokens of one call, as the provider counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Input tokens, all of them: also those read from and written to a cache, which Anthropic reports apart.
+    pub input: u64,
+    /// Output tokens, reasoning included.
+    pub output: u64,
+    /// Those of `input` that were read from a cache.
+    pub cached_input: u64,
+}
+
+/// What a dialect's usage object says; `None` where it says nothing of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) input: Option<u64>,
+    pub(super) output: Option<u64>,
+    pub(super) cached_input: Option<u64>,
+}
+
+/// A `usage` object. Chat and completions say `prompt`, Responses and Anthropic `input`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Fields {
+    prompt_tokens: Any<Option<u64>>,
+    completion_tokens: Any<Option<u64>>,
+    prompt_tokens_details: Option<Details>,
+    input_tokens: Any<Option<u64>>,
+    output_tokens: Any<Option<u64>>,
+    input_tokens_details: Option<Details>,
+    cache_read_input_tokens: Any<Option<u64>>,
+    cache_creation_input_tokens: Any<Option<u64>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Details {
+    cached_tokens: Any<Option<u64>>,
+}
+
+impl From<Fields> for Counts {
+    fn from(fields: Fields) -> Self {
+        let anthropic_cached = fields.cache_read_input_tokens.0;
+        let input = fields.prompt_tokens.0.or(fields.input_tokens.0.map(|uncached| {
+            uncached
+                .saturating_add(anthropic_cached.unwrap_or(0))
+                .saturating_add(fields.cache_creation_input_tokens.0.unwrap_or(0))
+        }));
+        let output = fields.completion_tokens.0.or(fields.output_tokens.0);
+        let details = fields.prompt_tokens_details.as_ref().or(fields.input_tokens_details.as_ref());
+        let cached = anthropic_cached.or(details.and_then(|details| details.cached_tokens.0));
+        Self { input, output, cached_input: cached }
+    }
+}
+
+impl Usage {
+    /// Takes over what these counts say and keeps the rest; whether they said anything.
+    ///
+    /// Anthropic's `message_start` has the input and its `message_delta` the output so far, each of them cumulative.
+    pub(super) fn update(&mut self, counts: Counts) -> bool {
+        self.input = counts.input.unwrap_or(self.input);
+        self.output = counts.output.unwrap_or(self.output);
+        self.cached_input = counts.cached_input.unwrap_or(self.cached_input);
+        counts.input.is_some() || counts.output.is_some()
+    }
+}

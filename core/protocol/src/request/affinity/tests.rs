@@ -1,0 +1,195 @@
+use http::{Method, Uri};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn of(body: &Value) -> Affinity {
+    read("/v1/chat/completions", &[], body)
+}
+
+fn read(path: &str, headers: &[(&'static str, &str)], body: &Value) -> Affinity {
+    let text = body.to_string();
+    raw(path, headers, text.as_bytes())
+}
+
+fn raw(path: &str, named: &[(&'static str, &str)], body: &[u8]) -> Affinity {
+    let mut headers = HeaderMap::new();
+    for (name, value) in named {
+        headers.insert(*name, value.parse().unwrap());
+    }
+    let uri: Uri = path.parse().unwrap();
+    let facts = RequestFacts::read(&Method::POST, &uri, &headers, Some(body));
+    affinity(&facts, &headers, Some(body), Some(&HeaderName::from_static("x-session-id")))
+}
+
+fn chat(messages: Value) -> Value {
+    json!({"model": "m", "messages": messages})
+}
+
+fn said(role: &str, text: &str) -> Value {
+    json!({"role": role, "content": text})
+}
+
+fn long(seed: &str, bytes: usize) -> String {
+    seed.repeat(bytes / seed.len() + 1)[..bytes].to_owned()
+}
+
+/// How many beginnings two have in common, from the first on.
+fn common(one: &Affinity, other: &Affinity) -> usize {
+    one.beginnings.iter().zip(&*other.beginnings).take_while(|(one, other)| one == other).count()
+}
+
+#[test]
+fn the_next_turn_begins_with_the_one_before() {
+    let system = long("You are terse. ", 3_000);
+    let mut messages = vec![said("system", &system), said("user", "hello")];
+    let mut before = of(&chat(json!(messages)));
+    assert_eq!(before.beginnings.len(), 3, "two chunks, and where the user's first message ends");
+    for turn in 0..5 {
+        messages.push(said("assistant", &long("well, ", 900 + turn)));
+        messages.push(said("user", &long("and then? ", 500)));
+        let next = of(&chat(json!(messages)));
+        assert_eq!(common(&before, &next), before.beginnings.len());
+        assert!(next.beginnings.len() > before.beginnings.len());
+        before = next;
+    }
+}
+
+#[test]
+fn conversations_under_one_system_prompt_differ_from_the_first_message_on() {
+    let system = long("You are terse. ", 5_000);
+    let [one, other] =
+        ["hello", "hi"].map(|text| of(&chat(json!([said("system", &system), said("user", text)]))));
+    assert_eq!(one.beginnings.len(), 5);
+    assert_eq!(common(&one, &other), 4);
+}
+
+#[test]
+fn every_prompt_has_a_beginning() {
+    for (path, body) in [
+        ("/v1/chat/completions", chat(json!([said("user", "x")]))),
+        ("/v1/chat/completions", chat(json!([said("system", "x")]))),
+        ("/v1/completions", json!({"prompt": "x"})),
+        ("/v1/completions", json!({"prompt": [1, 2, 3]})),
+        ("/v1/completions", json!({"prompt": ["x", "y"]})),
+        ("/v1/responses", json!({"input": "x", "instructions": "y"})),
+        (
+            "/v1/responses",
+            json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}]}),
+        ),
+        ("/v1/messages", json!({"system": "y", "messages": [said("user", "x")]})),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({"contents": [{"role": "user", "parts": [{"text": "x"}]}]}),
+        ),
+    ] {
+        assert_eq!(read(path, &[], &body).beginnings.len(), 1, "{body}");
+    }
+    for body in [json!({}), json!([]), json!({"messages": []}), json!({"prompt": null})] {
+        assert!(of(&body).beginnings.is_empty(), "{body}");
+    }
+    assert!(raw("/v1/completions", &[], b"no json").beginnings.is_empty());
+    assert!(raw("/v1/completions", &[], br#"{"prompt": "\ud800"}"#).beginnings.is_empty());
+}
+
+#[test]
+fn what_is_the_same_to_the_model_is_the_same() {
+    let plain = of(&chat(json!([said("user", &long("abc", 2_000))])));
+    let cut = json!({"type": "text", "text": long("abc", 2_000), "cache_control": {"type": "ephemeral"}});
+    assert_eq!(plain, of(&chat(json!([{"role": "user", "content": [cut]}]))));
+    // Whatever order the members have.
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {"a": 1}}}]);
+    let first = json!({"tools": tools, "model": "m", "messages": [said("user", "x")]});
+    let last = json!({"messages": [said("user", "x")], "model": "m", "temperature": 0.5, "tools": tools});
+    assert_eq!(of(&first), of(&last));
+    assert_ne!(of(&first), of(&chat(json!([said("user", "x")]))));
+}
+
+#[test]
+fn model_salt_tools_and_system_are_in_every_beginning() {
+    let text = long("abc", 3_000);
+    let base = json!({"model": "m", "prompt": text});
+    let others = [
+        json!({"model": "adapter", "prompt": text}),
+        json!({"model": "m", "prompt": text, "cache_salt": "tenant"}),
+        json!({"model": "m", "prompt": text, "tools": [{"name": "f"}]}),
+        json!({"model": "m", "prompt": text, "tools": [{"name": "g"}]}),
+        json!({"model": "m", "prompt": text, "system": "s"}),
+        json!({"model": "m", "prompt": format!("x{text}")}),
+    ];
+    for other in &others {
+        assert_eq!(common(&of(&base), &of(other)), 0, "{other}");
+    }
+    assert_eq!(common(&of(&others[2]), &of(&others[3])), 0);
+    // Tools are read first, and have beginnings of their own.
+    let tools = json!([{"name": "f", "description": text}]);
+    let [one, other] = ["x", "y"].map(|ask| of(&json!({"messages": [said("user", ask)], "tools": tools})));
+    assert_eq!((one.beginnings.len(), common(&one, &other)), (3, 2));
+}
+
+#[test]
+fn sessions_are_the_header_else_the_cache_key() {
+    let keyed = json!({"model": "m", "prompt": "x", "prompt_cache_key": "a"});
+    let plain = json!({"model": "m", "prompt": "x"});
+    let named = |name: &str, body: &Value| read("/v1/completions", &[("x-session-id", name)], body).session;
+    assert_eq!(of(&plain).session, None);
+    assert_eq!(named("", &plain), None);
+    assert!(of(&keyed).session.is_some());
+    assert_eq!(named("a", &plain), of(&keyed).session);
+    assert_eq!(named("b", &keyed), named("b", &plain));
+    assert_ne!(named("a", &plain), named("b", &plain));
+    assert_ne!(named("a", &plain), named("a", &json!({"model": "other", "prompt": "x"})));
+}
+
+#[test]
+fn an_image_is_not_a_thousand_chunks() {
+    let picture = |seed: &str| format!("data:image/png;base64,{}", long(seed, 900_000));
+    let body = |seed: &str| {
+        let image = json!({"type": "image_url", "image_url": {"url": picture(seed)}});
+        chat(json!([{"role": "user", "content": [image, {"type": "text", "text": "what is it?"}]}]))
+    };
+    assert_eq!(of(&body("abcd")).beginnings.len(), 1);
+    assert_ne!(of(&body("abcd")), of(&body("abce")));
+}
+
+#[test]
+fn what_is_compressed_is_the_same() {
+    use std::io::Write;
+    let text = json!({"model": "m", "prompt": long("abc", 5_000)}).to_string();
+    let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    coder.write_all(text.as_bytes()).unwrap();
+    let coded = coder.finish().unwrap();
+    let plain = raw("/v1/completions", &[], text.as_bytes());
+    assert_eq!(plain.beginnings.len(), 4);
+    assert_eq!(raw("/v1/completions", &[("content-encoding", "gzip")], &coded), plain);
+}
+
+#[test]
+fn beginnings_are_bounded_and_the_same_for_ever() {
+    let huge = of(&json!({"model": "m", "prompt": long("abc", 3_000_000)}));
+    assert_eq!(huge.beginnings.len(), 256);
+    let known = of(&json!({"model": "m", "prompt": "x"}));
+    assert_eq!(known.beginnings[..], [KNOWN], "clients of other versions run beside this one");
+}
+
+/// Of model `m` and prompt `x`.
+const KNOWN: u64 = 18_085_951_905_952_228_121;
+
+proptest! {
+    #[test]
+    fn longer_prompts_extend_shorter(text in "\\PC{0,3000}", more in "\\PC{0,3000}") {
+        let shorter = of(&json!({"prompt": text}));
+        let longer = of(&json!({"prompt": format!("{text}{more}")}));
+        if text.len() >= CHUNK {
+            prop_assert_eq!(common(&shorter, &longer), shorter.beginnings.len());
+        }
+        prop_assert!(longer.beginnings.len() <= (text.len() + more.len()).div_ceil(CHUNK).max(1));
+    }
+
+    #[test]
+    fn no_body_panics(body in prop::collection::vec(any::<u8>(), 0..300), json in "[\\[\\]{}\",:a-z0-9\\\\ ]{0,80}") {
+        raw("/v1/chat/completions", &[], &body);
+        raw("/v1/chat/completions", &[], format!("{{\"messages\":{json}}}").as_bytes());
+    }
+}

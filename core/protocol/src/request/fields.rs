@@ -1,0 +1,118 @@
+//! The fields of a body that matter here.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::believable;
+use crate::json::{Any, FromAny};
+use crate::prompt::{Prompt, Role};
+
+/// What of a body matters here.
+#[derive(Default)]
+pub(super) struct Peek {
+    pub(super) model: Option<Arc<str>>,
+    pub(super) stream: bool,
+    pub(super) prompt: Option<Prompt>,
+}
+
+impl Peek {
+    pub(super) fn json(body: &[u8]) -> Self {
+        let read = |fields: Fields| {
+            let mut json = serde_json::Deserializer::from_slice(body);
+            let peek = fields.deserialize(&mut json)?;
+            json.end().map(|()| peek)
+        };
+        // Counting reads what is else passed over, and so may meet what cannot be read: half a character, or a nest too deep.
+        read(Fields { counted: true }).or_else(|_| read(Fields { counted: false })).unwrap_or_default()
+    }
+}
+
+enum Key {
+    Model,
+    Stream,
+    Counted(Role),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl Visitor<'_> for Name {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+                Ok(match key {
+                    "model" => Key::Model,
+                    "stream" => Key::Stream,
+                    key => Role::of_field(key).map_or(Key::Other, Key::Counted),
+                })
+            }
+        }
+
+        deserializer.deserialize_identifier(Name)
+    }
+}
+
+impl FromAny for Option<Arc<str>> {
+    fn missing() -> Self {
+        None
+    }
+
+    fn text(text: &str) -> Self {
+        believable(text)
+    }
+}
+
+impl FromAny for bool {
+    fn missing() -> Self {
+        false
+    }
+
+    fn flag(value: bool) -> Self {
+        value
+    }
+}
+
+/// Reads the fields of a body, and counts it or does not. By hand, because a derived reader refuses a key that comes twice; every server we
+/// know takes the last.
+struct Fields {
+    counted: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Fields {
+    type Value = Peek;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Peek, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Peek;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peek, A::Error> {
+        let mut peek = Peek { prompt: self.counted.then(Prompt::default), ..Peek::default() };
+        while let Some(key) = map.next_key()? {
+            match (key, &mut peek.prompt) {
+                (Key::Model, _) => peek.model = map.next_value::<Any<_>>()?.0,
+                (Key::Stream, _) => peek.stream = map.next_value::<Any<_>>()?.0,
+                (Key::Counted(role), Some(prompt)) => prompt.take(role, &mut map)?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(peek)
+    }
+}

@@ -1,0 +1,173 @@
+//! What a path tells of a request.
+
+use std::ops::Range;
+
+use super::{Dialect, Route};
+use crate::prompt::Task;
+use crate::splice::within;
+
+/// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
+pub fn model_in_path(path: &str) -> Option<Range<usize>> {
+    within(path, Path::read(path).model?)
+}
+
+/// What the path alone tells.
+pub(super) struct Path<'a> {
+    pub(super) route: Route,
+    pub(super) dialect: Dialect,
+    /// Whether it is an inference call whose kind we know.
+    pub(super) known: bool,
+    pub(super) model: Option<&'a str>,
+    pub(super) stream: bool,
+    pub(super) task: Task,
+}
+
+impl<'a> Path<'a> {
+    fn inference(dialect: Dialect) -> Self {
+        let task = if dialect == Dialect::Other { Task::Other } else { Task::Text };
+        Self { route: Route::Inference, dialect, known: true, model: None, stream: false, task }
+    }
+
+    fn task(task: Task) -> Self {
+        Self { task, ..Self::inference(Dialect::Other) }
+    }
+
+    fn beside() -> Self {
+        Self { route: Route::Beside, ..Self::inference(Dialect::Other) }
+    }
+
+    fn unknown() -> Self {
+        Self { known: false, ..Self::inference(Dialect::Other) }
+    }
+
+    fn named(self, model: &'a str) -> Self {
+        Self { model: Some(model), ..self }
+    }
+
+    fn streamed(self, stream: bool) -> Self {
+        Self { stream, ..self }
+    }
+
+    pub(super) fn read(path: &'a str) -> Self {
+        // The last segments, last first: gateways put prefixes before them, never anything behind.
+        let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
+        let [last, second, third] =
+            [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);
+
+        if matches!(second, "models" | "tunedModels" | "endpoints")
+            && let Some((model, verb)) = last.rsplit_once(':')
+        {
+            return Self::google(path, model, verb);
+        }
+        let facts = match (third, second, last) {
+            ("threads", _, "messages") => Self::beside(),
+            ("threads", _, "runs") | (_, "threads", "runs") | (_, _, "submit_tool_outputs") => {
+                Self::unknown()
+            }
+            (_, "chat", "completions") => Self::inference(Dialect::OpenAiChat),
+            (_, "fim" | "agents", "completions") => Self::inference(Dialect::OpenAiChat),
+            (_, _, "completions") => Self::inference(Dialect::OpenAiCompletions),
+            (_, _, "responses") => Self::inference(Dialect::OpenAiResponses),
+            (_, _, "messages") => Self::inference(Dialect::AnthropicMessages),
+            ("model", model, "converse") => Self::task(Task::Text).named(model),
+            ("model", model, "converse-stream") => Self::task(Task::Text).named(model).streamed(true),
+            ("model", model, "invoke") => Self::task(Task::of_model(model)).named(model),
+            ("model", model, "invoke-with-response-stream") => {
+                Self::inference(Dialect::Other).named(model).streamed(true)
+            }
+            (_, "images", "generations" | "edits" | "variations") => Self::task(Task::Image),
+            (_, "audio", "speech") => Self::task(Task::Speech),
+            (_, "audio", "transcriptions" | "translations") => Self::task(Task::Transcribe),
+            (_, _, "embeddings") | (_, "api" | "v1" | "v2", "embed") => Self::task(Task::Embed),
+            (_, _, "rerank") | (_, "v1" | "v2", "score") => Self::task(Task::Rank),
+            (_, _, "moderations") | (_, "v1" | "v2", "classify" | "pooling") => Self::task(Task::Classify),
+            (_, "responses", "compact")
+            | (_, "api", "chat" | "generate")
+            | (_, "v1" | "v2", "chat" | "complete" | "ocr") => Self::task(Task::Text),
+            (_, _, "videos") => Self { task: Task::Video, ..Self::unknown() },
+            (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::beside(),
+            ("responses" | "runs" | "interactions", _, "cancel") => Self::beside(),
+            // Changes the metadata of a stored completion.
+            ("chat", "completions", _) => Self::beside(),
+            _ if collection(path) => Self::beside(),
+            _ => Self::unknown(),
+        };
+        match deployment(path) {
+            Some(model) => facts.named(model),
+            None => facts,
+        }
+    }
+
+    /// Gemini and Vertex: `models/{model}:{verb}`.
+    fn google(path: &str, model: &'a str, verb: &str) -> Self {
+        let anthropic = path.contains("/publishers/anthropic/");
+        match verb {
+            "rawPredict" | "streamRawPredict" if anthropic => {
+                // Both may stream: the body decides, as with Anthropic itself.
+                Self::inference(Dialect::AnthropicMessages).named(model)
+            }
+            "generateContent" => Self::inference(Dialect::Gemini).named(model),
+            "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(true),
+            "embedContent" | "batchEmbedContents" => Self::task(Task::Embed).named(model),
+            "predict" | "rawPredict" => Self::task(Task::of_model(model)).named(model),
+            "streamRawPredict" | "serverStreamingPredict" => {
+                Self::inference(Dialect::Other).named(model).streamed(true)
+            }
+            "countTokens"
+            | "computeTokens"
+            | "count-tokens"
+            | "batchGenerateContent"
+            | "asyncBatchEmbedContent"
+            | "cancel"
+            | "fetchPredictOperation" => Self::beside(),
+            _ => Self::unknown().named(model),
+        }
+    }
+}
+
+/// Collections whose POSTs create or change things and run no model while the caller waits.
+const COLLECTIONS: [&str; 28] = [
+    "assistants",
+    "batches",
+    "batchPredictionJobs",
+    "cachedContents",
+    "chatkit",
+    "containers",
+    "conversations",
+    "corpora",
+    "evals",
+    "fileSearchStores",
+    "files",
+    "fine_tuning",
+    "fine-tunes",
+    "jobs",
+    "load_lora_adapter",
+    "organization",
+    "organizations",
+    "realtime",
+    "reset_prefix_cache",
+    "skills",
+    "sleep",
+    "threads",
+    "tunedModels",
+    "unload_lora_adapter",
+    "uploads",
+    "vector_stores",
+    "wake_up",
+    "webhooks",
+];
+
+/// Whether a collection is named behind the version segment, or anywhere where there is none.
+fn collection(path: &str) -> bool {
+    let version = |segment: &str| {
+        segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let from = path.split('/').position(version).map_or(0, |at| at + 1);
+    path.split('/').skip(from).any(|segment| COLLECTIONS.contains(&segment))
+}
+
+/// The deployment of an Azure path: `/openai/deployments/{deployment}/...`.
+fn deployment(path: &str) -> Option<&str> {
+    let (_, rest) = path.split_once("/deployments/")?;
+    rest.split('/').next()
+}

@@ -1,0 +1,133 @@
+//! When a provider wants us back.
+//!
+//! # What counts
+//!
+//! 1. What it says of *this* failure: `retry-after-ms`, `Retry-After` (seconds, also fractional, or an HTTP date), and in the
+//!    body Gemini's `RetryInfo.retryDelay` or a sentence ("Please retry in 10h17m5.7s", "try again in 20s", "retry after 26
+//!    seconds"). The largest wins, since the answer is a floor and a floor is never shortened. One exception:
+//!    `retry-after-ms` and a `Retry-After` at most one second above it are one statement, rounded up, and the finer is taken.
+//! 2. Only without any of these: the `reset` of those budgets whose `remaining` is 0. A reset tells when a budget is *whole*
+//!    again, often long after there is room for one call, so it never lengthens an explicit word.
+//!
+//! # Nonsense
+//!
+//! Negative, NaN, infinite and unreadable: no hint. A date in the past: zero. Beyond ten years: ten years.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::{HeaderMap, RETRY_AFTER};
+use memchr::memmem;
+
+use super::{rate, time};
+use crate::RateHeaders;
+
+/// How long to stay away, or `None` where the provider did not say.
+///
+/// `body` is the error body, or its first part; `wall` is the local wall clock, used only where the response has no `Date`.
+/// Meant for failures: on a success it would read the resets of budgets that the call has just emptied.
+pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
+    in_headers(headers, wall).max(in_body(body)).or_else(|| RateHeaders::read(headers, wall).exhausted())
+}
+
+fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let texts =
+        |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    let fine = texts("retry-after-ms").filter_map(|text| time::seconds(time::number(text)? / 1e3)).max();
+    let coarse = texts(RETRY_AFTER.as_str()).filter_map(|text| seconds_or_date(text, headers, wall)).max();
+    match (fine, coarse) {
+        (Some(fine), Some(coarse)) if coarse.saturating_sub(fine) <= Duration::from_secs(1) => Some(fine),
+        (fine, coarse) => fine.max(coarse),
+    }
+}
+
+fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    match time::number(text) {
+        Some(seconds) => time::seconds(seconds),
+        None => {
+            let then = httpdate::parse_http_date(text.trim()).ok()?;
+            Some(time::until(then, rate::clock(headers, wall)))
+        }
+    }
+}
+
+/// What an error body says, found by its words rather than by parsing, since it may be cut anywhere.
+pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
+    let field = after(body, b"\"retryDelay\"").and_then(|rest| {
+        let quote = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
+        time::duration_prefix(rest.get(quote..)?.strip_prefix(b"\"")?)
+    });
+    const SENTENCES: [&[u8]; 3] = [b"etry in ", b"ry again in ", b"etry after "];
+    let sentence = SENTENCES.iter().filter_map(|words| time::duration_prefix(after(body, words)?)).max();
+    field.max(sentence).map(|(delay, _)| delay)
+}
+
+/// What follows the first of these words.
+fn after<'a>(body: &'a [u8], words: &[u8]) -> Option<&'a [u8]> {
+    body.get(memmem::find(body, words)? + words.len()..)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: [&str; 9] = [
+        "retry-after",
+        "retry-after-ms",
+        "date",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+        "x-ratelimit-reset-tokens",
+        "x-ratelimit-remaining-tokens",
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ];
+
+    /// Bytes, and strings that look nearly right.
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            "[-+]?[0-9]{0,25}(\\.[0-9]{0,5})?(e[0-9]{1,4})?".prop_map(String::into_bytes),
+            "([0-9.]{1,9}(h|m|s|ms|µs|d)?){1,4}".prop_map(String::into_bytes),
+            "[0-9]{1,4}-[0-9]{1,3}-[0-9]{1,3}T[0-9]{1,2}:[0-9]{1,2}:[0-9.]{1,5}(Z|[+-][0-9]{2}:[0-9]{2})"
+                .prop_map(String::into_bytes),
+            "(Sat|Mon), [0-9]{2} Nov [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT".prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_never_panics_and_never_exceeds_ten_years(
+            pairs in prop::collection::vec((0..NAMES.len(), value()), 0..8),
+            body in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..200),
+                value().prop_map(|v| [b"{\"message\": \"Please retry in ", v.as_slice()].concat()),
+                value().prop_map(|v| [b"{\"retryDelay\": \"", v.as_slice(), b"\"}"].concat()),
+            ],
+            wall in 0u64..4_000_000_000,
+        ) {
+            let headers: HeaderMap = pairs
+                .into_iter()
+                .filter_map(|(name, value)| {
+                    Some((HeaderName::from_static(NAMES[name]), HeaderValue::from_bytes(&value).ok()?))
+                })
+                .collect();
+            let found = delay(&headers, &body, SystemTime::UNIX_EPOCH + Duration::from_secs(wall));
+            prop_assert!(found.is_none_or(|found| found <= time::LONGEST));
+        }
+
+        #[test]
+        fn whole_seconds_are_kept_exactly(seconds in 0u64..100_000_000, resets in 0u64..1000) {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", HeaderValue::from(seconds));
+            headers.insert("x-ratelimit-remaining-tokens", HeaderValue::from(0));
+            headers.insert("x-ratelimit-reset-tokens", HeaderValue::from(resets));
+            prop_assert_eq!(
+                delay(&headers, b"", SystemTime::UNIX_EPOCH),
+                Some(Duration::from_secs(seconds)),
+            );
+        }
+    }
+}

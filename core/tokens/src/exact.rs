@@ -1,0 +1,164 @@
+//! Counting by OpenAI's own tokenizers (feature `bpe`).
+//!
+//! Exact for what is text: prompts, messages, inputs. OpenAI renders tools and schemas in a form of its own, which it does not document: they count as
+//! compact JSON. Images, sound and files count by [`Media`](tidegate_protocol::prompt::Media), as ever; text in a file by the cold ratio.
+//!
+//! 12 to 22 MB/s: a prompt of 100 KB takes 5 to 9 ms. Not for a thread that serves others. The first count of each of the two vocabularies also
+//! unpacks it: once in a process, 0.1 to 0.3 s.
+
+use bpe_openai::Tokenizer;
+use serde_json::Value;
+
+use super::COLD_RATIO;
+use tidegate_protocol::prompt::{MESSAGE, Prompt, Role};
+
+/// What stands before an answer, once.
+const PRIMING: u64 = 3;
+
+/// The input tokens of a body, of which this was counted in passing. `None` where it is no JSON object.
+pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
+    let Value::Object(fields) = serde_json::from_slice(body).ok()? else { return None };
+    let mut counter = Counter { tokenizer: tokenizer(model), tokens: 0, bytes: 0 };
+    for (key, value) in &fields {
+        if let Some(role) = Role::of_field(key) {
+            counter.walk(role, value);
+        }
+    }
+    let uncounted = prompt.text_bytes.saturating_sub(counter.bytes) as f64 * COLD_RATIO;
+    let framing = prompt.messages * MESSAGE + if prompt.messages > 0 { PRIMING } else { 0 };
+    Some(counter.tokens + uncounted as u64 + framing + prompt.token_ids + prompt.media_tokens)
+}
+
+/// By the model's name; the newest where it is not one of OpenAI's older ones, as deployments have names of their own.
+fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
+    let name = model.unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let name = name.strip_prefix("ft:").unwrap_or(name);
+    let older = ["gpt-3.5", "gpt-35", "text-embedding-", "davinci-002", "babbage-002"];
+    let gpt_4 = name
+        .strip_prefix("gpt-4")
+        .is_some_and(|rest| !rest.starts_with('o') && !rest.starts_with(".1") && !rest.starts_with(".5"));
+    if gpt_4 || older.iter().any(|older| name.starts_with(older)) {
+        bpe_openai::cl100k_base()
+    } else {
+        bpe_openai::o200k_base()
+    }
+}
+
+struct Counter {
+    tokenizer: &'static Tokenizer,
+    tokens: u64,
+    /// The text that was counted.
+    bytes: u64,
+}
+
+impl Counter {
+    fn text(&mut self, text: &str) {
+        self.tokens = self.tokens.saturating_add(self.tokenizer.count(text) as u64);
+        self.bytes = self.bytes.saturating_add(text.len() as u64);
+    }
+
+    /// As the estimate's own walk, over what is already read. Depth is bounded by the reader, which goes 128 levels deep.
+    fn walk(&mut self, role: Role, value: &Value) {
+        match (role, value) {
+            (Role::Json, value) => self.text(&value.to_string()),
+            (Role::Prompt | Role::Message | Role::Text | Role::Element, Value::String(text)) => {
+                self.text(text)
+            }
+            (
+                Role::Prompt | Role::Message | Role::Text | Role::Element | Role::Settings,
+                Value::Array(values),
+            ) => {
+                for value in values {
+                    self.walk(if role == Role::Prompt { Role::Message } else { role }, value);
+                }
+            }
+            (Role::Ignored, _) => {}
+            (role, Value::Object(fields)) => {
+                for (key, value) in fields {
+                    self.walk(role.inside(key), value);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method, Uri};
+    use serde_json::json;
+
+    use super::*;
+    use tidegate_protocol::RequestFacts;
+
+    fn counted(path: &'static str, body: &Value) -> u64 {
+        let body = body.to_string().into_bytes();
+        let uri = Uri::from_static(path);
+        let facts = RequestFacts::read(&Method::POST, &uri, &HeaderMap::new(), Some(&body));
+        count(facts.model.as_deref(), &facts.prompt.expect("JSON"), &body).expect("an object")
+    }
+
+    /// The example of OpenAI's cookbook ("How to count tokens with tiktoken"): 129 with `cl100k`, and 124 with `o200k`, as its API counted them.
+    /// Two of its messages have a name, which is a token more; it is text here.
+    #[test]
+    fn the_cookbook_is_counted_as_the_api_counts_it() {
+        let said = |name: Option<&str>, content: &str| match name {
+            Some(name) => json!({"role": "system", "name": name, "content": content}),
+            None => json!({"role": "user", "content": content}),
+        };
+        let (user, assistant) = (Some("example_user"), Some("example_assistant"));
+        let mut messages = vec![
+            json!({"role": "system", "content": "You are a helpful, pattern-following assistant that translates corporate jargon into plain English."}),
+            said(user, "New synergies will help drive top-line growth."),
+            said(assistant, "Things working well together will increase revenue."),
+            said(
+                user,
+                "Let's circle back when we have more bandwidth to touch base on opportunities for increased leverage.",
+            ),
+            said(assistant, "Let's talk later when we're less busy about how to do better."),
+        ];
+        messages.push(said(
+            None,
+            "This late pivot means we don't have time to boil the ocean for the client deliverable.",
+        ));
+        let of = |model: &str| {
+            counted("/v1/chat/completions", &json!({"model": model, "messages": messages})) as i64
+        };
+        assert!((of("gpt-4") - 129).abs() <= 4, "{}", of("gpt-4"));
+        assert!((of("gpt-4o") - 124).abs() <= 4, "{}", of("gpt-4o"));
+    }
+
+    #[test]
+    fn text_is_counted_token_by_token_and_the_rest_by_rule() {
+        assert_eq!(counted("/v1/completions", &json!({"model": "gpt-4o", "prompt": "hello world"})), 2);
+        assert_eq!(counted("/v1/completions", &json!({"model": "gpt-4o", "prompt": [1, 2, 3]})), 3);
+        assert_eq!(
+            counted(
+                "/v1/embeddings",
+                &json!({"model": "text-embedding-3-large", "input": ["hello", "world"]})
+            ),
+            2
+        );
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+        let text = json!({"type": "text", "text": "hello world"});
+        let body = json!({"model": "gpt-4o", "messages": [{"role": "user", "content": [image, text]}]});
+        assert_eq!(counted("/v1/chat/completions", &body), 1_600 + 2 + MESSAGE + PRIMING);
+        let tool = json!({"type": "function", "function": {"name": "get"}});
+        let exact = bpe_openai::o200k_base().count(&*json!([tool]).to_string()) as u64;
+        assert_eq!(counted("/v1/responses", &json!({"model": "gpt-5", "tools": [tool]})), exact);
+    }
+
+    #[test]
+    fn a_model_has_its_vocabulary() {
+        let older = bpe_openai::cl100k_base();
+        for model in ["gpt-4", "gpt-4-turbo", "openai/gpt-4", "ft:gpt-3.5-turbo:me", "text-embedding-3-small"]
+        {
+            assert!(std::ptr::eq(tokenizer(Some(model)), older), "{model}");
+        }
+        for model in ["gpt-4o", "gpt-4.1-mini", "gpt-4.5", "gpt-5", "o3", "gpt-oss-120b", "my-deployment"] {
+            assert!(!std::ptr::eq(tokenizer(Some(model)), older), "{model}");
+        }
+        assert!(!std::ptr::eq(tokenizer(None), older));
+    }
+}
