@@ -2,7 +2,6 @@
 
 mod chain;
 mod crowd;
-mod lane;
 mod task;
 
 use std::sync::Arc;
@@ -11,8 +10,8 @@ use std::time::Duration;
 pub use chain::Chain;
 pub(crate) use crowd::Asking;
 pub use crowd::{Crowd, Waits};
-pub use lane::Lane;
 pub use task::TaskId;
+pub use tidegate_policy::Lane;
 use tokio::time::Instant;
 
 use crate::duration;

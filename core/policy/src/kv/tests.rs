@@ -4,12 +4,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::estimate::{Estimator, LengthSample};
-use crate::wire::prompt::{Prompt, Task};
-use crate::wire::{RequestFacts, Usage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_protocol::prompt::{Prompt, Task};
+use tidegate_protocol::{RequestFacts, Usage};
+use tidegate_tokens::{Estimator, LengthSample};
 
 fn demand(input: u64, output: u64) -> Demand {
     Demand { input, output, exact: true, ..Demand::default() }

@@ -43,7 +43,7 @@ struct Entry {
 
 /// A bounded table of cool-downs by key. Pure: time is an argument.
 #[derive(Debug)]
-pub(crate) struct KeyedCooldowns {
+pub struct KeyedCooldowns {
     entries: HashMap<u64, Entry>,
     /// The same entries, ordered by expiry.
     by_expiry: BTreeSet<(Instant, u64)>,
@@ -65,7 +65,7 @@ impl KeyedCooldowns {
     ///
     /// The first call after a cool-down becomes the probe and holds the key until it succeeds, at
     /// most for [`PROBE`].
-    pub(crate) fn admit(&mut self, now: Instant, key: u64) -> bool {
+    pub fn admit(&mut self, now: Instant, key: u64) -> bool {
         let Some(entry) = self.entries.get(&key) else { return true };
         if entry.until > now {
             return false;
@@ -79,12 +79,12 @@ impl KeyedCooldowns {
     }
 
     /// Returns the time before which no call of the key is admitted, if the key is held.
-    pub(crate) fn until(&self, now: Instant, key: u64) -> Option<Instant> {
+    pub fn until(&self, now: Instant, key: u64) -> Option<Instant> {
         self.entries.get(&key).map(|entry| entry.until).filter(|until| *until > now)
     }
 
     /// Returns `true` if any key is held.
-    pub(crate) fn is_cooling(&self, now: Instant) -> bool {
+    pub fn is_cooling(&self, now: Instant) -> bool {
         self.by_expiry.last().is_some_and(|(until, _)| *until > now)
     }
 
@@ -95,14 +95,7 @@ impl KeyedCooldowns {
     /// Returns `false` if the call is to wait for the delay by itself: the delay is longer than a
     /// day, or the attempt was sent before the probe. In the latter case, the key is held for what
     /// is left of the delay, counted from `sent`.
-    pub(crate) fn hold(
-        &mut self,
-        now: Instant,
-        sent: Instant,
-        key: u64,
-        delay: Duration,
-        jitter: f64,
-    ) -> bool {
+    pub fn hold(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
         if delay > LONGEST {
             return false;
         }
@@ -124,7 +117,7 @@ impl KeyedCooldowns {
 
     /// Opens the key if its probe is under way, and returns `true` if so. A success does not end a
     /// Retry-After.
-    pub(crate) fn on_success(&mut self, now: Instant, key: u64) -> bool {
+    pub fn on_success(&mut self, now: Instant, key: u64) -> bool {
         let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == State::Probing);
         if is_probing {
             self.insert(key, Entry { until: now, state: State::Open });

@@ -4,7 +4,7 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::request::affinity;
+use tidegate_protocol::request::affinity;
 
 fn prefix(body: &Value) -> Prefix {
     let (body, headers) = (body.to_string(), HeaderMap::new());

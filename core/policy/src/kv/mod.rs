@@ -37,16 +37,16 @@ mod progress;
 #[cfg(test)]
 mod tests;
 
-pub use crate::wire::request::Prefix;
 pub use cost::{cost, held};
 pub use forecast::Forecast;
 pub use progress::Progress;
+pub use tidegate_protocol::request::Prefix;
 
 use std::collections::HashMap;
 
-use crate::estimate::Demand;
 use forecast::Remaining;
 use horizon::Horizon;
+use tidegate_tokens::Demand;
 
 /// How many standard deviations the peak stands above its mean. Chosen by the experiment `kv`, with the headroom's default, on seeds that it does
 /// not report.

@@ -39,10 +39,10 @@ mod throughput;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use by_key::KeyedCooldowns;
+pub use by_key::KeyedCooldowns;
 use throughput::{Ramp, Throughput};
 
-use crate::duration;
+use tidegate_protocol::duration;
 
 /// The target counts as accepting once no probe has failed for this many times as long as failures take: refusals come fast, generations
 /// do not.
@@ -434,7 +434,7 @@ impl Cooldown {
     }
 
     /// Continues a cool-down that began at a shared target.
-    pub(crate) fn resume(&mut self, now: Instant, until: Instant) {
+    pub fn resume(&mut self, now: Instant, until: Instant) {
         self.is_confirmed = true;
         self.cool(now, until, true);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::estimate::Output;
+use tidegate_tokens::Output;
 
 /// The most points that a forecast keeps: enough for the shape of a heavy tail, few enough to be gone through at each survey.
 const POINTS: usize = 32;
@@ -37,7 +37,7 @@ impl Forecast {
     }
 
     /// What is known now.
-    pub(crate) fn now(self) -> Self {
+    pub fn now(self) -> Self {
         match &self.later {
             Some(make) => make(),
             None => self,
