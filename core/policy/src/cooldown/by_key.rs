@@ -5,7 +5,7 @@
 //!
 //! - A Retry-After holds its key until it has passed. A later time replaces an earlier one.
 //! - Then one call of the key is admitted as the probe. The key opens when the probe succeeds, or
-//!   when it has not failed for [`PROBE`]. If it fails with another Retry-After, that holds the key.
+//!   when it has not failed for one second. If it fails with another Retry-After, that holds the key.
 //! - A Retry-After of an attempt that was sent before the probe is counted from when that attempt was
 //!   sent. If it has passed, it concerns its call alone, and so does a delay of more than a day.
 //! - Outages are not detected: failures without a Retry-After leave the key open, and each call
@@ -64,7 +64,7 @@ impl KeyedCooldowns {
     /// Admits a call of the key. Returns `false` if the key is held.
     ///
     /// The first call after a cool-down becomes the probe and holds the key until it succeeds, at
-    /// most for [`PROBE`].
+    /// most for one second.
     pub fn admit(&mut self, now: Instant, key: u64) -> bool {
         let Some(entry) = self.entries.get(&key) else { return true };
         if entry.until > now {
