@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Lane } from "./context.js";
+import type { Lane } from "./types.js";
 
 /** Seconds, or text with units: `"500ms"`, `"2m"`. */
 export type Duration = number | string;

@@ -7,9 +7,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 
 import { refined } from "./errors.js";
 import { type NativeContext, native } from "./native.js";
-
-/** The priority class of a call. */
-export type Lane = "interactive" | "standard" | "batch";
+import type { Lane } from "./types.js";
 
 /** What the calls made inside `gate.run` have in common. Whatever is left out is inherited. */
 export interface Context {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Lane } from "./context.js";
+import type { Lane } from "./types.js";
 
 /**
  * What stands in a call's way: its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its

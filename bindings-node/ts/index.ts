@@ -22,7 +22,7 @@ export type {
   ToolConfig,
   TransportConfig,
 } from "./config.js";
-export type { Context, Lane } from "./context.js";
+export type { Context } from "./context.js";
 export {
   ConfigError,
   ConnectionFailed,
@@ -36,7 +36,7 @@ export {
   UnknownNameError,
 } from "./errors.js";
 export type { Explanation, Rule, Why } from "./explain.js";
-export type { Fetch } from "./fetch/index.js";
+export type { Fetch } from "./fetch/types.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type { WaitOptions } from "./hold.js";
 export type { MapFunction, MapItem, MapOptions, MapResult } from "./map.js";
@@ -59,3 +59,4 @@ export type {
   ToolSnapshot,
 } from "./snapshot.js";
 export { type ToolOptions, ToolSlot } from "./tool.js";
+export type { Lane } from "./types.js";

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { changed, current, ending, type Lane, scoped, within } from "./context.js";
+import { changed, current, ending, scoped, within } from "./context.js";
 import { type NativeContext, type NativeWindow, native } from "./native.js";
 import { port } from "./port.js";
+import type { Lane } from "./types.js";
 
 /** Options of {@link Gate.map}. */
 export interface MapOptions {

@@ -5,7 +5,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 
-import type { FetchInit } from "./input.js";
+import type { FetchInit } from "./types.js";
 
 interface Dispatcher {
   constructor: { new (): object; name: string; prototype: { dispatch?: unknown } } | undefined;

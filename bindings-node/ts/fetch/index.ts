@@ -7,10 +7,9 @@ import { ending } from "../context.js";
 import type { NativeGate } from "../native.js";
 import { either } from "./abort.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
-import { asked, type Fetch, type FetchInit, type FetchInput, isForeign, urlOf } from "./input.js";
+import { asked, isForeign, urlOf } from "./input.js";
 import { byOwn, direct } from "./send.js";
-
-export type { Fetch } from "./input.js";
+import type { Fetch, FetchInit, FetchInput } from "./types.js";
 
 /** How a fetch's calls go. */
 export interface Way {

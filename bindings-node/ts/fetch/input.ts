@@ -8,10 +8,7 @@
 import { unwatch, watch } from "./abort.js";
 import { type BodyOf, bodyOf, lengthOf, type Payload } from "./body.js";
 import { dispatcherOf } from "./dispatcher.js";
-
-export type Fetch = typeof globalThis.fetch;
-export type FetchInput = Parameters<typeof globalThis.fetch>[0];
-export type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
+import type { FetchInit, FetchInput } from "./types.js";
 
 /** One request, ready to be sent. */
 export interface Asked {

@@ -10,7 +10,8 @@ import type { NativeKept } from "../native.js";
 import { port } from "../port.js";
 import type { Payload } from "./body.js";
 import { lines } from "./headers.js";
-import type { Asked, Fetch, FetchInit } from "./input.js";
+import type { Asked } from "./input.js";
+import type { Fetch, FetchInit } from "./types.js";
 
 /** Serves the attempts of one call. */
 export class Host {

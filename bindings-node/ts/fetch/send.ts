@@ -8,10 +8,11 @@ import { answer, type Parts } from "./answer.js";
 import { decoded } from "./decode.js";
 import { exchange, type Head } from "./exchange.js";
 import { checkConnection, flatten, lines } from "./headers.js";
-import type { Asked, Fetch } from "./input.js";
+import type { Asked } from "./input.js";
 import { Host, restored } from "./kept.js";
 import { isRedirect, redirected } from "./redirect.js";
 import { Source } from "./stream.js";
+import type { Fetch } from "./types.js";
 import { upload } from "./upload.js";
 
 /** Statuses without a body. */

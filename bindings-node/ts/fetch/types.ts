@@ -1,0 +1,14 @@
+/**
+ * The types of the platform's `fetch`.
+ *
+ * @module
+ */
+
+/** The signature of the platform's `fetch`. */
+export type Fetch = typeof globalThis.fetch;
+
+/** The first argument of `fetch`: a URL or a `Request`. */
+export type FetchInput = Parameters<typeof globalThis.fetch>[0];
+
+/** The options of `fetch`, with undici's `dispatcher`. */
+export type FetchInit = NonNullable<Parameters<typeof globalThis.fetch>[1]>;
