@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tidegate import _native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Lane = Literal["interactive", "standard", "batch"]
+    from tidegate._types import Lane
 
 current: ContextVar[_native.Context | None] = ContextVar("tidegate_context", default=None)
 

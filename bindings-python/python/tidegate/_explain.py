@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tidegate._context import Lane
+    from tidegate._types import Lane
 
 Rule = Literal[
     "slots",

@@ -20,7 +20,7 @@ from tidegate._wrap import wrap
 if TYPE_CHECKING:
     import os
 
-    from tidegate._context import Lane
+    from tidegate._types import Lane
     from tidegate.config import ReplicaConfig
     from tidegate.snapshot import CallRecord, Snapshot
 

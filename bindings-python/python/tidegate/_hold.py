@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from tidegate._context import Lane
     from tidegate._native import Gate, Port
+    from tidegate._types import Lane
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 Entered = TypeVar("Entered")

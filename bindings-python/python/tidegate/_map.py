@@ -17,7 +17,7 @@ from tidegate._context import current
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from tidegate._context import Lane
+    from tidegate._types import Lane
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

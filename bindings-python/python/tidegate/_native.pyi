@@ -4,7 +4,7 @@ from os import PathLike
 from typing import Any, Literal, final
 
 from tidegate._errors import Error
-from tidegate._transport.family import Mount
+from tidegate._types import Mount
 
 __all__ = [
     "Asked",

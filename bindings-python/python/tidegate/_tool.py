@@ -11,9 +11,9 @@ from tidegate._warn import warn_of_held_slot
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from tidegate._context import Lane
     from tidegate._errors import Error
     from tidegate._native import Asked, Context, Gate, Permit, Port
+    from tidegate._types import Lane
 
 
 class Tool(Hold["Tool"]):

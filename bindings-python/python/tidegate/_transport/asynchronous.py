@@ -42,6 +42,7 @@ class AsyncGateTransport:
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
+        self._byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
@@ -101,7 +102,7 @@ class AsyncGateTransport:
         return family.response(
             status_code=reply.status,
             headers=reply.headers(),
-            stream=family.async_byte_stream(reply, port, request, family, feeding),
+            stream=self._byte_stream(reply, port, request, family, feeding),
             extensions=reply.extensions or {"http_version": reply.http_version},
         )
 

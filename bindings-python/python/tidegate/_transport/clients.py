@@ -59,7 +59,7 @@ def gated(gate: _native.Gate, family: Family, kwargs: dict[str, Any], *, asynchr
         return _over(gate, family, make(**kwargs), wrapped=False, owned=True)
     settings = {name: value for name, value in kwargs.items() if name not in _OF_A_TRANSPORT}
     proxies = gate.proxies(family.environment_mounts)
-    over = family.transport(gate, asynchronous=asynchronous, wrapped=False, proxies=proxies)
+    over = _transport(gate, family, asynchronous=asynchronous, wrapped=False, proxies=proxies)
     return make(transport=over, **settings)
 
 
@@ -123,12 +123,29 @@ def _over(gate: _native.Gate, family: Family, client: Any, *, wrapped: bool, own
 
 
 def _on(gate: _native.Gate, family: Family, client: Any, **settings: Any) -> Any:
-    """Copy a client onto a transport with these settings, which are those of `Family.transport`."""
+    """Copy a client onto a transport with these settings, which are those of `_transport`."""
     asynchronous = isinstance(client, family.module.AsyncClient)
     ours = copy.copy(client)
-    ours._transport = family.transport(gate, asynchronous=asynchronous, **settings)  # noqa: SLF001
+    ours._transport = _transport(gate, family, asynchronous=asynchronous, **settings)  # noqa: SLF001
     ours._mounts = {}  # noqa: SLF001
     return ours
+
+
+def _transport(  # noqa: PLR0913 - one argument a setting
+    gate: _native.Gate,
+    family: Family,
+    *,
+    asynchronous: bool,
+    wrapped: bool,
+    inner: Inner | None = None,
+    proxies: _native.ProxyRules | None = None,
+) -> Any:
+    """Make a transport over the gate, for clients of this family."""
+    if asynchronous:
+        kind = family.derive(AsyncGateTransport, "AsyncBaseTransport")
+    else:
+        kind = family.derive(GateTransport, "BaseTransport")
+    return kind(gate, family, wrapped, inner, proxies)
 
 
 def _of_its_own(family: Family, client: Any) -> str | None:

@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate._errors import ConfigError
 from tidegate._transport import tls
-from tidegate._transport.asynchronous import AsyncByteStream, AsyncGateTransport
-from tidegate._transport.kept_async import AsyncSent
-from tidegate._transport.kept_sync import KeptByteStream, Sent
-from tidegate._transport.synchronous import ByteStream, GateTransport
 
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._errors import Error
-    from tidegate._transport.kept import Inner
+    from tidegate._types import Mount
 
 FamilyName = Literal["httpx", "httpx2"]
-
-# Scheme, host, port and network of a pattern, each empty or None if it matches all, and the URL of
-# the proxy, or None for a direct connection.
-Mount = tuple[str, str, int | None, str | None, str | None]
 
 # What an httpx client raises for each kind of failure of ours. What is not here is raised as it is; refusals are
 # responses.
@@ -70,39 +62,32 @@ _DEEPEST = 8
 
 
 class Family:
-    """One of the two packages, with our transports built on its base classes."""
+    """One of the two packages, imported."""
 
     def __init__(self, name: str) -> None:
-        """Import the package and build the classes."""
+        """Import the package."""
         self.name = name
         self.module: Any = importlib.import_module(name)
         self.response: Any = self.module.Response
         self.not_read: type[Exception] = self.module.RequestNotRead
-        self.byte_stream: Any = _on(ByteStream, self.module.SyncByteStream)
-        self.async_byte_stream: Any = _on(AsyncByteStream, self.module.AsyncByteStream)
-        self.kept_byte_stream: Any = _on(KeptByteStream, self.module.SyncByteStream)
-        self.sent: Any = _on(Sent, self.module.SyncByteStream)
-        self.async_sent: Any = _on(AsyncSent, self.module.AsyncByteStream)
         # The environment, and the settings of a default context made in it.
         self._default_tls: tuple[list[str | None], dict[str, Any]] | None = None
         # The classes of the network backends that transports of each class make.
         self._backends: dict[type, type] = {}
         self._utils: Any = importlib.import_module(f"{name}._utils")
-        self._transport: Any = _on(GateTransport, self.module.BaseTransport)
-        self._async_transport: Any = _on(AsyncGateTransport, self.module.AsyncBaseTransport)
+        self._derived: dict[tuple[type, str], Any] = {}
 
-    def transport(
-        self,
-        gate: _native.Gate,
-        *,
-        asynchronous: bool,
-        wrapped: bool,
-        inner: Inner | None = None,
-        proxies: _native.ProxyRules | None = None,
-    ) -> Any:
-        """Make a transport over the gate, for clients of this family."""
-        kind = self._async_transport if asynchronous else self._transport
-        return kind(gate, self, wrapped, inner, proxies)
+    def derive(self, implementation: type, base: str) -> Any:
+        """Return a class that inherits from `implementation` and from this package's class `base`.
+
+        Each class is created once.
+        """
+        key = implementation, base
+        if key not in self._derived:
+            attributes = {"__module__": implementation.__module__, "__doc__": implementation.__doc__}
+            bases = implementation, getattr(self.module, base)
+            self._derived[key] = type(implementation.__name__, bases, attributes)
+        return self._derived[key]
 
     def is_upload(self, request: Any) -> bool:
         """Whether a request's body is not in memory."""
@@ -242,11 +227,6 @@ def _is_refused(error: BaseException) -> bool:
             return all(isinstance(part, ConnectionRefusedError) for part in parts)
         seen = seen.__cause__ or seen.__context__
     return False
-
-
-def _on(ours: type, base: type) -> type:
-    """Put our class on a family's base class, which is known only now."""
-    return type(ours.__name__, (ours, base), {"__module__": ours.__module__, "__doc__": ours.__doc__})
 
 
 @functools.cache

@@ -31,7 +31,7 @@ async def _serve(inner: Inner, request: Any, family: Family, exchange: Exchange)
     """Send one attempt and hand its answer over. Cancelled when nobody waits any more."""
     made = attempt(request, exchange)
     if family.is_upload(request):
-        made.stream = family.async_sent(request, exchange, family)
+        made.stream = family.derive(AsyncSent, "AsyncByteStream")(request, exchange, family)
     begun = False
     try:
         response = await inner.of(made).handle_async_request(made)

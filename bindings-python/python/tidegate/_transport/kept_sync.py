@@ -53,7 +53,8 @@ class Server:
         made = attempt(request, self.exchange)
         made.extensions = limited(request.extensions, self.exchange.patience)
         if self._family.is_upload(request):
-            made.stream = self._family.sent(request, self.exchange, self._family)
+            sent = self._family.derive(Sent, "SyncByteStream")
+            made.stream = sent(request, self.exchange, self._family)
         try:
             response = inner.of(made).handle_request(made)
             self._stream = response.stream

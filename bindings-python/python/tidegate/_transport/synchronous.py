@@ -9,7 +9,7 @@ from tidegate._errors import Error
 from tidegate._native import Reply, Upload
 from tidegate._task import identity
 from tidegate._transport.kept import backstop
-from tidegate._transport.kept_sync import served
+from tidegate._transport.kept_sync import KeptByteStream, served
 from tidegate._transport.uploads import fed, fits_in_memory
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class GateTransport:
         self._gate = gate
         self._family = family
         self._wrapped = wrapped
+        self._byte_stream = family.derive(ByteStream, "SyncByteStream")
+        self._kept_byte_stream = family.derive(KeptByteStream, "SyncByteStream")
 
     def handle_request(self, request: Any) -> Any:
         """Send one request; return when the head is known."""
@@ -75,7 +77,7 @@ class GateTransport:
         return family.response(
             status_code=reply.status,
             headers=reply.headers(),
-            stream=family.byte_stream(reply, request, family, body if feeding else None),
+            stream=self._byte_stream(reply, request, family, body if feeding else None),
             extensions={"http_version": reply.http_version},
         )
 
@@ -103,7 +105,7 @@ class GateTransport:
         return family.response(
             status_code=reply.status,
             headers=reply.headers(),
-            stream=family.kept_byte_stream(reply, request, family, server),
+            stream=self._kept_byte_stream(reply, request, family, server),
             extensions=reply.extensions or {"http_version": reply.http_version},
         )
 
