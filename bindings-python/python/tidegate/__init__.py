@@ -31,7 +31,7 @@ from tidegate._sweep import (
     sweep_async,
     sweep_plan,
 )
-from tidegate._warn import SlotHeldWarning
+from tidegate._warnings import SlotHeldWarning
 
 __all__ = [
     "ConfigError",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidegate import _native
-from tidegate._bridge import run
+from tidegate._event_loop import run
 from tidegate._explain import Explanation
 from tidegate._map import Map
-from tidegate._slot import TargetSlot
+from tidegate._target_slot import TargetSlot
 from tidegate._tool import Tool
 from tidegate._transport import FamilyName, TransportName, gated, named_or_preferred
 from tidegate._wrap import wrap

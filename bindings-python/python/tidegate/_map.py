@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from tidegate import _bridge, _native
+from tidegate import _event_loop, _native
 from tidegate._context import current
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class _Run(Generic[Item, Value]):
         """Hear of slots that come free although nothing ends."""
         if self._news is not None:
             return
-        port = _bridge.current_port()
+        port = _event_loop.current_port()
         future, number = self._window.news(port)
         self._news = port, number
         future.add_done_callback(self._heard)
@@ -286,7 +286,7 @@ class _Source:
 
 def _driven(run: _Run[Item, Value]) -> Generator[Result[Item, Value], None, None]:
     """Turn an event loop whenever the reader waits for a result."""
-    loop = _bridge.new_event_loop()
+    loop = _event_loop.new_event_loop()
     results = run.results()
     try:
         while True:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate._hold import Hold
-from tidegate._task import identity
-from tidegate._warn import warn_of_held_slot
+from tidegate._slot_context import Hold
+from tidegate._task_id import identity
+from tidegate._warnings import warn_of_held_slot
 
 if TYPE_CHECKING:
     from asyncio import Future

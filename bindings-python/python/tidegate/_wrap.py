@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate._frameworks import is_langchain, with_clients
+from tidegate._langchain import is_langchain, with_clients
 from tidegate._transport import checked, family_of, regated
 
 if TYPE_CHECKING:

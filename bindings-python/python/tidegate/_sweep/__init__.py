@@ -1,6 +1,5 @@
 """Sweeps: which cap a server bears, found by measuring it."""
 
-from tidegate._sweep.measure import sweep, sweep_async, sweep_plan
 from tidegate._sweep.options import SweepOptions
 from tidegate._sweep.progress import SweepProgress
 from tidegate._sweep.result import (
@@ -12,6 +11,7 @@ from tidegate._sweep.result import (
     SweepSpend,
     SweepStep,
 )
+from tidegate._sweep.runner import sweep, sweep_async, sweep_plan
 
 __all__ = [
     "SweepCheck",

@@ -6,10 +6,10 @@ import copy
 import socket
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tidegate._transport.asynchronous import AsyncGateTransport
+from tidegate._transport.async_transport import AsyncGateTransport
+from tidegate._transport.custom_transport import Inner
 from tidegate._transport.family import own_authorities
-from tidegate._transport.kept import Inner
-from tidegate._transport.synchronous import GateTransport
+from tidegate._transport.sync_transport import GateTransport
 
 if TYPE_CHECKING:
     from tidegate import _native

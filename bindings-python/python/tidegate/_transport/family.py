@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate._errors import ConfigError
-from tidegate._transport import tls
+from tidegate._transport import tls_settings
 
 if TYPE_CHECKING:
     from tidegate import _native
@@ -173,12 +173,12 @@ class Family:
             return []
         environment = [os.environ.get(name) for name in _TLS_ENVIRONMENT]
         if self._default_tls is not None and self._default_tls[0] == environment:
-            own = tls.differences(context, self._default_tls[1])
+            own = tls_settings.differences(context, self._default_tls[1])
             if not own:
                 return own
-        default = tls.settings(self.module.create_ssl_context())
+        default = tls_settings.settings(self.module.create_ssl_context())
         self._default_tls = environment, default
-        return tls.differences(context, default)
+        return tls_settings.differences(context, default)
 
     def exception(self, error: Error, request: Any) -> Exception:
         """Return what this family's users expect for that failure, with ours as its cause.

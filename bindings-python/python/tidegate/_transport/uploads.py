@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tidegate._bridge import run
+from tidegate._event_loop import run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable

@@ -33,9 +33,9 @@ from tidegate.testing._answers import (
     tool_call,
     truncate,
 )
-from tidegate.testing._books import Attempt, Call
-from tidegate.testing._clock import VirtualClock, run
-from tidegate.testing._target import FakeTarget
+from tidegate.testing._attempts import Attempt, Call
+from tidegate.testing._fake_target import FakeTarget
+from tidegate.testing._virtual_clock import VirtualClock, run
 
 __all__ = [
     "Answer",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate._hold import Hold
 from tidegate._native import Slot
-from tidegate._task import identity
+from tidegate._slot_context import Hold
+from tidegate._task_id import identity
 
 if TYPE_CHECKING:
     from asyncio import Future

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate._bridge import run
 from tidegate._errors import SweepError
+from tidegate._event_loop import run
 from tidegate._sweep.options import opened
 from tidegate._sweep.progress import SweepProgress
 from tidegate._sweep.result import SweepResult

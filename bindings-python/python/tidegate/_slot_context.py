@@ -8,9 +8,9 @@ import inspect
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from tidegate._bridge import run
 from tidegate._context import current
 from tidegate._errors import Error
+from tidegate._event_loop import run
 from tidegate._native import Context
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import asyncio
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from tidegate._bridge import run
-from tidegate._transport.kept import Declared, attempt
+from tidegate._event_loop import run
+from tidegate._transport.custom_transport import Declared, attempt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from tidegate._native import Exchange
+    from tidegate._transport.custom_transport import Inner
     from tidegate._transport.family import Family
-    from tidegate._transport.kept import Inner
 
 
 def serving(inner: Inner, request: Any, family: Family) -> Callable[[Exchange], asyncio.Task[None]]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tidegate._bridge import abandon, current_port
 from tidegate._context import current
 from tidegate._errors import Error
+from tidegate._event_loop import abandon, current_port
 from tidegate._native import Reply, Upload
-from tidegate._task import identity
-from tidegate._transport.kept import backstop
-from tidegate._transport.kept_async import serving
+from tidegate._task_id import identity
+from tidegate._transport.custom_async import serving
+from tidegate._transport.custom_transport import backstop
 from tidegate._transport.uploads import answered, feed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
+    from tidegate._transport.custom_transport import Inner
     from tidegate._transport.family import Family
-    from tidegate._transport.kept import Inner
 
 _NO_LIMITS: dict[str, float | None] = {}
 

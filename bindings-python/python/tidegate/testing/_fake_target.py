@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import _native
 from tidegate.testing._answers import Answer, ok
-from tidegate.testing._books import Attempt, Call, attempts_of, calls_of
+from tidegate.testing._attempts import Attempt, Call, attempts_of, calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,14 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tidegate._native import Exchange
-from tidegate._transport.kept import Declared, attempt, limited
+from tidegate._transport.custom_transport import Declared, attempt, limited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidegate._native import KeptCall, Reply
+    from tidegate._transport.custom_transport import Inner
     from tidegate._transport.family import Family
-    from tidegate._transport.kept import Inner
 
 
 def served(call: KeptCall, inner: Inner, request: Any, family: Family) -> tuple[Any, Server | None]:

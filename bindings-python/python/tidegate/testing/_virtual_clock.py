@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate import _bridge, _native
-from tidegate.testing._loop import VirtualLoop
-from tidegate.testing._target import restart_times
+from tidegate import _event_loop, _native
+from tidegate.testing._fake_target import restart_times
+from tidegate.testing._virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -49,7 +49,7 @@ class VirtualClock:
     def __enter__(self) -> VirtualClock:
         """Put it in place of real time."""
         self._native.enter()
-        _bridge.make_event_loop = self.new_event_loop
+        _event_loop.make_event_loop = self.new_event_loop
         restart_times()
         return self
 
@@ -60,7 +60,7 @@ class VirtualClock:
         traceback: TracebackType | None,
     ) -> None:
         """Put real time back."""
-        _bridge.make_event_loop = asyncio.new_event_loop
+        _event_loop.make_event_loop = asyncio.new_event_loop
         self._native.leave()
 
     def time(self) -> float:
