@@ -23,7 +23,7 @@ def ask(sdk: Any) -> Any:
 
 
 def goes_by(client: Any) -> str:
-    return "native" if client._transport.inner is None else "kept"
+    return "native" if client._transport.custom is None else "kept"
 
 
 @pytest.mark.parametrize("name", families_of_openai())

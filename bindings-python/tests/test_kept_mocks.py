@@ -107,11 +107,11 @@ def mounts(name: str, proxy: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", families_of_openai())
 async def test_a_certificate_of_ones_own(name: str, gate: tidegate.Gate) -> None:
     authority = trustme.CA()
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(serving)
+    exchange_task_factory = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(exchange_task_factory)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    with Upstream(tls=serving) as upstream:
+    with Upstream(tls=exchange_task_factory) as upstream:
         upstream.handler = answer(CHAT)
         url = upstream.url.replace("http:", "https:")
         httpx = module(name)

@@ -182,7 +182,7 @@ async def test_a_map_on_every_loop(upstream: Upstream, gate: tidegate.Gate) -> N
 def test_a_map_without_a_loop_makes_one_without_add_reader(
     upstream: Upstream, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_event_loop, "make_event_loop", LoopWithoutReaders)
+    monkeypatch.setattr(_event_loop, "loop_factory", LoopWithoutReaders)
     upstream.handler = answer(CHAT)
     sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
     turns = gate.map(lambda _: sdk.chat.completions.create(model="small", messages=MESSAGES), range(TURNS))

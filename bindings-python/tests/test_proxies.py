@@ -104,7 +104,7 @@ def test_a_wrapped_client_keeps_what_it_read_from_the_environment(name: str, net
             with environment(now):
                 sdk = openai.OpenAI(base_url="http://127.0.0.1:2/v1", api_key="k", http_client=http)
                 wrapped = gate.wrap(sdk)
-            way = "native" if wrapped._client._transport.inner is None else "kept"
+            way = "native" if wrapped._client._transport.custom is None else "kept"
             assert way == expected, (now, arguments)
             network.seen.clear()
             with contextlib.suppress(httpx.TransportError):

@@ -124,7 +124,7 @@ def called(name: str, *arguments: Any) -> Change:
     return lambda context, _: getattr(context, name)(*arguments)
 
 
-def serving(**settings: Any) -> Server:
+def exchange_task_factory(**settings: Any) -> Server:
     return lambda authority: authority.server(**settings)
 
 
@@ -149,23 +149,23 @@ def each_method(context: Any, _: Authority) -> None:
 REFUSED: dict[str, tuple[Change, Server]] = {
     "minimum_version": (
         assigned("minimum_version", ssl.TLSVersion.TLSv1_3),
-        serving(maximum_version=ssl.TLSVersion.TLSv1_2),
+        exchange_task_factory(maximum_version=ssl.TLSVersion.TLSv1_2),
     ),
     "maximum_version": (
         assigned("maximum_version", ssl.TLSVersion.TLSv1_2),
-        serving(minimum_version=ssl.TLSVersion.TLSv1_3),
+        exchange_task_factory(minimum_version=ssl.TLSVersion.TLSv1_3),
     ),
-    "options": (added("options", ssl.OP_NO_TLSv1_3), serving(minimum_version=ssl.TLSVersion.TLSv1_3)),
-    "verify_flags": (added("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), serving()),
+    "options": (added("options", ssl.OP_NO_TLSv1_3), exchange_task_factory(minimum_version=ssl.TLSVersion.TLSv1_3)),
+    "verify_flags": (added("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), exchange_task_factory()),
     "set_ciphers": (
         called("set_ciphers", "ECDHE+AES256"),
         serving_after("set_ciphers", "ECDHE+AES128", maximum_version=ssl.TLSVersion.TLSv1_2),
     ),
-    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), serving()),
+    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), exchange_task_factory()),
     "set_ecdh_curve": (called("set_ecdh_curve", "secp384r1"), serving_after("set_ecdh_curve", "prime256v1")),
-    "sslsocket_class, sslobject_class": (each_class, serving()),
-    "wrap_socket, wrap_bio": (each_method, serving()),
-    "__class__": (assigned("__class__", PinningContext), serving()),
+    "sslsocket_class, sslobject_class": (each_class, exchange_task_factory()),
+    "wrap_socket, wrap_bio": (each_method, exchange_task_factory()),
+    "__class__": (assigned("__class__", PinningContext), exchange_task_factory()),
 }
 
 # Settings that the gate's own connections do not have. The test checks only that the client's
@@ -217,7 +217,7 @@ def changed(name: str, authority: Authority, change: Change) -> ssl.SSLContext:
 
 
 def goes_by(client: Any) -> str:
-    return "native" if client._transport.inner is None else "kept"
+    return "native" if client._transport.custom is None else "kept"
 
 
 def ask(sdk: Any) -> Any:

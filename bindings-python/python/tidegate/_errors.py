@@ -81,7 +81,7 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel between processes whole."""
-        return _again, (type(self), self.args, self.__dict__)
+        return _restore, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(Error, ValueError):
@@ -164,7 +164,7 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     )
 
 
-def _again(cls: type[Error], args: tuple[str], state: dict[str, object]) -> Error:
+def _restore(cls: type[Error], args: tuple[str], state: dict[str, object]) -> Error:
     error = cls(args[0], kind="")
     error.__dict__.update(state)
     return error

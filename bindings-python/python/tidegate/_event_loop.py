@@ -25,12 +25,12 @@ _FOREVER = 100 * 365 * 86400.0
 
 
 #: Makes the loops of what runs without one; on virtual time another.
-make_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return a loop for whoever has none, on the time that is in place."""
-    return make_event_loop()
+    return loop_factory()
 
 
 def current_port() -> Port:
@@ -44,23 +44,23 @@ def current_port() -> Port:
         ) from None
     port: Port | None = getattr(loop, _ATTRIBUTE, None)
     if port is None or not port.usable():
-        port = _attach(loop)
+        port = _create_port(loop)
     return port
 
 
-def _attach(loop: asyncio.AbstractEventLoop) -> Port:
+def _create_port(loop: asyncio.AbstractEventLoop) -> Port:
     if _native.is_virtual():
         raise RuntimeError(
             "virtual time is in place, and this event loop runs on real time: neither would wait for the other. Run "
             "the coroutine with tidegate.testing.run(...), or mark the test "
             "@pytest.mark.tidegate(virtual_time=True)"
         )
-    port = _watched(loop) or _awaited(loop)
+    port = _attach_with_reader(loop) or _attach_with_thread(loop)
     setattr(loop, _ATTRIBUTE, port)
     return port
 
 
-def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
+def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
     """Let the loop watch a descriptor; it drops the callback when it is closed, which closes the port."""
     port = _native.Port(loop.create_future, loop.call_soon, watched=True)
     descriptor = port.fileno()
@@ -73,7 +73,7 @@ def _watched(loop: asyncio.AbstractEventLoop) -> Port | None:
     return port
 
 
-def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
+def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
     """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor).
 
     A closed loop drops its timers. The timer here never fires; when it is dropped, it closes the
@@ -81,11 +81,13 @@ def _awaited(loop: asyncio.AbstractEventLoop) -> Port:
     """
     port = _native.Port(loop.create_future, loop.call_soon, watched=False)
     loop.call_later(_FOREVER, _native.Drain(port))
-    threading.Thread(target=_serve, args=(port.waiter(), weakref.ref(loop)), name="tidegate-port", daemon=True).start()
+    threading.Thread(
+        target=_drain_from_thread, args=(port.waiter(), weakref.ref(loop)), name="tidegate-port", daemon=True
+    ).start()
     return port
 
 
-def _serve(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+def _drain_from_thread(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
     """Schedule `port.drain` on the loop for each batch of results.
 
     Holds no strong reference while waiting.
@@ -102,7 +104,7 @@ def _serve(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
         del loop, port
 
 
-def abandon(port: Port, future: asyncio.Future[Any], number: int) -> None:
+def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
     """Give up a call whose coroutine was cancelled, wherever it stands: under way, or answered a moment ago."""
     port.cancel(number)
     if future.done() and not future.cancelled():
@@ -110,14 +112,14 @@ def abandon(port: Port, future: asyncio.Future[Any], number: int) -> None:
             future.result().close()
 
 
-async def run(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
+async def run_native(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
     """Start native work on the running loop and wait for it; cancelling drops it at once."""
     port = current_port()
     future, number = start(port)
     try:
         return await future
     except BaseException:
-        abandon(port, future, number)
+        cancel_call(port, future, number)
         raise
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidegate import _native
-from tidegate._event_loop import run
+from tidegate._event_loop import run_native
 from tidegate._explain import Explanation
 from tidegate._map import Map
 from tidegate._target_slot import TargetSlot
 from tidegate._tool import Tool
-from tidegate._transport import FamilyName, TransportName, gated, named_or_preferred
+from tidegate._transport import FamilyName, TransportName, family_or_default, new_client
 from tidegate._wrap import wrap
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Gate:
         """Check the configuration and open the gate."""
         given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, **settings}
         config = {key: value for key, value in given.items() if value is not None}
-        self._native = _native.Gate(json.dumps(config, default=_plain, allow_nan=False))
+        self._native = _native.Gate(json.dumps(config, default=_to_json, allow_nan=False))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Gate:
@@ -146,11 +146,11 @@ class Gate:
             ConfigError: if a proxy variable of the environment cannot be used.
 
         """
-        return gated(self._native, named_or_preferred(family), kwargs, asynchronous=False)
+        return new_client(self._native, family_or_default(family), kwargs, asynchronous=False)
 
     def httpx_async_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
         """Return an `httpx2.AsyncClient`, or `httpx.AsyncClient`: as `httpx_client`, on asyncio."""
-        return gated(self._native, named_or_preferred(family), kwargs, asynchronous=True)
+        return new_client(self._native, family_or_default(family), kwargs, asynchronous=True)
 
     def tool(
         self,
@@ -356,7 +356,7 @@ class Gate:
         if isinstance(replicas, (str, bytes, Mapping)):
             msg = "replicas: give a list, also where there is only one: [...]"
             raise TypeError(msg)
-        self._native.set_replicas(target, json.dumps(list(replicas), default=_plain, allow_nan=False))
+        self._native.set_replicas(target, json.dumps(list(replicas), default=_to_json, allow_nan=False))
 
     def snapshot(self) -> Snapshot:
         """Return the state of every target and tool now: limits, slots, queues, budgets, counts, quantiles in seconds.
@@ -423,7 +423,7 @@ class Gate:
 
     async def adrain(self, patience: float = 30.0) -> int:
         """Drain as `drain` does, without blocking the loop. Cancelling it stops the waiting only."""
-        left: int = await run(lambda port: self._native.drain(port, patience))
+        left: int = await run_native(lambda port: self._native.drain(port, patience))
         return left
 
     def __repr__(self) -> str:
@@ -431,7 +431,7 @@ class Gate:
         return f"<tidegate.Gate mode={self.mode}>"
 
 
-def _plain(value: object) -> Any:
+def _to_json(value: object) -> Any:
     """Say in JSON what Python has a type of its own for."""
     if isinstance(value, timedelta):
         return value.total_seconds()

@@ -56,7 +56,7 @@ class Result(Generic[Item, Value]):
         return f"<tidegate.Result index={self.index} {outcome}>"
 
 
-class _Asked(NamedTuple):
+class _MapOptions(NamedTuple):
     """What `Gate.map` was asked for."""
 
     function: Callable[[Any], Any]
@@ -90,7 +90,7 @@ class Map(Generic[Item, Value]):
         window = _native.Window(ahead, outer)
         context = contextvars.copy_context()
         context.run(current.set, window.inside(_native.Context(outer, tenant, lane)))
-        self._asked = _Asked(function, items, ordered, ahead, window, context)
+        self._options = _MapOptions(function, items, ordered, ahead, window, context)
         self._iterated = False
 
     def __aiter__(self) -> AsyncGenerator[Result[Item, Value], None]:  # noqa: PYI058 - to be closed
@@ -101,114 +101,114 @@ class Map(Generic[Item, Value]):
         """Begin, on an event loop of its own in this thread: where one runs already, use `async for`."""
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
             raise RuntimeError("an event loop runs in this thread: use `async for result in gate.map(...)`")
-        return _driven(self._run())
+        return _iterate_blocking(self._run())
 
-    def _run(self) -> _Run[Item, Value]:
+    def _run(self) -> _MapRun[Item, Value]:
         if self._iterated:
             raise RuntimeError("this map was iterated already: its source is used up; make another one")
         self._iterated = True
-        return _Run(self._asked)
+        return _MapRun(self._options)
 
 
-class _Run(Generic[Item, Value]):
+class _MapRun(Generic[Item, Value]):
     """A map under way, on one event loop: a task that feeds it from the source, and one for each item.
 
     Between taking an item and handing its result out there are at most `ahead`, so that a reader who is slow, or a
     result that others wait behind, stops the source and not the memory.
     """
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, options: _MapOptions) -> None:
         """Prepare; the source is not touched."""
-        self._asked = asked
-        self._window = asked.window
-        self._source = _Source(asked.items)
+        self._options = options
+        self._window = options.window
+        self._source = _Source(options.items)
         self._running: set[asyncio.Task[Result[Item, Value]]] = set()
         # By index; in the order of their ends.
-        self._ended: OrderedDict[int, Result[Item, Value]] = OrderedDict()
-        self._taken = self._handed = 0
-        self._room, self._ready = asyncio.Event(), asyncio.Event()
-        self._news: tuple[_native.Port, int] | None = None
+        self._results: OrderedDict[int, Result[Item, Value]] = OrderedDict()
+        self._started = self._returned = 0
+        self._startable, self._result_ready = asyncio.Event(), asyncio.Event()
+        self._slot_watch: tuple[_native.Port, int] | None = None
         # The source has no more, or broke: the latter is told when all else was.
-        self._fed = False
-        self._broken: Exception | None = None
+        self._source_ended = False
+        self._source_error: Exception | None = None
         # What ends more than one item: KeyboardInterrupt and its kin.
         self._fatal: BaseException | None = None
         self._closing = False
-        self._threads: ThreadPoolExecutor | None = None
-        self._coroutines = inspect.iscoroutinefunction(asked.function)
+        self._executor: ThreadPoolExecutor | None = None
+        self._is_coroutine_function = inspect.iscoroutinefunction(options.function)
 
     async def results(self) -> AsyncGenerator[Result[Item, Value], None]:
         """Hand the results out as they come."""
-        feeding = asyncio.create_task(self._feed())
+        feeder = asyncio.create_task(self._feed())
         try:
             while (result := await self._next()) is not None:
-                self._handed += 1
-                self._room.set()
+                self._returned += 1
+                self._startable.set()
                 yield result
-            if self._broken is not None:
-                raise self._broken
+            if self._source_error is not None:
+                raise self._source_error
         finally:
-            await self._close(feeding)
+            await self._close(feeder)
 
     async def _next(self) -> Result[Item, Value] | None:
         while True:
             if self._fatal is not None:
                 raise self._fatal
-            if not self._asked.ordered and self._ended:
-                return self._ended.popitem(last=False)[1]
-            if self._handed in self._ended:
-                return self._ended.pop(self._handed)
-            if self._fed and not self._running and not self._ended:
+            if not self._options.ordered and self._results:
+                return self._results.popitem(last=False)[1]
+            if self._returned in self._results:
+                return self._results.pop(self._returned)
+            if self._source_ended and not self._running and not self._results:
                 return None
-            self._ready.clear()
-            await self._ready.wait()
+            self._result_ready.clear()
+            await self._result_ready.wait()
 
     async def _feed(self) -> None:
         try:
             while True:
-                await self._may_begin()
+                await self._wait_until_startable()
                 item = await self._source.next()
                 if item is _END:
                     return
-                self._begin(item)
+                self._start_item(item)
         except Exception as error:  # noqa: BLE001 - the source's own: its reader's
-            self._broken = error
+            self._source_error = error
         finally:
-            self._fed = True
-            self._ready.set()
+            self._source_ended = True
+            self._result_ready.set()
 
-    async def _may_begin(self) -> None:
+    async def _wait_until_startable(self) -> None:
         while True:
-            if self._taken - self._handed < self._asked.ahead:
+            if self._started - self._returned < self._options.ahead:
                 if self._window.begin():
                     return
-                self._listen()
-            self._room.clear()
-            await self._room.wait()
+                self._watch_slots()
+            self._startable.clear()
+            await self._startable.wait()
 
-    def _listen(self) -> None:
+    def _watch_slots(self) -> None:
         """Hear of slots that come free although nothing ends."""
-        if self._news is not None:
+        if self._slot_watch is not None:
             return
         port = _event_loop.current_port()
         future, number = self._window.news(port)
-        self._news = port, number
-        future.add_done_callback(self._heard)
+        self._slot_watch = port, number
+        future.add_done_callback(self._on_slots_freed)
 
-    def _heard(self, _: asyncio.Future[None]) -> None:
-        self._news = None
-        self._room.set()
+    def _on_slots_freed(self, _: asyncio.Future[None]) -> None:
+        self._slot_watch = None
+        self._startable.set()
 
-    def _begin(self, item: Item) -> None:
-        index, self._taken = self._taken, self._taken + 1
+    def _start_item(self, item: Item) -> None:
+        index, self._started = self._started, self._started + 1
         # The task has a copy of the context in which it was made.
-        task = self._asked.context.run(asyncio.create_task, self._one(index, item))
+        task = self._options.context.run(asyncio.create_task, self._run_item(index, item))
         self._running.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._on_item_done)
 
-    async def _one(self, index: int, item: Item) -> Result[Item, Value]:
+    async def _run_item(self, index: int, item: Item) -> Result[Item, Value]:
         try:
-            return Result(index, item, await self._called(item))
+            return Result(index, item, await self._call_function(item))
         except asyncio.CancelledError as error:
             if self._closing:
                 raise
@@ -217,49 +217,49 @@ class _Run(Generic[Item, Value]):
         except Exception as error:  # noqa: BLE001 - each item's own
             return Result(index, item, error=error)
 
-    async def _called(self, item: Item) -> Value:
-        function = self._asked.function
-        if not self._coroutines:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._asked.ahead, "tidegate-map")
+    async def _call_function(self, item: Item) -> Value:
+        function = self._options.function
+        if not self._is_coroutine_function:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._options.ahead, "tidegate-map")
             # Threads do not inherit the context.
             calling = functools.partial(contextvars.copy_context().run, self._window.work, function, item)
-            outcome = await asyncio.get_running_loop().run_in_executor(self._threads, calling)
+            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)
             # A lambda, say, around a coroutine function: no thread is needed from now on.
-            self._coroutines = True
+            self._is_coroutine_function = True
             return cast("Value", await outcome)
         return cast("Value", await function(item))
 
-    def _over(self, task: asyncio.Task[Result[Item, Value]]) -> None:
+    def _on_item_done(self, task: asyncio.Task[Result[Item, Value]]) -> None:
         self._running.discard(task)
         self._window.end()
         if not task.cancelled():
             fatal = task.exception()
             if fatal is None:
                 result = task.result()
-                self._ended[result.index] = result
+                self._results[result.index] = result
             else:
                 self._fatal = fatal
-        self._room.set()
-        self._ready.set()
+        self._startable.set()
+        self._result_ready.set()
 
-    async def _close(self, feeding: asyncio.Task[None]) -> None:
+    async def _close(self, feeder: asyncio.Task[None]) -> None:
         self._closing = True
-        if self._news is not None:
-            port, number = self._news
+        if self._slot_watch is not None:
+            port, number = self._slot_watch
             port.cancel(number)
-        tasks = {feeding, *self._running}
+        tasks = {feeder, *self._running}
         for task in tasks:
             task.cancel()
         try:
             await asyncio.wait(tasks)
         finally:
-            if self._threads is not None:
+            if self._executor is not None:
                 # They cannot be stopped, but what they wait for can: or the interpreter would wait for it, too.
                 self._window.leave()
-                self._threads.shutdown(wait=False, cancel_futures=True)
+                self._executor.shutdown(wait=False, cancel_futures=True)
             await self._source.close()
 
 
@@ -284,14 +284,14 @@ class _Source:
             await self._asynchronous.aclose()
 
 
-def _driven(run: _Run[Item, Value]) -> Generator[Result[Item, Value], None, None]:
+def _iterate_blocking(run: _MapRun[Item, Value]) -> Generator[Result[Item, Value], None, None]:
     """Turn an event loop whenever the reader waits for a result."""
     loop = _event_loop.new_event_loop()
     results = run.results()
     try:
         while True:
             try:
-                result = loop.run_until_complete(_step(results))
+                result = loop.run_until_complete(_next_result(results))
             except StopAsyncIteration:
                 return
             yield result
@@ -303,5 +303,5 @@ def _driven(run: _Run[Item, Value]) -> Generator[Result[Item, Value], None, None
             loop.close()
 
 
-async def _step(results: AsyncGenerator[Result[Item, Value], None]) -> Result[Item, Value]:
+async def _next_result(results: AsyncGenerator[Result[Item, Value], None]) -> Result[Item, Value]:
     return await anext(results)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from tidegate._context import current
 from tidegate._errors import Error
-from tidegate._event_loop import run
+from tidegate._event_loop import run_native
 from tidegate._native import Context
 
 if TYPE_CHECKING:
@@ -25,24 +25,24 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 Entered = TypeVar("Entered")
 
 
-class _Held(NamedTuple):
+class _HeldSlot(NamedTuple):
     """One entry of the task's stack of what it holds."""
 
-    by: Hold[Any]
+    owner: SlotContext[Any]
     permit: Any
-    before: Token[Context | None]
+    token: Token[Context | None]
 
 
-_stack: ContextVar[tuple[_Held, ...]] = ContextVar("tidegate_held", default=())
+_stack: ContextVar[tuple[_HeldSlot, ...]] = ContextVar("tidegate_held", default=())
 
 
-class Hold(Generic[Entered]):
+class SlotContext(Generic[Entered]):
     """A slot to hold. One object may be entered any number of times, also at once.
 
     The synchronous form blocks its thread while it waits: inside a coroutine use `async with`.
     """
 
-    _says: str
+    _method: str
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Hold(Generic[Entered]):
         self._gate = gate
         self._name = name
         self._context = (tenant, lane, deadline)
-        self._held: list[_Held] = []
+        self._held: list[_HeldSlot] = []
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Any], int]:
         """Start waiting for a permit."""
@@ -66,11 +66,11 @@ class Hold(Generic[Entered]):
         """Wait for a permit."""
         raise NotImplementedError
 
-    def _inside(self, permit: Any, asked: Context | None) -> Context | None:
+    def _context_while_held(self, permit: Any, asked: Context | None) -> Context | None:
         """Return the context of what is called while the permit is held."""
         raise NotImplementedError
 
-    def _entered(self, permit: Any) -> Entered:
+    def _entered_value(self, permit: Any) -> Entered:
         """Return what `as` names."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Hold(Generic[Entered]):
 
     def __enter__(self) -> Entered:
         """Wait for a slot."""
-        asked = self._asked()
+        asked = self._requested_context()
         return self._enter(self._acquire_blocking(asked), asked)
 
     def __exit__(
@@ -94,8 +94,8 @@ class Hold(Generic[Entered]):
 
     async def __aenter__(self) -> Entered:
         """Wait for a slot; cancelling leaves the queue."""
-        asked = self._asked()
-        return self._enter(await run(lambda port: self._acquire(port, asked)), asked)
+        asked = self._requested_context()
+        return self._enter(await run_native(lambda port: self._acquire(port, asked)), asked)
 
     async def __aexit__(
         self,
@@ -111,42 +111,42 @@ class Hold(Generic[Entered]):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
                 f"{function.__name__} is a generator: it would hold the slot while its reader works. "
-                f"Use `with gate.{self._says}({self._name!r})` inside it, around the work"
+                f"Use `with gate.{self._method}({self._name!r})` inside it, around the work"
             )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def waits(*args: Any, **kwargs: Any) -> Any:
+            async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
                 async with self:
                     return await function(*args, **kwargs)
 
-            return cast("Function", waits)
+            return cast("Function", async_wrapper)
 
         @functools.wraps(function)
-        def blocks(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             with self:
                 return function(*args, **kwargs)
 
-        return cast("Function", blocks)
+        return cast("Function", wrapper)
 
-    def _asked(self) -> Context | None:
+    def _requested_context(self) -> Context | None:
         outer = current.get()
         return outer if self._context == (None, None, None) else Context(outer, *self._context)
 
     def _enter(self, permit: Any, asked: Context | None) -> Entered:
         if isinstance(permit, Error):
             raise permit
-        held = _Held(self, permit, current.set(self._inside(permit, asked)))
+        held = _HeldSlot(self, permit, current.set(self._context_while_held(permit, asked)))
         self._held.append(held)
         _stack.set((*_stack.get(), held))
-        return self._entered(permit)
+        return self._entered_value(permit)
 
     def _exit(self, error: BaseException | None) -> None:
         held = _stack.get()
         # Entered and left in different contexts (some fixtures do): any slot of ours is as good, the token foreign.
-        mine = next((entry for entry in reversed(held) if entry.by is self), None) or self._held[-1]
+        mine = next((entry for entry in reversed(held) if entry.owner is self), None) or self._held[-1]
         self._held.remove(mine)
         _stack.set(tuple(entry for entry in held if entry is not mine))
         with contextlib.suppress(ValueError):
-            current.reset(mine.before)
+            current.reset(mine.token)
         self._release(mine.permit, error)

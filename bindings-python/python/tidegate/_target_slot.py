@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate._native import Slot
-from tidegate._slot_context import Hold
-from tidegate._task_id import identity
+from tidegate._slot_context import SlotContext
+from tidegate._task_id import task_id
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from tidegate._native import Context, Port
 
 
-class TargetSlot(Hold[Slot]):
+class TargetSlot(SlotContext[Slot]):
     """A target's slot to hold, by `with`, `async with` or as a decorator. Made by `Gate.slot`.
 
     Left without an exception the call went well; left by one it says nothing of the target, unless `failed` was said.
     """
 
-    _says = "slot"
+    _method = "slot"
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Slot | Error], int]:
-        return self._gate.acquire_slot(port, self._name, context, identity())
+        return self._gate.acquire_slot(port, self._name, context, task_id())
 
     def _acquire_blocking(self, context: Context | None) -> Slot | Error:
-        return self._gate.acquire_slot_blocking(self._name, context, identity())
+        return self._gate.acquire_slot_blocking(self._name, context, task_id())
 
-    def _inside(self, permit: Slot, asked: Context | None) -> Context | None:  # noqa: ARG002
+    def _context_while_held(self, permit: Slot, asked: Context | None) -> Context | None:  # noqa: ARG002
         return asked
 
-    def _entered(self, permit: Slot) -> Slot:
+    def _entered_value(self, permit: Slot) -> Slot:
         return permit
 
     def _release(self, permit: Slot, error: BaseException | None) -> None:

@@ -12,16 +12,16 @@ _thread = threading.local()
 _ATTRIBUTE = "_tidegate_task"
 
 
-def identity() -> int | None:
+def task_id() -> int | None:
     """Return a number of the running task, or of the thread where no loop runs; None in a loop's callback."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
-        return _of(_thread)
-    return None if task is None else _of(task)
+        return _id_of(_thread)
+    return None if task is None else _id_of(task)
 
 
-def _of(owner: object) -> int | None:
+def _id_of(owner: object) -> int | None:
     number: int | None = getattr(owner, _ATTRIBUTE, None)
     if number is None:
         number = next(_numbers)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate._slot_context import Hold
-from tidegate._task_id import identity
+from tidegate._slot_context import SlotContext
+from tidegate._task_id import task_id
 from tidegate._warnings import warn_of_held_slot
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tidegate._types import Lane
 
 
-class Tool(Hold["Tool"]):
+class Tool(SlotContext["Tool"]):
     """A tool's slot to hold, by `with`, `async with` or as a decorator. Made by `Gate.tool`."""
 
-    _says = "tool"
+    _method = "tool"
 
     def __init__(  # noqa: PLR0913, PLR0917 - as Hold's, and one
         self,
@@ -35,13 +35,13 @@ class Tool(Hold["Tool"]):
         self._yield_slot = yield_slot
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Permit | Error], int]:
-        return self._ask(context).granted(port)
+        return self._request(context).granted(port)
 
     def _acquire_blocking(self, context: Context | None) -> Permit | Error:
-        return self._ask(context).granted_blocking()
+        return self._request(context).granted_blocking()
 
-    def _ask(self, context: Context | None) -> Asked:
-        asked = self._gate.ask(self._name, context, identity(), self._yield_slot)
+    def _request(self, context: Context | None) -> Asked:
+        asked = self._gate.ask(self._name, context, task_id(), self._yield_slot)
         if asked.advice is not None:
             # Before the wait: it may be a long one.
             try:
@@ -51,11 +51,11 @@ class Tool(Hold["Tool"]):
                 raise
         return asked
 
-    def _inside(self, permit: Permit, asked: Context | None) -> Context | None:  # noqa: ARG002
+    def _context_while_held(self, permit: Permit, asked: Context | None) -> Context | None:  # noqa: ARG002
         # The native one knows what is held, so that a cycle is refused.
         return permit.context
 
-    def _entered(self, permit: Permit) -> Tool:  # noqa: ARG002
+    def _entered_value(self, permit: Permit) -> Tool:  # noqa: ARG002
         return self
 
     def _release(self, permit: Permit, error: BaseException | None) -> None:  # noqa: ARG002

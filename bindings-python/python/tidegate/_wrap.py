@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate._langchain import is_langchain, with_clients
-from tidegate._transport import checked, family_of, regated
+from tidegate._langchain import is_langchain, wrap_clients
+from tidegate._transport import check_transport_name, family_of, wrap_client
 
 if TYPE_CHECKING:
     from tidegate import _native
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client")
 
-_SAY = (
+_SUPPORTED_CLIENTS = (
     "gate.wrap takes the clients of openai and anthropic, and LangChain's ChatOpenAI; whatever else takes an http "
     "client, takes gate.httpx_client() or gate.httpx_async_client()"
 )
@@ -27,18 +27,18 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
     """
     if is_langchain(client):
-        model: Client = with_clients(client, lambda held: wrap(gate, held, transport))
+        model: Client = wrap_clients(client, lambda held: wrap(gate, held, transport))
         return model
     sdk: Any = client
     http = getattr(sdk, "_client", None)
     family = family_of(http)
     if family is None or not hasattr(sdk, "with_options"):
-        raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SAY}")
-    choice = checked(transport)
+        raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SUPPORTED_CLIENTS}")
+    choice = check_transport_name(transport)
     if gate.aside:
         untouched: Client = sdk.with_options()
         return untouched
-    ours = regated(gate, family, http, choice=choice)
+    ours = wrap_client(gate, family, http, choice=choice)
     # Who retries must be one: two loops, one above the other, multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
     wrapped: Client = sdk.with_options(http_client=ours, **retries)

@@ -90,7 +90,7 @@ class SweepOptions(TypedDict, total=False):
 
 
 #: Where each stands in the native options.
-_PLACES: dict[str, tuple[str, ...]] = {
+_NATIVE_KEYS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("url", "model", "api", "name", "exact_output", "seed", "engine_metrics")},
     **{
         name: ("search", name)
@@ -104,36 +104,36 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "max_calls": ("ceilings", "calls"),
 }
 _LENGTHS = ("input_tokens", "output_tokens", "spread")
-_BESIDE = frozenset({"config", "target", "api_key", "key_env", "out", "resume", "trace", "prompts", *_LENGTHS})
+_OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "resume", "trace", "prompts", *_LENGTHS})
 
 
-def opened(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
+def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
     """Check what is asked for; return the sweep, its key and its directory."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in given.keys() - _PLACES.keys() - _BESIDE:
-        near = difflib.get_close_matches(name, [*_PLACES, *_BESIDE], n=1)
+    for name in given.keys() - _NATIVE_KEYS.keys() - _OTHER_OPTIONS:
+        near = difflib.get_close_matches(name, [*_NATIVE_KEYS, *_OTHER_OPTIONS], n=1)
         raise TypeError(f"sweep has no option {name!r}" + (f"; is {near[0]!r} meant?" if near else ""))
     if ("target" in given) != ("config" in given):
-        raise _wrong("target and config belong together: the name of a target, and the file that has it")
+        raise _config_error("target and config belong together: the name of a target, and the file that has it")
     if ("price_in" in given) != ("price_out" in given):
-        raise _wrong("price_in and price_out belong together")
+        raise _config_error("price_in and price_out belong together")
     if "resume" in given and "out" in given:
-        raise _wrong("resume goes on in its own directory: leave out away")
+        raise _config_error("resume goes on in its own directory: leave out away")
     for name in ("url", "model"):
         if name not in given and "target" not in given and "resume" not in given:
-            raise _wrong(f"give {name}, or a target and its config")
+            raise _config_error(f"give {name}, or a target and its config")
     target = (Path(given["config"]), str(given["target"])) if "target" in given else None
     resume = Path(given["resume"]) if "resume" in given else None
-    sweep = _native.Sweep(json.dumps(_nested(given), allow_nan=False), target, resume)
+    sweep = _native.Sweep(json.dumps(_native_options(given), allow_nan=False), target, resume)
     out = Path(given["out"]) if "out" in given else None
-    return sweep, _key(sweep, given), out
+    return sweep, _api_key(sweep, given), out
 
 
-def _nested(given: dict[str, Any]) -> dict[str, Any]:
+def _native_options(given: dict[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _PLACES:
-            *outer, last = _PLACES[name]
+        if name in _NATIVE_KEYS:
+            *outer, last = _NATIVE_KEYS[name]
             place = nested
             for key in outer:
                 place = place.setdefault(key, {})
@@ -146,11 +146,11 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
     lengths = given.keys() & set(_LENGTHS)
     if "trace" in given:
         if lengths or "prompts" in given:
-            raise _wrong("trace says the lengths: leave input_tokens, output_tokens, spread and prompts away")
+            raise _config_error("trace says the lengths: leave input_tokens, output_tokens, spread and prompts away")
         return {"from": "trace", "path": str(Path(given["trace"]))}
     if "prompts" in given:
         if lengths - {"output_tokens"}:
-            raise _wrong("prompts are your own requests: leave input_tokens and spread away")
+            raise _config_error("prompts are your own requests: leave input_tokens and spread away")
         return {"from": "lines", "path": str(Path(given["prompts"])), "output": given.get("output_tokens")}
     if not lengths:
         return None
@@ -160,7 +160,7 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
     return {"from": "synthetic", **{side: {**mean, **spread} for side, mean in means.items()}}
 
 
-def _key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
+def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
     if "api_key" in given:
         return str(given["api_key"])
     variable = given.get("key_env") or sweep.usual_key_env()
@@ -168,9 +168,9 @@ def _key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise _wrong(f"{variable} holds no key for {sweep.host()}: set it, or give api_key or key_env")
+        raise _config_error(f"{variable} holds no key for {sweep.host()}: set it, or give api_key or key_env")
     return key
 
 
-def _wrong(text: str) -> ConfigError:
+def _config_error(text: str) -> ConfigError:
     return ConfigError(text, kind="config")

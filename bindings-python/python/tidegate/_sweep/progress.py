@@ -35,7 +35,7 @@ class SweepProgress:
     """The step that ended just now. Each is told once."""
 
     @classmethod
-    def of(cls, text: str) -> SweepProgress:
+    def from_json(cls, text: str) -> SweepProgress:
         """Make one of its JSON."""
         told = json.loads(text)
         state, ended = told["state"], told["step_ended"]
@@ -44,6 +44,6 @@ class SweepProgress:
             **{name: state.get(name) for name in ("cap", "step", "purpose")},
             state=state["state"],
             calls_to_come=tuple(told["calls_to_come"]),
-            spend=SweepSpend.of(told["spend"]),
-            step_ended=None if ended is None else SweepStep.of(ended),
+            spend=SweepSpend.from_dict(told["spend"]),
+            step_ended=None if ended is None else SweepStep.from_dict(ended),
         )

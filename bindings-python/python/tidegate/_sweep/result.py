@@ -64,7 +64,7 @@ class SweepStep:
     """The share of its time in which a rate or a cool-down forbade calls."""
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> SweepStep:
+    def from_dict(cls, told: dict[str, Any]) -> SweepStep:
         """Make one of its JSON."""
         made = dict(told)
         made |= {name: _estimate(told[name]) for name in ("throughput", "goodput")}
@@ -95,7 +95,7 @@ class SweepSpend:
     seconds: float
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> SweepSpend:
+    def from_dict(cls, told: dict[str, Any]) -> SweepSpend:
         """Make one of its JSON."""
         return cls(**{name: value for name, value in told.items() if name in cls.__dataclass_fields__})
 
@@ -181,9 +181,9 @@ class SweepResult:
                 "interval": None if interval is None else tuple(interval),
                 "lines": told["lines"],
                 "ended": ended.get("which", ended["how"]),
-                "steps": [SweepStep.of(step) for step in told["steps"]],
+                "steps": [SweepStep.from_dict(step) for step in told["steps"]],
                 "checks": [_check(check) for check in told["checks"]],
-                "spend": SweepSpend.of(told["spend"]),
+                "spend": SweepSpend.from_dict(told["spend"]),
                 "provenance": told["provenance"],
                 "_json": text,
             }

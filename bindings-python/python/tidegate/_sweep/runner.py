@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate._errors import SweepError
-from tidegate._event_loop import run
-from tidegate._sweep.options import opened
+from tidegate._event_loop import run_native
+from tidegate._sweep.options import create_sweep
 from tidegate._sweep.progress import SweepProgress
 from tidegate._sweep.result import SweepResult
 
@@ -49,15 +49,15 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
         KeyboardInterrupt: interrupted before anything was known, or twice.
 
     """
-    native, out = _begun(options)
+    native, out = _start(options)
     interrupted = False
     while True:
         try:
             told = native.next_blocking()
             if told is None:
-                return _ended(native, out)
+                return _finish(native, out)
             if progress is not None:
-                progress(SweepProgress.of(told))
+                progress(SweepProgress.from_json(told))
         except KeyboardInterrupt:  # noqa: PERF203 - ten times a second
             if interrupted:
                 raise
@@ -76,11 +76,11 @@ async def sweep_async(
 
     What `out` names can be gone on with by `resume`.
     """
-    native, out = _begun(options)
-    while (told := await run(native.next)) is not None:
+    native, out = _start(options)
+    while (told := await run_native(native.next)) is not None:
         if progress is not None:
-            progress(SweepProgress.of(told))
-    return _ended(native, out)
+            progress(SweepProgress.from_json(told))
+    return _finish(native, out)
 
 
 def sweep_plan(**options: Unpack[SweepOptions]) -> dict[str, Any]:
@@ -91,19 +91,19 @@ def sweep_plan(**options: Unpack[SweepOptions]) -> dict[str, Any]:
         `least`, `likely` and `most`; `mix` in words; the `ceilings`.
 
     """
-    native, _, _ = opened(options)
+    native, _, _ = create_sweep(options)
     plan: dict[str, Any] = json.loads(native.plan())
     return plan
 
 
-def _begun(options: SweepOptions) -> tuple[_native.SweepRun, Path | None]:
-    native, key, out = opened(options)
+def _start(options: SweepOptions) -> tuple[_native.SweepRun, Path | None]:
+    native, key, out = create_sweep(options)
     began = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     kept = Path(options["resume"]) if options.get("resume") is not None else out
     return native.start(began, key, out), kept
 
 
-def _ended(native: _native.SweepRun, out: Path | None) -> SweepResult:
+def _finish(native: _native.SweepRun, out: Path | None) -> SweepResult:
     result = SweepResult.from_json(native.result())
     if out is not None:
         result.save(out)

@@ -1,6 +1,14 @@
 """Transports for both httpx families, made for whichever the client at hand uses."""
 
-from tidegate._transport.clients import TransportName, checked, gated, regated
-from tidegate._transport.family import FamilyName, family_of, named_or_preferred
+from tidegate._transport.clients import TransportName, check_transport_name, new_client, wrap_client
+from tidegate._transport.family import FamilyName, family_of, family_or_default
 
-__all__ = ["FamilyName", "TransportName", "checked", "family_of", "gated", "named_or_preferred", "regated"]
+__all__ = [
+    "FamilyName",
+    "TransportName",
+    "check_transport_name",
+    "family_of",
+    "family_or_default",
+    "new_client",
+    "wrap_client",
+]

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate._context import current
 from tidegate._errors import Error
-from tidegate._event_loop import abandon, current_port
+from tidegate._event_loop import cancel_call, current_port
 from tidegate._native import Reply, Upload
-from tidegate._task_id import identity
-from tidegate._transport.custom_async import serving
-from tidegate._transport.custom_transport import backstop
-from tidegate._transport.uploads import answered, feed, fits_in_memory
+from tidegate._task_id import task_id
+from tidegate._transport.custom_async import exchange_task_factory
+from tidegate._transport.custom_transport import total_timeout
+from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
-    from tidegate._transport.custom_transport import Inner
-    from tidegate._transport.family import Family
+    from tidegate._transport.custom_transport import ClientTransports
+    from tidegate._transport.family import HttpxFamily
 
 _NO_LIMITS: dict[str, float | None] = {}
 
@@ -28,16 +28,16 @@ class AsyncGateTransport:
     def __init__(
         self,
         gate: _native.Gate,
-        family: Family,
+        family: HttpxFamily,
         wrapped: bool,
-        inner: Inner | None,
+        custom: ClientTransports | None,
         proxies: _native.ProxyRules | None,
     ) -> None:
         """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's.
 
         `proxies` are the rules of the gate's transport for this client; None: those of the gate.
         """
-        self.inner = inner
+        self.custom = custom
         self.proxies = proxies
         self._gate = gate
         self._family = family
@@ -50,17 +50,17 @@ class AsyncGateTransport:
         port = current_port()
         try:
             body, feeding = request.content, None
-        except family.not_read:
+        except family.request_not_read:
             if fits_in_memory(request):
                 body, feeding = await request.aread(), None
-            elif self.inner is not None:
+            elif self.custom is not None:
                 body, feeding = None, None
             else:
                 body = Upload()
                 feeding = asyncio.ensure_future(feed(body, request.stream))
         limits = request.extensions.get("timeout", _NO_LIMITS)
         try:
-            if self.inner is None:
+            if self.custom is None:
                 future, number = self._gate.send(
                     port,
                     request.method,
@@ -71,29 +71,29 @@ class AsyncGateTransport:
                     limits.get("pool"),
                     current.get(),
                     self._wrapped,
-                    identity(),
+                    task_id(),
                     self.proxies,
                 )
             else:
                 future, number = self._gate.send_kept(
                     port,
-                    serving(self.inner, request, family),
+                    exchange_task_factory(self.custom, request, family),
                     request.method,
                     str(request.url),
                     request.headers.raw,
                     body,
-                    backstop(limits),
+                    total_timeout(limits),
                     limits.get("pool"),
                     current.get(),
                     self._wrapped,
-                    identity(),
+                    task_id(),
                 )
         except Error as error:
             raise family.exception(error, request) from error
         try:
-            reply = await future if feeding is None else await answered(future, feeding)
+            reply = await future if feeding is None else await await_response(future, feeding)
         except BaseException:
-            abandon(port, future, number)
+            cancel_call(port, future, number)
             raise
         if type(reply) is not Reply:
             if feeding is not None:
@@ -108,8 +108,8 @@ class AsyncGateTransport:
 
     async def __aenter__(self) -> AsyncGateTransport:
         """Enter the transports that are this client's alone."""
-        if self.inner is not None and self.inner.owned:
-            await self.inner.client.__aenter__()
+        if self.custom is not None and self.custom.owned:
+            await self.custom.client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -118,8 +118,8 @@ class AsyncGateTransport:
 
     async def aclose(self) -> None:
         """Close the transports that are this client's alone. Connections of the gate outlive any one client."""
-        if self.inner is not None and self.inner.owned:
-            await self.inner.client.aclose()
+        if self.custom is not None and self.custom.owned:
+            await self.custom.client.aclose()
 
 
 class AsyncByteStream:
@@ -130,7 +130,7 @@ class AsyncByteStream:
         reply: Reply,
         port: _native.Port,
         request: Any,
-        family: Family,
+        family: HttpxFamily,
         feeding: asyncio.Future[None] | None,
     ) -> None:
         """Own the reply: when this goes, the reply goes."""

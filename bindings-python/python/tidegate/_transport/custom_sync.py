@@ -6,67 +6,69 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tidegate._native import Exchange
-from tidegate._transport.custom_transport import Declared, attempt, limited
+from tidegate._transport.custom_transport import DeclaredLength, attempt_request, cap_timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidegate._native import KeptCall, Reply
-    from tidegate._transport.custom_transport import Inner
-    from tidegate._transport.family import Family
+    from tidegate._transport.custom_transport import ClientTransports
+    from tidegate._transport.family import HttpxFamily
 
 
-def served(call: KeptCall, inner: Inner, request: Any, family: Family) -> tuple[Any, Server | None]:
+def run_call(
+    call: KeptCall, custom: ClientTransports, request: Any, family: HttpxFamily
+) -> tuple[Any, ExchangeRunner | None]:
     """Serve a call's exchanges until it is answered. Return the reply, or error, and what brings the rest of it."""
-    server: Server | None = None
+    runner: ExchangeRunner | None = None
     try:
         while True:
-            event = call.wait(server.exchange if server else None)
+            event = call.wait(runner.exchange if runner else None)
             if type(event) is Exchange:
-                if server:
-                    server.close()
-                server = Server(event, family)
-                server.begin(call, inner, request)
-            elif event is not None or server is None:
-                return event, server
+                if runner:
+                    runner.close()
+                runner = ExchangeRunner(event, family)
+                runner.send(call, custom, request)
+            elif event is not None or runner is None:
+                return event, runner
             else:
-                server.step()
+                runner.forward_chunk()
     except BaseException:
         call.cancel()
-        if server:
-            server.close()
+        if runner:
+            runner.close()
         raise
 
 
-class Server:
+class ExchangeRunner:
     """One exchange. Nothing is read from the transport but what somebody waits for."""
 
-    def __init__(self, exchange: Exchange, family: Family) -> None:
+    def __init__(self, exchange: Exchange, family: HttpxFamily) -> None:
         """Own the exchange: when this goes, it ends."""
         self.exchange = exchange
         self._family = family
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
 
-    def begin(self, call: KeptCall, inner: Inner, request: Any) -> None:
+    def send(self, call: KeptCall, custom: ClientTransports, request: Any) -> None:
         """Send the attempt and hand over its head."""
-        made = attempt(request, self.exchange)
-        made.extensions = limited(request.extensions, self.exchange.patience)
-        if self._family.is_upload(request):
-            sent = self._family.derive(Sent, "SyncByteStream")
-            made.stream = sent(request, self.exchange, self._family)
+        made = attempt_request(request, self.exchange)
+        made.extensions = cap_timeouts(request.extensions, self.exchange.patience)
+        if self._family.has_unread_body(request):
+            upload_stream = self._family.derive(UploadStream, "SyncByteStream")
+            made.stream = upload_stream(request, self.exchange, self._family)
         try:
-            response = inner.of(made).handle_request(made)
+            response = custom.for_request(made).handle_request(made)
             self._stream = response.stream
             if self.exchange.answer(response.status_code, response.headers.raw, response.extensions):
                 self._chunks = iter(response.stream)
             else:
                 self.close()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
-            self._give_up()
-            call.fail(self.exchange, self._family.kind(error, begun=False), error)
+            self._close_quietly()
+            call.fail(self.exchange, self._family.error_kind(error, begun=False), error)
 
-    def step(self) -> bool:
+    def forward_chunk(self) -> bool:
         """Hand over one chunk more, or the end. False: there is nothing more to come."""
         # What nobody waits for may never come.
         if self._chunks is None or self.exchange.cancelled:
@@ -80,8 +82,8 @@ class Server:
             elif self.exchange.chunk(chunk) is None:
                 self.close()
         except Exception as error:  # noqa: BLE001
-            self._give_up()
-            self.exchange.fail(self._family.kind(error, begun=True), error)
+            self._close_quietly()
+            self.exchange.fail(self._family.error_kind(error, begun=True), error)
         return True
 
     def close(self) -> None:
@@ -91,7 +93,7 @@ class Server:
         finally:
             self.exchange.close()
 
-    def _give_up(self) -> None:
+    def _close_quietly(self) -> None:
         # What failed first is what is told.
         with contextlib.suppress(Exception):
             self._close_stream()
@@ -106,17 +108,17 @@ class Server:
         self.close()
 
 
-class KeptByteStream:
+class CustomByteStream:
     """A response's body, brought by the thread that reads it. Closing it, or losing it, ends the exchange at once."""
 
-    def __init__(self, reply: Reply, request: Any, family: Family, server: Server | None) -> None:
+    def __init__(self, reply: Reply, request: Any, family: HttpxFamily, runner: ExchangeRunner | None) -> None:
         """Own the reply and what brings it."""
         self._reply = reply
         self._request = request
         self._family = family
-        self._server = server
+        self._runner = runner
 
-    def __iter__(self) -> KeptByteStream:
+    def __iter__(self) -> CustomByteStream:
         """Return itself: a response is read once."""
         return self
 
@@ -125,7 +127,7 @@ class KeptByteStream:
         try:
             pulled: Any = self._reply.pull_ready()
             while pulled is False:
-                more = self._server is not None and self._server.step()
+                more = self._runner is not None and self._runner.forward_chunk()
                 pulled = self._reply.pull_ready() if more else self._reply.pull_blocking()
         except BaseException:
             self.close()
@@ -141,28 +143,28 @@ class KeptByteStream:
     def close(self) -> None:
         """End the exchange now."""
         self._reply.close()
-        if self._server is not None:
-            self._server.close()
+        if self._runner is not None:
+            self._runner.close()
 
 
-class Sent:
+class UploadStream:
     """An upload stream that reports its end, and fails if its length is not the declared one."""
 
-    def __init__(self, request: Any, exchange: Exchange, family: Family) -> None:
+    def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
         """Read from the client's own stream."""
         self._stream = request.stream
-        self._declared = Declared(request, family)
+        self._declared_length = DeclaredLength(request, family)
         self._exchange = exchange
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield what the stream yields."""
         last = []
         for chunk in self._stream:
-            if self._declared.add(chunk):
+            if self._declared_length.add(chunk):
                 last.append(chunk)
             else:
                 yield chunk
-        self._declared.end()
+        self._declared_length.end()
         yield from last
         self._exchange.sent()
 

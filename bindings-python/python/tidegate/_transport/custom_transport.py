@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate._native import Exchange
-    from tidegate._transport.family import Family
+    from tidegate._transport.family import HttpxFamily
 
 _PHASES = ("connect", "write", "read", "pool")
 
 # Seconds. The client's own transport has the first word about its own timeouts, and the gate about its deadlines.
-_AFTER_THE_TRANSPORT = 1.0
-_AFTER_THE_GATE = 0.25
+_TRANSPORT_GRACE = 1.0
+_DEADLINE_GRACE = 0.25
 
 
-class Inner:
+class ClientTransports:
     """The transports that a client has by itself, chosen among as it would."""
 
     def __init__(self, client: Any, *, owned: bool) -> None:
@@ -28,12 +28,12 @@ class Inner:
         self.client = client
         self.owned = owned
 
-    def of(self, request: Any) -> Any:
+    def for_request(self, request: Any) -> Any:
         """Return the transport for a request."""
         return self.client._transport_for_url(request.url)  # noqa: SLF001 - httpx's own choice, mounts and all
 
 
-def attempt(request: Any, exchange: Exchange) -> Any:
+def attempt_request(request: Any, exchange: Exchange) -> Any:
     """Return the request for one attempt: the client's own, but for what the gate changed in it."""
     # Not copy.copy: it is meant for pickling, and leaves the stream and the extensions behind.
     made = object.__new__(type(request))
@@ -50,10 +50,10 @@ def attempt(request: Any, exchange: Exchange) -> Any:
     return made
 
 
-class Declared:
+class DeclaredLength:
     """Compares a streamed body with its content-length."""
 
-    def __init__(self, request: Any, family: Family) -> None:
+    def __init__(self, request: Any, family: HttpxFamily) -> None:
         """Read the length that the request declares; the gate has checked that it is a number."""
         length = request.headers.get("content-length")
         self._left = None if length is None else int(length)
@@ -85,9 +85,9 @@ class Declared:
         return error
 
 
-def backstop(limits: Mapping[str, float | None]) -> float | None:
+def total_timeout(limits: Mapping[str, float | None]) -> float | None:
     """Return the seconds in which a transport that keeps its timeouts has answered or failed; None without a limit."""
-    total = _AFTER_THE_TRANSPORT
+    total = _TRANSPORT_GRACE
     for phase in _PHASES:
         limit = limits.get(phase)
         if limit is None:
@@ -96,14 +96,14 @@ def backstop(limits: Mapping[str, float | None]) -> float | None:
     return total
 
 
-def limited(extensions: Mapping[str, Any], patience: float | None) -> Mapping[str, Any]:
+def cap_timeouts(extensions: Mapping[str, Any], patience: float | None) -> Mapping[str, Any]:
     """Return a request's extensions with timeouts that end when nobody waits any more.
 
     A blocked thread cannot be told that the deadline has passed, so that its transport must know beforehand.
     """
     if patience is None:
         return extensions
-    most = patience + _AFTER_THE_GATE
+    most = patience + _DEADLINE_GRACE
     limits = extensions.get("timeout", {})
     timeout = {phase: most if limits.get(phase) is None else min(limits[phase], most) for phase in _PHASES}
     return {**extensions, "timeout": timeout}

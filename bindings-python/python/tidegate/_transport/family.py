@@ -23,7 +23,7 @@ FamilyName = Literal["httpx", "httpx2"]
 
 # What an httpx client raises for each kind of failure of ours. What is not here is raised as it is; refusals are
 # responses.
-_RAISED = {
+_EXCEPTION_NAMES = {
     "deadline": "ReadTimeout",
     "first_token_timeout": "ReadTimeout",
     "idle_timeout": "ReadTimeout",
@@ -37,7 +37,7 @@ _RAISED = {
 
 
 # What each of theirs means to the gate, raised by a client's own transport. What is not here is not repeated.
-_KINDS = {
+_KINDS_BEFORE_RESPONSE = {
     "ConnectError": "connect",
     "ConnectTimeout": "connect_timeout",
     "PoolTimeout": "pool",
@@ -49,7 +49,7 @@ _KINDS = {
 }
 
 # The same, once the answer had begun.
-_KINDS_LATER = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated"}
+_KINDS_AFTER_RESPONSE = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated"}
 
 # Environment variables that set the authorities and the key log of a default TLS context.
 _TLS_ENVIRONMENT = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
@@ -58,10 +58,10 @@ _TLS_ENVIRONMENT = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _PORTS = range(65536)
 
 # How far causes are followed: an httpx error is four deep.
-_DEEPEST = 8
+_MAX_CAUSE_DEPTH = 8
 
 
-class Family:
+class HttpxFamily:
     """One of the two packages, imported."""
 
     def __init__(self, name: str) -> None:
@@ -69,7 +69,7 @@ class Family:
         self.name = name
         self.module: Any = importlib.import_module(name)
         self.response: Any = self.module.Response
-        self.not_read: type[Exception] = self.module.RequestNotRead
+        self.request_not_read: type[Exception] = self.module.RequestNotRead
         # The environment, and the settings of a default context made in it.
         self._default_tls: tuple[list[str | None], dict[str, Any]] | None = None
         # The classes of the network backends that transports of each class make.
@@ -89,11 +89,11 @@ class Family:
             self._derived[key] = type(implementation.__name__, bases, attributes)
         return self._derived[key]
 
-    def is_upload(self, request: Any) -> bool:
+    def has_unread_body(self, request: Any) -> bool:
         """Whether a request's body is not in memory."""
         try:
             return request.content is None
-        except self.not_read:
+        except self.request_not_read:
             return True
 
     def environment_mounts(self) -> list[Mount]:
@@ -104,7 +104,7 @@ class Family:
 
         """
         try:
-            mounts = sorted(self._mounts_now().items(), key=itemgetter(0))
+            mounts = sorted(self._proxies_by_pattern().items(), key=itemgetter(0))
             return [self._mount(pattern, proxy) for pattern, proxy in mounts if (pattern.port or 0) in _PORTS]
         except (self.module.InvalidURL, UnicodeError):
             text = (
@@ -113,19 +113,19 @@ class Family:
             )
             raise ConfigError(text, kind="config") from None
 
-    def has_own_mounts(self, mounts: dict[Any, Any]) -> bool:
+    def has_custom_mounts(self, mounts: dict[Any, Any]) -> bool:
         """Return whether a client's mounts differ from those of the present environment."""
         try:
-            environment = self._mounts_now()
+            environment = self._proxies_by_pattern()
         except (self.module.InvalidURL, UnicodeError):
             return True
         if not any(mounts.values()) and not any(environment.values()):
             return False
         if mounts.keys() != environment.keys():
             return True
-        return not all(self._goes_by(transport, environment[pattern]) for pattern, transport in mounts.items())
+        return not all(self._uses_proxy(transport, environment[pattern]) for pattern, transport in mounts.items())
 
-    def _mounts_now(self) -> dict[Any, str | None]:
+    def _proxies_by_pattern(self) -> dict[Any, str | None]:
         return {self._utils.URLPattern(key): proxy for key, proxy in self._utils.get_environment_proxies().items()}
 
     def _mount(self, pattern: Any, proxy: str | None) -> Mount:
@@ -134,7 +134,7 @@ class Family:
         host = self.module.URL(pattern.pattern).raw_host.decode("ascii") if pattern.host else ""
         return (pattern.scheme, host, pattern.port, None if network is None else str(network), proxy)
 
-    def _goes_by(self, transport: Any, proxy: str | None) -> bool:
+    def _uses_proxy(self, transport: Any, proxy: str | None) -> bool:
         """Return whether a mounted transport is the family's own one for a proxy (None: direct)."""
         if transport is None or proxy is None:
             return transport is None and proxy is None
@@ -155,7 +155,7 @@ class Family:
         """Whether the environment has proxies, and a client was told to trust nothing from there."""
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
-    def has_own_backend(self, transport: Any) -> bool:
+    def has_custom_backend(self, transport: Any) -> bool:
         """Return whether a transport's network backend is not the one of its class."""
         kind = type(transport)
         if kind not in self._backends:
@@ -163,7 +163,7 @@ class Family:
             self._backends[kind] = _backend_of(kind(verify=False))
         return _backend_of(transport) is not self._backends[kind]
 
-    def own_tls(self, context: Any) -> list[str]:
+    def custom_tls_settings(self, context: Any) -> list[str]:
         """Return the names of the settings that differ from the family's default TLS context.
 
         The default settings are cached. They are read again if the environment changed, or before a
@@ -176,7 +176,7 @@ class Family:
             own = tls_settings.differences(context, self._default_tls[1])
             if not own:
                 return own
-        default = tls_settings.settings(self.module.create_ssl_context())
+        default = tls_settings.read_settings(self.module.create_ssl_context())
         self._default_tls = environment, default
         return tls_settings.differences(context, default)
 
@@ -188,18 +188,20 @@ class Family:
         original = error.__cause__
         if isinstance(original, Exception):
             return original
-        name = _RAISED.get(error.kind)
+        name = _EXCEPTION_NAMES.get(error.kind)
         if name is None:
             return error
         raised: Exception = getattr(self.module, name)(str(error), request=request)
         raised.__cause__ = error
         return raised
 
-    def kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: Exception, *, begun: bool) -> str:
         """Return what an exception of a client's own transport means to the gate; `begun`: the answer had."""
         if isinstance(error, self.module.HTTPError):
             for cls in type(error).__mro__:
-                kind = (_KINDS_LATER.get(cls.__name__) if begun else None) or _KINDS.get(cls.__name__)
+                kind = (_KINDS_AFTER_RESPONSE.get(cls.__name__) if begun else None) or _KINDS_BEFORE_RESPONSE.get(
+                    cls.__name__
+                )
                 if kind == "connect" and _is_refused(error):
                     return "refused"
                 if kind is not None:
@@ -216,7 +218,7 @@ def _backend_of(transport: Any) -> type:
 def _is_refused(error: BaseException) -> bool:
     """Whether the host answered that nobody listens there, at every address that was tried."""
     seen: BaseException | None = error
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_CAUSE_DEPTH):
         if seen is None:
             break
         if isinstance(seen, OSError) and seen.errno == errno.ECONNREFUSED:
@@ -230,12 +232,12 @@ def _is_refused(error: BaseException) -> bool:
 
 
 @functools.cache
-def family_named(name: str) -> Family:
+def family_named(name: str) -> HttpxFamily:
     """Return the family of that name; ImportError where it is not installed."""
-    return Family(name)
+    return HttpxFamily(name)
 
 
-def family_of(client: object) -> Family | None:
+def family_of(client: object) -> HttpxFamily | None:
     """Return the family an httpx client belongs to, or None for any other object."""
     for cls in type(client).__mro__:
         name = cls.__module__.partition(".")[0]
@@ -244,7 +246,7 @@ def family_of(client: object) -> Family | None:
     return None
 
 
-def named_or_preferred(name: FamilyName | None) -> Family:
+def family_or_default(name: FamilyName | None) -> HttpxFamily:
     """Return the family of that name; without one `httpx2` where it is installed, else `httpx`."""
     if name is not None:
         return family_named(name)
@@ -257,7 +259,7 @@ def named_or_preferred(name: FamilyName | None) -> Family:
 def environment_mounts() -> list[Mount] | None:
     """Return the environment's mounts for the preferred family; None if neither is installed."""
     try:
-        return named_or_preferred(None).environment_mounts()
+        return family_or_default(None).environment_mounts()
     except ImportError:
         return None
 
@@ -276,7 +278,7 @@ def environment_authorities() -> tuple[str | int | None, ...]:
     return file, folder, status.st_mtime_ns, status.st_size
 
 
-def own_authorities(gate: _native.Gate, *, trust_env: bool) -> str | None:
+def authorities_difference(gate: _native.Gate, *, trust_env: bool) -> str | None:
     """Return why a client made now may have other authorities than the gate; None if it has the same."""
     if os.environ.get("SSL_CERT_DIR") and not os.environ.get("SSL_CERT_FILE"):
         # The gate reads each file there, and httpx only those with hashed names.

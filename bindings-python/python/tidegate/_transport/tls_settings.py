@@ -29,7 +29,7 @@ _NO_CERTIFICATE = "NO_SHARED_CIPHER"
 _PARTS_OF_TRUSTSTORE = ("_ctx", "_ctx_lock")
 
 
-def settings(context: Any) -> dict[str, Any]:
+def read_settings(context: Any) -> dict[str, Any]:
     """Return the settings of a context by name."""
     inner = _inner(context)
     kind = type(inner)
@@ -55,7 +55,7 @@ def differences(context: Any, default: dict[str, Any]) -> list[str]:
     """Return the names of the settings in which a context differs from the default settings."""
     if type(context) is not default["class"]:
         return ["class"]
-    own = settings(context)
+    own = read_settings(context)
     found = {name for name in own if own[name] != default.get(name)}
     # SSLKEYLOGFILE and OpenSSL's configuration file set these on the default context too.
     if own.get("keylog_filename") is not None:

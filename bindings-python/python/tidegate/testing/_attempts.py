@@ -78,7 +78,7 @@ class Call:
         return [attempt.status for attempt in self.attempts]
 
 
-def attempts_of(said: str) -> list[Attempt]:
+def parse_attempts(said: str) -> list[Attempt]:
     """Read the native half's list."""
     return [
         Attempt(**{**fields, "headers": [(name, value) for name, value in fields["headers"]]})
@@ -86,7 +86,7 @@ def attempts_of(said: str) -> list[Attempt]:
     ]
 
 
-def calls_of(attempts: list[Attempt]) -> list[Call]:
+def group_by_call(attempts: list[Attempt]) -> list[Call]:
     """Put the attempts together that belong to one call."""
     together: dict[int, list[Attempt]] = {}
     for attempt in attempts:

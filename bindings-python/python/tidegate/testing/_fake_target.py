@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import _native
 from tidegate.testing._answers import Answer, ok
-from tidegate.testing._attempts import Attempt, Call, attempts_of, calls_of
+from tidegate.testing._attempts import Attempt, Call, group_by_call, parse_attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ class FakeTarget:
     ) -> None:
         """Write the script; nothing is installed yet."""
         self._routes: list[dict[str, Any]] = []
-        self._rest = _route(answers, otherwise, capacity, rate, retry_after)
+        self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
         self._native = _native.FakeTarget(self._script())
 
     def script(
@@ -57,7 +57,7 @@ class FakeTarget:
         retry_after: float | None = None,
     ) -> None:
         """Answer so from now on what no route takes; the arguments are those of the class. Every route begins anew."""
-        self._rest = _route(answers, otherwise, capacity, rate, retry_after)
+        self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
         self._native.follow(self._script())
 
     def route(  # noqa: PLR0913 - keywords, each with a default
@@ -118,12 +118,12 @@ class FakeTarget:
     @property
     def attempts(self) -> list[Attempt]:
         """Every attempt so far, in the order of arrival."""
-        return attempts_of(self._native.attempts())
+        return parse_attempts(self._native.attempts())
 
     @property
     def calls(self) -> list[Call]:
         """Every call so far, with its attempts, in the order of their first arrival."""
-        return calls_of(self.attempts)
+        return group_by_call(self.attempts)
 
     @property
     def cancelled(self) -> list[Attempt]:
@@ -166,10 +166,10 @@ class FakeTarget:
         return f"<tidegate.testing.FakeTarget attempts={len(self.attempts)} in_flight={self.in_flight}>"
 
     def _script(self) -> str:
-        return json.dumps({"routes": [*self._routes, self._rest]}, allow_nan=False)
+        return json.dumps({"routes": [*self._routes, self._default_route]}, allow_nan=False)
 
 
-def restart_times() -> None:
+def reset_start_times() -> None:
     """Let the times of what is installed count from now."""
     for target in _installed:
         target._native.start()  # noqa: SLF001 - one package

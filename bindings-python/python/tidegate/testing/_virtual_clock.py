@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import _event_loop, _native
-from tidegate.testing._fake_target import restart_times
+from tidegate.testing._fake_target import reset_start_times
 from tidegate.testing._virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class VirtualClock:
     def __enter__(self) -> VirtualClock:
         """Put it in place of real time."""
         self._native.enter()
-        _event_loop.make_event_loop = self.new_event_loop
-        restart_times()
+        _event_loop.loop_factory = self.new_event_loop
+        reset_start_times()
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class VirtualClock:
         traceback: TracebackType | None,
     ) -> None:
         """Put real time back."""
-        _event_loop.make_event_loop = asyncio.new_event_loop
+        _event_loop.loop_factory = asyncio.new_event_loop
         self._native.leave()
 
     def time(self) -> float:

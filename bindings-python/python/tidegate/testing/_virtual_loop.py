@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 #: Seconds of real time between two looks at what threads and the gate have to say, while a thread works for the loop.
-_LOOK = 0.001
+_POLL_INTERVAL = 0.001
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -22,9 +22,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: _native.Clock) -> None:
         """Listen to the clock, and to threads that call back."""
         self._clock = clock
-        self._select = _Selector(self._wait)
-        super().__init__(self._select)
-        self._select.is_open = False
+        self._virtual_selector = _Selector(self._wait)
+        super().__init__(self._virtual_selector)
+        self._virtual_selector.accepts_files = False
         # A nanosecond is lost in the figures of a year, and with it the timers that are due then.
         self._clock_resolution = 1e-6
         self._tidegate_port = _native.Port.on_virtual_time(self.create_future, self.call_soon)
@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def close(self) -> None:
         """Give up what is under way."""
-        self._select.is_open = True
+        self._virtual_selector.accepts_files = True
         self._tidegate_port.close()
         super().close()
 
@@ -72,12 +72,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._clock.turn()
         elif self._clock.is_busy():
             self._clock.turn()
-            self._select.look(_LOOK)
+            self._virtual_selector.poll(_POLL_INTERVAL)
         elif not self._clock.wait(port, timeout):
-            raise RuntimeError(f"nothing can wake this event loop any more; what waits:\n{self._waiting()}")
+            raise RuntimeError(f"nothing can wake this event loop any more; what waits:\n{self._pending_tasks()}")
         port.drain()
 
-    def _waiting(self) -> str:
+    def _pending_tasks(self) -> str:
         tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
         return "\n".join(f"  {task!r}" for task in tasks) or "  no task"
 
@@ -88,11 +88,11 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, wait: Callable[[float | None], None]) -> None:
         super().__init__()
         self._wait = wait
-        self.is_open = True
+        self.accepts_files = True
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Take the loop's own pipe only."""
-        if not self.is_open:
+        if not self.accepts_files:
             raise RuntimeError(
                 "this event loop runs on virtual time, in which sockets, pipes and subprocesses have no place: put a "
                 "fake in their stead, or run this test on real time"
@@ -102,16 +102,16 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what threads say; else let the clock wait, and look again."""
-        return self.look(0) or self._waited(timeout)
+        return self.poll(0) or self._wait_and_poll(timeout)
 
-    def look(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+    def poll(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
         """Look in real time."""
         found: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
         return found
 
-    def _waited(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+    def _wait_and_poll(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         self._wait(timeout)
-        return self.look(0)
+        return self.poll(0)
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         """Return what is registered."""
