@@ -9,13 +9,13 @@ import { errorOf, refined } from "./errors.js";
 import type { Explanation } from "./explain.js";
 import { fetchAside, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
 import type { Fetch } from "./fetch/types.js";
-import type { WaitOptions } from "./hold.js";
 import { type MapFunction, type MapOptions, type MapResult, mapped } from "./map.js";
 import { type Failure, type NativeGate, native } from "./native.js";
-import { Kind, lost, port } from "./port.js";
-import { type TargetSlot, withSlot } from "./slot.js";
+import { Kind, lost, port } from "./native-port.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
+import { type TargetSlot, withSlot } from "./target-slot.js";
 import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
+import type { WaitOptions } from "./wait.js";
 import { copied, fetchOf } from "./wrap.js";
 
 /** The configuration, and what is no text. */

@@ -38,9 +38,7 @@ export {
 export type { Explanation, Rule, Why } from "./explain.js";
 export type { Fetch } from "./fetch/types.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
-export type { WaitOptions } from "./hold.js";
 export type { MapFunction, MapItem, MapOptions, MapResult } from "./map.js";
-export { TargetSlot } from "./slot.js";
 export type {
   AttemptRecord,
   BudgetKind,
@@ -58,5 +56,7 @@ export type {
   TenantSnapshot,
   ToolSnapshot,
 } from "./snapshot.js";
+export { TargetSlot } from "./target-slot.js";
 export { type ToolOptions, ToolSlot } from "./tool.js";
 export type { Lane } from "./types.js";
+export type { WaitOptions } from "./wait.js";

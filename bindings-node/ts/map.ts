@@ -5,7 +5,7 @@
  */
 import { changed, current, ending, scoped, within } from "./context.js";
 import { type NativeContext, type NativeWindow, native } from "./native.js";
-import { port } from "./port.js";
+import { port } from "./native-port.js";
 import type { Lane } from "./types.js";
 
 /** Options of {@link Gate.map}. */

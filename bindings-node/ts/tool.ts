@@ -4,10 +4,10 @@
  * @module
  */
 import { current, within } from "./context.js";
-import { held, type WaitOptions } from "./hold.js";
 import type { NativeGate, NativePermit } from "./native.js";
-import { port } from "./port.js";
-import { warnOfHeldSlot } from "./warn.js";
+import { port } from "./native-port.js";
+import { held, type WaitOptions } from "./wait.js";
+import { warnOfHeldSlot } from "./warnings.js";
 
 // Node 20 has it; older typings, and other runtimes, may not.
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");

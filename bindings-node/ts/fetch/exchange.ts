@@ -3,13 +3,14 @@
  *
  * @module
  */
+
+import { type Abortable, unwatch, watch } from "../abort-signal.js";
 import { current } from "../context.js";
 import { fetchFailed } from "../errors.js";
 import type { Failure, NativeGate, NativeKept, NativeReply, NativeUpload } from "../native.js";
-import { Kind, lost, port, type Waiter } from "../port.js";
-import { type Abortable, unwatch, watch } from "./abort.js";
-import type { Host } from "./kept.js";
-import { Source } from "./stream.js";
+import { Kind, lost, port, type Waiter } from "../native-port.js";
+import type { Host } from "./custom-fetch.js";
+import { Source } from "./response-body.js";
 
 /** What came back, before redirects and encodings are seen to. */
 export interface Head {

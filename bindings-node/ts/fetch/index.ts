@@ -3,11 +3,12 @@
  *
  * @module
  */
+
+import { either } from "../abort-signal.js";
 import { ending } from "../context.js";
 import type { NativeGate } from "../native.js";
-import { either } from "./abort.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
-import { asked, isForeign, urlOf } from "./input.js";
+import { asked, isForeign, urlOf } from "./request.js";
 import { byOwn, direct } from "./send.js";
 import type { Fetch, FetchInit, FetchInput } from "./types.js";
 

@@ -5,7 +5,7 @@
  */
 import type { Head } from "./exchange.js";
 import { find } from "./headers.js";
-import type { Asked } from "./input.js";
+import type { Asked } from "./request.js";
 
 const OF_THE_BODY = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];
 const CREDENTIALS = ["authorization", "proxy-authorization", "cookie", "host"];

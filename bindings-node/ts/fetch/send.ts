@@ -4,14 +4,14 @@
  * @module
  */
 import type { NativeGate } from "../native.js";
-import { answer, type Parts } from "./answer.js";
-import { decoded } from "./decode.js";
+import { decoded } from "./content-encoding.js";
+import { Host, restored } from "./custom-fetch.js";
 import { exchange, type Head } from "./exchange.js";
 import { checkConnection, flatten, lines } from "./headers.js";
-import type { Asked } from "./input.js";
-import { Host, restored } from "./kept.js";
 import { isRedirect, redirected } from "./redirect.js";
-import { Source } from "./stream.js";
+import type { Asked } from "./request.js";
+import { answer, type Parts } from "./response.js";
+import { Source } from "./response-body.js";
 import type { Fetch } from "./types.js";
 import { upload } from "./upload.js";
 

@@ -6,7 +6,7 @@
 import type { ReadableStream, ReadableStreamDefaultReader } from "node:stream/web";
 
 import { type NativeUpload, native } from "../native.js";
-import { port } from "../port.js";
+import { port } from "../native-port.js";
 
 /** Sends with that body. A server may answer before it has read everything. */
 export async function upload<T>(

@@ -31,6 +31,6 @@ export {
   type ToolCall,
   truncate,
 } from "./answers.js";
-export type { Attempt, Call } from "./books.js";
-export { type ClockOptions, VirtualClock } from "./clock.js";
-export { FakeTarget, type Match, type Script } from "./target.js";
+export type { Attempt, Call } from "./attempts.js";
+export { FakeTarget, type Match, type Script } from "./fake-target.js";
+export { type ClockOptions, VirtualClock } from "./virtual-clock.js";

@@ -4,11 +4,10 @@
  * @module
  */
 import { type ReadableByteStreamController, ReadableStream, type UnderlyingByteSource } from "node:stream/web";
-
+import { type Abortable, watchWeakly } from "../abort-signal.js";
 import { terminated } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
-import { Kind, lost, port, type Waiter } from "../port.js";
-import { type Abortable, watchWeakly } from "./abort.js";
+import { Kind, lost, port, type Waiter } from "../native-port.js";
 
 /** Reads a reply. Whoever loses it loses the reply, whose finalizer ends the exchange. */
 export class Source implements Waiter, Abortable {

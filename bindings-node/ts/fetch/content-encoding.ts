@@ -7,7 +7,7 @@ import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
 
 import { find } from "./headers.js";
-import type { Chunks } from "./stream.js";
+import type { Chunks } from "./response-body.js";
 
 /** As stock fetch: more layers are an attack. */
 const MOST = 5;

@@ -5,9 +5,9 @@
  */
 import { current } from "./context.js";
 import { refined } from "./errors.js";
-import { held, type WaitOptions } from "./hold.js";
 import type { NativeGate, NativeSlot } from "./native.js";
-import { port } from "./port.js";
+import { port } from "./native-port.js";
+import { held, type WaitOptions } from "./wait.js";
 
 /** A target's slot, as the function that holds it sees it. */
 export class TargetSlot {

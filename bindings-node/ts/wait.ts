@@ -3,11 +3,12 @@
  *
  * @module
  */
+
+import { either, unwatch, watch } from "./abort-signal.js";
 import { ending } from "./context.js";
 import { errorOf } from "./errors.js";
-import { either, unwatch, watch } from "./fetch/abort.js";
 import type { Failure } from "./native.js";
-import { Kind, lost, port } from "./port.js";
+import { Kind, lost, port } from "./native-port.js";
 
 /** Options of a wait. */
 export interface WaitOptions {

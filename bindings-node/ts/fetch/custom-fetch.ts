@@ -7,10 +7,10 @@ import { AsyncResource } from "node:async_hooks";
 import { ReadableStream, TransformStream } from "node:stream/web";
 
 import type { NativeKept } from "../native.js";
-import { port } from "../port.js";
-import type { Payload } from "./body.js";
+import { port } from "../native-port.js";
 import { lines } from "./headers.js";
-import type { Asked } from "./input.js";
+import type { Asked } from "./request.js";
+import type { Payload } from "./request-body.js";
 import type { Fetch, FetchInit } from "./types.js";
 
 /** Serves the attempts of one call. */

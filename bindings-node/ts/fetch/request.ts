@@ -5,9 +5,9 @@
  *
  * @module
  */
-import { unwatch, watch } from "./abort.js";
-import { type BodyOf, bodyOf, lengthOf, type Payload } from "./body.js";
+import { unwatch, watch } from "../abort-signal.js";
 import { dispatcherOf } from "./dispatcher.js";
+import { type BodyOf, bodyOf, lengthOf, type Payload } from "./request-body.js";
 import type { FetchInit, FetchInput } from "./types.js";
 
 /** One request, ready to be sent. */

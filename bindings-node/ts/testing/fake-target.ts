@@ -6,7 +6,7 @@
 import { refined } from "../errors.js";
 import { type NativeFakeTarget, native } from "../native.js";
 import { type Answer, ok } from "./answers.js";
-import { type Attempt, type Call, callsOf, line } from "./books.js";
+import { type Attempt, type Call, callsOf, line } from "./attempts.js";
 
 /** How requests are answered. */
 export interface Script {

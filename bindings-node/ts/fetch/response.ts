@@ -8,7 +8,7 @@
 import type { ReadableStream } from "node:stream/web";
 
 import { headersOf, reasonOf } from "./headers.js";
-import { type Chunks, streamOf } from "./stream.js";
+import { type Chunks, streamOf } from "./response-body.js";
 
 /** What came back. */
 export interface Parts {

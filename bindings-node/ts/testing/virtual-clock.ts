@@ -5,9 +5,9 @@
  */
 import { refined } from "../errors.js";
 import { type NativeClock, native } from "../native.js";
-import { port } from "../port.js";
-import { restartTimes } from "./target.js";
-import { Timers } from "./timers.js";
+import { port } from "../native-port.js";
+import { restartTimes } from "./fake-target.js";
+import { Timers } from "./virtual-timers.js";
 
 // What the platform has, whatever is put in its place meanwhile.
 const { setImmediate, setTimeout } = globalThis;
