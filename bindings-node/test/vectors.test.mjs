@@ -16,7 +16,7 @@ const exported = { ...tidegate };
 const { ConfigError, Gate, RequestError, TidegateError } = exported;
 const internal = createRequire(import.meta.url);
 const { native } = internal("../dist/native.js");
-const { errorOf } = internal("../dist/errors.js");
+const { errorFrom } = internal("../dist/errors.js");
 
 const CHAT = "/v1/chat/completions";
 
@@ -79,7 +79,7 @@ test("calls are booked where targetFor says", async (t) => {
 
 every("errors", ({ error: given, class: name, status, retryable, body }) => {
   const { kind, message, reason, target, retry_after, queue_position } = given;
-  const error = errorOf(native.Gate.failure(kind, message, reason, target, retry_after, queue_position));
+  const error = errorFrom(native.Gate.failure(kind, message, reason, target, retry_after, queue_position));
   assert.equal(error.constructor, exported[name]);
   assert.ok(error instanceof TidegateError && error.name === name);
   const said = body.error;

@@ -11,7 +11,7 @@ export interface Abortable {
   abort(reason: unknown): void;
 }
 
-class Watch {
+class SignalListener {
   readonly #signal: AbortSignal;
   readonly #calls = new Set<Abortable>();
 
@@ -27,39 +27,39 @@ class Watch {
 
   remove(call: Abortable): void {
     if (this.#calls.delete(call) && this.#calls.size === 0) {
-      watches.delete(this.#signal);
+      listeners.delete(this.#signal);
       this.#signal.removeEventListener("abort", this);
     }
   }
 
   handleEvent(): void {
-    watches.delete(this.#signal);
+    listeners.delete(this.#signal);
     for (const call of this.#calls) call.abort(this.#signal.reason);
     this.#calls.clear();
   }
 }
 
-const watches = new WeakMap<AbortSignal, Watch>();
+const listeners = new WeakMap<AbortSignal, SignalListener>();
 
 /** Tells the call when the signal is aborted, until `unwatch`. The signal is not aborted yet. */
 export function watch(signal: AbortSignal, call: Abortable): void {
-  let watch = watches.get(signal);
+  let watch = listeners.get(signal);
   if (watch === undefined) {
-    watch = new Watch(signal);
-    watches.set(signal, watch);
+    watch = new SignalListener(signal);
+    listeners.set(signal, watch);
   }
   watch.add(call);
 }
 
 /** Aborted when either is. Of two, one that lives no longer than a call: of each that depends on it a signal keeps a trace. */
-export function either(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
+export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
   if (a === undefined || b === undefined || a === b) return a ?? b;
   // Node 20.3 has it.
   return typeof AbortSignal.any === "function" ? AbortSignal.any([a, b]) : a;
 }
 
 export function unwatch(signal: AbortSignal, call: Abortable): void {
-  watches.get(signal)?.remove(call);
+  listeners.get(signal)?.remove(call);
 }
 
 /**
@@ -67,7 +67,7 @@ export function unwatch(signal: AbortSignal, call: Abortable): void {
  * collection is what ends an exchange that everybody forgot.
  */
 export function watchWeakly(signal: AbortSignal, call: Abortable): () => void {
-  const leash = new Leash(call);
+  const leash = new WeakAbortable(call);
   watch(signal, leash);
   const remove = () => unwatch(signal, leash);
   collected.register(call, remove, leash);
@@ -77,7 +77,7 @@ export function watchWeakly(signal: AbortSignal, call: Abortable): () => void {
   };
 }
 
-class Leash implements Abortable {
+class WeakAbortable implements Abortable {
   readonly #call: WeakRef<Abortable>;
 
   constructor(call: Abortable) {

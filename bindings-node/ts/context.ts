@@ -5,7 +5,7 @@
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 
-import { refined } from "./errors.js";
+import { argumentError } from "./errors.js";
 import { type NativeContext, native } from "./native.js";
 import type { Lane } from "./types.js";
 
@@ -34,30 +34,30 @@ interface Scope {
 const storage = new AsyncLocalStorage<Scope>();
 
 /** The context of whoever asks. */
-export function current(): NativeContext | undefined {
+export function currentContext(): NativeContext | undefined {
   return storage.getStore()?.context;
 }
 
 /** What ends the calls and waits of whoever asks, beside their own signals. */
-export function ending(): AbortSignal | undefined {
+export function currentSignal(): AbortSignal | undefined {
   return storage.getStore()?.signal;
 }
 
 /** Runs the function in that context; what it asks for ends by the signal, or by the one around. */
-export function within<T>(context: NativeContext, run: () => T, signal = ending()): T {
+export function runInContext<T>(context: NativeContext, run: () => T, signal = currentSignal()): T {
   return storage.run({ context, signal }, run);
 }
 
 /** The same context, as a scope of its own. */
-export function scoped(context: NativeContext): NativeContext {
+export function nestedContext(context: NativeContext): NativeContext {
   return new native.Context(context, undefined, undefined, undefined, undefined);
 }
 
 /** The current context with these changes. */
-export function changed(context: Context): NativeContext {
+export function deriveContext(context: Context): NativeContext {
   try {
-    return new native.Context(current(), context.tenant, context.lane, context.deadline, context.call);
+    return new native.Context(currentContext(), context.tenant, context.lane, context.deadline, context.call);
   } catch (error) {
-    throw refined(error);
+    throw argumentError(error);
   }
 }

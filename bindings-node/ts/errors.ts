@@ -106,7 +106,7 @@ for (const type of [TidegateError, ...Object.values(CLASSES)]) {
 }
 
 /** The error of that kind. */
-export function errorOf(failure: Failure): TidegateError {
+export function errorFrom(failure: Failure): TidegateError {
   return new (CLASSES[failure.kind] ?? TidegateError)(failure);
 }
 
@@ -114,20 +114,20 @@ export function errorOf(failure: Failure): TidegateError {
  * What a fetch rejects with for it. Stock fetch says `TypeError: fetch failed`; libraries above compare that text whole, and repeat what
  * they find, so ours goes on to say what failed.
  */
-export function fetchFailed(failure: Failure): TypeError {
-  const cause = errorOf(failure);
+export function fetchError(failure: Failure): TypeError {
+  const cause = errorFrom(failure);
   return new TypeError(`fetch failed: ${cause.message}`, { cause });
 }
 
 /** What a body that broke errors with. Never an `AbortError`: SDKs take that for the caller's own, and end as if nothing were missing. */
-export function terminated(failure: Failure, thrown?: unknown): TypeError {
-  const cause = errorOf(failure);
+export function bodyError(failure: Failure, thrown?: unknown): TypeError {
+  const cause = errorFrom(failure);
   if (thrown !== undefined) cause.cause = thrown;
   return new TypeError(`terminated: ${cause.message}`, { cause });
 }
 
 /** What the native side throws for an argument, as JavaScript says it. */
-export function refined(error: unknown): Error {
+export function argumentError(error: unknown): Error {
   const { code, message } = error as NodeJS.ErrnoException;
   return code === "InvalidArg" ? new RangeError(message) : new TypeError(message);
 }

@@ -4,19 +4,19 @@
  * @module
  */
 import type { Config, ReplicaConfig } from "./config.js";
-import { type Context, changed, within } from "./context.js";
-import { errorOf, refined } from "./errors.js";
+import { type Context, deriveContext, runInContext } from "./context.js";
+import { argumentError, errorFrom } from "./errors.js";
 import type { Explanation } from "./explain.js";
-import { fetchAside, fetchThrough, ownerOf, type Way } from "./fetch/index.js";
+import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate } from "./fetch/index.js";
 import type { Fetch } from "./fetch/types.js";
-import { type MapFunction, type MapOptions, type MapResult, mapped } from "./map.js";
+import { type MapFunction, type MapOptions, type MapResult, mapItems } from "./map.js";
 import { type Failure, type NativeGate, native } from "./native.js";
-import { Kind, lost, port } from "./native-port.js";
+import { CompletionKind, panicError, port } from "./native-port.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
-import { type TargetSlot, withSlot } from "./target-slot.js";
-import { acquire, type ToolOptions, type ToolSlot } from "./tool.js";
+import { runWithSlot, type TargetSlot } from "./target-slot.js";
+import { acquireTool, type ToolOptions, type ToolSlot } from "./tool.js";
 import type { WaitOptions } from "./wait.js";
-import { copied, fetchOf } from "./wrap.js";
+import { copyClient, fetchOf } from "./wrap.js";
 
 /** The configuration, and what is no text. */
 export interface GateOptions extends Config {
@@ -56,7 +56,7 @@ export class Gate {
    */
   readonly fetch: Fetch;
   readonly #native: NativeGate;
-  readonly #by: Way["by"];
+  readonly #transport: FetchSettings["transport"];
 
   /**
    * Checks the configuration and opens the gate. The keys are those of the configuration file. Durations are seconds, or text with units
@@ -69,14 +69,16 @@ export class Gate {
   constructor(options: GateOptions = {}) {
     const { fetch } = options;
     const variables = proxyVariables();
-    this.#native = opened(
+    this.#native = gateOrThrow(
       options instanceof ConfigFile
         ? native.Gate.openFile(options.path, variables)
         : native.Gate.open(JSON.stringify(options), variables),
     );
-    port.knows(this.#native);
-    this.#by = fetch ?? "auto";
-    this.fetch = this.#native.aside ? fetchAside(fetch) : fetchThrough(this.#native, { wrapped: false, by: this.#by });
+    port.addGate(this.#native);
+    this.#transport = fetch ?? "auto";
+    this.fetch = this.#native.aside
+      ? fetchWithoutGate(fetch)
+      : fetchThroughGate(this.#native, { wrapped: false, transport: this.#transport });
   }
 
   /**
@@ -109,11 +111,11 @@ export class Gate {
    * @throws `TypeError` for any other object.
    */
   wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
-    if (this.#native.aside) return copied(client, {});
-    const own = this.#by === "auto" ? ownerOf(fetchOf(client)) : this.#by;
-    const fetch = fetchThrough(this.#native, { wrapped: true, by: transport === "native" ? "native" : own });
+    if (this.#native.aside) return copyClient(client, {});
+    const own = this.#transport === "auto" ? customFetchOf(fetchOf(client)) : this.#transport;
+    const fetch = fetchThroughGate(this.#native, { wrapped: true, transport: transport === "native" ? "native" : own });
     // Who retries must be one: two loops, one above the other, multiply.
-    return copied(client, this.mode === "enforce" ? { fetch, maxRetries: 0 } : { fetch });
+    return copyClient(client, this.mode === "enforce" ? { fetch, maxRetries: 0 } : { fetch });
   }
 
   /**
@@ -129,7 +131,7 @@ export class Gate {
    * waiting would never end. All as rejections.
    */
   async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
-    const slot = await acquire(this.#native, name, options);
+    const slot = await acquireTool(this.#native, name, options);
     try {
       return await slot.run(run);
     } finally {
@@ -139,7 +141,7 @@ export class Gate {
 
   /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
   acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
-    return acquire(this.#native, name, options);
+    return acquireTool(this.#native, name, options);
   }
 
   /**
@@ -154,7 +156,7 @@ export class Gate {
    * target is held back for too long. All as rejections.
    */
   slot<T>(target: string, run: (slot: TargetSlot) => T | Promise<T>, options?: WaitOptions): Promise<T> {
-    return withSlot(this.#native, target, run, options);
+    return runWithSlot(this.#native, target, run, options);
   }
 
   /**
@@ -163,7 +165,7 @@ export class Gate {
    * @throws `RangeError` for a lane that does not exist, or a deadline that is not in the future.
    */
   run<T>(context: Context, run: () => T): T {
-    return within(changed(context), run);
+    return runInContext(deriveContext(context), run);
   }
 
   /**
@@ -195,7 +197,7 @@ export class Gate {
     run: MapFunction<Item, Value>,
     options?: MapOptions,
   ): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
-    return mapped(items, run, options);
+    return mapItems(items, run, options);
   }
 
   /**
@@ -208,7 +210,7 @@ export class Gate {
     const text = String(url);
     const sent = URL.canParse(text) ? new URL(text).href : text;
     const found = this.#native.targetFor(sent, model) ?? undefined;
-    if (typeof found === "object") throw errorOf(found);
+    if (typeof found === "object") throw errorFrom(found);
     return found;
   }
 
@@ -226,7 +228,7 @@ export class Gate {
       throw new TypeError("replicas: give a list, also where there is only one: [...]");
     }
     const failure = this.#native.setReplicas(target, JSON.stringify([...replicas]));
-    if (failure) throw errorOf(failure);
+    if (failure) throw errorFrom(failure);
   }
 
   /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */
@@ -266,15 +268,15 @@ export class Gate {
    * @throws `RangeError` (a rejection) where that is no time to wait.
    */
   async drain(seconds = 30): Promise<number> {
-    const number = port.number();
+    const number = port.allocateNumber();
     try {
       this.#native.drain(port.native, number, seconds);
     } catch (error) {
-      throw refined(error);
+      throw argumentError(error);
     }
     return new Promise((resolve, reject) => {
       port.wait(number, {
-        settle: (kind, left) => (kind === Kind.Count ? resolve(left as number) : reject(lost())),
+        settle: (kind, left) => (kind === CompletionKind.Count ? resolve(left as number) : reject(panicError())),
       });
       port.native.flush();
     });
@@ -304,7 +306,7 @@ function proxyVariables(): Record<string, string> {
   return found;
 }
 
-function opened(gate: NativeGate | Failure): NativeGate {
+function gateOrThrow(gate: NativeGate | Failure): NativeGate {
   if (gate instanceof native.Gate) return gate;
-  throw errorOf(gate as Failure);
+  throw errorFrom(gate as Failure);
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { changed, current, ending, scoped, within } from "./context.js";
+import { currentContext, currentSignal, deriveContext, nestedContext, runInContext } from "./context.js";
 import { type NativeContext, type NativeWindow, native } from "./native.js";
 import { port } from "./native-port.js";
 import type { Lane } from "./types.js";
@@ -39,10 +39,10 @@ export interface MapItem {
 }
 
 /** The function over the items. */
-export type MapFunction<Item, Value> = (item: Item, of: MapItem) => Value | PromiseLike<Value>;
+export type MapFunction<Item, Value> = (item: Item, info: MapItem) => Value | PromiseLike<Value>;
 
 /** Begins nothing before the first result is asked for. */
-export function mapped<Item, Value>(
+export function mapItems<Item, Value>(
   items: Iterable<Item> | AsyncIterable<Item>,
   run: MapFunction<Item, Value>,
   options: MapOptions = {},
@@ -55,31 +55,31 @@ export function mapped<Item, Value>(
   if (!Number.isSafeInteger(ahead) || ahead < 1) {
     throw new RangeError(`ahead: ${ahead} is no number of items; give a whole one from 1`);
   }
-  const window = new native.Window(Math.min(ahead, 2 ** 32 - 1), current());
-  const context = window.inside(changed({ lane, tenant }));
-  return new Mapping(items, run, { ...options, ahead }, window, context).results();
+  const window = new native.Window(Math.min(ahead, 2 ** 32 - 1), currentContext());
+  const context = window.inside(deriveContext({ lane, tenant }));
+  return new MapRun(items, run, { ...options, ahead }, window, context).results();
 }
 
 /** A map under way. At most `ahead` items are between their taking and the handing out of their results: who is slow stops the source, and not the memory. */
-class Mapping<Item, Value> {
+class MapRun<Item, Value> {
   readonly #items: Iterable<Item> | AsyncIterable<Item>;
   readonly #run: MapFunction<Item, Value>;
   readonly #options: MapOptions & { ahead: number };
   readonly #window: NativeWindow;
   readonly #context: NativeContext;
-  readonly #around = ending();
+  readonly #outerSignal = currentSignal();
   readonly #running = new Set<AbortController>();
   /** By index; in the order of their ends. */
-  readonly #ended = new Map<number, MapResult<Item, Value>>();
-  readonly #room = new Bell();
-  readonly #ready = new Bell();
-  #taken = 0;
-  #handed = 0;
+  readonly #results = new Map<number, MapResult<Item, Value>>();
+  readonly #startable = new Notification();
+  readonly #resultReady = new Notification();
+  #started = 0;
+  #returned = 0;
   /** The number under which news of slots that come free is waited for. */
-  #news: number | undefined;
+  #slotWatch: number | undefined;
   /** The source has no more, or broke: the latter is told when all else was. */
-  #fed = false;
-  #broken: { reason: unknown } | undefined;
+  #sourceEnded = false;
+  #sourceError: { reason: unknown } | undefined;
   /** An abort from outside. */
   #aborted: { reason: unknown } | undefined;
   #closed = false;
@@ -100,139 +100,139 @@ class Mapping<Item, Value> {
 
   async *results(): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
     // The caller's own, and that of the map around it.
-    const signals = [this.#options.signal, this.#around].filter((signal) => signal !== undefined);
+    const signals = [this.#options.signal, this.#outerSignal].filter((signal) => signal !== undefined);
     for (const signal of signals) signal.throwIfAborted();
     const abort = ({ target }: Event) => {
       this.#aborted = { reason: (target as AbortSignal).reason };
-      this.#ready.ring();
+      this.#resultReady.notify();
     };
     for (const signal of signals) signal.addEventListener("abort", abort, { once: true });
     let done = false;
     try {
-      const source = asynchronous(this.#items);
+      const source = iteratorOf(this.#items);
       void this.#feed(source);
       for (let result = await this.#next(); result !== undefined; result = await this.#next()) {
-        this.#handed++;
-        this.#room.ring();
+        this.#returned++;
+        this.#startable.notify();
         yield result;
       }
       done = true;
-      if (this.#broken !== undefined) throw this.#broken.reason;
+      if (this.#sourceError !== undefined) throw this.#sourceError.reason;
     } finally {
       for (const signal of signals) signal.removeEventListener("abort", abort);
       if (!done) this.#close(this.#aborted?.reason ?? new DOMException("the map was left", "AbortError"));
-      this.#forget();
+      this.#stopWatchingSlots();
     }
   }
 
   async #next(): Promise<MapResult<Item, Value> | undefined> {
     for (;;) {
       if (this.#aborted !== undefined) throw this.#aborted.reason;
-      const index = this.#options.ordered === true ? this.#handed : this.#ended.keys().next().value;
-      const result = index === undefined ? undefined : this.#ended.get(index);
+      const index = this.#options.ordered === true ? this.#returned : this.#results.keys().next().value;
+      const result = index === undefined ? undefined : this.#results.get(index);
       if (result !== undefined) {
-        this.#ended.delete(result.index);
+        this.#results.delete(result.index);
         return result;
       }
-      if (this.#fed && this.#running.size === 0) return undefined;
-      await this.#ready.rings();
+      if (this.#sourceEnded && this.#running.size === 0) return undefined;
+      await this.#resultReady.wait();
     }
   }
 
-  async #feed(source: Feed<Item>): Promise<void> {
+  async #feed(source: Source<Item>): Promise<void> {
     try {
-      while (await this.#mayBegin()) {
+      while (await this.#waitUntilStartable()) {
         const next = await source.next();
         if (next.done === true || this.#closed) break;
-        this.#begin(next.value);
+        this.#startItem(next.value);
       }
       // It was left in the middle: a generator's `finally` runs.
       if (this.#closed) await source.return?.();
     } catch (reason) {
-      this.#broken = { reason };
+      this.#sourceError = { reason };
     }
-    this.#fed = true;
-    this.#ready.ring();
+    this.#sourceEnded = true;
+    this.#resultReady.notify();
   }
 
   /** As soon as one may; false: it is over. */
-  async #mayBegin(): Promise<boolean> {
+  async #waitUntilStartable(): Promise<boolean> {
     while (!this.#closed) {
-      if (this.#taken - this.#handed < this.#options.ahead) {
+      if (this.#started - this.#returned < this.#options.ahead) {
         if (this.#window.begin()) return true;
-        this.#listen();
+        this.#watchSlots();
       }
-      await this.#room.rings();
+      await this.#startable.wait();
     }
     return false;
   }
 
   /** Hears of slots that come free although nothing ends. */
-  #listen(): void {
-    if (this.#news !== undefined) return;
-    const number = port.number();
-    this.#news = number;
+  #watchSlots(): void {
+    if (this.#slotWatch !== undefined) return;
+    const number = port.allocateNumber();
+    this.#slotWatch = number;
     port.listen(number, {
       settle: () => {
-        this.#news = undefined;
-        this.#room.ring();
+        this.#slotWatch = undefined;
+        this.#startable.notify();
       },
     });
     this.#window.news(port.native, number);
     port.native.flush();
   }
 
-  #forget(): void {
-    if (this.#news !== undefined) port.cancel(this.#news);
-    this.#news = undefined;
+  #stopWatchingSlots(): void {
+    if (this.#slotWatch !== undefined) port.cancel(this.#slotWatch);
+    this.#slotWatch = undefined;
   }
 
-  #begin(item: Item): void {
-    const index = this.#taken++;
+  #startItem(item: Item): void {
+    const index = this.#started++;
     const controller = new AbortController();
     this.#running.add(controller);
     const { signal } = controller;
-    const over = (result: MapResult<Item, Value>) => {
+    const onItemDone = (result: MapResult<Item, Value>) => {
       this.#running.delete(controller);
       this.#window.end();
-      if (!this.#closed) this.#ended.set(index, result);
-      this.#room.ring();
-      this.#ready.ring();
+      if (!this.#closed) this.#results.set(index, result);
+      this.#startable.notify();
+      this.#resultReady.notify();
     };
-    within(scoped(this.#context), async () => this.#run(item, { index, signal }), signal).then(
-      (value) => over({ index, item, value }),
-      (error: unknown) => over({ index, item, error }),
+    runInContext(nestedContext(this.#context), async () => this.#run(item, { index, signal }), signal).then(
+      (value) => onItemDone({ index, item, value }),
+      (error: unknown) => onItemDone({ index, item, error }),
     );
   }
 
   #close(reason: unknown): void {
     this.#closed = true;
     for (const controller of this.#running) controller.abort(reason);
-    this.#room.ring();
+    this.#startable.notify();
   }
 }
 
 /** Where items come from. */
-interface Feed<Item> {
+interface Source<Item> {
   next(): IteratorResult<Item, unknown> | Promise<IteratorResult<Item, unknown>>;
   return?(): unknown;
 }
 
-function asynchronous<Item>(items: Iterable<Item> | AsyncIterable<Item>): Feed<Item> {
+function iteratorOf<Item>(items: Iterable<Item> | AsyncIterable<Item>): Source<Item> {
   return Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
 }
 
 /** Wakes the one who waits; what rang while nobody did wakes the next at once. */
-class Bell {
+class Notification {
   #rang = false;
   #wake: (() => void) | undefined;
 
-  ring(): void {
+  notify(): void {
     this.#rang = true;
     this.#wake?.();
   }
 
-  async rings(): Promise<void> {
+  async wait(): Promise<void> {
     if (!this.#rang) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;

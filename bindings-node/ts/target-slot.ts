@@ -3,11 +3,11 @@
  *
  * @module
  */
-import { current } from "./context.js";
-import { refined } from "./errors.js";
+import { currentContext } from "./context.js";
+import { argumentError } from "./errors.js";
 import type { NativeGate, NativeSlot } from "./native.js";
 import { port } from "./native-port.js";
-import { held, type WaitOptions } from "./wait.js";
+import { type WaitOptions, waitForPermit } from "./wait.js";
 
 /** A target's slot, as the function that holds it sees it. */
 export class TargetSlot {
@@ -40,7 +40,7 @@ export class TargetSlot {
     try {
       retryable = this.#native.failed(status, retryAfter);
     } catch (error) {
-      throw refined(error);
+      throw argumentError(error);
     }
     if (retryable === null) throw new Error("this slot was given back: say how the call went while it is held");
     return retryable;
@@ -48,13 +48,16 @@ export class TargetSlot {
 }
 
 /** Runs the function while holding a slot. */
-export async function withSlot<T>(
+export async function runWithSlot<T>(
   gate: NativeGate,
   target: string,
   run: (slot: TargetSlot) => T | Promise<T>,
   options?: WaitOptions,
 ): Promise<T> {
-  const slot = await held<NativeSlot>((number) => gate.acquireSlot(port.native, number, target, current()), options);
+  const slot = await waitForPermit<NativeSlot>(
+    (number) => gate.acquireSlot(port.native, number, target, currentContext()),
+    options,
+  );
   let well = false;
   try {
     const value = await run(new TargetSlot(slot));

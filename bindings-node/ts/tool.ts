@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { current, within } from "./context.js";
+import { currentContext, runInContext } from "./context.js";
 import type { NativeGate, NativePermit } from "./native.js";
 import { port } from "./native-port.js";
-import { held, type WaitOptions } from "./wait.js";
+import { type WaitOptions, waitForPermit } from "./wait.js";
 import { warnOfHeldSlot } from "./warnings.js";
 
 // Node 20 has it; older typings, and other runtimes, may not.
@@ -23,7 +23,7 @@ export class ToolSlot {
 
   /** Runs the function as the holder of this slot: what it asks for inside knows, and a cycle of tools is refused, not waited for. */
   run<T>(run: () => T): T {
-    return within(this.#permit.context(), run);
+    return runInContext(this.#permit.context(), run);
   }
 
   /** Gives the slot back. Idempotent. */
@@ -48,11 +48,11 @@ export interface ToolOptions extends WaitOptions {
 }
 
 /** Waits for a slot. */
-export async function acquire(gate: NativeGate, tool: string, options?: ToolOptions): Promise<ToolSlot> {
+export async function acquireTool(gate: NativeGate, tool: string, options?: ToolOptions): Promise<ToolSlot> {
   const start = (number: number) => {
-    const asked = gate.ask(tool, current(), options?.yieldSlot === true);
+    const asked = gate.ask(tool, currentContext(), options?.yieldSlot === true);
     if (asked.advice !== null) warnOfHeldSlot(asked.advice);
     asked.granted(port.native, number);
   };
-  return new ToolSlot(await held<NativePermit>(start, options));
+  return new ToolSlot(await waitForPermit<NativePermit>(start, options));
 }

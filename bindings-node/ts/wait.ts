@@ -4,11 +4,11 @@
  * @module
  */
 
-import { either, unwatch, watch } from "./abort-signal.js";
-import { ending } from "./context.js";
-import { errorOf } from "./errors.js";
+import { anySignal, unwatch, watch } from "./abort-signal.js";
+import { currentSignal } from "./context.js";
+import { errorFrom } from "./errors.js";
 import type { Failure } from "./native.js";
-import { Kind, lost, port } from "./native-port.js";
+import { CompletionKind, panicError, port } from "./native-port.js";
 
 /** Options of a wait. */
 export interface WaitOptions {
@@ -17,16 +17,16 @@ export interface WaitOptions {
 }
 
 /** Starts a wait under a number; resolves with what came. */
-export function held<T>(start: (number: number) => void, options: WaitOptions = {}): Promise<T> {
-  const signal = either(options.signal, ending());
+export function waitForPermit<T>(start: (number: number) => void, options: WaitOptions = {}): Promise<T> {
+  const signal = anySignal(options.signal, currentSignal());
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) throw signal.reason;
-    const number = port.number();
+    const number = port.allocateNumber();
     const waiter = {
-      settle(kind: Kind, value: unknown) {
+      settle(kind: CompletionKind, value: unknown) {
         if (signal !== undefined) unwatch(signal, waiter);
-        if (kind === Kind.Failure) reject(errorOf(value as Failure));
-        else if (kind === Kind.Lost) reject(lost());
+        if (kind === CompletionKind.Failure) reject(errorFrom(value as Failure));
+        else if (kind === CompletionKind.Lost) reject(panicError());
         else resolve(value as T);
       },
       abort(reason: unknown) {

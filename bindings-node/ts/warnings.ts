@@ -5,25 +5,25 @@
  */
 
 /** So many lines are told. */
-const MOST = 1024;
-const told = new Set<string>();
+const MAX_WARNINGS = 1024;
+const warnedLines = new Set<string>();
 
 /** Warns whoever asked for a tool while holding a model slot. To be called before the first `await`: afterwards the caller is off the stack. */
 export function warnOfHeldSlot(text: string): void {
-  const site = outside();
-  if (told.has(site) || told.size >= MOST) return;
-  told.add(site);
+  const site = callerLine();
+  if (warnedLines.has(site) || warnedLines.size >= MAX_WARNINGS) return;
+  warnedLines.add(site);
   process.emitWarning(text, { type: "SlotHeldWarning", code: "TIDEGATE_SLOT_HELD", detail: site });
 }
 
 /** The first line of the stack that is neither ours nor the engine's. */
-function outside(): string {
+function callerLine(): string {
   const at = { stack: "" };
   Error.captureStackTrace(at, warnOfHeldSlot);
   const lines = at.stack.split("\n").slice(1);
-  const theirs = (line: string) => !OURS.some((part) => line.includes(part));
+  const theirs = (line: string) => !INTERNAL_FRAMES.some((part) => line.includes(part));
   return (lines.find(theirs) ?? "").trim();
 }
 
 /** `new Promise (<anonymous>)` is in a stack too. */
-const OURS = [__dirname, "(<anonymous>)", "(node:"];
+const INTERNAL_FRAMES = [__dirname, "(<anonymous>)", "(node:"];

@@ -21,18 +21,18 @@ interface SdkOptions {
 
 /** The fetch that the client has. */
 export function fetchOf(client: object): Fetch {
-  return checked(client).fetch as Fetch;
+  return asSdkClient(client).fetch as Fetch;
 }
 
 /** A copy of the SDK's client with these options. `withOptions` is the SDKs' own way to copy one. */
-export function copied<Client extends object>(client: Client, options: SdkOptions): Client {
-  const sdk = checked(client);
+export function copyClient<Client extends object>(client: Client, options: SdkOptions): Client {
+  const sdk = asSdkClient(client);
   // What Azure's client needs to be made again, and does not hand on by itself.
   const azure = sdk.apiVersion === undefined ? {} : { apiVersion: sdk.apiVersion, deployment: sdk.deploymentName };
   return sdk.withOptions({ ...azure, ...options }) as Client & Sdk;
 }
 
-function checked(client: object): Sdk {
+function asSdkClient(client: object): Sdk {
   const sdk = client as Partial<Sdk>;
   if (typeof sdk?.withOptions !== "function" || typeof sdk.fetch !== "function") {
     const name = client?.constructor?.name ?? String(client);

@@ -6,21 +6,24 @@
 import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
 
-import { find } from "./headers.js";
-import type { Chunks } from "./response-body.js";
+import { findHeader } from "./headers.js";
+import type { ChunkSource } from "./response-body.js";
 
 /** As stock fetch: more layers are an attack. */
-const MOST = 5;
+const MAX_ENCODINGS = 5;
 
 /** The body as its content-encoding says; as it is, where there is none, or one that nobody knows. */
-export function decoded(body: string | Uint8Array | Chunks, headers: string): string | Uint8Array | Chunks {
-  const encoding = find(headers, "content-encoding");
+export function decodeBody(
+  body: string | Uint8Array | ChunkSource,
+  headers: string,
+): string | Uint8Array | ChunkSource {
+  const encoding = findHeader(headers, "content-encoding");
   if (encoding === undefined || body === "") return body;
   const codings = encoding
     .toLowerCase()
     .split(",")
     .map((coding) => coding.trim());
-  if (codings.length > MOST)
+  if (codings.length > MAX_ENCODINGS)
     throw new TypeError(`fetch failed: ${codings.length} content encodings, one upon the other`);
   const decoders: (() => Transform)[] = [];
   for (const coding of codings.reverse()) {
@@ -28,8 +31,8 @@ export function decoded(body: string | Uint8Array | Chunks, headers: string): st
     if (decoder === undefined) return body;
     decoders.push(decoder);
   }
-  let chunks: Chunks = typeof body === "string" || body instanceof Uint8Array ? new Once(body) : body;
-  for (const decoder of decoders) chunks = new Decoded(chunks, decoder);
+  let chunks: ChunkSource = typeof body === "string" || body instanceof Uint8Array ? new SingleChunk(body) : body;
+  for (const decoder of decoders) chunks = new DecodedChunks(chunks, decoder);
   return chunks;
 }
 
@@ -50,7 +53,7 @@ const DECODERS: Record<string, (() => Transform) | undefined> = {
 };
 
 /** A body that is all there. */
-class Once implements Chunks {
+class SingleChunk implements ChunkSource {
   #body: Uint8Array | null;
   onAbort: ((reason: unknown) => void) | undefined;
 
@@ -70,16 +73,16 @@ class Once implements Chunks {
 }
 
 /** What comes out of a decoder that is fed as it is read. */
-class Decoded implements Chunks {
-  readonly #from: Chunks;
+class DecodedChunks implements ChunkSource {
+  readonly #from: ChunkSource;
   readonly #make: () => Transform;
   #decoder: Transform | undefined;
   #failed: { error: unknown } | undefined;
-  #fed = true;
+  #inputTaken = true;
   #ended = false;
   #wake: (() => void) | undefined;
 
-  constructor(from: Chunks, make: () => Transform) {
+  constructor(from: ChunkSource, make: () => Transform) {
     this.#from = from;
     this.#make = make;
   }
@@ -99,7 +102,7 @@ class Decoded implements Chunks {
       // A copy of its own: zlib hands out parts of one buffer, and a byte stream detaches what it is given.
       if (out !== null && out.length > 0) return new Uint8Array(out);
       if (this.#ended) return null;
-      if (this.#fed) await this.#feed();
+      if (this.#inputTaken) await this.#feed();
       else
         await new Promise<void>((resolve) => {
           this.#wake = resolve;
@@ -117,14 +120,14 @@ class Decoded implements Chunks {
     this.#decoder ??= this.#start(chunk);
     const decoder = this.#decoder;
     if (chunk === null) {
-      this.#fed = false;
+      this.#inputTaken = false;
       decoder.end();
       return;
     }
-    this.#fed = false;
+    this.#inputTaken = false;
     decoder.write(chunk, () => {
-      this.#fed = true;
-      this.#tell();
+      this.#inputTaken = true;
+      this.#notify();
     });
   }
 
@@ -142,22 +145,22 @@ class Decoded implements Chunks {
     // Deflate comes with zlib's wrapper or, from some servers, without.
     const raw = this.#make === DECODERS.deflate && first !== null && ((first[0] ?? 0) & 0x0f) !== 0x08;
     const decoder = raw ? zlib.createInflateRaw(GZIP) : this.#make();
-    decoder.on("readable", () => this.#tell());
+    decoder.on("readable", () => this.#notify());
     decoder.on("end", () => {
       this.#ended = true;
       // What may come after the end of the encoding is nobody's.
       this.#from.close();
-      this.#tell();
+      this.#notify();
     });
     decoder.on("error", (cause: Error) => {
       this.#failed = { error: new TypeError(`terminated: ${cause.message}`, { cause }) };
       this.#from.close();
-      this.#tell();
+      this.#notify();
     });
     return decoder;
   }
 
-  #tell(): void {
+  #notify(): void {
     this.#wake?.();
     this.#wake = undefined;
   }

@@ -8,29 +8,29 @@ import { ReadableStream, TransformStream } from "node:stream/web";
 
 import type { NativeKept } from "../native.js";
 import { port } from "../native-port.js";
-import { lines } from "./headers.js";
-import type { Asked } from "./request.js";
+import { toLines } from "./headers.js";
+import type { FetchRequest } from "./request.js";
 import type { Payload } from "./request-body.js";
 import type { Fetch, FetchInit } from "./types.js";
 
 /** Serves the attempts of one call. */
-export class Host {
+export class CustomFetchCall {
   /** What it threw, attempt by attempt: the caller gets back the very object. */
   readonly thrown: unknown[] = [];
   /** What it answered. */
   readonly responses: Response[] = [];
   readonly #fetch: Fetch;
-  readonly #asked: Asked;
+  readonly #request: FetchRequest;
   /** The caller's asynchronous context: what traces or signs requests looks there. */
   readonly #context = new AsyncResource("tidegate.fetch");
 
-  constructor(fetch: Fetch, asked: Asked) {
+  constructor(fetch: Fetch, request: FetchRequest) {
     this.#fetch = fetch;
-    this.#asked = asked;
+    this.#request = request;
   }
 
   get streams(): boolean {
-    return this.#asked.payload instanceof ReadableStream;
+    return this.#request.payload instanceof ReadableStream;
   }
 
   /** Makes one attempt. `changes` are the headers that the gate changed, `url` where it goes instead: to a replica of its pool. */
@@ -40,44 +40,45 @@ export class Host {
 
   async #serve(exchange: NativeKept, changes: string, url: string | null): Promise<void> {
     const control = new AbortController();
-    port.serving(exchange.id, () => control.abort(this.#asked.signal?.reason));
+    port.registerExchange(exchange.id, () => control.abort(this.#request.signal?.reason));
     try {
       const response = await this.#fetch(
-        url ?? this.#asked.url.href,
+        url ?? this.#request.url.href,
         this.#init(exchange, changes, url !== null, control.signal),
       );
       const attempt = this.responses.push(response) - 1;
-      if (exchange.answer(attempt, response.status, headersFor(response))) await bring(exchange, response);
+      if (exchange.answer(attempt, response.status, decodedHeaders(response))) await forwardBody(exchange, response);
       else await response.body?.cancel();
     } catch (error) {
       const text = `the caller's own fetch failed: ${error instanceof Error ? error.message : String(error)}`;
-      exchange.fail(kindOf(error), text, this.thrown.push(error) - 1);
+      exchange.fail(errorKind(error), text, this.thrown.push(error) - 1);
     } finally {
-      port.served(exchange.id);
+      port.unregisterExchange(exchange.id);
       // Idempotent. Until now a cancelled exchange keeps its slot.
       exchange.close();
     }
   }
 
   #init(exchange: NativeKept, changes: string, elsewhere: boolean, signal: AbortSignal): FetchInit {
-    const { init, method, payload, redirect } = this.#asked;
-    const headers = new Headers(this.#asked.headers);
+    const { init, method, payload, redirect } = this.#request;
+    const headers = new Headers(this.#request.headers);
     if (elsewhere) headers.delete("host");
     const lines = changes.split("\n");
     for (let at = 0; at + 1 < lines.length; at += 2) headers.set(lines[at] as string, lines[at + 1] as string);
-    const body = payload === undefined ? {} : { body: watched(payload, exchange) as NonNullable<FetchInit["body"]> };
+    const body =
+      payload === undefined ? {} : { body: reportWhenSent(payload, exchange) as NonNullable<FetchInit["body"]> };
     return { ...init, method, headers, redirect, signal, ...(this.streams && { duplex: "half" as const }), ...body };
   }
 }
 
 /** A streamed body that says when it was read. */
-function watched(payload: Payload, exchange: NativeKept): Payload {
+function reportWhenSent(payload: Payload, exchange: NativeKept): Payload {
   if (!(payload instanceof ReadableStream)) return payload;
   return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.sent() }));
 }
 
 /** Brings the body, a chunk ahead of its reader at most. */
-async function bring(exchange: NativeKept, response: Response): Promise<void> {
+async function forwardBody(exchange: NativeKept, response: Response): Promise<void> {
   const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
   while (reader !== undefined) {
     const { done, value } = await reader.read();
@@ -91,7 +92,7 @@ async function bring(exchange: NativeKept, response: Response): Promise<void> {
 
 function roomFor(exchange: NativeKept): Promise<void> {
   return new Promise((resolve) => {
-    const number = port.number();
+    const number = port.allocateNumber();
     port.wait(number, { settle: () => resolve() });
     exchange.room(port.native, number);
     port.native.flush();
@@ -99,21 +100,21 @@ function roomFor(exchange: NativeKept): Promise<void> {
 }
 
 /** What the body is now: a fetch has decoded it, and then its length is another. */
-function headersFor(response: Response): string {
+function decodedHeaders(response: Response): string {
   const decoded = response.headers.has("content-encoding");
-  if (!decoded) return lines(response.headers);
+  if (!decoded) return toLines(response.headers);
   const headers = new Headers(response.headers);
-  for (const name of OF_THE_CODING) headers.delete(name);
-  return lines(headers);
+  for (const name of ENCODING_HEADERS) headers.delete(name);
+  return toLines(headers);
 }
 
-const OF_THE_CODING = ["content-encoding", "content-length"];
+const ENCODING_HEADERS = ["content-encoding", "content-length"];
 
 /** The response's headers as its own fetch gave them, and what the gate says in them. */
-export function restored(headers: string, response: Response): string {
+export function originalHeaders(headers: string, response: Response): string {
   let flat = response.statusText + headers.slice(headers.indexOf("\n"));
   if (!response.headers.has("content-encoding")) return flat;
-  for (const name of OF_THE_CODING) {
+  for (const name of ENCODING_HEADERS) {
     const value = response.headers.get(name);
     if (value !== null) flat += `${name}\n${value}\n`;
   }
@@ -137,7 +138,7 @@ const KINDS: Record<string, string> = {
   ETIMEDOUT: "transport",
 };
 
-function kindOf(error: unknown): string {
+function errorKind(error: unknown): string {
   for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause, depth++) {
     const kind = KINDS[(at as NodeJS.ErrnoException).code ?? ""];
     if (kind !== undefined) return kind;

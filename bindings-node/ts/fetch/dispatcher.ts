@@ -13,17 +13,17 @@ interface Dispatcher {
 }
 
 /** Symbols under which undici stores the global dispatcher. Version 7 sets both. */
-const PLACES = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.globalDispatcher.2")];
+const GLOBAL_DISPATCHER_KEYS = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.globalDispatcher.2")];
 
 /** Properties that distinguish a custom agent. */
 const SETTINGS = ["options", "factory"];
 
 /** Whether an agent has the default settings, for each agent compared so far. */
-const judged = new WeakMap<object, boolean>();
+const isDefaultByAgent = new WeakMap<object, boolean>();
 
 /** Returns `true` if the global dispatcher is not one that undici itself would set. */
 export function hasCustomGlobalDispatcher(): boolean {
-  return PLACES.some((place) => {
+  return GLOBAL_DISPATCHER_KEYS.some((place) => {
     const dispatcher = (globalThis as Record<symbol, unknown>)[place] as Dispatcher | undefined;
     return dispatcher !== undefined && !isDefault(dispatcher);
   });
@@ -50,10 +50,10 @@ function isDefault(dispatcher: Dispatcher): boolean {
   if (agent?.name !== "Agent" || Object.getPrototypeOf(agent).name !== "DispatcherBase") return false;
   // An interceptor is composed by replacing this, in place too and at any time.
   if (dispatch !== agent.prototype.dispatch) return false;
-  let known = judged.get(dispatcher);
+  let known = isDefaultByAgent.get(dispatcher);
   if (known === undefined) {
     known = hasDefaultSettings(dispatcher, new agent());
-    judged.set(dispatcher, known);
+    isDefaultByAgent.set(dispatcher, known);
   }
   return known;
 }

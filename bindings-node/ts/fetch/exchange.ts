@@ -5,24 +5,24 @@
  */
 
 import { type Abortable, unwatch, watch } from "../abort-signal.js";
-import { current } from "../context.js";
-import { fetchFailed } from "../errors.js";
+import { currentContext } from "../context.js";
+import { fetchError } from "../errors.js";
 import type { Failure, NativeGate, NativeKept, NativeReply, NativeUpload } from "../native.js";
-import { Kind, lost, port, type Waiter } from "../native-port.js";
-import type { Host } from "./custom-fetch.js";
-import { Source } from "./response-body.js";
+import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
+import type { CustomFetchCall } from "./custom-fetch.js";
+import { ReplyBody } from "./response-body.js";
 
 /** What came back, before redirects and encodings are seen to. */
-export interface Head {
+export interface ResponseHead {
   status: number;
   headers: string;
-  body: string | Uint8Array | Source | null;
+  body: string | Uint8Array | ReplyBody | null;
   /** The caller's own fetch's, where that made it. */
-  own: Response | undefined;
+  customResponse: Response | undefined;
 }
 
 /** One request, in the form in which it crosses. */
-export interface Sent {
+export interface ExchangeRequest {
   method: string;
   url: string;
   headers: string;
@@ -31,29 +31,33 @@ export interface Sent {
   signal: AbortSignal | undefined;
   wrapped: boolean;
   /** The caller's own fetch. */
-  host: Host | undefined;
+  customFetch: CustomFetchCall | undefined;
 }
 
 /** Sends it. The promise settles with the head, with the signal's reason, or with a `TypeError` whose cause is ours. */
-export function exchange(gate: NativeGate, sent: Sent): Promise<Head> {
+export function sendExchange(gate: NativeGate, sent: ExchangeRequest): Promise<ResponseHead> {
   return new Promise((resolve, reject) => new Exchange(resolve, reject, sent).start(gate, sent));
 }
 
 class Exchange implements Waiter, Abortable {
-  readonly #resolve: (head: Head) => void;
+  readonly #resolve: (head: ResponseHead) => void;
   readonly #reject: (error: unknown) => void;
   readonly #signal: AbortSignal | undefined;
-  readonly #host: Host | undefined;
-  readonly #number = port.number();
+  readonly #customFetch: CustomFetchCall | undefined;
+  readonly #number = port.allocateNumber();
 
-  constructor(resolve: (head: Head) => void, reject: (error: unknown) => void, { signal, host }: Sent) {
+  constructor(
+    resolve: (head: ResponseHead) => void,
+    reject: (error: unknown) => void,
+    { signal, customFetch }: ExchangeRequest,
+  ) {
     this.#resolve = resolve;
     this.#reject = reject;
     this.#signal = signal;
-    this.#host = host;
+    this.#customFetch = customFetch;
   }
 
-  start(gate: NativeGate, { method, url, headers, body, upload, wrapped }: Sent): void {
+  start(gate: NativeGate, { method, url, headers, body, upload, wrapped }: ExchangeRequest): void {
     // Since the call began: between the hops of a redirect, say.
     if (this.#signal?.aborted === true) {
       this.#reject(this.#signal.reason);
@@ -67,40 +71,40 @@ class Exchange implements Waiter, Abortable {
       headers,
       body,
       upload,
-      current(),
+      currentContext(),
       wrapped,
-      this.#host?.streams,
+      this.#customFetch?.streams,
     );
     if (typeof started !== "number") {
-      this.#reject(fetchFailed(started));
+      this.#reject(fetchError(started));
       return;
     }
     port.wait(this.#number, this);
-    port.started(started);
+    port.flushSoon(started);
     if (this.#signal !== undefined) watch(this.#signal, this);
   }
 
-  settle(kind: Kind, a: unknown, b: unknown, c: unknown, d: unknown): void {
+  settle(kind: CompletionKind, a: unknown, b: unknown, c: unknown, d: unknown): void {
     if (this.#signal !== undefined) unwatch(this.#signal, this);
-    if (kind === Kind.Answer) {
+    if (kind === CompletionKind.Answer) {
       const whole = c === null || typeof c === "string" || c instanceof Uint8Array;
       const body = whole
         ? (c as string | Uint8Array | null)
-        : new Source(c as NativeReply, this.#signal, this.#host?.thrown);
-      const own = this.#host?.responses[d as number];
-      this.#resolve({ status: a as number, headers: b as string, body, own });
+        : new ReplyBody(c as NativeReply, this.#signal, this.#customFetch?.thrown);
+      const customResponse = this.#customFetch?.responses[d as number];
+      this.#resolve({ status: a as number, headers: b as string, body, customResponse });
     } else {
-      this.#reject(kind === Kind.Failure ? this.#failed(a as Failure) : lost());
+      this.#reject(kind === CompletionKind.Failure ? this.#failed(a as Failure) : panicError());
     }
   }
 
   begin(exchange: NativeKept, changes: string, url: string | null): void {
-    this.#host?.begin(exchange, changes, url);
+    this.#customFetch?.begin(exchange, changes, url);
   }
 
   #failed(failure: Failure): unknown {
     // What the caller's own fetch rejected with is what the caller knows.
-    return failure.thrown === undefined ? fetchFailed(failure) : this.#host?.thrown[failure.thrown];
+    return failure.thrown === undefined ? fetchError(failure) : this.#customFetch?.thrown[failure.thrown];
   }
 
   abort(reason: unknown): void {

@@ -5,23 +5,23 @@
  */
 
 /** Just those. */
-export function lines(headers: Headers): string {
+export function toLines(headers: Headers): string {
   let flat = "";
   for (const [name, value] of headers) flat += `${name}\n${value}\n`;
   return flat;
 }
 
-const OF_THE_CONNECTION = ["expect", "keep-alive", "transfer-encoding", "upgrade"];
+const CONNECTION_HEADERS = ["expect", "keep-alive", "transfer-encoding", "upgrade"];
 
 /** Throws for the headers that stock fetch refuses, since its connection sees to them. */
-export function checkConnection(headers: Headers): void {
-  for (const name of OF_THE_CONNECTION) {
+export function checkNoConnectionHeaders(headers: Headers): void {
+  for (const name of CONNECTION_HEADERS) {
     if (headers.has(name)) throw new TypeError(`fetch failed: the header ${name} cannot be set; remove it`);
   }
 }
 
 /** The request's, with what stock fetch adds where the caller said nothing. The URL says the host, and the body how long it is. */
-export function flatten(headers: Headers, secure: boolean, length: string | undefined): string {
+export function requestLines(headers: Headers, secure: boolean, length: string | undefined): string {
   let flat = "";
   for (const [name, value] of headers) {
     if (name !== "host" && name !== "content-length") flat += `${name}\n${value}\n`;
@@ -38,7 +38,7 @@ export function flatten(headers: Headers, secure: boolean, length: string | unde
 }
 
 /** The response's: after a first line, the reason phrase. */
-export function headersOf(flat: string): Headers {
+export function parseHeaders(flat: string): Headers {
   const headers = new Headers();
   const lines = flat.split("\n");
   for (let at = 1; at + 1 < lines.length; at += 2) headers.append(lines[at] as string, lines[at + 1] as string);
@@ -46,12 +46,12 @@ export function headersOf(flat: string): Headers {
 }
 
 /** What the status line says beside the status. */
-export function reasonOf(flat: string): string {
+export function reasonPhrase(flat: string): string {
   return flat.slice(0, flat.indexOf("\n"));
 }
 
 /** One header's value, several joined, without reading the others; the name is in lower case. */
-export function find(flat: string, name: string): string | undefined {
+export function findHeader(flat: string, name: string): string | undefined {
   const mark = `\n${name}\n`;
   let found: string | undefined;
   // Names stand between values: what is found may be a value, and then the line before it is a name.

@@ -3,11 +3,11 @@
  *
  * @module
  */
-import type { Head } from "./exchange.js";
-import { find } from "./headers.js";
-import type { Asked } from "./request.js";
+import type { ResponseHead } from "./exchange.js";
+import { findHeader } from "./headers.js";
+import type { FetchRequest } from "./request.js";
 
-const OF_THE_BODY = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];
+const BODY_HEADERS = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];
 const CREDENTIALS = ["authorization", "proxy-authorization", "cookie", "host"];
 
 export function isRedirect(status: number): boolean {
@@ -15,15 +15,15 @@ export function isRedirect(status: number): boolean {
 }
 
 /** The request to make instead; undefined where the response is the caller's. */
-export function redirected(asked: Asked, head: Head): Asked | undefined {
-  if (asked.redirect === "manual") return undefined;
-  if (asked.redirect === "error") throw new TypeError("fetch failed: unexpected redirect");
-  const location = find(head.headers, "location");
+export function followRedirect(request: FetchRequest, head: ResponseHead): FetchRequest | undefined {
+  if (request.redirect === "manual") return undefined;
+  if (request.redirect === "error") throw new TypeError("fetch failed: unexpected redirect");
+  const location = findHeader(head.headers, "location");
   if (location === undefined) return undefined;
-  const url = target(location, asked.url);
+  const url = resolveLocation(location, request.url);
   const { status } = head;
-  let { method, payload } = asked;
-  const headers = new Headers(asked.headers);
+  let { method, payload } = request;
+  const headers = new Headers(request.headers);
   if (status !== 303 && payload !== undefined && typeof payload !== "string" && !(payload instanceof Uint8Array)) {
     throw new TypeError("fetch failed: redirected, and a streamed body cannot be sent again");
   }
@@ -33,18 +33,18 @@ export function redirected(asked: Asked, head: Head): Asked | undefined {
   ) {
     method = "GET";
     payload = undefined;
-    for (const name of OF_THE_BODY) headers.delete(name);
+    for (const name of BODY_HEADERS) headers.delete(name);
   }
-  if (url.origin !== asked.url.origin) {
+  if (url.origin !== request.url.origin) {
     if (url.username !== "" || url.password !== "") {
       throw new TypeError("fetch failed: redirected to another origin, with credentials in the URL");
     }
     for (const name of CREDENTIALS) headers.delete(name);
   }
-  return { ...asked, url, method, headers, payload };
+  return { ...request, url, method, headers, payload };
 }
 
-function target(location: string, base: URL): URL {
+function resolveLocation(location: string, base: URL): URL {
   // The bytes of a header are read one by one; a location may be UTF-8.
   const text = Buffer.from(location, "latin1").toString("utf8");
   let url: URL;

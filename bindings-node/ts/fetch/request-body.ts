@@ -9,22 +9,22 @@ import { ReadableStream } from "node:stream/web";
 export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
 
 /** What the caller gave as a body. */
-export type BodyOf = unknown;
+export type GivenBody = unknown;
 
 /** Bytes. A body in memory can be sent again; a larger one is not worth the memory. */
-const MOST_IN_MEMORY = 32 * 1024 * 1024;
+const MAX_BUFFERED_BODY = 32 * 1024 * 1024;
 
 /** The body of a request whose `init.body` was `given` (undefined: none was, and the request may have one of its own). */
-export async function bodyOf(request: Request, given: BodyOf): Promise<Payload> {
+export async function readBody(request: Request, given: GivenBody): Promise<Payload> {
   const stream = request.body as ReadableStream<Uint8Array> | null;
   if (stream === null) return undefined;
   const size = sizeOf(given);
-  const small = size === undefined ? given === undefined && isJson(request.headers) : size <= MOST_IN_MEMORY;
+  const small = size === undefined ? given === undefined && isJson(request.headers) : size <= MAX_BUFFERED_BODY;
   return small ? new Uint8Array(await request.arrayBuffer()) : stream;
 }
 
 /** The bytes it will be, about; undefined where only reading tells. */
-function sizeOf(given: BodyOf): number | undefined {
+function sizeOf(given: GivenBody): number | undefined {
   if (typeof given === "string") return given.length;
   if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return given.byteLength;
   if (given instanceof Blob) return given.size;
@@ -42,7 +42,7 @@ function sizeOf(given: BodyOf): number | undefined {
 }
 
 /** Exactly the bytes of a body that is streamed for its size alone: a server need not take chunks. Undefined where only reading tells. */
-export async function lengthOf(given: BodyOf): Promise<number | undefined> {
+export async function bodyLength(given: GivenBody): Promise<number | undefined> {
   if (typeof given === "string") return Buffer.byteLength(given);
   if (!(given instanceof FormData)) return given instanceof URLSearchParams ? undefined : sizeOf(given);
   // Everything but the files is as long around empty ones, and so is the boundary.

@@ -7,11 +7,11 @@
  */
 import { unwatch, watch } from "../abort-signal.js";
 import { dispatcherOf } from "./dispatcher.js";
-import { type BodyOf, bodyOf, lengthOf, type Payload } from "./request-body.js";
+import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
 import type { FetchInit, FetchInput } from "./types.js";
 
 /** One request, ready to be sent. */
-export interface Asked {
+export interface FetchRequest {
   url: URL;
   method: string;
   headers: Headers;
@@ -26,7 +26,7 @@ const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
 const REDIRECTS = new Set(["follow", "error", "manual"]);
 
 /** Whether a URL is none of ours (`data:`, `blob:`). */
-export function isForeign(url: URL): boolean {
+export function isNotHttp(url: URL): boolean {
   return url.protocol !== "http:" && url.protocol !== "https:";
 }
 
@@ -42,12 +42,16 @@ export function urlOf(input: FetchInput): URL | undefined {
 }
 
 /** Reads the arguments. Throws (or rejects with) the standard's `TypeError`s. */
-export function asked(input: FetchInput, init: FetchInit | undefined, url: URL): Asked | Promise<Asked> {
-  return plain(input, init, url) ?? unusual(input, init, url);
+export function readRequest(
+  input: FetchInput,
+  init: FetchInit | undefined,
+  url: URL,
+): FetchRequest | Promise<FetchRequest> {
+  return readSimple(input, init, url) ?? readWithPlatform(input, init, url);
 }
 
 /** The common case: a URL, and options that need no more than a look. */
-function plain(input: FetchInput, init: FetchInit | undefined, url: URL): Asked | undefined {
+function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
   if (typeof input !== "string" && !(input instanceof URL)) return undefined;
   if (url.username !== "" || url.password !== "") return undefined;
   const { method = "GET", headers, body, signal, redirect = "follow" } = init ?? {};
@@ -63,17 +67,17 @@ function plain(input: FetchInput, init: FetchInit | undefined, url: URL): Asked 
   return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
 }
 
-async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<Asked> {
+async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<FetchRequest> {
   // Its signal is ours to watch; a `Request` would put one of its own in between, with a listener each.
   const { signal, ...rest } = init ?? {};
-  const given: BodyOf = rest.body ?? undefined;
+  const given: GivenBody = rest.body ?? undefined;
   const request = new Request(input, rest);
   if (signal != null && !(signal instanceof AbortSignal)) {
     throw new TypeError("fetch: init.signal is not an AbortSignal");
   }
   const own = input instanceof Request ? input.signal : undefined;
   const dispatcher = dispatcherOf(request);
-  const asked: Asked = {
+  const result: FetchRequest = {
     url: withoutFragment(request.url, url),
     method: request.method,
     headers: new Headers(request.headers),
@@ -82,13 +86,13 @@ async function unusual(input: FetchInput, init: FetchInit | undefined, url: URL)
     redirect: request.redirect,
     init: dispatcher === undefined ? init : { ...init, dispatcher },
   };
-  if (asked.signal?.aborted === true) return asked;
-  asked.payload = await orAborted(bodyOf(request, given), asked.signal);
-  if (asked.payload instanceof ReadableStream && !asked.headers.has("content-length")) {
-    const length = await lengthOf(given);
-    if (length !== undefined) asked.headers.set("content-length", String(length));
+  if (result.signal?.aborted === true) return result;
+  result.payload = await orAborted(readBody(request, given), result.signal);
+  if (result.payload instanceof ReadableStream && !result.headers.has("content-length")) {
+    const length = await bodyLength(given);
+    if (length !== undefined) result.headers.set("content-length", String(length));
   }
-  return asked;
+  return result;
 }
 
 /** What comes of it, unless the signal is faster. */

@@ -5,17 +5,17 @@
  */
 import { type ReadableByteStreamController, ReadableStream, type UnderlyingByteSource } from "node:stream/web";
 import { type Abortable, watchWeakly } from "../abort-signal.js";
-import { terminated } from "../errors.js";
+import { bodyError } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
-import { Kind, lost, port, type Waiter } from "../native-port.js";
+import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 
 /** Reads a reply. Whoever loses it loses the reply, whose finalizer ends the exchange. */
-export class Source implements Waiter, Abortable {
+export class ReplyBody implements Waiter, Abortable {
   readonly #reply: NativeReply;
-  readonly #number = port.number();
+  readonly #number = port.allocateNumber();
   readonly #thrown: unknown[] | undefined;
   #unwatch: (() => void) | undefined;
-  #wanted: Wanted | undefined;
+  #pending: PendingPull | undefined;
   #aborted: { reason: unknown } | undefined;
   /** Told of an abort, so that a stream errors at once, read or not. */
   onAbort: ((reason: unknown) => void) | undefined;
@@ -33,32 +33,32 @@ export class Source implements Waiter, Abortable {
     const pulled = this.#reply.pull(port.native, this.#number);
     if (pulled instanceof Uint8Array) return pulled;
     if (pulled === null) {
-      this.#over();
+      this.#stopWatching();
       return null;
     }
     if (pulled !== undefined) return Promise.reject(this.#failed(pulled));
     return new Promise((resolve, reject) => {
-      this.#wanted = { resolve, reject };
+      this.#pending = { resolve, reject };
       port.wait(this.#number, this);
     });
   }
 
-  settle(kind: Kind, value: unknown): void {
-    const wanted = this.#wanted;
-    this.#wanted = undefined;
-    if (kind === Kind.Chunk) {
+  settle(kind: CompletionKind, value: unknown): void {
+    const wanted = this.#pending;
+    this.#pending = undefined;
+    if (kind === CompletionKind.Chunk) {
       wanted?.resolve(value as Uint8Array);
-    } else if (kind === Kind.End) {
-      this.#over();
+    } else if (kind === CompletionKind.End) {
+      this.#stopWatching();
       wanted?.resolve(null);
     } else {
-      wanted?.reject(kind === Kind.Failure ? this.#failed(value as Failure) : lost());
+      wanted?.reject(kind === CompletionKind.Failure ? this.#failed(value as Failure) : panicError());
     }
   }
 
   /** Ends the exchange now. A pull that waits is told. */
   close(): void {
-    this.#end(() => terminated(native.Reply.closed()));
+    this.#end(() => bodyError(native.Reply.closed()));
   }
 
   abort(reason: unknown): void {
@@ -68,52 +68,52 @@ export class Source implements Waiter, Abortable {
   }
 
   #end(why: () => unknown): void {
-    this.#over();
+    this.#stopWatching();
     // First ours: a stream's `cancel` does not reach a pull that waits.
     this.#reply.close();
-    const wanted = this.#wanted;
+    const wanted = this.#pending;
     if (wanted === undefined) return;
-    this.#wanted = undefined;
+    this.#pending = undefined;
     port.forget(this.#number);
     wanted.reject(why());
   }
 
   #failed(failure: Failure): unknown {
-    this.#over();
+    this.#stopWatching();
     const thrown = failure.thrown === undefined ? undefined : this.#thrown?.[failure.thrown];
     // Not as an AbortError, which is the caller's own.
     if (thrown instanceof Error && thrown.name !== "AbortError") return thrown;
-    return terminated(failure, thrown);
+    return bodyError(failure, thrown);
   }
 
-  #over(): void {
+  #stopWatching(): void {
     this.#unwatch?.();
     this.#unwatch = undefined;
   }
 }
 
-interface Wanted {
+interface PendingPull {
   resolve: (chunk: Uint8Array | null) => void;
   reject: (error: unknown) => void;
 }
 
 /** Something that brings chunks, and can be ended. */
-export interface Chunks {
+export interface ChunkSource {
   next(): Uint8Array | null | Promise<Uint8Array | null>;
   close(): void;
   onAbort: ((reason: unknown) => void) | undefined;
 }
 
 /** The stream of these chunks. */
-export function streamOf(chunks: Chunks): ReadableStream<Uint8Array> {
+export function toReadableStream(chunks: ChunkSource): ReadableStream<Uint8Array> {
   return new ReadableStream(new ByteSource(chunks));
 }
 
 class ByteSource implements UnderlyingByteSource {
   readonly type = "bytes";
-  readonly #chunks: Chunks;
+  readonly #chunks: ChunkSource;
 
-  constructor(chunks: Chunks) {
+  constructor(chunks: ChunkSource) {
     this.#chunks = chunks;
   }
 

@@ -7,22 +7,22 @@
  */
 import type { ReadableStream } from "node:stream/web";
 
-import { headersOf, reasonOf } from "./headers.js";
-import { type Chunks, streamOf } from "./response-body.js";
+import { parseHeaders, reasonPhrase } from "./headers.js";
+import { type ChunkSource, toReadableStream } from "./response-body.js";
 
 /** What came back. */
-export interface Parts {
+export interface ResponseParts {
   status: number;
   /** As they crossed. */
   headers: string;
   /** All of it, as text or bytes; or what brings it; or null. */
-  body: string | Uint8Array | Chunks | null;
+  body: string | Uint8Array | ChunkSource | null;
   url: string;
   redirected: boolean;
   /** The caller's: once it is aborted, nothing more is read. */
   signal: AbortSignal | undefined;
   /** Whether a redirect left the origin. */
-  crossed: boolean;
+  crossOrigin: boolean;
 }
 
 type BodyGiven = ConstructorParameters<typeof Response>[0];
@@ -34,21 +34,21 @@ const decoder = new TextDecoder();
 // Its typings say properties where the platform has accessors, which is what we override.
 const Base = Response as unknown as new (body: null, init?: { status: number }) => object;
 
-class Answer extends Base {
-  readonly #parts: Parts;
+class GateResponse extends Base {
+  readonly #parts: ResponseParts;
   #headers: Headers | undefined;
   #used = false;
   /** Has the body, once more than its content is asked for. */
   #inner: Response | undefined;
 
-  constructor(parts: Parts, inner?: Response) {
+  constructor(parts: ResponseParts, inner?: Response) {
     super(null, initOf(parts.status));
     this.#parts = parts;
     this.#inner = inner;
   }
 
   get headers(): Headers {
-    this.#headers ??= headersOf(this.#parts.headers);
+    this.#headers ??= parseHeaders(this.#parts.headers);
     return this.#headers;
   }
 
@@ -61,7 +61,7 @@ class Answer extends Base {
   }
 
   get statusText(): string {
-    return reasonOf(this.#parts.headers);
+    return reasonPhrase(this.#parts.headers);
   }
 
   get url(): string {
@@ -73,7 +73,7 @@ class Answer extends Base {
   }
 
   get type(): "basic" | "cors" {
-    return this.#parts.crossed ? "cors" : "basic";
+    return this.#parts.crossOrigin ? "cors" : "basic";
   }
 
   get bodyUsed(): boolean {
@@ -81,34 +81,34 @@ class Answer extends Base {
   }
 
   get body(): ReadableStream<Uint8Array> | null {
-    return this.#parts.body === null ? null : (this.#real().body as ReadableStream<Uint8Array> | null);
+    return this.#parts.body === null ? null : (this.#asPlatformResponse().body as ReadableStream<Uint8Array> | null);
   }
 
   async text(): Promise<string> {
-    const whole = this.#take();
-    if (whole === undefined) return this.#real().text();
-    return typeof whole === "string" ? withoutMark(whole) : decoder.decode(whole);
+    const whole = this.#takeWholeBody();
+    if (whole === undefined) return this.#asPlatformResponse().text();
+    return typeof whole === "string" ? withoutByteOrderMark(whole) : decoder.decode(whole);
   }
 
   async json(): Promise<unknown> {
-    const whole = this.#take();
-    if (whole === undefined) return this.#real().json();
-    return JSON.parse(typeof whole === "string" ? withoutMark(whole) : decoder.decode(whole));
+    const whole = this.#takeWholeBody();
+    if (whole === undefined) return this.#asPlatformResponse().json();
+    return JSON.parse(typeof whole === "string" ? withoutByteOrderMark(whole) : decoder.decode(whole));
   }
 
   async arrayBuffer(): Promise<ArrayBuffer> {
-    const whole = this.#take();
-    if (whole === undefined) return this.#real().arrayBuffer();
+    const whole = this.#takeWholeBody();
+    if (whole === undefined) return this.#asPlatformResponse().arrayBuffer();
     const bytes = typeof whole === "string" ? encoder.encode(whole) : whole;
     return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
   }
 
   async blob(): Promise<Blob> {
-    return this.#real().blob();
+    return this.#asPlatformResponse().blob();
   }
 
   async formData(): Promise<FormData> {
-    return this.#real().formData();
+    return this.#asPlatformResponse().formData();
   }
 
   clone(): Response {
@@ -116,13 +116,13 @@ class Answer extends Base {
       throw new TypeError("Response.clone: Body has already been consumed.");
     }
     const whole = this.#inner === undefined && !isChunks(this.#parts.body);
-    const copy = new Answer(this.#parts, whole ? undefined : this.#real().clone());
+    const copy = new GateResponse(this.#parts, whole ? undefined : this.#asPlatformResponse().clone());
     copy.#headers = new Headers(this.headers);
     return copy as unknown as Response;
   }
 
   /** The whole body, if it is there, and nobody has had it; then it is used. */
-  #take(): string | Uint8Array | undefined {
+  #takeWholeBody(): string | Uint8Array | undefined {
     const { body, signal } = this.#parts;
     if (this.#inner !== undefined || this.#used || body === null || isChunks(body)) return undefined;
     this.#used = true;
@@ -130,11 +130,11 @@ class Answer extends Base {
     return body;
   }
 
-  #real(): Response {
+  #asPlatformResponse(): Response {
     if (this.#inner === undefined) {
       const { body, status } = this.#parts;
       // As bytes: for a string, the platform would make up a content type.
-      const content = isChunks(body) ? streamOf(body) : typeof body === "string" ? encoder.encode(body) : body;
+      const content = isChunks(body) ? toReadableStream(body) : typeof body === "string" ? encoder.encode(body) : body;
       this.#inner = new Response(content as BodyGiven, { ...initOf(status), headers: this.headers });
       // Read before, through us: so it is, for whoever asks it.
       if (this.#used) void this.#inner.arrayBuffer();
@@ -149,11 +149,11 @@ function initOf(status: number): { status: number } | undefined {
 }
 
 // For whoever prints or compares it by name.
-Object.defineProperty(Answer, "name", { value: "Response" });
+Object.defineProperty(GateResponse, "name", { value: "Response" });
 
 if ("bytes" in Response.prototype) {
-  Object.defineProperty(Answer.prototype, "bytes", {
-    async value(this: Answer): Promise<Uint8Array> {
+  Object.defineProperty(GateResponse.prototype, "bytes", {
+    async value(this: GateResponse): Promise<Uint8Array> {
       return new Uint8Array(await this.arrayBuffer());
     },
     configurable: true,
@@ -161,15 +161,15 @@ if ("bytes" in Response.prototype) {
   });
 }
 
-function isChunks(body: Parts["body"]): body is Chunks {
+function isChunks(body: ResponseParts["body"]): body is ChunkSource {
   return body !== null && typeof body === "object" && !(body instanceof Uint8Array);
 }
 
-function withoutMark(text: string): string {
+function withoutByteOrderMark(text: string): string {
   return text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
 }
 
 /** The response of these parts. */
-export function answer(parts: Parts): Response {
-  return new Answer(parts) as unknown as Response;
+export function createResponse(parts: ResponseParts): Response {
+  return new GateResponse(parts) as unknown as Response;
 }

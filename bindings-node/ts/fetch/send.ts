@@ -4,89 +4,95 @@
  * @module
  */
 import type { NativeGate } from "../native.js";
-import { decoded } from "./content-encoding.js";
-import { Host, restored } from "./custom-fetch.js";
-import { exchange, type Head } from "./exchange.js";
-import { checkConnection, flatten, lines } from "./headers.js";
-import { isRedirect, redirected } from "./redirect.js";
-import type { Asked } from "./request.js";
-import { answer, type Parts } from "./response.js";
-import { Source } from "./response-body.js";
+import { decodeBody } from "./content-encoding.js";
+import { CustomFetchCall, originalHeaders } from "./custom-fetch.js";
+import { type ResponseHead, sendExchange } from "./exchange.js";
+import { checkNoConnectionHeaders, requestLines, toLines } from "./headers.js";
+import { followRedirect, isRedirect } from "./redirect.js";
+import type { FetchRequest } from "./request.js";
+import { createResponse, type ResponseParts } from "./response.js";
+import { ReplyBody } from "./response-body.js";
 import type { Fetch } from "./types.js";
-import { upload } from "./upload.js";
+import { sendWithUpload } from "./upload.js";
 
 /** Statuses without a body. */
 const NULL_BODY = new Set([101, 103, 204, 205, 304]);
-/** As the standard has it. */
-const MOST_REDIRECTS = 20;
+/** The limit of the fetch standard. */
+const MAX_REDIRECTS = 20;
 
 /** By the native transport. It follows no redirects, and decodes no bodies. */
-export async function direct(gate: NativeGate, asked: Asked, wrapped: boolean): Promise<Response> {
-  let request = asked;
-  let crossed = false;
+export async function sendNatively(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<Response> {
+  let current = request;
+  let crossOrigin = false;
   for (let hops = 0; ; hops++) {
-    const head = await once(gate, request, wrapped);
+    const head = await sendOnce(gate, current, wrapped);
     try {
-      const next = isRedirect(head.status) ? redirected(request, head) : undefined;
-      if (next === undefined) return answer({ ...parts(head, request), redirected: hops > 0, crossed });
-      if (hops === MOST_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
-      crossed ||= next.url.origin !== request.url.origin;
-      request = next;
+      const next = isRedirect(head.status) ? followRedirect(current, head) : undefined;
+      if (next === undefined)
+        return createResponse({ ...responseParts(head, current), redirected: hops > 0, crossOrigin });
+      if (hops === MAX_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
+      crossOrigin ||= next.url.origin !== current.url.origin;
+      current = next;
     } catch (error) {
-      close(head);
+      closeBody(head);
       throw error;
     }
-    close(head);
+    closeBody(head);
   }
 }
 
-function once(gate: NativeGate, request: Asked, wrapped: boolean): Promise<Head> {
+function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<ResponseHead> {
   const { url, method, headers, payload, signal } = request;
-  checkConnection(headers);
+  checkNoConnectionHeaders(headers);
   const sent = {
     method,
     url: hrefOf(url),
-    headers: flatten(headers, url.protocol === "https:", lengthOf(request)),
+    headers: requestLines(headers, url.protocol === "https:", contentLength(request)),
     signal,
     wrapped,
-    host: undefined,
+    customFetch: undefined,
   };
   if (payload === undefined || typeof payload === "string" || payload instanceof Uint8Array) {
-    return exchange(gate, { ...sent, body: payload, upload: undefined });
+    return sendExchange(gate, { ...sent, body: payload, upload: undefined });
   }
-  return upload(payload, (upload) => exchange(gate, { ...sent, body: undefined, upload }), signal);
+  return sendWithUpload(payload, (upload) => sendExchange(gate, { ...sent, body: undefined, upload }), signal);
 }
 
 /** By a fetch of the caller's own, which does what fetches do. */
-export async function byOwn(gate: NativeGate, asked: Asked, wrapped: boolean, own: Fetch): Promise<Response> {
-  const { url, method, headers, payload, signal } = asked;
-  const host = new Host(own, asked);
-  const head = await exchange(gate, {
+export async function sendByCustomFetch(
+  gate: NativeGate,
+  request: FetchRequest,
+  wrapped: boolean,
+  own: Fetch,
+): Promise<Response> {
+  const { url, method, headers, payload, signal } = request;
+  const customFetch = new CustomFetchCall(own, request);
+  const head = await sendExchange(gate, {
     method,
     url: hrefOf(url),
-    headers: lines(headers),
+    headers: toLines(headers),
     body: typeof payload === "string" || payload instanceof Uint8Array ? payload : undefined,
     upload: undefined,
     signal,
     wrapped,
-    host,
+    customFetch,
   });
-  const ours = { ...parts(head, asked), redirected: false, crossed: false };
-  const response = head.own;
+  const ours = { ...responseParts(head, request), redirected: false, crossOrigin: false };
+  const response = head.customResponse;
   // Else it is the gate's own answer.
-  if (response === undefined) return answer(ours);
-  return answer({
+  if (response === undefined) return createResponse(ours);
+  return createResponse({
     ...ours,
-    headers: restored(head.headers, response),
+    headers: originalHeaders(head.headers, response),
     url: response.url === "" ? ours.url : response.url,
     redirected: response.redirected,
-    crossed: response.type === "cors",
+    crossOrigin: response.type === "cors",
   });
 }
 
 /** A body that nobody will read. */
-function close({ body }: Head): void {
-  if (body instanceof Source) body.close();
+function closeBody({ body }: ResponseHead): void {
+  if (body instanceof ReplyBody) body.close();
 }
 
 /** A URL as it is sent. */
@@ -96,15 +102,18 @@ function hrefOf(url: URL): string {
   return end < 0 ? href : href.slice(0, end);
 }
 
-function parts(head: Head, { url, method, signal }: Asked): Omit<Parts, "redirected" | "crossed"> {
+function responseParts(
+  head: ResponseHead,
+  { url, method, signal }: FetchRequest,
+): Omit<ResponseParts, "redirected" | "crossOrigin"> {
   const { status, headers } = head;
   const href = hrefOf(url);
   if (method === "HEAD" || NULL_BODY.has(status)) {
-    close(head);
+    closeBody(head);
     return { status, headers, body: null, url: href, signal };
   }
   // Every other response has a body, if an empty one.
-  return { status, headers, body: decoded(head.body ?? "", headers), url: href, signal };
+  return { status, headers, body: decodeBody(head.body ?? "", headers), url: href, signal };
 }
 
 /** Of these, stock fetch says that they have no content, rather than say nothing. */
@@ -114,7 +123,7 @@ const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
  * What `content-length` is to say, where the transport does not find out. As with stock fetch, no body is sent that is not as long as the
  * caller says: a server would wait for the rest, or take it for the next request.
  */
-function lengthOf({ method, headers, payload }: Asked): string | undefined {
+function contentLength({ method, headers, payload }: FetchRequest): string | undefined {
   const said = headers.get("content-length");
   if (payload instanceof ReadableStream) {
     if (said !== null && !/^\d+$/.test(said)) throw new TypeError("fetch failed: invalid content-length header");

@@ -9,7 +9,7 @@ import { type NativeUpload, native } from "../native.js";
 import { port } from "../native-port.js";
 
 /** Sends with that body. A server may answer before it has read everything. */
-export async function upload<T>(
+export async function sendWithUpload<T>(
   body: ReadableStream<Uint8Array>,
   send: (upload: NativeUpload) => Promise<T>,
   signal: AbortSignal | undefined,
@@ -52,7 +52,7 @@ async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Ui
 
 function room(upload: NativeUpload): Promise<void> {
   return new Promise((resolve) => {
-    const number = port.number();
+    const number = port.allocateNumber();
     port.wait(number, { settle: () => resolve() });
     upload.room(port.native, number);
     port.native.flush();

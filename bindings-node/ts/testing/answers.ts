@@ -53,22 +53,22 @@ export function stream(chunks: readonly string[], pace: Pace = {}): Answer {
 
 /** Sends these pieces, then nothing more, ever. Without pieces: the head of the answer only. */
 export function stall(chunks: readonly string[] = [], pace: Pace = {}): Answer {
-  return cut("stall", chunks, pace);
+  return incompleteAnswer("stall", chunks, pace);
 }
 
 /** Sends these pieces, then ends, cleanly, without the API's terminal event; what is not streamed ends half-way. */
 export function truncate(chunks: readonly string[] = [], pace: Pace = {}): Answer {
-  return cut("truncate", chunks, pace);
+  return incompleteAnswer("truncate", chunks, pace);
 }
 
 /** Sends these pieces, then breaks the connection. */
 export function breakOff(chunks: readonly string[] = [], pace: Pace = {}): Answer {
-  return cut("break", chunks, pace);
+  return incompleteAnswer("break", chunks, pace);
 }
 
 /** Sends these pieces, then an error as an event, under status 200; what is not streamed is a 500. */
 export function errorEvent(chunks: readonly string[] = [], pace: Pace = {}): Answer {
-  return cut("error", chunks, pace);
+  return incompleteAnswer("error", chunks, pace);
 }
 
 /** Answers with any status. The body: text as it is, anything else as JSON; by default an error in the words of the API. */
@@ -95,7 +95,7 @@ export function refuseConnection(options: { after?: number } = {}): Answer {
   return new Answer("refuse", options);
 }
 
-function cut(end: string, chunks: readonly string[], pace: Pace): Answer {
+function incompleteAnswer(end: string, chunks: readonly string[], pace: Pace): Answer {
   // Cut short before its first piece: one that never comes.
   return new Answer("reply", { chunks, end, ...(chunks.length === 0 ? { end_after: 0 } : {}), ...pace });
 }

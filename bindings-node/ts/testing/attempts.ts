@@ -38,7 +38,7 @@ export interface Call {
   attempts: Attempt[];
 }
 
-export function callsOf(attempts: readonly Attempt[]): Call[] {
+export function groupByCall(attempts: readonly Attempt[]): Call[] {
   const calls = new Map<number, Call>();
   for (const attempt of attempts) {
     const call = calls.get(attempt.call) ?? { number: attempt.call, attempts: [] };
@@ -49,7 +49,7 @@ export function callsOf(attempts: readonly Attempt[]): Call[] {
 }
 
 /** In one line. */
-export function line(of: Attempt): string {
+export function describeAttempt(of: Attempt): string {
   const said = of.status === null ? of.answer : `${of.answer} ${of.status}`;
   const ended = of.ended === null ? "" : `, ended at ${of.ended.toFixed(3)} s`;
   const what = `${of.method} ${of.path} (${of.model})`;

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { refined } from "../errors.js";
+import { argumentError } from "../errors.js";
 import { type NativeFakeTarget, native } from "../native.js";
 import { type Answer, ok } from "./answers.js";
-import { type Attempt, type Call, callsOf, line } from "./attempts.js";
+import { type Attempt, type Call, describeAttempt, groupByCall } from "./attempts.js";
 
 /** How requests are answered. */
 export interface Script {
@@ -46,18 +46,18 @@ const installed = new Set<NativeFakeTarget>();
 export class FakeTarget {
   readonly #native: NativeFakeTarget;
   readonly #routes: object[] = [];
-  #rest: object;
+  #defaultRoute: object;
 
   /** @throws `RangeError` for a time that is negative or longer than a year. */
   constructor(script: Script = {}) {
-    this.#rest = said(script);
-    this.#native = checked(() => new native.FakeTarget(this.#script()));
+    this.#defaultRoute = routeScript(script);
+    this.#native = withArgumentErrors(() => new native.FakeTarget(this.#script()));
   }
 
   /** Answers so from now on what no route takes. Every route begins anew. */
   script(script: Script): this {
-    this.#rest = said(script);
-    checked(() => this.#native.follow(this.#script()));
+    this.#defaultRoute = routeScript(script);
+    withArgumentErrors(() => this.#native.follow(this.#script()));
     return this;
   }
 
@@ -66,8 +66,8 @@ export class FakeTarget {
    * rate of one route is apart from the others'.
    */
   route(match: Match, script: Script = {}): this {
-    this.#routes.push({ ...match, ...said(script) });
-    checked(() => this.#native.follow(this.#script()));
+    this.#routes.push({ ...match, ...routeScript(script) });
+    withArgumentErrors(() => this.#native.follow(this.#script()));
     return this;
   }
 
@@ -114,7 +114,7 @@ export class FakeTarget {
 
   /** Every call so far, with its attempts, in the order of their first arrival. */
   get calls(): Call[] {
-    return callsOf(this.attempts);
+    return groupByCall(this.attempts);
   }
 
   /** The attempts that their caller gave up before they were answered to the end. */
@@ -139,12 +139,12 @@ export class FakeTarget {
 
   /** A line for each attempt: two runs of one test on virtual time have equal traces. */
   trace(): string[] {
-    return this.attempts.map(line);
+    return this.attempts.map(describeAttempt);
   }
 
   /** @throws An error where an attempt has neither been answered to its end nor been given up: a stream that nobody cancelled. */
   assertNoCallInFlight(): void {
-    fail(
+    throwIfAny(
       "still in flight",
       this.attempts.filter(({ outcome }) => outcome === "in_flight"),
     );
@@ -152,33 +152,33 @@ export class FakeTarget {
 
   /** @throws An error where a request came that nothing in the script takes. */
   assertAllMatched(): void {
-    fail("the fake target has no answer for", this.unmatched);
+    throwIfAny("the fake target has no answer for", this.unmatched);
   }
 
   #script(): string {
-    return JSON.stringify({ routes: [...this.#routes, this.#rest] });
+    return JSON.stringify({ routes: [...this.#routes, this.#defaultRoute] });
   }
 }
 
 /** Times of what is installed count from now. */
-export function restartTimes(): void {
+export function resetStartTimes(): void {
   for (const target of installed) target.start();
 }
 
-function said({ answers = [], otherwise = ok(), capacity, rate, retryAfter }: Script): object {
+function routeScript({ answers = [], otherwise = ok(), capacity, rate, retryAfter }: Script): object {
   return { answers, otherwise, capacity, rate, retry_after: retryAfter };
 }
 
-function checked<T>(run: () => T): T {
+function withArgumentErrors<T>(run: () => T): T {
   try {
     return run();
   } catch (error) {
-    throw refined(error);
+    throw argumentError(error);
   }
 }
 
-function fail(what: string, those: readonly (string | Attempt)[]): void {
+function throwIfAny(what: string, those: readonly (string | Attempt)[]): void {
   if (those.length === 0) return;
-  const lines = those.map((one) => `  ${typeof one === "string" ? one : line(one)}`);
+  const lines = those.map((one) => `  ${typeof one === "string" ? one : describeAttempt(one)}`);
   throw new Error(`${what}:\n${lines.join("\n")}`);
 }

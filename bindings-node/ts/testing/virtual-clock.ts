@@ -3,11 +3,11 @@
  *
  * @module
  */
-import { refined } from "../errors.js";
+import { argumentError } from "../errors.js";
 import { type NativeClock, native } from "../native.js";
 import { port } from "../native-port.js";
-import { restartTimes } from "./fake-target.js";
-import { Timers } from "./virtual-timers.js";
+import { resetStartTimes } from "./fake-target.js";
+import { VirtualTimers } from "./virtual-timers.js";
 
 // What the platform has, whatever is put in its place meanwhile.
 const { setImmediate, setTimeout } = globalThis;
@@ -20,9 +20,9 @@ const enum Step {
 }
 
 /** Turns of the event loop in which whatever was woken gets to its next wait. */
-const TURNS = 4;
+const EVENT_LOOP_TURNS = 4;
 /** Steps in which nothing could come, each 50 ms of real time at most, before a wait gives up: real I/O may still have something to say. */
-const PATIENCE = 40;
+const MAX_IDLE_STEPS = 40;
 
 /** Options of {@link VirtualClock}. */
 export interface ClockOptions {
@@ -47,12 +47,12 @@ export interface ClockOptions {
  */
 export class VirtualClock {
   readonly #native: NativeClock;
-  readonly #timers: Timers | undefined;
+  readonly #timers: VirtualTimers | undefined;
 
   constructor(options: ClockOptions = {}) {
     const { seed = 0, timers = true } = options;
     this.#native = new native.Clock(seed);
-    this.#timers = timers ? new Timers(() => this.time()) : undefined;
+    this.#timers = timers ? new VirtualTimers(() => this.time()) : undefined;
   }
 
   /**
@@ -63,7 +63,7 @@ export class VirtualClock {
   start(): this {
     this.#native.enter();
     this.#timers?.install();
-    restartTimes();
+    resetStartTimes();
     return this;
   }
 
@@ -94,13 +94,13 @@ export class VirtualClock {
     let idle = 0;
     let over = false;
     for (;;) {
-      await turns();
+      await runEventLoop();
       if (settled) return promise;
       if (over || this.time() >= end) throw new Error(`not settled within ${most} s of virtual time`);
       const step = this.#step(end);
       over = step === Step.Over;
       idle = step === Step.Idle ? idle + 1 : 0;
-      if (idle > PATIENCE) throw new Error("nothing is left that could settle this promise");
+      if (idle > MAX_IDLE_STEPS) throw new Error("nothing is left that could settle this promise");
       if (step === Step.Idle) await new Promise((resolve) => setTimeout(resolve, 1));
     }
   }
@@ -117,15 +117,16 @@ export class VirtualClock {
     }
     const end = this.time() + seconds;
     let over = false;
-    for (await turns(); !over && this.time() < end; await turns()) over = this.#step(end, true) === Step.Over;
-    while (this.#timers?.runNext()) await turns();
+    for (await runEventLoop(); !over && this.time() < end; await runEventLoop())
+      over = this.#step(end, true) === Step.Over;
+    while (this.#timers?.runNext()) await runEventLoop();
   }
 
-  #stepped(limit: number | undefined): Step {
+  #nativeStep(limit: number | undefined): Step {
     try {
       return this.#native.step(port.native, limit);
     } catch (error) {
-      throw refined(error);
+      throw argumentError(error);
     }
   }
 
@@ -133,7 +134,7 @@ export class VirtualClock {
   #step(end: number, waits = false): Step {
     const due = this.#timers?.next();
     const limit = due === undefined ? (waits ? end : undefined) : Math.min(due, end);
-    const step = this.#stepped(limit);
+    const step = this.#nativeStep(limit);
     if (step === Step.Finished) port.drain();
     // Otherwise `Step.Over` means that `end` is reached, even if `time()` is less than it: the clock
     // counts whole nanoseconds.
@@ -142,6 +143,6 @@ export class VirtualClock {
   }
 }
 
-async function turns(): Promise<void> {
-  for (let turn = 0; turn < TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
+async function runEventLoop(): Promise<void> {
+  for (let turn = 0; turn < EVENT_LOOP_TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -16,9 +16,9 @@ class Timer {
   readonly run: () => void;
   readonly seconds: number;
   readonly repeats: boolean;
-  readonly #timers: Timers;
+  readonly #timers: VirtualTimers;
 
-  constructor(timers: Timers, order: number, run: () => void, seconds: number, repeats: boolean) {
+  constructor(timers: VirtualTimers, order: number, run: () => void, seconds: number, repeats: boolean) {
     this.#timers = timers;
     this.order = order;
     this.run = run;
@@ -62,7 +62,7 @@ class Timer {
 const PATCHED = ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] as const;
 
 /** Every timer that is set. */
-export class Timers {
+export class VirtualTimers {
   readonly now: () => number;
   readonly #set = new Map<number, Timer>();
   #order = 0;
@@ -109,7 +109,7 @@ export class Timers {
     const set =
       (repeats: boolean) =>
       (callback: Callback, milliseconds = 0, ...args: unknown[]) =>
-        this.add(() => callback(...args), span(milliseconds), repeats);
+        this.add(() => callback(...args), toSeconds(milliseconds), repeats);
     const clear = (timer: unknown) => this.clear(timer);
     const ours = { setTimeout: set(false), clearTimeout: clear, setInterval: set(true), clearInterval: clear };
     const global = globalThis as unknown as Record<string, unknown>;
@@ -146,14 +146,14 @@ export class Timers {
       const timer = this.add(() => {
         signal?.removeEventListener("abort", abort);
         resolve(value as T);
-      }, span(milliseconds));
+      }, toSeconds(milliseconds));
       if (signal?.aborted === true) abort();
       else signal?.addEventListener("abort", abort, { once: true });
     });
 }
 
 /** As the platform has it: what is no time is one millisecond. */
-function span(milliseconds: number | undefined): number {
+function toSeconds(milliseconds: number | undefined): number {
   const given = Number(milliseconds);
   return given >= 1 && given <= 2 ** 31 - 1 ? given / 1000 : 0.001;
 }
