@@ -32,8 +32,8 @@ def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
 ) -> None:
     httpx = module(name)
     cases = {
-        "transport of its own": {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
-        "proxy of its own": {"proxy": "http://127.0.0.1:1"},
+        "custom transport": {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
+        "custom proxy": {"proxy": "http://127.0.0.1:1"},
         "mounts": {"mounts": {"all://": httpx.HTTPTransport()}},
         "Unix socket": {"transport": httpx.HTTPTransport(uds="/tmp/socket")},
         "local address": {"transport": httpx.HTTPTransport(local_address="127.0.0.1")},
@@ -84,7 +84,7 @@ def test_what_is_ones_own_in_a_plain_transport_is_kept(name: str, gate: tidegate
             change(transport)
             bare = sdk(api_key="k", http_client=client(transport=transport))
             assert goes_by(gate.wrap(bare)._client) == "kept", said
-            with pytest.raises(TypeError, match=f"{said} of its own"):
+            with pytest.raises(TypeError, match=f"custom {said}"):
                 gate.wrap(bare, transport="native")
 
 
@@ -104,7 +104,7 @@ def test_options_of_keepalive_are_the_gates_already(name: str, gate: tidegate.Ga
 
 def test_another_word(gate: tidegate.Gate) -> None:
     sdk = openai.OpenAI(api_key="k")
-    with pytest.raises(ValueError, match="'keeep' is none of auto, keep, native"):
+    with pytest.raises(ValueError, match="'keeep' is not valid; give one of auto, keep, native"):
         gate.wrap(sdk, transport="keeep")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="keeep"):
         gate.httpx_client(transport="keeep")

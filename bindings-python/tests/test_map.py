@@ -509,9 +509,9 @@ def test_what_cannot_be_is_told_at_once() -> None:
         return item
 
     gate = tidegate.Gate()
-    with pytest.raises(TypeError, match="the first argument is the function, not range"):
+    with pytest.raises(TypeError, match="the first argument must be a function, not range"):
         gate.map(range(3), work)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="items are an iterable"):
+    with pytest.raises(TypeError, match="items must be an iterable"):
         gate.map(work, 3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="give 1 or more"):
         gate.map(work, [1], ahead=0)

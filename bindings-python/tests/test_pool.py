@@ -157,7 +157,7 @@ async def test_replicas_are_told_while_calls_are_under_way(servers: list[Upstrea
         gate.set_replicas("llama", [{"url": servers[0].url, "wieght": 2}])  # type: ignore[typeddict-unknown-key]
     assert wrong.value.target == "llama"
     for one in (servers[0].url, {"url": servers[0].url}):
-        with pytest.raises(TypeError, match="give a list"):
+        with pytest.raises(TypeError, match="pass a list"):
             gate.set_replicas("llama", one)
     assert list(replicas(gate)) == [servers[2].url]
 

@@ -175,7 +175,7 @@ def test_an_exception_that_the_family_refuses_is_a_configuration_error(name: Any
         gate = tidegate.Gate()
     with (
         environment({"NO_PROXY": exception}),
-        pytest.raises(tidegate.ConfigError, match=f"NO_PROXY has an entry that {name} refuses"),
+        pytest.raises(tidegate.ConfigError, match=f"NO_PROXY has an entry that {name} rejects"),
     ):
         gate.httpx_client(family=name)
 

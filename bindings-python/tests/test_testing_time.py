@@ -195,7 +195,7 @@ def test_synchronous_clients_in_a_pool_of_threads() -> None:
 def test_sockets_are_refused_by_name() -> None:
     async def connects() -> None:
         left, right = socket.socketpair()
-        with left, right, pytest.raises(RuntimeError, match="virtual time, in which sockets"):
+        with left, right, pytest.raises(RuntimeError, match="virtual time and does not support sockets"):
             asyncio.get_running_loop().add_reader(left, print)
 
     run(connects())

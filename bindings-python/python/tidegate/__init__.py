@@ -1,4 +1,19 @@
-"""Tidegate: as many calls to each language model as it can take right now."""
+"""Admission control for calls of language models, below the client library that you already use.
+
+A `Gate` sends as many calls to each model as the model can serve at the moment. It queues the other
+calls, retries failures, and releases capacity when a call is cancelled.
+
+Example:
+    ```python
+    import tidegate
+    from openai import AsyncOpenAI
+
+    gate = tidegate.Gate(targets={"openai": {"url": "https://api.openai.com", "cap": 64}})
+    client = gate.wrap(AsyncOpenAI())
+    answer = await client.responses.create(model="gpt-4o", input="Say hello.")
+    ```
+
+"""
 
 from tidegate._context import context
 from tidegate._errors import (

@@ -1,4 +1,4 @@
-"""Who calls, how urgently, and until when."""
+"""The context of calls: tenant, lane, deadline and label."""
 
 from __future__ import annotations
 
@@ -24,20 +24,33 @@ def context(
     deadline: float | None = None,
     call: str | None = None,
 ) -> Iterator[_native.Context]:
-    """Say who calls, for every call made inside, in this task and the tasks it starts.
+    """Sets the tenant, lane, deadline and label of every call that is made inside the `with` block.
+
+    The context applies to the current task and to tasks that it starts. An argument that is not
+    given is inherited from the enclosing context.
 
     Args:
-        tenant: the fairness key, at most 200 bytes. Default: that of the context around, else `default`.
-        lane: the priority class: `interactive`, `standard` or `batch`. Default: that of the context around,
-            else `standard`.
-        deadline: seconds from now until every call inside, streams included, must have ended. Inside
-            another context the earlier of the two holds. Default: that of the context around, else the
-            target's own. More than ten years count as ten.
-        call: a name of your own for the calls inside, for `Gate.explain` and the log of calls; at most 200 bytes.
-            Default: that of the context around, else none.
+        tenant: Fairness key, at most 200 bytes. Default: inherited, otherwise `default`.
+        lane: Priority class: `interactive`, `standard` or `batch`. Default: inherited, otherwise
+            `standard`.
+        deadline: Seconds from now until every call inside must have ended, including its stream.
+            The earlier deadline of nested contexts applies. Values above ten years are reduced to
+            ten years. Default: inherited, otherwise the deadline of the target.
+        call: Label of the calls inside, for `Gate.explain` and `Gate.calls`, at most 200 bytes.
+            Default: inherited, otherwise none.
+
+    Yields:
+        The context, with the properties `tenant`, `lane`, `call` and `remaining` (seconds until the
+        deadline).
 
     Raises:
-        ValueError: for a lane that does not exist, or a deadline that is not above 0.
+        ValueError: If the lane does not exist, or if the deadline is not greater than 0.
+
+    Example:
+        ```python
+        with tidegate.context(tenant="acme", lane="batch", deadline=30):
+            answer = await client.responses.create(model="gpt-4o", input="Say hello.")
+        ```
 
     """
     entered = _native.Context(current.get(), tenant, lane, deadline, call)

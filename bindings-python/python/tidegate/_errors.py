@@ -1,4 +1,4 @@
-"""One small family of errors. What went wrong is in the attributes; the text is for people."""
+"""The exceptions of the package. Programs read the attributes; the message is for people."""
 
 from __future__ import annotations
 
@@ -20,26 +20,39 @@ Reason = Literal[
     "predicted_wait",
     "shed",
 ]
-"""Why admission said no."""
+"""Why admission rejected a call."""
 
 
 class Error(Exception):
-    """What the gate itself hands up. A provider's own error response is not one of these.
+    """Base class of the errors that the gate raises.
+
+    Error responses of providers are not instances of it.
 
     Attributes:
-        kind: the stable name of what went wrong (`refused`, `deadline`, `connect`, ...).
-        reason: why admission said no (`no_slot`, `queue_full`, `wait_budget`, `deadline`, `cool_down`, `outage`,
-            `draining`, `deadlock`, `no_budget`: a rate of the provider is used up, `too_large`: no waiting would help,
-            `predicted_wait`: it would wait too long, `shed`: it made room for a more urgent one); None unless `kind`
-            is `refused`.
-        target: the target or tool it happened at, where one is known.
-        status: the HTTP status that says the same.
-        retry_after: seconds until it is worth coming back; None where nobody knows.
-        queue_position: how many calls stood ahead of this one; None where it did not queue.
-        retryable: whether the same call may succeed later, unchanged.
-        call: the number of the call that it ended, as in `gate.calls()`; None where there was none.
-        why: what stood in a refused call's way (`Why`: `rule`, `text`, `since`, `waited`, `expected`, `ahead`); None
-            where nothing is known of that.
+        kind: Stable name of the failure: `refused`, `deadline`, `connect` and others.
+        reason: Why admission rejected the call, or None unless `kind` is `refused`. `no_slot`: no
+            slot is free and the target does not queue. `queue_full`: the queue is full.
+            `wait_budget`: the longest wait is over. `deadline`: the deadline has passed.
+            `cool_down` or `outage`: the target is held back. `draining`: the gate drains.
+            `deadlock`: the call waits for a tool that it holds. `no_budget`: a rate of the provider
+            is used up. `too_large`: the prompt can never be admitted. `predicted_wait`: the
+            expected wait is too long. `shed`: the call made room for a more urgent one.
+        target: Name of the target or tool, or None if it is not known.
+        status: HTTP status that corresponds to the failure.
+        retry_after: Seconds after which a retry may succeed, or None if that is not known.
+        queue_position: Number of calls ahead in the queue, or None if the call was not queued.
+        retryable: Whether the unchanged call may succeed later.
+        call: Number of the call, as in `Gate.calls`, or None if there was no call.
+        why: The rule that blocked a rejected call, or None if it is not known.
+
+    Example:
+        ```python
+        try:
+            async with gate.tool("db"):
+                ...
+        except tidegate.Refused as error:
+            print(error.reason, error.retry_after)
+        ```
 
     """
 
@@ -67,7 +80,7 @@ class Error(Exception):
         call: int | None = None,
         why: Why | None = None,
     ) -> None:
-        """Keep every part as an attribute."""
+        """Stores the message and each attribute."""
         super().__init__(message)
         self.kind = kind
         self.reason = reason
@@ -80,44 +93,47 @@ class Error(Exception):
         self.why = why
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes whole."""
+        """Returns the parts that pickle needs to copy the error with all its attributes."""
         return _restore, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(Error, ValueError):
-    """The configuration is malformed or impossible; the message names the key and the nearest valid one."""
+    """Raised if the configuration is malformed or impossible.
+
+    The message names each wrong key and the nearest valid one.
+    """
 
 
 class UnknownNameError(Error, LookupError):
-    """A tool or target of that name is not configured."""
+    """Raised if no tool or target of that name is configured."""
 
 
-class Refused(Error):  # noqa: N818 - the word users and metrics have for it
-    """Admission said no: see `reason`, `queue_position` and `retry_after`."""
+class Refused(Error):  # noqa: N818 - the name that metrics use too
+    """Raised if admission rejects a call. See `reason`, `queue_position` and `retry_after`."""
 
 
 class Deadline(Error, TimeoutError):  # noqa: N818
-    """The whole call's deadline passed after it was admitted."""
+    """Raised if the deadline of a call passes after the call was admitted."""
 
 
 class Timeout(Error, TimeoutError):  # noqa: N818
-    """No first token, or silence between chunks, for longer than allowed; or no connection in time."""
+    """Raised if a connection, the first token or the next chunk does not arrive in time."""
 
 
 class ConnectionFailed(Error, ConnectionError):  # noqa: N818
-    """No connection could be made, or it broke."""
+    """Raised if a connection cannot be opened, or breaks."""
 
 
 class Truncated(ConnectionFailed):
-    """The response ended without the provider's terminal event, or shorter than it said."""
+    """Raised if a response ends before the provider's final event, or before its declared length."""
 
 
 class RequestError(Error, ValueError):
-    """The request cannot be sent as it is: a malformed URL, an unsupported scheme."""
+    """Raised if the request cannot be sent, for example because its URL is malformed."""
 
 
 class SweepError(Error, RuntimeError):
-    """A sweep's first call was not answered as such a call is; the message says what to do."""
+    """Raised if the first call of a sweep fails. The message says what to do."""
 
 
 _CLASSES: dict[str, type[Error]] = {
@@ -148,11 +164,11 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     call: int | None,
     why: tuple[Rule, str, float, float, float | None, int] | None,
 ) -> Error:
-    """Make the exception of that kind."""
+    """Returns the exception for a failure of the core. Only the native module calls the function."""
     return _CLASSES.get(kind, Error)(
         message,
         kind=kind,
-        # The core's own words, which the vectors hold against these.
+        # The shared test vectors compare the core's reasons with `Reason`.
         reason=cast("Reason | None", reason),
         target=target,
         status=status,
@@ -165,6 +181,7 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
 
 
 def _restore(cls: type[Error], args: tuple[str], state: dict[str, object]) -> Error:
+    """Returns the error that `Error.__reduce__` took apart."""
     error = cls(args[0], kind="")
     error.__dict__.update(state)
     return error

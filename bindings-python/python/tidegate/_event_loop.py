@@ -1,4 +1,8 @@
-"""The Python side of the bridge: one port per event loop, fork, exit."""
+"""Runs native work on asyncio event loops.
+
+Each event loop has one native port, which carries the results of native work to the loop. The
+module also registers the native cleanup for interpreter exit and for forked children.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +21,35 @@ if TYPE_CHECKING:
 
     from tidegate._native import Port, Waiter
 
-# The port lives as long as its loop, on the loop: no table, no leak, no second look-up.
+# The port is an attribute of its loop, so the two are collected together.
 _ATTRIBUTE = "_tidegate_port"
 
-# Seconds: a hundred years.
+# Seconds. The timer that uses it never fires.
 _FOREVER = 100 * 365 * 86400.0
 
-
-#: Makes the loops of what runs without one; on virtual time another.
+#: Creates the event loops for synchronous code. Virtual time replaces the factory.
 loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop for whoever has none, on the time that is in place."""
+    """Returns a new event loop from the factory in force, which may be on virtual time."""
     return loop_factory()
 
 
 def current_port() -> Port:
-    """Return the running loop's port, made at first use."""
+    """Returns the port of the running event loop. The first call on a loop creates the port.
+
+    Raises:
+        RuntimeError: If no asyncio event loop is running, or if the loop is on real time while
+            virtual time is installed.
+
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "Tidegate's asynchronous calls run on asyncio (anyio on asyncio and uvloop included); there is no asyncio "
-            "loop here. Under trio, use the synchronous client in a thread: trio.to_thread.run_sync(...)"
+            "no asyncio event loop is running. Tidegate's asynchronous calls need asyncio (directly, through anyio, "
+            "or with uvloop). Under trio, run the synchronous client in a thread: trio.to_thread.run_sync(...)"
         ) from None
     port: Port | None = getattr(loop, _ATTRIBUTE, None)
     if port is None or not port.usable():
@@ -51,9 +60,8 @@ def current_port() -> Port:
 def _create_port(loop: asyncio.AbstractEventLoop) -> Port:
     if _native.is_virtual():
         raise RuntimeError(
-            "virtual time is in place, and this event loop runs on real time: neither would wait for the other. Run "
-            "the coroutine with tidegate.testing.run(...), or mark the test "
-            "@pytest.mark.tidegate(virtual_time=True)"
+            "virtual time is installed, but this event loop runs on real time. Run the coroutine with "
+            "tidegate.testing.run(...), or mark the test @pytest.mark.tidegate(virtual_time=True)"
         )
     port = _attach_with_reader(loop) or _attach_with_thread(loop)
     setattr(loop, _ATTRIBUTE, port)
@@ -61,7 +69,12 @@ def _create_port(loop: asyncio.AbstractEventLoop) -> Port:
 
 
 def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
-    """Let the loop watch a descriptor; it drops the callback when it is closed, which closes the port."""
+    """Registers the port's descriptor with the loop.
+
+    Returns None if the loop cannot watch descriptors.
+
+    A loop drops its callbacks when it is closed. Dropping this callback closes the port.
+    """
     port = _native.Port(loop.create_future, loop.call_soon, watched=True)
     descriptor = port.fileno()
     if descriptor is None:
@@ -74,10 +87,10 @@ def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
 
 
 def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
-    """Let a thread wait for a loop that cannot watch descriptors (Windows' proactor).
+    """Starts a thread that waits for results on behalf of a loop that cannot watch descriptors.
 
-    A closed loop drops its timers. The timer here never fires; when it is dropped, it closes the
-    port, which ends the thread.
+    An example is the proactor loop of Windows. A closed loop drops its timers. The timer here never
+    fires; dropping it closes the port, which ends the thread.
     """
     port = _native.Port(loop.create_future, loop.call_soon, watched=False)
     loop.call_later(_FOREVER, _native.Drain(port))
@@ -88,9 +101,9 @@ def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
 
 
 def _drain_from_thread(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    """Schedule `port.drain` on the loop for each batch of results.
+    """Schedules `port.drain` on the loop for each batch of results.
 
-    Holds no strong reference while waiting.
+    The function holds no strong reference to the loop while it waits.
     """
     while waiter.wait():
         loop = of()
@@ -99,13 +112,16 @@ def _drain_from_thread(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop
         port: Port = getattr(loop, _ATTRIBUTE)
         try:
             loop.call_soon_threadsafe(port.drain)
-        except RuntimeError:  # The loop is closed, and kept its timers.
+        except RuntimeError:  # The loop is closed and did not drop its timers.
             port.close()
         del loop, port
 
 
 def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
-    """Give up a call whose coroutine was cancelled, wherever it stands: under way, or answered a moment ago."""
+    """Cancels a native call whose coroutine was cancelled.
+
+    A result that has arrived already is closed.
+    """
     port.cancel(number)
     if future.done() and not future.cancelled():
         with contextlib.suppress(Exception):
@@ -113,7 +129,15 @@ def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
 
 
 async def run_native(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
-    """Start native work on the running loop and wait for it; cancelling drops it at once."""
+    """Starts native work on the running event loop and returns its result.
+
+    Args:
+        start: Starts the work on a port. Returns the future of the result and the number of the
+            work.
+
+    Cancelling the coroutine cancels the native work at once.
+
+    """
     port = current_port()
     future, number = start(port)
     try:

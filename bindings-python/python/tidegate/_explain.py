@@ -1,4 +1,4 @@
-"""Why a call waits, or was refused: plain data."""
+"""Explanations of why a call waits or was rejected."""
 
 from __future__ import annotations
 
@@ -26,25 +26,34 @@ Rule = Literal[
     "turn",
     "held",
 ]
-"""What stands in a call's way.
+"""The rule that blocks a call.
 
-Its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its
-tenant's own tokens, the engine's memory, a pool's replicas that serve it, a cool-down, an outage, others whose turn
-it is, or room that is kept for a call that has waited longer.
+- `slots`: all slots of the target are in use.
+- `first_tokens`: the limit of calls that await their first token is reached.
+- `tenant_cap`: the tenant holds its maximum number of slots.
+- `requests`, `tokens`, `input_tokens`, `output_tokens`, `requests_per_day`, `tokens_per_day`: this
+  rate of the provider is used up.
+- `tenant_tokens`: the tenant's own token rate is used up.
+- `kv`: the engine's KV memory is full.
+- `replicas`: no replica of the pool can serve the call now.
+- `cool_down`: the provider asked to wait.
+- `outage`: the target fails, and one call probes it.
+- `turn`: other calls are ahead.
+- `held`: capacity is reserved for a call that has waited longer.
 """
 
 
 @dataclass(frozen=True)
 class Why:
-    """What stood in a refused call's way. Times are seconds.
+    """The rule that blocked a rejected call. All times are in seconds.
 
     Attributes:
-        rule: the rule's stable name.
-        text: what it says, for people.
-        since: for how long it had stood in the way.
-        waited: for how long the call had waited in all.
-        expected: in how long its turn was expected; None where too little was seen to say.
-        ahead: how many calls went first.
+        rule: Stable name of the rule.
+        text: Explanation for people.
+        since: How long the rule had blocked the call.
+        waited: How long the call had waited in total.
+        expected: Expected time until admission, or None if there is not enough data.
+        ahead: Number of calls ahead of it.
 
     """
 
@@ -58,22 +67,23 @@ class Why:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a call waits now, or what it is at instead. Times are seconds.
+    """The state of a call, and the rule that blocks it. All times are in seconds.
 
     Attributes:
-        call: its number, as in `gate.calls()` and in errors.
-        label: what `tidegate.context(call=...)` named it.
-        target: where it goes; None for a wait for a tool.
-        tool: the tool that is waited for; None for calls.
-        tenant: the fairness key.
-        lane: the priority class.
-        state: `waiting` in a queue; `backing_off` before it queues again; `in_flight`.
-        rule: the rule that stands in its way, while it waits.
-        text: all of it, for people.
-        waited: since it was first asked for.
-        since: for how long the rule has stood in its way; else for how long the state has lasted.
-        expected: in how long its turn is expected; None where too little was seen to say.
-        ahead: how many calls go first, while it waits.
+        call: Number of the call, as in `Gate.calls` and in errors.
+        label: Label from `tidegate.context(call=...)`, or None.
+        target: Name of the target, or None if a tool is waited for.
+        tool: Name of the tool that is waited for, or None for calls.
+        tenant: Fairness key.
+        lane: Priority class.
+        state: `waiting` (in a queue), `backing_off` (before a retry is queued) or `in_flight`.
+        rule: The rule that blocks the call, or None unless `state` is `waiting`.
+        text: The whole explanation for people.
+        waited: Time since the call was made.
+        since: How long the rule has blocked the call, or how long the state has lasted if no rule
+            does.
+        expected: Expected time until admission, or None if there is not enough data.
+        ahead: Number of calls ahead of it, or None unless `state` is `waiting`.
 
     """
 
@@ -92,6 +102,6 @@ class Explanation:
     ahead: int | None
 
     def __str__(self) -> str:
-        """Show it as a person would want to read it."""
+        """Returns the explanation as one line of text."""
         name = f"call {self.call}" if self.label is None else f"call {self.call} ({self.label})"
         return f"{name} of {self.tenant}: {self.text}"

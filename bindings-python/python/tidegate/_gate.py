@@ -1,4 +1,4 @@
-"""The gate: the object a process shares."""
+"""The gate: the object through which a process makes its calls."""
 
 from __future__ import annotations
 
@@ -31,29 +31,40 @@ Mode = Literal["enforce", "observe", "off"]
 
 
 class Gate:
-    """Lets through as many calls to each model as it can take right now: no fewer, no more.
+    """Sends as many calls to each model as it can serve at the moment, and queues the others.
 
-    Share one per process; it is safe to use from any number of threads and event loops. In a forked child it
-    starts anew from its configuration, with no call in flight.
+    Share one gate per process. A gate may be used from any number of threads and event loops. In a
+    forked child, the gate starts again from its configuration with no calls in flight.
 
-    The keys are those of the configuration file. Durations are seconds, `timedelta`, or text with units
-    (`"500ms"`, `"2m"`). With nothing configured every target has a queue, and finds by itself how many
-    calls it takes at once. A target with an objective (`ttft`) keeps to that; a cap alone is what it says.
+    The keys are those of the configuration file. Durations are seconds, `timedelta`, or text with a
+    unit (`"500ms"`, `"2m"`). A target without settings has a queue and an adaptive limit. A target
+    with an objective (`ttft`) adapts its limit to the objective. A target with only a `cap` has
+    that fixed limit.
 
     Args:
-        targets: the targets by name, first match first: a cap, or a dict of settings
-            (`{"openai": {"cap": 64, "ttft": 2, "tpm": "2M"}}`; as a type `tidegate.config.TargetConfig`).
-        tools: the tools by name: a cap, or a dict of settings (`{"db": 8, "search": {"cap": 4, "rps": 10}}`);
-            with a `latency` the cap is a ceiling.
-        tenants: the tenants by name, at every target (`{"acme": {"weight": 2, "floor": 0.25}}`).
-        mode: `enforce` (the default), `observe` (measures, changes nothing) or `off`; the environment's
-            `TIDEGATE` overrides it.
-        **settings: any other top-level key of the file: `defaults`, `transport`, and `budgets`, the rates that several
-            targets share (`{"account": {"rpm": 500}}`).
+        targets: Targets by name, in order of precedence. Each value is a cap or a dict of settings
+            (`{"openai": {"cap": 64, "ttft": 2, "tpm": "2M"}}`). For the type of the dict, see
+            `tidegate.config.TargetConfig`.
+        tools: Tools by name. Each value is a cap or a dict of settings (`{"db": 8, "search":
+            {"cap": 4, "rps": 10}}`). For a tool with a `latency`, the cap is the maximum of an
+            adaptive limit.
+        tenants: Tenants by name, at every target (`{"acme": {"weight": 2, "floor": 0.25}}`).
+        mode: `enforce` (default), `observe` (measures and changes nothing) or `off`. The
+            environment variable `TIDEGATE` overrides it.
+        **settings: Any other top-level key of the configuration file: `defaults`, `transport`, and
+            `budgets`, which are rates that several targets share (`{"account": {"rpm": 500}}`).
 
     Raises:
-        ConfigError: naming every key that is unknown or impossible, and the nearest valid one; also if
-            a proxy variable of the environment cannot be used.
+        ConfigError: If a key is unknown or impossible. The message names every such key and the
+            nearest valid one. Also raised if a proxy variable of the environment cannot be used.
+
+    Example:
+        ```python
+        gate = tidegate.Gate(
+            targets={"openai": {"url": "https://api.openai.com", "cap": 64}},
+            tools={"db": 8},
+        )
+        ```
 
     """
 
@@ -65,19 +76,25 @@ class Gate:
         mode: Mode | None = None,
         **settings: Any,
     ) -> None:
-        """Check the configuration and open the gate."""
+        """Checks the configuration and opens the gate."""
         given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, **settings}
         config = {key: value for key, value in given.items() if value is not None}
         self._native = _native.Gate(json.dumps(config, default=_to_json, allow_nan=False))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Gate:
-        """Open a gate configured by a TOML file.
+        """Opens a gate that is configured by a TOML file.
+
+        Args:
+            path: Path of the file: a regular file of at most 16 MiB.
+
+        Returns:
+            The open gate.
 
         Raises:
-            ConfigError: naming the file, the line and every key that is wrong; also if it cannot be read,
-                is no regular file, or is larger than 16 MiB, and if a proxy variable of the
-                environment cannot be used.
+            ConfigError: If the file cannot be read or is too large, or if a key is wrong. The
+                message names the file, the line and every wrong key. Also raised if a proxy
+                variable of the environment cannot be used.
 
         """
         gate = cls.__new__(cls)
@@ -86,70 +103,128 @@ class Gate:
 
     @property
     def mode(self) -> str:
-        """Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`)."""
+        """The mode of the gate.
+
+        `enforce` limits calls, `observe` only measures them, and `off` bypasses the gate.
+        """
         return self._native.mode
 
     def wrap(self, client: Client, *, transport: TransportName = "auto") -> Client:
-        """Return the client you have, going through this gate.
+        """Returns a copy of an SDK client whose requests go through this gate.
 
-        Takes the clients of `openai` (2.x, 3.x) and `anthropic`, synchronous and asynchronous, Azure and the
-        other flavours included, and LangChain's `ChatOpenAI` with both of its clients. What you configured stays:
-        keys, base URL, headers, timeouts, and, of an `http_client` of your own, its event hooks, auth, headers,
-        cookies, parameters and redirects. The original is left as it was. Retries become the gate's: `max_retries`
-        is 0, except in mode `observe`, which keeps yours. In mode `off` the copy has your own transport, retries and
-        timeouts, whatever they are: nothing of it goes through the gate.
+        Supported are the synchronous and asynchronous clients of `openai` (2.x, 3.x) and
+        `anthropic`, their Azure and other variants, and LangChain's `ChatOpenAI`. The copy keeps
+        your keys, base URL, headers and timeouts. If you passed an `http_client`, the copy also
+        keeps its event hooks, auth, headers, cookies, parameters and redirects. The original client
+        is not changed.
+
+        The gate retries instead of the SDK, so `max_retries` of the copy is 0. In mode `observe`
+        the SDK keeps its retries. In mode `off` the copy has your transport, retries and timeouts,
+        and nothing goes through the gate.
 
         Args:
-            client: the client; it must not be closed.
-            transport: who makes the connections. `native`: the gate, with proxies and CA bundles from the environment.
-                `keep`: the client's own transport, below the gate, with its proxies, mounts, TLS settings, connect and
-                write timeouts, and whatever mocks patch in it; closing the copy leaves it open, closing the original
-                closes it. `auto`, the default: `native`, unless the client has a transport, proxy, mounts or TLS
-                settings of its own, ignores the environment's proxies or authorities
-                (`trust_env=False`), or was created when the proxy variables had other values. TLS
-                settings count if the `ssl.SSLContext` differs from the default. Every client keeps
-                its transport if authorities come from `SSL_CERT_DIR` alone, or if `SSL_CERT_FILE` has
-                changed since the gate was opened.
+            client: The client, which must not be closed.
+            transport: The transport that opens connections. `native`: the gate, with proxies and CA
+                bundles from the environment. `keep`: the client's own transport below the gate,
+                with its proxies, mounts, TLS settings, connect and write timeouts, and mocks;
+                closing the copy leaves that transport open, and closing the original closes it.
+                `auto` (default): `native`, unless the client differs from a default one as
+                described below.
+
+        With `transport="auto"`, the client keeps its transport in any of these cases:
+
+        - It has a transport, proxy, mounts or TLS settings of its own. TLS settings are its own if
+          the `ssl.SSLContext` differs from the default one.
+        - It ignores proxies or authorities of the environment (`trust_env=False`).
+        - The proxy variables had other values when the client was created.
+        - The environment names authorities by `SSL_CERT_DIR` alone, or `SSL_CERT_FILE` has changed
+          since the gate was opened.
+
+        Returns:
+            The copy, of the same type as `client`.
 
         Raises:
-            TypeError: for any other object; and under `native` for a client with any of these of its own: the message
-                says which.
-            ValueError: for a client that is closed, and for another word than these three.
-            ConfigError: if a proxy variable of the environment cannot be used.
+            TypeError: If the object is not a supported client, or if `transport="native"` would
+                lose a setting of the client. The message names the setting.
+            ValueError: If the client is closed, or if `transport` is not one of the three values.
+            ConfigError: If a proxy variable of the environment cannot be used.
+
+        Example:
+            ```python
+            from openai import AsyncOpenAI
+
+            client = gate.wrap(AsyncOpenAI())
+            ```
 
         """
         return wrap(self._native, client, transport)
 
     def httpx_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
-        """Return an `httpx2.Client`, or `httpx.Client`, that goes through this gate.
+        """Returns an `httpx2.Client` or `httpx.Client` whose requests go through this gate.
 
-        For everything that takes an http client. Refusals and deadlines come as responses (429, 503, 504) whose JSON
-        says why; under an SDK that retries by itself (openai, anthropic and their kin) so does every other
-        failure, marked `x-should-retry: false`, since an exception would be retried. In mode `observe` failures
-        stay exceptions, and the SDK's retries its own; in mode `off` the client is one without the gate.
+        Pass the client to any library that accepts an httpx client. Rejected calls and passed
+        deadlines become responses (429, 503 or 504) with a JSON body that explains them. Below an
+        SDK that retries by itself (openai, anthropic), every other failure also becomes a response,
+        with the header `x-should-retry: false`, because the SDK would retry an exception. In mode
+        `observe`, failures remain exceptions and the SDK keeps its retries. In mode `off`, the
+        client does not use the gate.
+
+        Connections are opened by httpx's own transport, below the gate, if `transport`, `mounts`,
+        `proxy`, `verify` or `cert` is given, if `trust_env=False` is given while the environment
+        has proxies or `SSL_CERT_FILE`, or if `wrap` would keep the transport of every client.
+        Closing the client closes that transport. The calling thread then waits in the transport and
+        cannot be interrupted: a call to a replica that hangs is moved to another replica only after
+        the `read` timeout. Set that timeout to the longest silence that you accept, or use the
+        asynchronous client, which moves the call as soon as the replica is known to be down.
 
         Args:
-            family: `httpx2` or `httpx`. Default: `httpx2` where it is installed, else `httpx`.
-            **kwargs: what the client itself takes. `timeout` is 600 s unless given: its `read` bounds silence, its
-                `pool` the wait for a slot. With `transport`, `mounts`, `proxy`, `verify` or `cert`, or with
-                `trust_env=False` where the environment has proxies or `SSL_CERT_FILE`, and where `wrap` keeps the
-                transports of all clients, connections are made by httpx's own transport, below the gate; closing the
-                client closes it, as ever. `transport` may also be a word, as in `wrap`:
-                `keep` does so without any of these, `native` refuses them. Then the thread itself waits for the answer
-                and cannot be called away: a call to a pool whose replica hangs stays there until `timeout`'s `read`
-                is over, and only then goes to another. Set it as low as silence may last, or use the asynchronous
-                client, which moves as soon as the replica is known to be down.
+            family: The package of the client: `httpx2` or `httpx`. Default: `httpx2` if it is
+                installed, otherwise `httpx`.
+            **kwargs: Arguments of the client class. Default `timeout`: 600 s; its `read` part
+                limits the silence between chunks, and its `pool` part limits the wait for a slot.
+                `transport` may also be `auto`, `keep` or `native`, as in `wrap`.
+
+        Returns:
+            The client. Its type is `Any`, because it depends on the installed package.
 
         Raises:
-            ImportError: where neither is installed.
-            TypeError: under `transport="native"`, for arguments that belong to a transport of its own.
-            ConfigError: if a proxy variable of the environment cannot be used.
+            ImportError: If neither package is installed.
+            TypeError: If `transport="native"` and an argument belongs to another transport.
+            ConfigError: If a proxy variable of the environment cannot be used.
+
+        Example:
+            ```python
+            with gate.httpx_client() as http:
+                response = http.post("https://api.openai.com/v1/responses", json={"model": "gpt-4o", "input": "Hello."})
+            ```
 
         """
         return new_client(self._native, family_or_default(family), kwargs, asynchronous=False)
 
     def httpx_async_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
-        """Return an `httpx2.AsyncClient`, or `httpx.AsyncClient`: as `httpx_client`, on asyncio."""
+        """Returns an `httpx2.AsyncClient` or `httpx.AsyncClient` that sends through this gate.
+
+        Args:
+            family: As in `httpx_client`.
+            **kwargs: As in `httpx_client`.
+
+        Returns:
+            The client. Its type is `Any`, because it depends on the installed package.
+
+        Raises:
+            ImportError: If neither package is installed.
+            TypeError: If `transport="native"` and an argument belongs to another transport.
+            ConfigError: If a proxy variable of the environment cannot be used.
+
+        Example:
+            ```python
+            async with gate.httpx_async_client() as http:
+                response = await http.post(
+                    "https://api.openai.com/v1/responses", json={"model": "gpt-4o", "input": "Hello."}
+                )
+            ```
+
+        """
         return new_client(self._native, family_or_default(family), kwargs, asynchronous=True)
 
     def tool(
@@ -161,29 +236,47 @@ class Gate:
         deadline: float | None = None,
         yield_slot: bool = False,
     ) -> Tool:
-        """Hold a slot of a tool: `with`, `async with`, or a decorator for functions and coroutine functions.
+        """Returns a context manager and decorator that holds a slot of a tool.
 
-        One object may be entered any number of times, also at once. What is called inside inherits the
-        context, and knows which tools are held: a cycle of tools is refused instead of waited for.
+        Use it with `with`, with `async with`, or as a decorator of functions and coroutine
+        functions. One object may be entered any number of times, also concurrently. Calls inside
+        inherit the context and the list of held tools, so that a cycle of tools is rejected instead
+        of waiting forever. Cancelling the wait removes it from the queue.
 
-        A task that waits here while it holds a slot of a model, by a response that it has not read to its end or by
-        `slot`, gets a `SlotHeldWarning`, once for each line: the slot idles meanwhile, and two such tasks may wait for
-        each other. What counts is the asyncio task, or the thread, that opened the response: one that was handed on
-        to another task, or a tool that is called in a thread pool, goes unnoticed.
+        A `SlotHeldWarning` is emitted, once for each line, if the task waits for the tool while it
+        holds a slot of a model: an unread response, or a slot from `slot`. That slot is idle
+        meanwhile, and two such tasks can wait for each other. The response counts for the asyncio
+        task or thread that opened it. The warning therefore misses responses that are handed to
+        another task, and tools that are called in a thread pool.
 
         Args:
-            name: a configured tool.
-            tenant: as in `tidegate.context`.
-            lane: as in `tidegate.context`.
-            deadline: seconds from entering, for the wait and for every call inside.
-            yield_slot: hand this task's model slots back while it waits for the tool and holds it. What the provider
-                still sends is read ahead, up to 1 MiB a response, and the slot is back when the answer has ended; the
-                response then reads as if nothing had happened. No answer is cut off: a longer one keeps its slot, and
-                so does `slot`, and a synchronous client whose own transport was kept.
+            name: Name of a configured tool.
+            tenant: As in `tidegate.context`.
+            lane: As in `tidegate.context`.
+            deadline: Seconds after entry by which the wait and every call inside must have ended.
+            yield_slot: Whether to release this task's model slots while it waits for the tool and
+                holds it. Default: False. The rest of each response is read ahead, up to 1 MiB, and
+                the slot is released when the response has ended. The response can then be read as
+                usual. Longer responses keep their slots. So do slots from `slot`, and synchronous
+                clients that keep their own transport.
+
+        Returns:
+            The context manager.
 
         Raises:
-            UnknownNameError: on entering, for a tool that is not configured; the message names the nearest.
-            Refused: on entering, when the queue is full, the wait is over, or waiting would never end.
+            UnknownNameError: On entry, if the tool is not configured. The message names the nearest
+                tool.
+            Refused: On entry, if the queue is full, the wait is over, or the wait would never end.
+
+        Example:
+            ```python
+            async with gate.tool("db", tenant="acme"):
+                rows = await query()
+
+            @gate.tool("db")
+            async def count() -> int:
+                return len(await query())
+            ```
 
         """
         return Tool(self._native, name, tenant, lane, deadline, yield_slot)
@@ -196,39 +289,45 @@ class Gate:
         lane: Lane | None = None,
         deadline: float | None = None,
     ) -> TargetSlot:
-        """Hold a slot of a target, for a call that no HTTP client of ours makes: gRPC, boto3, websockets.
+        """Returns a context manager and decorator that holds a slot of a target.
 
-        ```python
-        async with gate.slot("bedrock", tenant="acme") as slot:
-            try:
-                answer = await converse(...)
-            except ClientError as error:
-                slot.failed(error.response["ResponseMetadata"]["HTTPStatusCode"])
-                raise
-        ```
+        Use it for a call that no HTTP client makes through the gate: gRPC, boto3, websockets. The
+        call has the same queue, limits and records as every other call of that target. A target
+        that serves only such calls has `url: "none"`. The gate makes one attempt and does not
+        retry. A wrapped client acquires its own slots, so do not hold a slot around it.
 
-        `with`, `async with`, or a decorator; one object may be entered any number of times, also at once. The same
-        queue, limits and books as for every other call to that target; a target that is there for slots alone has
-        `url: "none"`. There is one attempt and no retry. What a wrapped client calls takes slots of its own: do not
-        hold one around it.
-
-        Where the target is a pool, `slot.replica` is the base URL of the replica that the slot is at, and the call is
-        to go there. It is None for any other target, and in mode `off`.
-
-        Left without an exception the call went well. `slot.failed(status, retry_after)` says that the upstream failed
-        it, and cools the target down as any such answer would; it returns whether the same call may succeed later.
-        Without it an exception says nothing of the target, and the call counts as cancelled.
+        `slot.replica` is the base URL of the replica to call if the target is a pool, and None for
+        other targets and in mode `off`. Leaving the block without an exception counts the call as
+        completed. `slot.failed(status, retry_after)` reports that the upstream failed the call,
+        cools the target down accordingly, and returns whether the same call may succeed later.
+        After any other exception the call counts as cancelled. Cancelling the wait removes it from
+        the queue.
 
         Args:
-            target: a configured target.
-            tenant: as in `tidegate.context`.
-            lane: as in `tidegate.context`.
-            deadline: seconds from entering, for the wait and for every call inside. It does not end what you do while
-                you hold the slot.
+            target: Name of a configured target.
+            tenant: As in `tidegate.context`.
+            lane: As in `tidegate.context`.
+            deadline: Seconds after entry by which the wait and every call inside must have ended.
+                The deadline does not interrupt your own code in the block.
+
+        Returns:
+            The context manager. `as` names the `Slot`.
 
         Raises:
-            UnknownNameError: on entering, for a target that is not configured; the message names the nearest.
-            Refused: on entering, when the queue is full, the wait is over, or the target is held back for too long.
+            UnknownNameError: On entry, if the target is not configured. The message names the
+                nearest target.
+            Refused: On entry, if the queue is full, the wait is over, or the target is held back
+                too long.
+
+        Example:
+            ```python
+            async with gate.slot("bedrock", tenant="acme") as slot:
+                try:
+                    answer = await converse()
+                except ClientError as error:
+                    slot.failed(error.response["ResponseMetadata"]["HTTPStatusCode"])
+                    raise
+            ```
 
         """
         return TargetSlot(self._native, target, tenant, lane, deadline)
@@ -267,117 +366,165 @@ class Gate:
         lane: Lane | None = "batch",
         tenant: str | None = None,
     ) -> Map[Any, Any]:
-        """Run the function over the items, as many at once as the gate has room for; few items, or without end.
+        """Runs a function over items, with as many items at once as the gate has capacity for.
 
-        ```python
-        async def summarise(row):
-            return await client.chat.completions.create(model="gpt-4o", messages=row["messages"])
+        The number of running items adapts: a few of their calls always wait (a quarter of the
+        running ones, at least 8), so that every free slot is used. In modes `observe` and `off`,
+        and if the function makes no calls through this gate, 8 items run at once. Memory is
+        bounded: an item is taken from the source only when it can start, and never while `ahead`
+        results are unread.
 
-        async for result in gate.map(summarise, rows()):
-            if result.error is None:
-                save(result.item, result.value)
-        ```
+        The error of an item is in `result.error`, and `result.get()` raises it. An error of the
+        source is raised after all started items have been returned.
 
-        How many run at once finds itself: as many as are needed for the gate always to have a call of theirs to let
-        through (a few wait, at least 8, a quarter of the others), and no more. In modes `observe` and `off`, and where
-        the function asks nothing of this gate, nothing holds them back, and 8 run at once. Memory is bounded: the
-        source is asked for an item when one may begin, and never while `ahead` results wait to be read.
+        Leaving the loop, closing the iterator or cancelling the task cancels the running items,
+        waits for them, and closes the source if it is a generator. `for` does the same in code
+        without an event loop. Items then make progress only while the iteration waits for a result,
+        so move long work between two results to another thread.
 
-        Each item's error is its own, in `result.error`; `result.get()` raises it. What the source raises is raised
-        here, once all that was begun has been handed out.
-
-        Leaving the loop, closing the iterator or cancelling the task cancels what runs, waits for it, and closes a
-        source that is a generator. `for` does the same in code without an event loop: items are taken and results
-        handed out in the thread that iterates, and what is under way moves on while that waits for the next result,
-        so long work between two results belongs elsewhere.
-
-        For files in the batch format of OpenAI there is `tidegate run`.
+        For files in OpenAI's batch format, use the command `tidegate run`.
 
         Args:
-            function: called with each item; it makes its calls by a client that this gate wraps. A coroutine function;
-                or a plain one, which then runs in threads, of which as many are made as are needed. A function in a
-                thread cannot be interrupted: where the loop is left, what it waits for from the gate ends at once by
-                `asyncio.CancelledError`, and all else goes on to its end, unread.
-            items: an iterable, or an async iterable. An iterable is asked on the event loop: where its next item takes
-                long to come, make it an async one.
-            ordered: hand results out in the order of their items. Default: in the order in which they end.
-            ahead: the most items that were taken and whose results were not yet handed out; so also the most that run
-                at once. At least 1. One slow item, where results are ordered, holds back so many others.
-            lane: as in `tidegate.context`. Default: `batch`. None: that of the context around.
-            tenant: as in `tidegate.context`.
+            function: Called with each item; makes its calls with a client that this gate wraps. A
+                coroutine function, or a plain function, which runs in threads. A thread cannot be
+                interrupted: when the loop is left, its waits for the gate end with
+                `asyncio.CancelledError`, and its other work continues to its end.
+            items: An iterable or async iterable. An iterable runs on the event loop, so use an
+                async iterable if an item takes long to produce.
+            ordered: Whether results are returned in the order of the items. Default: False, in
+                order of completion.
+            ahead: Maximum number of items that were taken and whose results were not yet returned,
+                at least 1. Default: 1,000. The number of running items has the same limit. If
+                results are ordered, one slow item delays at most this many others.
+            lane: As in `tidegate.context`. Default: `batch`. None: inherited.
+            tenant: As in `tidegate.context`.
 
         Returns:
-            Something to iterate once, by `async for` or `for`, each time a `Result`.
+            An object to iterate once, with `async for` or `for`. It yields a `Result` for each
+            item.
 
         Raises:
-            TypeError: for what is no function, or cannot be iterated.
-            ValueError: for an `ahead` below 1, or a lane that does not exist.
+            TypeError: If `function` is not callable, or if `items` cannot be iterated.
+            ValueError: If `ahead` is less than 1, or if the lane does not exist.
+
+        Example:
+            ```python
+            async def summarise(row):
+                return await client.chat.completions.create(model="gpt-4o", messages=row["messages"])
+
+            async for result in gate.map(summarise, rows()):
+                if result.error is None:
+                    save(result.item, result.value)
+            ```
 
         """
         return Map(function, items, ordered, ahead, lane, tenant)
 
     def target_for(self, url: str, model: str | None = None) -> str | None:
-        """Return the name of the configured target that takes requests to this URL, for this model.
+        """Returns the name of the configured target that serves requests to a URL.
 
-        None: no configured target does, and such requests get one of their own, by origin, credential and model.
+        Requests without a configured target get a target of their own, by origin, credential and
+        model.
 
         Args:
-            url: the request's whole URL.
-            model: the model that the request names, if it does.
+            url: The whole URL of the request.
+            model: The model that the request names, or None.
+
+        Returns:
+            The name, or None if no configured target matches.
 
         Raises:
-            RequestError: if `url` is not a URL, or its path has a `.` or `..` segment or a
+            RequestError: If `url` is not a URL, or if its path has a `.` or `..` segment or a
                 backslash. Pass `str(request.url)`.
+
+        Example:
+            ```python
+            assert gate.target_for("https://api.openai.com/v1/responses", "gpt-4o") == "openai"
+            ```
 
         """
         return self._native.target_for(url, model)
 
     def set_replicas(self, target: str, replicas: Iterable[str | ReplicaConfig]) -> None:
-        """Tell which are the replicas of a pool from now on.
+        """Replaces the replicas of a pool.
 
-        ```python
-        gate.set_replicas("llama", ["http://10.0.0.1:8000", {"url": "http://10.0.0.2:8000", "weight": 2}])
-        ```
-
-        Who is new joins; who is known already goes on; who is not among them gets no more calls, and leaves with its
-        last one. Of an empty list calls wait. It takes the place of the configured list, from any thread, and holds in
+        New replicas are added, and known replicas keep their state. Replicas that are not in the
+        list get no more calls and are removed when their last call ends. With an empty list, calls
+        wait. The list replaces the configured one, may be set from any thread, and also applies to
         processes that are forked later.
 
         Args:
-            target: the name of a target with a `pool` that neither `dns` nor a `file` names.
-            replicas: base URLs, or dicts with the keys of the configuration.
+            target: Name of a target whose `pool` has neither `dns` nor `file`.
+            replicas: Base URLs, or dicts with the keys of the configuration.
 
         Raises:
-            UnknownNameError: for a target that is not configured.
-            ConfigError: for one that is no such pool, and for what is no replica. They stay what they were.
-            TypeError: for one URL, or one dict, where a list of them belongs.
+            UnknownNameError: If the target is not configured.
+            ConfigError: If the target is not such a pool, or if a replica is invalid. The replicas
+                do not change.
+            TypeError: If `replicas` is a single URL or dict instead of a list.
+
+        Example:
+            ```python
+            gate.set_replicas("llama", ["http://10.0.0.1:8000", {"url": "http://10.0.0.2:8000", "weight": 2}])
+            ```
 
         """
         if isinstance(replicas, (str, bytes, Mapping)):
-            msg = "replicas: give a list, also where there is only one: [...]"
+            msg = "replicas: pass a list, even for a single replica: [...]"
             raise TypeError(msg)
         self._native.set_replicas(target, json.dumps(list(replicas), default=_to_json, allow_nan=False))
 
     def snapshot(self) -> Snapshot:
-        """Return the state of every target and tool now: limits, slots, queues, budgets, counts, quantiles in seconds.
+        """Returns the current state of every target and tool.
 
-        Of a target's budgets, those that nobody configured are there as soon as a response's headers spoke of them.
-        Each key is told in `tidegate.snapshot`.
+        The state has limits, slots, queues, budgets, counts and quantiles. All times are in
+        seconds. A budget that is not configured appears as soon as the headers of a response name
+        it.
+
+        Returns:
+            A dict. `tidegate.snapshot` describes each key.
+
+        Example:
+            ```python
+            for name, target in gate.snapshot()["targets"].items():
+                print(name, target["in_flight"], target["limit"], target["queue_depth"])
+            ```
+
         """
         snapshot: Snapshot = json.loads(self._native.snapshot())
         return snapshot
 
     def prometheus(self) -> str:
-        """Return every series in Prometheus' text format."""
+        """Returns every metric in Prometheus' text format.
+
+        Returns:
+            The text, with a line feed at the end of each line.
+
+        Example:
+            ```python
+            from pathlib import Path
+
+            Path("metrics.txt").write_text(gate.prometheus())
+            ```
+
+        """
         return self._native.prometheus()
 
     def calls(self) -> list[CallRecord]:
-        """Return the last 1,024 calls that ended, oldest first, with the stamps of each attempt.
+        """Returns the last 1,024 calls that ended, oldest first, with the times of each attempt.
 
-        What was expected of a call at the door (`estimated_input_tokens`, `estimated_output_tokens`) stands beside what
-        the provider counted (`input_tokens`, `output_tokens`). Each key is told in `tidegate.snapshot.CallRecord`. What
-        runs no model (files, lists of models) is not in it. No prompt and no header is kept, and no URL but those of
-        replicas.
+        Calls that run no model (files, lists of models) are not included. Prompts and headers are
+        not kept, and the only URLs are those of replicas.
+
+        Returns:
+            A list of dicts. `tidegate.snapshot.CallRecord` describes each key.
+
+        Example:
+            ```python
+            for call in gate.calls():
+                print(call["id"], call["outcome"], call["duration"])
+            ```
+
         """
         calls: list[CallRecord] = json.loads(self._native.calls())
         return calls
@@ -389,22 +536,23 @@ class Gate:
     def explain(self, call: None = None, *, limit: int = 100) -> list[Explanation]: ...
 
     def explain(self, call: str | int | None = None, *, limit: int = 100) -> Explanation | list[Explanation] | None:
-        """Say why a call waits now: which rule stands in its way, since when, and how long it expects to wait.
-
-        ```python
-        with tidegate.context(call="job-17"):
-            ...
-        print(gate.explain("job-17"))
-        ```
+        """Explains why calls wait: the blocking rule, since when it blocks, and the expected wait.
 
         Args:
-            call: what `tidegate.context(call=...)` named it, or its number. Of several calls of one name the one is
-                meant that has waited the longest. None: every call under way, and every wait for a tool, those that
-                wait first, the longest wait first.
-            limit: the most of them.
+            call: Label from `tidegate.context(call=...)`, or the number of the call. If several
+                calls have the label, the one that has waited longest is explained. Default: every
+                active call and every wait for a tool; waiting ones first, the longest wait first.
+            limit: Maximum length of the list. Default: 100.
 
         Returns:
-            An `Explanation`, or None where no such call is under way; or a list.
+            For one call, an `Explanation`, or None if no such call is active. Otherwise a list.
+
+        Example:
+            ```python
+            with tidegate.context(call="job-17"):
+                answer = await client.responses.create(model="gpt-4o", input="Say hello.")
+            print(gate.explain("job-17"))
+            ```
 
         """
         if call is None:
@@ -413,26 +561,51 @@ class Gate:
         return None if told is None else Explanation(**json.loads(told))
 
     def drain(self, patience: float = 30.0) -> int:
-        """Take no new calls and wait for those under way; return how many are left.
+        """Stops admitting new calls and waits for the active ones.
 
         Args:
-            patience: the most seconds to wait. Then what still waits is refused; what is in flight goes on.
+            patience: Maximum wait in seconds. Afterwards queued calls are rejected, and calls in
+                flight continue. Default: 30.
+
+        Returns:
+            The number of calls that are still active.
+
+        Example:
+            ```python
+            left = gate.drain(patience=10)
+            ```
 
         """
         return self._native.drain_blocking(patience)
 
     async def adrain(self, patience: float = 30.0) -> int:
-        """Drain as `drain` does, without blocking the loop. Cancelling it stops the waiting only."""
+        """Drains the gate as `drain` does, without blocking the event loop.
+
+        Cancelling it stops only the wait; the gate continues to drain.
+
+        Args:
+            patience: Maximum wait in seconds. Afterwards queued calls are rejected, and calls in
+                flight continue. Default: 30.
+
+        Returns:
+            The number of calls that are still active.
+
+        Example:
+            ```python
+            left = await gate.adrain(patience=10)
+            ```
+
+        """
         left: int = await run_native(lambda port: self._native.drain(port, patience))
         return left
 
     def __repr__(self) -> str:
-        """Show the mode; what is configured may name customers."""
+        """Returns the mode only, because names of targets and tenants may be confidential."""
         return f"<tidegate.Gate mode={self.mode}>"
 
 
 def _to_json(value: object) -> Any:
-    """Say in JSON what Python has a type of its own for."""
+    """Returns the JSON form of a value that `json` cannot encode."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
@@ -441,4 +614,4 @@ def _to_json(value: object) -> Any:
         return sorted(value)
     if isinstance(value, Path):
         return str(value)
-    raise TypeError(f"a configuration holds text, numbers, lists and dicts, not {type(value).__name__}")
+    raise TypeError(f"a configuration value must be text, a number, a list or a dict, not {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""`gate.map`: a function over items, few or without end, as many at once as the gate has room for."""
+"""`Gate.map`: a function over items, with as many items at once as the gate has capacity for."""
 
 from __future__ import annotations
 
@@ -25,39 +25,44 @@ _END: Any = object()
 
 
 class Result(Generic[Item, Value]):
-    """What became of one item.
+    """The result of one item of `Gate.map`.
 
     Attributes:
-        index: the item's place in the source, from 0.
-        item: the item itself.
-        value: what the function returned; None where it failed.
-        error: what the function raised; None where it did not. One item's error is no other's.
+        index: Position of the item in the source, from 0.
+        item: The item.
+        value: Return value of the function, or None if it raised.
+        error: Exception of the function, or None if it returned.
 
     """
 
     __slots__ = ("error", "index", "item", "value")
 
     def __init__(self, index: int, item: Item, value: Value | None = None, error: BaseException | None = None) -> None:
-        """Say it."""
+        """Stores the attributes."""
         self.index = index
         self.item = item
         self.value = value
         self.error = error
 
     def get(self) -> Value:
-        """Return the value, or raise the error."""
+        """Returns the value of the item.
+
+        Raises:
+            BaseException: The error of the item, if there is one.
+
+        """
         if self.error is not None:
             raise self.error
         return cast("Value", self.value)
 
     def __repr__(self) -> str:
-        """Show the outcome, not the item: it may be long, and may be a customer's."""
+        """Returns the index and outcome, without the item, which may be long or confidential."""
         outcome = f"value={self.value!r}" if self.error is None else f"error={self.error!r}"
         return f"<tidegate.Result index={self.index} {outcome}>"
 
 
 class _MapOptions(NamedTuple):
-    """What `Gate.map` was asked for."""
+    """The arguments of `Gate.map`, with the window and context that are made for them."""
 
     function: Callable[[Any], Any]
     items: Iterable[Any] | AsyncIterable[Any]
@@ -68,9 +73,9 @@ class _MapOptions(NamedTuple):
 
 
 class Map(Generic[Item, Value]):
-    """A function on its way over items. Made by `Gate.map`; iterate it once, by `async for` or by `for`."""
+    """An iterator over the results of `Gate.map`. Iterate it once, with `async for` or `for`."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - as `Gate.map` has them
+    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of `Gate.map`
         self,
         function: Callable[[Item], Awaitable[Value]] | Callable[[Item], Value],
         items: Iterable[Item] | AsyncIterable[Item],
@@ -79,13 +84,13 @@ class Map(Generic[Item, Value]):
         lane: Lane | None,
         tenant: str | None,
     ) -> None:
-        """Remember what is to be done; nothing of the source is taken yet."""
+        """Checks the arguments. The constructor takes nothing from the source."""
         if not callable(function):
-            raise TypeError(f"map: the first argument is the function, not {type(function).__name__}")
+            raise TypeError(f"map: the first argument must be a function, not {type(function).__name__}")
         if not hasattr(items, "__aiter__") and not hasattr(items, "__iter__"):
-            raise TypeError(f"map: items are an iterable or an async iterable, not {type(items).__name__}")
+            raise TypeError(f"map: items must be an iterable or an async iterable, not {type(items).__name__}")
         if ahead < 1:
-            raise ValueError(f"ahead: {ahead} items is none at all; give 1 or more")
+            raise ValueError(f"ahead: {ahead} is not valid; give 1 or more")
         outer = current.get()
         window = _native.Window(ahead, outer)
         context = contextvars.copy_context()
@@ -93,52 +98,60 @@ class Map(Generic[Item, Value]):
         self._options = _MapOptions(function, items, ordered, ahead, window, context)
         self._iterated = False
 
-    def __aiter__(self) -> AsyncGenerator[Result[Item, Value], None]:  # noqa: PYI058 - to be closed
-        """Begin. Leaving the loop, closing the iterator or cancelling the task ends what runs."""
+    def __aiter__(self) -> AsyncGenerator[Result[Item, Value], None]:  # noqa: PYI058 - callers close it
+        """Starts the items.
+
+        Leaving the loop, closing the iterator or cancelling the task cancels them.
+        """
         return self._run().results()
 
     def __iter__(self) -> Generator[Result[Item, Value], None, None]:
-        """Begin, on an event loop of its own in this thread: where one runs already, use `async for`."""
-        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+        """Starts the items on a new event loop in this thread.
+
+        Raises:
+            RuntimeError: If an event loop runs in this thread already.
+
+        """
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises without a loop
             raise RuntimeError("an event loop runs in this thread: use `async for result in gate.map(...)`")
         return _iterate_blocking(self._run())
 
     def _run(self) -> _MapRun[Item, Value]:
         if self._iterated:
-            raise RuntimeError("this map was iterated already: its source is used up; make another one")
+            raise RuntimeError("this map was iterated already: call gate.map again")
         self._iterated = True
         return _MapRun(self._options)
 
 
 class _MapRun(Generic[Item, Value]):
-    """A map under way, on one event loop: a task that feeds it from the source, and one for each item.
+    """A running map on one event loop: one task that reads the source, and one task for each item.
 
-    Between taking an item and handing its result out there are at most `ahead`, so that a reader who is slow, or a
-    result that others wait behind, stops the source and not the memory.
+    At most `ahead` items are between the source and the consumer. A slow consumer, or a result that
+    others wait for, therefore stops the source.
     """
 
     def __init__(self, options: _MapOptions) -> None:
-        """Prepare; the source is not touched."""
+        """Prepares the run. The constructor takes nothing from the source."""
         self._options = options
         self._window = options.window
         self._source = _Source(options.items)
         self._running: set[asyncio.Task[Result[Item, Value]]] = set()
-        # By index; in the order of their ends.
+        # By index, in order of completion.
         self._results: OrderedDict[int, Result[Item, Value]] = OrderedDict()
         self._started = self._returned = 0
         self._startable, self._result_ready = asyncio.Event(), asyncio.Event()
         self._slot_watch: tuple[_native.Port, int] | None = None
-        # The source has no more, or broke: the latter is told when all else was.
+        # An error of the source is raised after all other results.
         self._source_ended = False
         self._source_error: Exception | None = None
-        # What ends more than one item: KeyboardInterrupt and its kin.
+        # An exception that ends the whole map, such as KeyboardInterrupt.
         self._fatal: BaseException | None = None
         self._closing = False
         self._executor: ThreadPoolExecutor | None = None
         self._is_coroutine_function = inspect.iscoroutinefunction(options.function)
 
     async def results(self) -> AsyncGenerator[Result[Item, Value], None]:
-        """Hand the results out as they come."""
+        """Yields the results."""
         feeder = asyncio.create_task(self._feed())
         try:
             while (result := await self._next()) is not None:
@@ -171,7 +184,7 @@ class _MapRun(Generic[Item, Value]):
                 if item is _END:
                     return
                 self._start_item(item)
-        except Exception as error:  # noqa: BLE001 - the source's own: its reader's
+        except Exception as error:  # noqa: BLE001 - raised to the consumer later
             self._source_error = error
         finally:
             self._source_ended = True
@@ -187,7 +200,7 @@ class _MapRun(Generic[Item, Value]):
             await self._startable.wait()
 
     def _watch_slots(self) -> None:
-        """Hear of slots that come free although nothing ends."""
+        """Waits for slots that become free although no item ends."""
         if self._slot_watch is not None:
             return
         port = _event_loop.current_port()
@@ -201,7 +214,7 @@ class _MapRun(Generic[Item, Value]):
 
     def _start_item(self, item: Item) -> None:
         index, self._started = self._started, self._started + 1
-        # The task has a copy of the context in which it was made.
+        # The task copies the context in which it is created.
         task = self._options.context.run(asyncio.create_task, self._run_item(index, item))
         self._running.add(task)
         task.add_done_callback(self._on_item_done)
@@ -212,9 +225,9 @@ class _MapRun(Generic[Item, Value]):
         except asyncio.CancelledError as error:
             if self._closing:
                 raise
-            # Something inside the function was cancelled by somebody else.
+            # Something else cancelled the function, so this is the result of the item.
             return Result(index, item, error=error)
-        except Exception as error:  # noqa: BLE001 - each item's own
+        except Exception as error:  # noqa: BLE001 - returned as the result of the item
             return Result(index, item, error=error)
 
     async def _call_function(self, item: Item) -> Value:
@@ -227,7 +240,7 @@ class _MapRun(Generic[Item, Value]):
             outcome = await asyncio.get_running_loop().run_in_executor(self._executor, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)
-            # A lambda, say, around a coroutine function: no thread is needed from now on.
+            # The function wraps a coroutine function, so later items need no thread.
             self._is_coroutine_function = True
             return cast("Value", await outcome)
         return cast("Value", await function(item))
@@ -257,27 +270,31 @@ class _MapRun(Generic[Item, Value]):
             await asyncio.wait(tasks)
         finally:
             if self._executor is not None:
-                # They cannot be stopped, but what they wait for can: or the interpreter would wait for it, too.
+                # Threads cannot be stopped, but their waits for the gate can. Otherwise the interpreter
+                # would wait for them at exit.
                 self._window.leave()
                 self._executor.shutdown(wait=False, cancel_futures=True)
             await self._source.close()
 
 
 class _Source:
-    """Where the items come from: asked for one at a time, in the reader's thread."""
+    """The source of the items, read one item at a time in the consumer's thread."""
 
     def __init__(self, items: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._asynchronous = aiter(items) if isinstance(items, AsyncIterable) else None
         self._iterator = None if isinstance(items, AsyncIterable) else iter(items)
 
     async def next(self) -> Any:
-        """Return the next item, or `_END`."""
+        """Returns the next item, or `_END`."""
         if self._asynchronous is None:
             return next(cast("Iterator[Any]", self._iterator), _END)
         return await anext(self._asynchronous, _END)
 
     async def close(self) -> None:
-        """End a generator, so that its `finally` runs. What else has a `close`, a file say, is not ours to close."""
+        """Closes a generator, so that its `finally` blocks run.
+
+        Other sources, such as files, stay open.
+        """
         if isinstance(self._iterator, Generator):
             self._iterator.close()
         if isinstance(self._asynchronous, AsyncGenerator):
@@ -285,7 +302,7 @@ class _Source:
 
 
 def _iterate_blocking(run: _MapRun[Item, Value]) -> Generator[Result[Item, Value], None, None]:
-    """Turn an event loop whenever the reader waits for a result."""
+    """Yields the results, and runs an event loop while the consumer waits for one."""
     loop = _event_loop.new_event_loop()
     results = run.results()
     try:

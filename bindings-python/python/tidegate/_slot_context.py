@@ -1,4 +1,4 @@
-"""Holding a slot: `with`, `async with`, or a decorator, for whatever is held."""
+"""The context manager and decorator that holds a slot of a target or of a tool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Entered = TypeVar("Entered")
 
 
 class _HeldSlot(NamedTuple):
-    """One entry of the task's stack of what it holds."""
+    """One slot that the current task holds."""
 
     owner: SlotContext[Any]
     permit: Any
@@ -37,9 +37,10 @@ _stack: ContextVar[tuple[_HeldSlot, ...]] = ContextVar("tidegate_held", default=
 
 
 class SlotContext(Generic[Entered]):
-    """A slot to hold. One object may be entered any number of times, also at once.
+    """A reusable context manager and decorator that holds a slot.
 
-    The synchronous form blocks its thread while it waits: inside a coroutine use `async with`.
+    One object may be entered any number of times, also concurrently. The synchronous form blocks
+    its thread while it waits; in a coroutine, use `async with`.
     """
 
     _method: str
@@ -52,34 +53,34 @@ class SlotContext(Generic[Entered]):
         lane: Lane | None,
         deadline: float | None,
     ) -> None:
-        """Remember what to ask for; nothing is held yet."""
+        """Stores what to acquire. The constructor acquires nothing."""
         self._gate = gate
         self._name = name
         self._context = (tenant, lane, deadline)
         self._held: list[_HeldSlot] = []
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Any], int]:
-        """Start waiting for a permit."""
+        """Starts to wait for a permit on the port of the running loop."""
         raise NotImplementedError
 
     def _acquire_blocking(self, context: Context | None) -> Any:
-        """Wait for a permit."""
+        """Waits for a permit and returns it, or the error."""
         raise NotImplementedError
 
     def _context_while_held(self, permit: Any, asked: Context | None) -> Context | None:
-        """Return the context of what is called while the permit is held."""
+        """Returns the context of calls that are made while the permit is held."""
         raise NotImplementedError
 
     def _entered_value(self, permit: Any) -> Entered:
-        """Return what `as` names."""
+        """Returns the value of `as` in the `with` statement."""
         raise NotImplementedError
 
     def _release(self, permit: Any, error: BaseException | None) -> None:
-        """Give the permit back."""
+        """Releases the permit. `error` is the exception that ended the block, or None."""
         raise NotImplementedError
 
     def __enter__(self) -> Entered:
-        """Wait for a slot."""
+        """Waits for a slot."""
         asked = self._requested_context()
         return self._enter(self._acquire_blocking(asked), asked)
 
@@ -89,11 +90,11 @@ class SlotContext(Generic[Entered]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the slot back."""
+        """Releases the slot."""
         self._exit(error)
 
     async def __aenter__(self) -> Entered:
-        """Wait for a slot; cancelling leaves the queue."""
+        """Waits for a slot. Cancellation removes the wait from the queue."""
         asked = self._requested_context()
         return self._enter(await run_native(lambda port: self._acquire(port, asked)), asked)
 
@@ -103,15 +104,20 @@ class SlotContext(Generic[Entered]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the slot back."""
+        """Releases the slot."""
         self._exit(error)
 
     def __call__(self, function: Function) -> Function:
-        """Hold a slot for the length of each call of the function."""
+        """Returns a function that holds a slot during each call.
+
+        Raises:
+            TypeError: If the function is a generator function.
+
+        """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"{function.__name__} is a generator: it would hold the slot while its reader works. "
-                f"Use `with gate.{self._method}({self._name!r})` inside it, around the work"
+                f"{function.__name__} is a generator function, which would hold the slot while its consumer runs. "
+                f"Use `with gate.{self._method}({self._name!r})` inside the generator instead"
             )
         if inspect.iscoroutinefunction(function):
 
@@ -143,7 +149,8 @@ class SlotContext(Generic[Entered]):
 
     def _exit(self, error: BaseException | None) -> None:
         held = _stack.get()
-        # Entered and left in different contexts (some fixtures do): any slot of ours is as good, the token foreign.
+        # Some fixtures enter and leave in different contexts. Then any slot of this object can be
+        # released, and the token belongs to the other context.
         mine = next((entry for entry in reversed(held) if entry.owner is self), None) or self._held[-1]
         self._held.remove(mine)
         _stack.set(tuple(entry for entry in held if entry is not mine))

@@ -1,4 +1,4 @@
-"""`gate.slot(target)`: a slot of a target, for calls that go around every HTTP client."""
+"""Slots of targets, for calls that no wrapped HTTP client makes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class TargetSlot(SlotContext[Slot]):
-    """A target's slot to hold, by `with`, `async with` or as a decorator. Made by `Gate.slot`.
-
-    Left without an exception the call went well; left by one it says nothing of the target, unless `failed` was said.
-    """
+    """A context manager and decorator that holds a slot of a target. `Gate.slot` creates it."""
 
     _method = "slot"
 

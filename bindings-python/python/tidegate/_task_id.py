@@ -1,4 +1,7 @@
-"""Which asyncio task or thread asks: what waits in it is waited for by everything it holds."""
+"""Numbers that identify asyncio tasks and threads.
+
+The gate uses them to detect a task that waits for a tool while it holds a slot.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ import threading
 
 _numbers = itertools.count(1)
 _thread = threading.local()
-# On the task itself, as the port is on its loop: no table, and no number that comes again, as that of an address would.
+# The number is an attribute of the task. The address of a task is not used, because a later task may
+# have the same one.
 _ATTRIBUTE = "_tidegate_task"
 
 
 def task_id() -> int | None:
-    """Return a number of the running task, or of the thread where no loop runs; None in a loop's callback."""
+    """Returns the number of the running task, or of the thread if no event loop runs.
+
+    Returns None in a callback of an event loop.
+    """
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -27,6 +34,6 @@ def _id_of(owner: object) -> int | None:
         number = next(_numbers)
         try:
             setattr(owner, _ATTRIBUTE, number)
-        except AttributeError:  # Some other implementation of tasks.
+        except AttributeError:  # Another implementation of tasks refuses attributes.
             return None
     return number

@@ -1,4 +1,4 @@
-"""`gate.tool(name)`: a slot of a named resource that is no model."""
+"""Slots of tools: named resources with their own caps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Tool(SlotContext["Tool"]):
-    """A tool's slot to hold, by `with`, `async with` or as a decorator. Made by `Gate.tool`."""
+    """A context manager and decorator that holds a slot of a tool. `Gate.tool` creates it."""
 
     _method = "tool"
 
-    def __init__(  # noqa: PLR0913, PLR0917 - as Hold's, and one
+    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of SlotContext, and one more
         self,
         gate: Gate,
         name: str,
@@ -30,7 +30,7 @@ class Tool(SlotContext["Tool"]):
         deadline: float | None,
         yield_slot: bool,
     ) -> None:
-        """Remember what to ask for; nothing is held yet."""
+        """Stores what to acquire. The constructor acquires nothing."""
         super().__init__(gate, name, tenant, lane, deadline)
         self._yield_slot = yield_slot
 
@@ -43,7 +43,7 @@ class Tool(SlotContext["Tool"]):
     def _request(self, context: Context | None) -> Asked:
         asked = self._gate.ask(self._name, context, task_id(), self._yield_slot)
         if asked.advice is not None:
-            # Before the wait: it may be a long one.
+            # The wait may be long, so the warning comes first.
             try:
                 warn_of_held_slot(asked.advice)
             except BaseException:
@@ -52,7 +52,7 @@ class Tool(SlotContext["Tool"]):
         return asked
 
     def _context_while_held(self, permit: Permit, asked: Context | None) -> Context | None:  # noqa: ARG002
-        # The native one knows what is held, so that a cycle is refused.
+        # The permit's context lists the held tools, so that a cycle of tools is rejected.
         return permit.context
 
     def _entered_value(self, permit: Permit) -> Tool:  # noqa: ARG002

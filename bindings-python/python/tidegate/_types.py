@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 Lane = Literal["interactive", "standard", "batch"]
-"""The priority class of a call."""
+"""The priority class of a call, most urgent first."""
 
 Mount = tuple[str, str, int | None, str | None, str | None]
 """One entry of an httpx client's mounts, as the native module takes it.

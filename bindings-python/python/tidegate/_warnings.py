@@ -1,4 +1,4 @@
-"""Warnings to the line of the user's that they are about."""
+"""Warnings that point at the caller's line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import warnings
 
 
 class SlotHeldWarning(RuntimeWarning):
-    """A task waits for a tool while it holds a slot of a model, which idles meanwhile."""
+    """Warns that a task waits for a tool while it holds a slot of a model, which is idle meanwhile.
+
+    `Gate.tool` emits it, once for each line of the caller.
+    """
 
 
 def warn_of_held_slot(text: str) -> None:
-    """Warn whoever is the first above this package; Python shows it once for each line."""
-    frame, level = sys._getframe(), 1  # noqa: SLF001 - what `warnings` itself counts
+    """Emits a `SlotHeldWarning` for the first caller outside this package."""
+    frame, level = sys._getframe(), 1  # noqa: SLF001 - `warnings` counts the same frames
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tidegate."):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, SlotHeldWarning, stacklevel=level)

@@ -1,4 +1,4 @@
-"""`gate.wrap(client)`: the client a user has, with its HTTP going through the gate."""
+"""Copies of SDK clients whose HTTP requests go through a gate."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 Client = TypeVar("Client")
 
 _SUPPORTED_CLIENTS = (
-    "gate.wrap takes the clients of openai and anthropic, and LangChain's ChatOpenAI; whatever else takes an http "
-    "client, takes gate.httpx_client() or gate.httpx_async_client()"
+    "gate.wrap supports the clients of openai and anthropic, and LangChain's ChatOpenAI. To any other library that "
+    "accepts an httpx client, pass gate.httpx_client() or gate.httpx_async_client()"
 )
 
 
 def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client:
-    """Return a copy of the SDK's client whose http client has our transport; in mode `off` its own.
+    """Returns a copy of an SDK client whose requests go through the gate. See `Gate.wrap`.
 
-    Where a target is a pool it is ours in every mode, since only that knows where the pool is.
+    In mode `off` the copy has the original transport, unless a target is a pool: only the gate can
+    resolve the address of a pool.
 
-    `with_options` is the SDKs' own way to copy a client: subclasses (Azure, Bedrock) carry what is theirs.
+    `with_options` is how the SDKs copy a client; subclasses (Azure, Bedrock) keep their own
+    settings.
     """
     if is_langchain(client):
         model: Client = wrap_clients(client, lambda held: wrap(gate, held, transport))
@@ -39,7 +41,7 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
         untouched: Client = sdk.with_options()
         return untouched
     ours = wrap_client(gate, family, http, choice=choice)
-    # Who retries must be one: two loops, one above the other, multiply.
+    # Only one layer may retry: attempts of nested retry loops multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
     wrapped: Client = sdk.with_options(http_client=ours, **retries)
     return wrapped

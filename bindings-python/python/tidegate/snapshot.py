@@ -1,6 +1,7 @@
-"""What `gate.snapshot()` and `gate.calls()` return, as types: plain data, the same in every language.
+"""The types of `Gate.snapshot` and `Gate.calls`: plain data with the same keys in every language.
 
-Times are seconds. The types are for type checkers and editors: at run time each is a dict.
+All times are in seconds. The types serve type checkers and editors; at run time each value is a
+dict.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = [
     "LaneSnapshot",
     "LimitSnapshot",
     "Quantiles",
+    "ReplicaSnapshot",
     "Snapshot",
     "TargetSnapshot",
     "TenantSnapshot",
@@ -25,7 +27,15 @@ __all__ = [
 
 
 class Quantiles(TypedDict):
-    """What a histogram saw; None where it saw nothing."""
+    """Summary of a histogram. Each value is None if the histogram is empty.
+
+    Attributes:
+        count: Number of samples.
+        mean: Mean in seconds.
+        p50: Median in seconds.
+        p99: 99th percentile in seconds.
+
+    """
 
     count: int
     mean: float | None
@@ -34,35 +44,55 @@ class Quantiles(TypedDict):
 
 
 Cause = Literal["slow_start", "headroom", "late", "slow", "refused", "overloaded", "timed_out"]
-"""Why a limit moved.
+"""Why an adaptive limit changed.
 
-Upwards, since calls pressed on it and were answered in time: `slow_start` (each raises it by one) and `headroom` (by
-trial, where a level is known that was too much). Downwards: first tokens came too `late`, or tokens too `slow`; 429s
-`refused` so many at once; 503 or 529 (`overloaded`); attempts `timed_out`.
+- `slow_start`: raised by one for each call in time, before a first decrease.
+- `headroom`: raised as a trial, because calls were in time.
+- `late`: decreased, because first tokens were late.
+- `slow`: decreased, because tokens were slow.
+- `refused`: decreased, because the upstream answered 429.
+- `overloaded`: decreased, because the upstream answered 503 or 529.
+- `timed_out`: decreased, because attempts timed out.
 """
 
 DecisionSnapshot = TypedDict(
     "DecisionSnapshot", {"ago": float, "from": int, "to": int, "awaiting": int, "cause": Cause}
 )
-"""One move of a limit, so many seconds ago, in slots. `awaiting`: the most calls that may await a first token, since.
+"""One change of an adaptive limit.
 
-Raises for one cause, one after the other, are one move. A cut may leave the slots as they were, where it was of
-`awaiting`.
+Consecutive increases for one cause are one change.
+
+Attributes:
+    ago: Seconds since the change.
+    from: Slots before.
+    to: Slots after. They are equal to `from` if only `awaiting` was decreased.
+    awaiting: Maximum number of calls that may await their first token, since the change.
+    cause: Why the limit changed.
+
 """
 
 
 class LimitSnapshot(TypedDict):
-    """What an adaptive limit sees, and what it did.
+    """State of an adaptive limit.
 
-    `limit`: slots in force. `ceiling`: the cap. `awaiting`: calls that await their first token, of at most
-    `awaiting_limit`. `slow_start`: whether no level is known yet that was too much. `objective`: what it keeps to, from
-    sending to the first token, or of a tool to the end; None where none is set. `late`: the share of calls judged of
-    late that were late, 0 to 1; None where none was judged. `evidence`: of a breach; at 1 the limit is cut (under a
-    percentile, where there is no `slow_start`: the quantile over the objective with its dead band). `cuts`, `raises`:
-    so far.
-    `saturated`: whether calls press on it though they were found to be too many in the last minute, also at its floor;
-    what helps then is another replica.
-    `decisions`: the last moves, the youngest last.
+    Attributes:
+        limit: Slots in force.
+        ceiling: The cap, which the limit never exceeds.
+        awaiting: Calls that await their first token.
+        awaiting_limit: Maximum number of calls that may await their first token.
+        slow_start: Whether no limit was too high so far, so that each call in time raises it by
+            one. Always False with a percentile detector.
+        objective: Objective in seconds from sending to the first token, or to the end for tools;
+            None without one.
+        late: Share of the recently judged calls that were late, 0 to 1; None if none was judged.
+        evidence: Evidence against the limit; at 1 the limit is decreased. With a percentile
+            detector: the quantile divided by the objective with its dead band.
+        cuts: Number of decreases.
+        raises: Number of increases.
+        saturated: Whether calls wait although the limit was too high within the last minute, or is
+            at its floor. Another replica would help.
+        decisions: The last changes, the newest last.
+
     """
 
     limit: int
@@ -80,12 +110,20 @@ class LimitSnapshot(TypedDict):
 
 
 class BudgetSnapshot(TypedDict):
-    """One of a provider's rates, as it stands.
+    """State of one rate of a provider.
 
-    `limit`: requests or tokens in each `window`. `level`: what may go at once; it fills up at the rate, to `burst`
-    seconds of it. `debt`: what is owed, since calls took more than was expected of them. `source`: who says so.
-    `counting`: what of a call counts: input and the most output it asks for (`sum`), the larger of the two, what it
-    took in the end (`actual`), or its input alone.
+    Attributes:
+        limit: Requests or tokens per window.
+        window: Length of the window in seconds.
+        level: Requests or tokens that can be used now. The level rises at the rate, up to `burst`
+            seconds of it.
+        debt: Requests or tokens that calls used beyond their estimates and that are still to be
+            made up for.
+        source: Whether the rate is configured or from the provider's headers.
+        burst: Maximum burst, in seconds of the rate.
+        counting: What a call counts for: input plus maximum output (`sum`), the larger of the two
+            (`larger`), actual usage (`actual`) or `input` only.
+
     """
 
     limit: int
@@ -98,10 +136,14 @@ class BudgetSnapshot(TypedDict):
 
 
 class KvSnapshot(TypedDict):
-    """The engine's memory, in tokens.
+    """KV memory of an engine, in tokens.
 
-    `capacity`: what it has. `usable`: of that, less the headroom. `held`: what the calls in flight hold, as far as
-    it is seen. `peak`: the most that they will come to hold together.
+    Attributes:
+        capacity: Size of the memory.
+        usable: Size without the headroom.
+        held: Tokens that calls in flight hold now, as far as known.
+        peak: Tokens that calls in flight will hold at most.
+
     """
 
     capacity: int
@@ -111,7 +153,14 @@ class KvSnapshot(TypedDict):
 
 
 class LaneSnapshot(TypedDict):
-    """One lane's part of a target. `floor`: slots that are its own, of the limit in force."""
+    """State of one lane of a target.
+
+    Attributes:
+        in_flight: Slots in use.
+        queue_depth: Waiting calls.
+        floor: Reserved slots, within the limit in force.
+
+    """
 
     in_flight: int
     queue_depth: int
@@ -119,10 +168,24 @@ class LaneSnapshot(TypedDict):
 
 
 class TenantSnapshot(TypedDict):
-    """One tenant's part of a target.
+    """State of one tenant of a target.
 
-    `floor`: slots that are its own, of the limit in force. `debt`: tokens that it owes of its own `tpm`.
-    `objective_met`: completed calls that met the TTFT objective. `ttft`: as its caller saw it, waiting included.
+    Attributes:
+        in_flight: Slots in use.
+        peak_in_flight: Maximum number of slots in use so far.
+        queue_depth: Waiting calls.
+        floor: Reserved slots, within the limit in force.
+        debt: Tokens above the tenant's own `tpm` that are still to be made up for.
+        admitted: Admitted attempts.
+        objective_met: Completed calls that met the TTFT objective.
+        outcomes: Ended calls by outcome.
+        refused: Rejected calls by reason.
+        input_tokens: Input tokens of ended calls.
+        output_tokens: Output tokens of ended calls.
+        queue_wait: Time in the queue.
+        ttft: Time from queueing to the first token (user TTFT).
+        duration: Time from queueing to the end.
+
     """
 
     in_flight: int
@@ -142,13 +205,27 @@ class TenantSnapshot(TypedDict):
 
 
 class ReplicaSnapshot(TypedDict):
-    """One replica of a pool.
+    """State of one replica of a pool.
 
-    `state`: `in` the choice, `suspect` (it gets no calls until it is heard of), `down`, `trial` (one call at a time),
-    `starting` (slow start), `draining` (it leaves with its last call). `share`: the share of its slots that is in
-    force. `ejections`: how often it has left the choice. `limit`, `adaptive`, `in_flight`, `kv`: as of a target.
-    `requests`, `tokens`: of this gate's calls there. `others`: calls of other clients. `kv_usage`: the share of
-    its memory that is taken, by itself. `models`: what it serves. Each of these three is None while it is not known.
+    Attributes:
+        url: Base URL.
+        state: `in`: selected normally. `suspect`: gets no calls until it answers. `down`:
+            unreachable. `trial`: gets one call at a time. `starting`: in slow start. `draining`:
+            removed when its last call ends.
+        weight: Configured weight.
+        share: Share of its slots that is in force, 0 to 1.
+        ejections: Number of times that it was excluded from selection.
+        limit: Slots in force.
+        adaptive: State of the adaptive limit, or None if the limit is fixed.
+        in_flight: Slots in use.
+        kv: KV memory, or None if its size is not known.
+        requests: Calls of this gate at the replica now.
+        tokens: Tokens of these calls.
+        others: Calls of other clients, or None if not known.
+        kv_usage: Used share of the KV memory as the engine reports it, 0 to 1, or None if not
+            known.
+        models: Models that it serves, or None if not known.
+
     """
 
     url: str
@@ -168,19 +245,41 @@ class ReplicaSnapshot(TypedDict):
 
 
 class TargetSnapshot(TypedDict):
-    """One target's state.
+    """State of one target.
 
-    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed.
-    `queue_depth`: calls that wait for a slot, or for the cool-down of their key. `cool_for`: until
-    the cool-down ends. `held_for`: for
-    how long room has been kept for an aged call that does not fit yet; None where it is kept for nobody.
-    `gap_fraction`: the share of time in which calls waited while slots were free. `retry_budget`: retries that may
-    be scheduled now. `budgets`: the provider's rates by what they count (`requests`, `tokens`, `input_tokens`,
-    `output_tokens`, `requests_per_day`, `tokens_per_day`), those configured and those that its headers spoke of.
-    `kv`: None where `kv_tokens` is not set. `replicas`: of a pool. `replicas_problem`: why it is not known now which
-    there are, where DNS or a file names them; those known before stay. `attempts`: attempts sent. `fallbacks`: calls
-    refused here that went to the fallback target, by reason. `hedges`: second tries of calls whose first token was
-    late, where a pool hedges: `sent`, `won`, `no_slot`, `no_budget`. `would`: what mode `observe` would have done.
+    Attributes:
+        limit: Slots in force.
+        adaptive: State of the adaptive limit, or None if the limit is fixed.
+        in_flight: Slots in use.
+        peak_in_flight: Maximum number of slots in use so far.
+        queue_depth: Calls that wait for a slot, or for the cool-down of their key.
+        state: `open`; `cooling` (cool-down); `probing` (one call tests it); `ramping` (the limit
+            rises again).
+        cool_for: Remaining seconds of the cool-down, or None.
+        held_for: Seconds since which capacity is reserved for an aged call that does not fit yet,
+            or None.
+        gap_fraction: Share of the time in which calls waited although slots were free, 0 to 1.
+        retry_budget: Retries that may be scheduled now.
+        budgets: Rates of the provider by kind (`requests`, `tokens`, `input_tokens`,
+            `output_tokens`, `requests_per_day`, `tokens_per_day`): configured ones, and those in
+            its headers.
+        kv: KV memory, or None if `kv_tokens` is not set.
+        replicas: Replicas of a pool, otherwise empty.
+        replicas_problem: Why DNS or the file could not be read, or None. The known replicas stay in
+            use.
+        lanes: State by lane.
+        attempts: Attempts sent.
+        retries: Retries by reason.
+        failed_attempts: Failed attempts by cause.
+        gave_up: Calls that were not retried, by reason.
+        cool_downs: Cool-downs by cause.
+        fallbacks: Rejected calls that were sent to the fallback target, by reason.
+        hedges: Hedged attempts of a pool: `sent`, `won`, `no_slot`, `no_budget`.
+        would: Actions that mode `observe` did not take.
+        upstream_ttft: Time from sending to the first token.
+        tpot: Time per output token.
+        tenants: State by tenant.
+
     """
 
     limit: int
@@ -212,10 +311,20 @@ class TargetSnapshot(TypedDict):
 
 
 class ToolSnapshot(TypedDict):
-    """One tool's state.
+    """State of one tool.
 
-    `limit`: slots in force. `adaptive`: what moves them; None where the limit is fixed. `slot_held`: model slots that a
-    task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot.
+    Attributes:
+        limit: Slots in force.
+        adaptive: State of the adaptive limit, or None if the limit is fixed.
+        in_flight: Slots in use.
+        peak_in_flight: Maximum number of slots in use so far.
+        queue_depth: Waiting calls.
+        wait: Time in the queue.
+        refused: Rejected calls by reason.
+        would: Actions that mode `observe` did not take.
+        slot_held: Model slots that tasks held when they asked for the tool, by target and result:
+            `got` (the tool was free), `waited`, or `yielded` (the slot was released).
+
     """
 
     limit: int
@@ -230,7 +339,16 @@ class ToolSnapshot(TypedDict):
 
 
 class Snapshot(TypedDict):
-    """A gate's state. `draining`: whether new calls are refused. `active`: calls under way, waiting ones included."""
+    """State of a gate.
+
+    Attributes:
+        mode: Mode of the gate.
+        draining: Whether new calls are rejected because the gate drains.
+        active: Active calls, including waiting ones.
+        targets: State by target.
+        tools: State by tool.
+
+    """
 
     mode: Literal["enforce", "observe", "off"]
     draining: bool
@@ -240,11 +358,21 @@ class Snapshot(TypedDict):
 
 
 class AttemptRecord(TypedDict):
-    """One attempt of a call. Moments are since the call's `queued_at`; None where it did not come to that.
+    """One attempt of a call.
 
-    `in_flight`: slots of the target held just after it was admitted, its own included. `replica`: the base URL of the
-    replica that it went to, where its target is a pool. `status`: the upstream's.
-    `backoff`: how long the call then slept before it queued again.
+    Times are in seconds since the call's `queued_at`, or None if the attempt ended before.
+
+    Attributes:
+        queued_at: When the attempt was queued.
+        admitted_at: When a slot was acquired.
+        in_flight: Slots of the target in use just after the admission, including its own, or None.
+        replica: Base URL of the replica, or None if the target is not a pool.
+        sent_at: When the request was sent.
+        first_token_at: When the first token arrived.
+        released_at: When the slot was released.
+        status: HTTP status of the upstream, or None.
+        backoff: Seconds of backoff before the next attempt was queued, or None.
+
     """
 
     queued_at: float
@@ -259,15 +387,30 @@ class AttemptRecord(TypedDict):
 
 
 class CallRecord(TypedDict):
-    """A call that ended.
+    """A call that has ended.
 
-    `label`: what `tidegate.context(call=...)` named it. `fallback_from`: the target that refused it before, where
-    it came to this one as its fallback. `model`: None where the request named none. `queued_at`: since the Unix
-    epoch. `duration`: end to end. `estimated_input_tokens`, `estimated_output_tokens`: what it was expected to take
-    when it last came to the door, by all that was learned until then; None where its body was no JSON.
-    `max_output_tokens`: the most that it asked for, of all answers together; None where it set no bound.
-    `input_tokens`, `output_tokens`: as the provider counted, cached input and reasoning included; None where it did
-    not say.
+    Attributes:
+        id: Number of the call.
+        label: Label from `tidegate.context(call=...)`, or None.
+        target: Name of the target.
+        fallback_from: Target that rejected the call before it was sent here as a fallback, or None.
+        tenant: Fairness key.
+        lane: Priority class.
+        model: Model that the request names, or None.
+        outcome: How the call ended.
+        queued_at: Seconds since the Unix epoch.
+        duration: Seconds from queueing to the end.
+        estimated_input_tokens: Estimated input tokens at the last admission attempt, or None if the
+            body is not JSON.
+        estimated_output_tokens: Estimated output tokens, of all answers together, at that time, or
+            None if the body is not JSON.
+        max_output_tokens: Maximum output tokens of all answers together, or None without a maximum.
+        input_tokens: Input tokens as the provider counted them, including cached ones, or None if
+            it did not report them.
+        output_tokens: Output tokens as the provider counted them, including reasoning, or None if
+            it did not report them.
+        attempts: The attempts in order.
+
     """
 
     id: int

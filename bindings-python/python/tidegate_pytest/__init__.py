@@ -1,4 +1,7 @@
-"""The pytest plugin of Tidegate: fixtures and a marker over `tidegate.testing`, imported only where they are used."""
+"""The pytest plugin of Tidegate: fixtures and a marker for `tidegate.testing`.
+
+The package is imported only in tests that use them.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ if TYPE_CHECKING:
 
     from tidegate.testing import FakeTarget, VirtualClock
 
-_MARKER = "tidegate(virtual_time=False, seed=0): on Tidegate's virtual time; the jitter of backoffs has that seed."
+_MARKER = "tidegate(virtual_time=False, seed=0): run on Tidegate's virtual time, with this seed for jitter of backoffs."
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Registers the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Put virtual time in place before any other fixture makes an event loop."""
+    """Installs virtual time before any other fixture creates an event loop."""
     marker = item.get_closest_marker("tidegate")
     names = getattr(item, "fixturenames", None)
     if (
@@ -35,19 +38,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def tidegate_clock(request: pytest.FixtureRequest) -> Iterator[VirtualClock]:
-    """Put virtual time in place for the length of the test: event loops made meanwhile run on it.
+    """Installs virtual time during the test. Event loops that the test creates run on it.
 
-    For asynchronous tests use the marker `@pytest.mark.tidegate(virtual_time=True)`, beside this fixture or without it:
-    it sees to it that the clock is there before the test's event loop.
+    For asynchronous tests, use the marker `@pytest.mark.tidegate(virtual_time=True)`, with or
+    without this fixture. The marker installs the clock before the event loop of the test is
+    created.
     """
-    import asyncio  # noqa: PLC0415 - not in runs that do not use it
+    import asyncio  # noqa: PLC0415 - imported only in runs that use it
 
-    from tidegate.testing import VirtualClock  # noqa: PLC0415 - not in runs that do not use it
+    from tidegate.testing import VirtualClock  # noqa: PLC0415 - imported only in runs that use it
 
     marker = request.node.get_closest_marker("tidegate")
     seed = 0 if marker is None else marker.kwargs.get("seed", 0)
     with VirtualClock(seed=seed) as clock, pytest.MonkeyPatch.context() as patch:
-        # What asyncio.Runner calls, and with it the plugins for asynchronous tests.
+        # asyncio.Runner, and therefore each plugin for asynchronous tests, calls these functions.
         patch.setattr(asyncio.events, "new_event_loop", clock.new_event_loop)
         patch.setattr(asyncio, "new_event_loop", clock.new_event_loop)
         yield clock
@@ -55,8 +59,8 @@ def tidegate_clock(request: pytest.FixtureRequest) -> Iterator[VirtualClock]:
 
 @pytest.fixture
 def tidegate_target() -> Iterator[FakeTarget]:
-    """Put a fake target in place of the network, for every gate: well-behaved until the test scripts it."""
-    from tidegate.testing import FakeTarget  # noqa: PLC0415 - not in runs that do not use it
+    """Installs a fake target during the test, which answers successfully until the test scripts it."""
+    from tidegate.testing import FakeTarget  # noqa: PLC0415 - imported only in runs that use it
 
     with FakeTarget().installed() as target:
         yield target

@@ -1,4 +1,4 @@
-"""Sweeps: which cap a server bears, found by measuring it."""
+"""Sweeps: measurements that find the concurrency cap of a server."""
 
 from tidegate._sweep.options import SweepOptions
 from tidegate._sweep.progress import SweepProgress

@@ -1,4 +1,4 @@
-"""What a sweep is asked for."""
+"""The options of a sweep."""
 
 from __future__ import annotations
 
@@ -17,79 +17,98 @@ Seconds = float | timedelta
 
 
 class SweepOptions(TypedDict, total=False):
-    """What `tidegate.sweep` takes: the command line's flags, by Python's names.
+    """The options of `tidegate.sweep`. They are the flags of the command `tidegate sweep`.
 
-    Durations are seconds, or a `timedelta`. What is None is as if it were not given.
+    Durations are seconds or a `timedelta`. None means that the option is not given.
     """
 
     url: str
-    """Base URL of the server (`http://localhost:8000/v1`), or of the endpoint itself."""
+    """Base URL of the server (`http://localhost:8000/v1`), or URL of the endpoint."""
     model: str
-    """The model that calls name."""
+    """Model that the calls name."""
     config: StrPath
-    """A configuration file; with `target`."""
+    """Path of a configuration file. Requires `target`."""
     target: str
-    """Take URL, model, key, retries, rates and objective from this target of `config`; other options go over them."""
+    """Target of `config` that provides URL, model, key, retries, rates and objective.
+
+    Other options override it.
+    """
     api: Literal["chat", "completions", "responses", "messages"]
-    """The kind of endpoint. Default: what the URL says, else chat."""
+    """Kind of endpoint. Default: from the URL, otherwise `chat`."""
     api_key: str
-    """The key. Default: that of `key_env`."""
+    """API key. Default: the value of `key_env`."""
     key_env: str
-    """The environment variable that holds the key. Default: the provider's usual one, where the host is a well-known
-    provider's."""
+    """Environment variable with the API key.
+
+    Default: the usual variable of a known provider's host.
+    """
     input_tokens: int
-    """Tokens of a prompt, in the mean. Default 512."""
+    """Mean prompt length in tokens. Default: 512."""
     output_tokens: int
-    """The most tokens of an answer, in the mean (default 128); with `prompts`, of those that name no maximum."""
+    """Mean of the maximum answer length in tokens.
+
+    Default: 128. With `prompts`, it applies to requests without a maximum.
+    """
     spread: float
-    """How far lengths spread about their means: deviation over mean of a log-normal distribution, 0 to 3. Default 0."""
+    """Standard deviation of the lengths divided by their mean (log-normal), 0 to 3. Default: 0."""
     trace: StrPath
-    """CSV file with lengths: columns input,output, or Azure's TIMESTAMP,ContextTokens,GeneratedTokens."""
+    """CSV file with lengths: columns `input,output`, or Azure's
+    `TIMESTAMP,ContextTokens,GeneratedTokens`.
+    """
     prompts: StrPath
     """JSONL file with your own requests: bodies, OpenAI batch lines, or `{"prompt": "..."}`."""
     exact_output: bool
-    """Have answers be as long as they may be, by vLLM's `ignore_eos`; providers refuse that."""
+    """Whether answers have exactly their maximum length, by vLLM's `ignore_eos`.
+
+    Providers reject it. Default: False.
+    """
     seed: int
-    """Of prompts, lengths and their order. Default 1."""
+    """Seed of prompts, lengths and their order. Default: 1."""
     start: int
-    """The first cap. Default 4."""
+    """First cap. Default: 4."""
     min_cap: int
-    """The lowest cap that is looked at. Default 1."""
+    """Lowest cap that is measured. Default: 1."""
     max_cap: int
-    """The highest. Default 512."""
+    """Highest cap that is measured. Default: 512."""
     ttft: Seconds
-    """From slot to first token: calls that take longer are answered, and not good. Default: none."""
+    """Objective for the time from admission to the first token.
+
+    Slower calls do not count as goodput. Default: none.
+    """
     tpot: Seconds
-    """Between tokens, in the mean of a call, likewise."""
+    """Objective for the mean time between tokens of a call.
+
+    Slower calls do not count as goodput. Default: none.
+    """
     tolerance: float
-    """How far below the best the answer's goodput may be. Default .02."""
+    """Accepted loss of goodput against the best step, as a share. Default: 0.02."""
     too_many: float
-    """The share of failed attempts that is too many. Default .03."""
+    """Share of failed attempts above which a cap is rejected. Default: 0.03."""
     confidence: float
-    """How often intervals shall hold the truth. Default .95."""
+    """Confidence level of the intervals. Default: 0.95."""
     price_in: float
-    """Price of a million tokens of prompts."""
+    """Price of a million input tokens."""
     price_out: float
-    """Price of a million tokens of answers."""
+    """Price of a million output tokens."""
     max_cost: float
-    """Send nothing that could bring the cost above this."""
+    """Maximum cost, in the currency of the prices. No request is sent that could exceed it."""
     max_tokens: int
-    """Send nothing that could bring the tokens, in and out, above this."""
+    """Maximum number of input and output tokens. No request is sent that could exceed it."""
     max_time: Seconds
-    """Send nothing that would take longer than this, and cut off what does."""
+    """Maximum duration. Requests in flight are cancelled when it is over."""
     max_calls: int
-    """Send no more requests than this, retries among them."""
+    """Maximum number of requests, including retries."""
     engine_metrics: bool
-    """Whether vLLM's `/metrics` at the same origin are read along, where they answer. Default True."""
+    """Whether to read vLLM's `/metrics` at the same origin, if they are available. Default: True."""
     name: str
-    """The target's name in the lines to paste. Default: the model's."""
+    """Name of the target in the resulting configuration. Default: the name of the model."""
     out: StrPath
-    """Write the report, the result, the log of calls, and a journal to resume from, into this directory."""
+    """Directory for the report, the result, the records of calls, and a journal to resume from."""
     resume: StrPath
-    """Go on with the sweep in this directory: the same settings, but for ceilings."""
+    """Directory of a sweep to continue, with the same settings except for ceilings."""
 
 
-#: Where each stands in the native options.
+#: The path of each option in the native options.
 _NATIVE_KEYS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("url", "model", "api", "name", "exact_output", "seed", "engine_metrics")},
     **{
@@ -108,17 +127,17 @@ _OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "re
 
 
 def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
-    """Check what is asked for; return the sweep, its key and its directory."""
+    """Checks the options. Returns the native sweep, its API key and its output directory."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in given.keys() - _NATIVE_KEYS.keys() - _OTHER_OPTIONS:
         near = difflib.get_close_matches(name, [*_NATIVE_KEYS, *_OTHER_OPTIONS], n=1)
-        raise TypeError(f"sweep has no option {name!r}" + (f"; is {near[0]!r} meant?" if near else ""))
+        raise TypeError(f"sweep has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     if ("target" in given) != ("config" in given):
-        raise _config_error("target and config belong together: the name of a target, and the file that has it")
+        raise _config_error("give target and config together: the name of a target, and its configuration file")
     if ("price_in" in given) != ("price_out" in given):
-        raise _config_error("price_in and price_out belong together")
+        raise _config_error("give price_in and price_out together")
     if "resume" in given and "out" in given:
-        raise _config_error("resume goes on in its own directory: leave out away")
+        raise _config_error("resume continues in its own directory: remove out")
     for name in ("url", "model"):
         if name not in given and "target" not in given and "resume" not in given:
             raise _config_error(f"give {name}, or a target and its config")
@@ -146,11 +165,11 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
     lengths = given.keys() & set(_LENGTHS)
     if "trace" in given:
         if lengths or "prompts" in given:
-            raise _config_error("trace says the lengths: leave input_tokens, output_tokens, spread and prompts away")
+            raise _config_error("trace has the lengths: remove input_tokens, output_tokens, spread and prompts")
         return {"from": "trace", "path": str(Path(given["trace"]))}
     if "prompts" in given:
         if lengths - {"output_tokens"}:
-            raise _config_error("prompts are your own requests: leave input_tokens and spread away")
+            raise _config_error("prompts has the requests: remove input_tokens and spread")
         return {"from": "lines", "path": str(Path(given["prompts"])), "output": given.get("output_tokens")}
     if not lengths:
         return None
@@ -168,7 +187,9 @@ def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise _config_error(f"{variable} holds no key for {sweep.host()}: set it, or give api_key or key_env")
+        raise _config_error(
+            f"the environment variable {variable} has no API key for {sweep.host()}: set it, or give api_key or key_env"
+        )
     return key
 
 

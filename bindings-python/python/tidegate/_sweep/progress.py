@@ -1,4 +1,4 @@
-"""What a sweep tells while it runs."""
+"""The progress of a running sweep."""
 
 from __future__ import annotations
 
@@ -11,39 +11,47 @@ from tidegate._sweep.result import SweepSpend, SweepStep
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """How a sweep stands, several times a second."""
+    """The state of a running sweep. `tidegate.sweep` reports it several times a second."""
 
     state: Literal["preflight", "holding", "resting", "ending"]
     cap: int | None
-    """The cap that is held; None unless `state` is `holding`."""
+    """Cap of the current step, or None unless `state` is `holding`."""
     step: int | None
-    """The step's number, likewise."""
+    """Number of the current step, or None unless `state` is `holding`."""
     purpose: str | None
-    """Why the step is made, likewise."""
+    """Purpose of the current step, or None unless `state` is `holding`."""
     good: int | None
-    """The highest cap known to be good."""
+    """Highest cap that was accepted, or None."""
     bad: int | None
-    """The lowest known to be bad."""
+    """Lowest cap that was rejected, or None."""
     calls_to_come: tuple[int, int, int]
-    """Calls that it may still take: least, likely, most."""
+    """Remaining calls: least, likely, most."""
     eta: float | None
-    """Seconds that it may still take; None until some calls have gone."""
+    """Expected remaining seconds, or None until some calls have ended."""
     in_flight: int
+    """Calls in flight."""
     waiting: int
+    """Calls that wait for a slot."""
     spend: SweepSpend
+    """Calls, tokens, money and time so far."""
     step_ended: SweepStep | None
-    """The step that ended just now. Each is told once."""
+    """The step that has just ended. Each step is reported once."""
 
     @classmethod
     def from_json(cls, text: str) -> SweepProgress:
-        """Make one of its JSON."""
-        told = json.loads(text)
-        state, ended = told["state"], told["step_ended"]
+        """Returns the progress in a JSON text.
+
+        Args:
+            text: The text.
+
+        """
+        data = json.loads(text)
+        state, ended = data["state"], data["step_ended"]
         return cls(
-            **{name: told[name] for name in ("good", "bad", "eta", "in_flight", "waiting")},
+            **{name: data[name] for name in ("good", "bad", "eta", "in_flight", "waiting")},
             **{name: state.get(name) for name in ("cap", "step", "purpose")},
             state=state["state"],
-            calls_to_come=tuple(told["calls_to_come"]),
-            spend=SweepSpend.from_dict(told["spend"]),
+            calls_to_come=tuple(data["calls_to_come"]),
+            spend=SweepSpend.from_dict(data["spend"]),
             step_ended=None if ended is None else SweepStep.from_dict(ended),
         )

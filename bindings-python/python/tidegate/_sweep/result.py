@@ -1,4 +1,4 @@
-"""What came of a sweep."""
+"""The result of a sweep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FigureName = Literal["throughput", "around", "tradeoff", "ttft", "tpot", "calls"
 
 
 class SweepEstimate(NamedTuple):
-    """A figure, and its interval."""
+    """An estimated value with its confidence interval."""
 
     value: float
     low: float
@@ -26,7 +26,10 @@ class SweepEstimate(NamedTuple):
 
 
 class SweepQuantiles(NamedTuple):
-    """Quantiles in seconds, each only where there are enough samples: 59 for a p95, 299 for a p99."""
+    """Quantiles in seconds.
+
+    A quantile is None if there are too few samples: fewer than 59 for p95, or 299 for p99.
+    """
 
     n: int
     p50: float | None
@@ -36,22 +39,26 @@ class SweepQuantiles(NamedTuple):
 
 @dataclass(frozen=True)
 class SweepStep:
-    """One step: a cap that was held for a while. Durations are seconds, rates a second, shares 0 to 1."""
+    """One step of a sweep: a cap that was held for some time.
+
+    Durations are in seconds, rates are per second, and shares are 0 to 1.
+    """
 
     step: int
     cap: int
     purpose: Literal["ramp", "narrow", "reference", "drain", "confirm"]
     verdict: Literal["accepted", "rejected", "invalid", "undecided"]
     why: str
-    """Why, where it was not accepted."""
+    """Why the cap was not accepted, or an empty text."""
     began: float
     ended: float
     warm_up: int
     calls: int
     attempts: int
     failures: dict[str, int]
-    """Attempts that failed, by cause: `limited` (429), `overloaded` (503, 529), `server`, `timeout`, `connection`,
-    `truncated`, `request`."""
+    """Failed attempts by cause: `limited` (429), `overloaded` (503, 529), `server`, `timeout`,
+    `connection`, `truncated`, `request`.
+    """
     throughput: SweepEstimate | None
     goodput: SweepEstimate | None
     latency: SweepQuantiles
@@ -59,32 +66,37 @@ class SweepStep:
     tpot: SweepQuantiles
     in_flight: float
     gap_fraction: float
-    """The share of its time in which calls waited while slots were free and nothing forbade them."""
+    """Share of the time in which calls waited although slots were free and no budget forbade them."""
     forbidden: float
-    """The share of its time in which a rate or a cool-down forbade calls."""
+    """Share of the time in which a rate or a cool-down forbade calls."""
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> SweepStep:
-        """Make one of its JSON."""
-        made = dict(told)
-        made |= {name: _estimate(told[name]) for name in ("throughput", "goodput")}
-        made |= {name: SweepQuantiles(**told[name]) for name in ("latency", "ttft", "tpot")}
+    def from_dict(cls, data: dict[str, Any]) -> SweepStep:
+        """Returns the step in a decoded JSON object.
+
+        Args:
+            data: The object.
+
+        """
+        made = dict(data)
+        made |= {name: _estimate(data[name]) for name in ("throughput", "goodput")}
+        made |= {name: SweepQuantiles(**data[name]) for name in ("latency", "ttft", "tpot")}
         return cls(**{"why": "", **{name: value for name, value in made.items() if name in cls.__dataclass_fields__}})
 
 
 @dataclass(frozen=True)
 class SweepCheck:
-    """Something that must hold for the measurement to mean what it says."""
+    """A condition that must hold for the measurement to be valid."""
 
     name: str
     passed: bool | None
-    """None: there was too little to say."""
+    """Whether the condition holds, or None if there is not enough data."""
     told: str
 
 
 @dataclass(frozen=True)
 class SweepSpend:
-    """What a sweep took."""
+    """The calls, tokens, money and time of a sweep."""
 
     calls: int
     attempts: int
@@ -95,20 +107,38 @@ class SweepSpend:
     seconds: float
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> SweepSpend:
-        """Make one of its JSON."""
-        return cls(**{name: value for name, value in told.items() if name in cls.__dataclass_fields__})
+    def from_dict(cls, data: dict[str, Any]) -> SweepSpend:
+        """Returns the spend in a decoded JSON object.
+
+        Args:
+            data: The object.
+
+        """
+        return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
 
 
 class SweepFigure:
-    """A plot. A notebook shows it; `svg` is its text."""
+    """A plot in SVG, which notebooks display.
+
+    Attributes:
+        svg: The text of the SVG.
+
+    """
 
     def __init__(self, svg: str) -> None:
-        """Keep it."""
+        """Stores the text."""
         self.svg = svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as an SVG file."""
+        """Writes the plot to an SVG file.
+
+        Args:
+            path: Path of the file, which is overwritten.
+
+        Raises:
+            OSError: If the file cannot be written.
+
+        """
         Path(path).write_text(self.svg, encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -120,134 +150,180 @@ class SweepFigure:
 
 @dataclass(frozen=True, repr=False)
 class SweepResult:
-    """What came of a sweep: this cap, this sure, because of this limit, paste these lines.
+    """The result of a sweep: the cap, its interval, what limits it, and the measurements.
 
-    A notebook shows the answer and its plot. `json()` is all of it, and `load` reads that back.
+    A notebook displays the result and its plot. `json` returns everything as text, and `from_json`
+    and `load` read it.
+
+    Example:
+        ```python no-run
+        result = tidegate.SweepResult.load("out/sweep")
+        print(result.cap, result.interval, result.binding)
+        result.plot("tradeoff").save("tradeoff.svg")
+        ```
+
     """
 
     cap: int | None
-    """The smallest confirmed cap whose goodput is within the tolerance of the best stable one. None: nothing can be
-    said, and `because` says why."""
+    """Smallest confirmed cap whose goodput is within the tolerance of the best stable one, or None if
+    there is no result; `because` then gives the reason.
+    """
     interval: tuple[int, int] | None
-    """The interval on it."""
+    """Confidence interval of the cap."""
     open_above: bool
-    """Whether the interval's upper end is only as far as was looked."""
+    """Whether the true upper end of the interval may be above the highest cap that was measured."""
     binding: Binding | None
-    """What binds."""
+    """What limits the cap."""
     because: str
-    """Why, in a sentence or two."""
+    """Explanation of the result in one or two sentences."""
     confirmed: bool
-    """Whether it was accepted again, in turns with what is above it."""
+    """Whether the cap was accepted a second time, in alternation with the next higher one."""
     throughput: SweepEstimate | None
-    """Calls a second that completed at the answer."""
+    """Completed calls per second at the cap."""
     goodput: SweepEstimate | None
-    """Of these, those that met the objective."""
+    """Completed calls per second at the cap that met the objective."""
     rpm: SweepEstimate | None
-    """Where a rate binds: requests a minute that are taken."""
+    """Requests per minute that the provider accepts, if a rate limits the cap."""
     tpm: SweepEstimate | None
-    """Where a rate binds: tokens a minute that are taken."""
+    """Tokens per minute that the provider accepts, if a rate limits the cap."""
     notes: list[str]
-    """What to know besides."""
+    """Further remarks."""
     lines: str
-    """TOML to paste into a configuration; empty where there is no answer."""
+    """Configuration of the target in TOML, or an empty text if there is no result."""
     ended: str
-    """`found`, `interrupted`, `refused`, or the ceiling: `cost`, `tokens`, `time`, `calls`."""
+    """Why the sweep ended: `found`, `interrupted`, `refused`, or the ceiling that was reached (`cost`,
+    `tokens`, `time`, `calls`).
+    """
     steps: list[SweepStep]
-    """Each cap that was held, in the order of time."""
+    """The steps in order of time."""
     checks: list[SweepCheck]
-    """What was checked of the measurement itself."""
+    """The conditions that were checked."""
     spend: SweepSpend
-    """What it took."""
+    """Calls, tokens, money and time of the sweep."""
     provenance: dict[str, Any]
-    """What was measured, with what. No key and no prompt is in it."""
+    """What was measured, and with which versions. Contains no key and no prompt."""
     _json: str = field(repr=False)
 
     @classmethod
     def from_json(cls, text: str) -> SweepResult:
-        """Make one of the JSON of `json()`.
+        """Returns the result in a text that `json` returned.
+
+        Args:
+            text: The text.
 
         Raises:
-            ValueError: for what is none.
+            ValueError: If the text is not the JSON of a result.
 
         """
-        _native.sweep_csv(text)  # Whether it is one.
-        told = json.loads(text)
-        answer, ended, interval = told["answer"], told["ended"], told["answer"]["interval"]
+        _native.sweep_csv(text)  # Raises ValueError for any other text.
+        data = json.loads(text)
+        answer, ended, interval = data["answer"], data["ended"], data["answer"]["interval"]
         made = {name: value for name, value in answer.items() if name in cls.__dataclass_fields__}
         made |= {name: _estimate(answer[name]) for name in ("throughput", "goodput", "rpm", "tpm")}
         return cls(
             **{
                 **made,
                 "interval": None if interval is None else tuple(interval),
-                "lines": told["lines"],
+                "lines": data["lines"],
                 "ended": ended.get("which", ended["how"]),
-                "steps": [SweepStep.from_dict(step) for step in told["steps"]],
-                "checks": [_check(check) for check in told["checks"]],
-                "spend": SweepSpend.from_dict(told["spend"]),
-                "provenance": told["provenance"],
+                "steps": [SweepStep.from_dict(step) for step in data["steps"]],
+                "checks": [_check(check) for check in data["checks"]],
+                "spend": SweepSpend.from_dict(data["spend"]),
+                "provenance": data["provenance"],
                 "_json": text,
             }
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SweepResult:
-        """Read a `result.json`, or the one in a directory."""
+        """Reads a result from a file.
+
+        Args:
+            path: A `result.json`, or a directory that contains it.
+
+        Returns:
+            The result.
+
+        Raises:
+            OSError: If the file cannot be read.
+            ValueError: If the file is not the JSON of a result.
+
+        """
         path = Path(path)
         return cls.from_json((path / "result.json" if path.is_dir() else path).read_text(encoding="utf-8"))
 
     def json(self) -> str:
-        """Return all of it as JSON: durations in seconds, rates a second (`rpm`, `tpm`: a minute), shares 0 to 1."""
+        """Returns the whole result as JSON.
+
+        Durations are in seconds, rates per second (`rpm` and `tpm` per minute), and shares are 0 to
+        1.
+        """
         return self._json
 
     def csv(self) -> str:
-        """Return the steps as CSV."""
+        """Returns the steps as CSV, one row for each step."""
         return _native.sweep_csv(self._json)
 
     def html(self) -> str:
-        """Return the whole report: one HTML file that asks for nothing else."""
+        """Returns the report as one HTML file that loads no other resources."""
         return _native.sweep_html(self._json)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
-        """Write `report.html`, `result.json` and `steps.csv`; return the path of the report."""
+        """Writes `report.html`, `result.json` and `steps.csv` to a directory.
+
+        Args:
+            directory: The directory, which is created if it does not exist.
+
+        Returns:
+            Path of the report.
+
+        Raises:
+            OSError: If a file cannot be written.
+
+        """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        # Bytes: the ends of CSV's lines stay what they are.
+        # Written as bytes, so that the line endings of the CSV are kept.
         for name, text in (("result.json", self.json()), ("steps.csv", self.csv()), ("report.html", self.html())):
             (directory / name).write_bytes(text.encode())
         return directory / "report.html"
 
     def plot(self, figure: FigureName = "throughput") -> SweepFigure:
-        """Return a figure; a notebook shows it, without matplotlib.
+        """Returns a plot, which notebooks display without matplotlib.
 
         Args:
-            figure: `throughput` and goodput against the cap; the same `around` the answer; `tradeoff`: latency against
-                throughput; `ttft`; `tpot`; `calls`: what became of them; `held`: slots in flight and gap fraction;
-                `timeline`: in flight and queue over time.
+            figure: `throughput`: throughput and goodput by cap. `around`: the same near the result.
+                `tradeoff`: latency by throughput. `ttft` or `tpot`: these latencies by cap.
+                `calls`: outcomes by cap. `held`: slots in use and gap fraction. `timeline`: calls
+                in flight and queue over time. Default: `throughput`.
+
+        Returns:
+            The plot.
 
         Raises:
-            ValueError: for another name.
+            ValueError: If there is no such plot.
 
         """
         return SweepFigure(_native.sweep_figure(self._json, figure))
 
     def to_pandas(self) -> Any:
-        """Return the steps as a `pandas.DataFrame`, one a row, with the columns of `csv()`.
+        """Returns the steps as a `pandas.DataFrame` with the columns of `csv`, one row for each step.
 
         Raises:
-            ImportError: where pandas is not installed.
+            ImportError: If pandas is not installed.
 
         """
         try:
-            import pandas as pd  # noqa: PLC0415 - only who asks for it needs it
+            import pandas as pd  # noqa: PLC0415 - an optional dependency
         except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas. csv() is the same without it") from error
+            raise ImportError("to_pandas needs pandas: pip install pandas, or use csv()") from error
         return pd.read_csv(io.StringIO(self.csv()), dtype={"why": str}).fillna({"why": ""})
 
     def _repr_html_(self) -> str:
         return _native.sweep_card(self._json)
 
     def __repr__(self) -> str:
-        """Say the answer."""
+        """Returns the cap and its interval in one line."""
         if self.cap is None:
             return f"<SweepResult: no answer: {self.because}>"
         low, high = self.interval or (self.cap, self.cap)
@@ -256,10 +332,10 @@ class SweepResult:
         return f"<SweepResult: cap {self.cap} ({interval}), {sure}; binds: {self.binding}>"
 
 
-def _estimate(told: dict[str, float] | None) -> SweepEstimate | None:
-    return None if told is None else SweepEstimate(**told)
+def _estimate(data: dict[str, float] | None) -> SweepEstimate | None:
+    return None if data is None else SweepEstimate(**data)
 
 
-def _check(told: dict[str, str]) -> SweepCheck:
-    passed = {"yes": True, "no": False}.get(told["passed"])
-    return SweepCheck(told["name"], passed, told["told"])
+def _check(data: dict[str, str]) -> SweepCheck:
+    passed = {"yes": True, "no": False}.get(data["passed"])
+    return SweepCheck(data["name"], passed, data["told"])

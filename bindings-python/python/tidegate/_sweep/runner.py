@@ -1,4 +1,4 @@
-"""The sweep itself."""
+"""The functions that plan and run a sweep."""
 
 from __future__ import annotations
 
@@ -23,30 +23,38 @@ if TYPE_CHECKING:
 
 
 def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **options: Unpack[SweepOptions]) -> SweepResult:
-    """Find the cap that a server bears: hold the mix of requests constant under a backlog, raise the cap, and look.
+    """Measures the concurrency cap of a server.
 
-    ```python
-    found = tidegate.sweep(url="http://localhost:8000/v1", model="llama", max_time=600)
-    print(found.cap, found.interval, found.because)
-    print(found.lines)
-    ```
+    A sweep keeps a constant mix of requests under a backlog, raises the cap in steps, and compares
+    the goodput of the steps. Calls take the production path: a gate with one target, with its
+    retries and its Retry-After handling. They cost what calls cost. `sweep_plan` estimates the
+    cost, and `max_cost`, `max_tokens`, `max_time` and `max_calls` are hard ceilings. Ctrl-C ends
+    the sweep with the result so far (`ended` is `interrupted`); a second Ctrl-C ends it at once.
 
-    Calls go the way of production: through a gate with one target, with its retries and its Retry-After. They cost what
-    calls cost: `sweep_plan` says how much beforehand, and `max_cost`, `max_tokens`, `max_time` and `max_calls` are hard
-    ceilings. Ctrl-C ends it with what is known by then (`ended` is `interrupted`), a second one at once.
-
-    The cap is one process's to this target: while it runs, nothing else should call it.
+    The result is the cap of one process. No other process should call the server during the sweep.
 
     Args:
-        progress: called several times a second, in this thread. A `KeyboardInterrupt` that it raises is as Ctrl-C;
-            anything else ends the sweep at once.
-        **options: see `SweepOptions`; `url` and `model`, or `config` and `target`, are needed.
+        progress: Called several times a second in this thread. If it raises `KeyboardInterrupt`,
+            the sweep ends as with Ctrl-C; any other exception ends the sweep at once.
+        **options: See `SweepOptions`. Either `url` and `model`, or `config` and `target`, are
+            required.
+
+    Returns:
+        The cap, its confidence interval, and the measurements.
 
     Raises:
-        ConfigError: for options that cannot work, a key that is not there, and a sweep that cannot be resumed.
-        SweepError: where the first call shows that there is nothing to sweep: a wrong key or model, nobody there.
-        OSError: for a file that cannot be read or written.
-        KeyboardInterrupt: interrupted before anything was known, or twice.
+        ConfigError: If the options are invalid, if there is no API key, or if the sweep to resume
+            cannot be resumed.
+        SweepError: If the first call fails, for example because the key or the model is wrong.
+        OSError: If a file cannot be read or written.
+        KeyboardInterrupt: If the sweep is interrupted twice, or before there is a result.
+
+    Example:
+        ```python no-run
+        result = tidegate.sweep(url="http://localhost:8000/v1", model="llama", max_time=600)
+        print(result.cap, result.interval, result.because)
+        print(result.lines)
+        ```
 
     """
     native, out = _start(options)
@@ -58,7 +66,7 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
                 return _finish(native, out)
             if progress is not None:
                 progress(SweepProgress.from_json(told))
-        except KeyboardInterrupt:  # noqa: PERF203 - ten times a second
+        except KeyboardInterrupt:  # noqa: PERF203 - the loop runs ten times a second
             if interrupted:
                 raise
             interrupted = True
@@ -72,9 +80,28 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
 async def sweep_async(
     *, progress: Callable[[SweepProgress], object] | None = None, **options: Unpack[SweepOptions]
 ) -> SweepResult:
-    """Sweep as `sweep` does, on asyncio. Cancelling it ends every call at once; nothing is returned then.
+    """Measures the concurrency cap of a server, as `sweep` does, on asyncio.
 
-    What `out` names can be gone on with by `resume`.
+    Cancelling the coroutine ends every call at once and returns no result. A sweep with `out` can
+    be continued with `resume`.
+
+    Args:
+        progress: Called several times a second on the event loop.
+        **options: See `SweepOptions`.
+
+    Returns:
+        The cap, its confidence interval, and the measurements.
+
+    Raises:
+        ConfigError: As in `sweep`.
+        SweepError: As in `sweep`.
+        OSError: If a file cannot be read or written.
+
+    Example:
+        ```python no-run
+        result = await tidegate.sweep_async(url="http://localhost:8000/v1", model="llama")
+        ```
+
     """
     native, out = _start(options)
     while (told := await run_native(native.next)) is not None:
@@ -84,11 +111,24 @@ async def sweep_async(
 
 
 def sweep_plan(**options: Unpack[SweepOptions]) -> dict[str, Any]:
-    """Say what a sweep would take, and send nothing.
+    """Estimates the cost of a sweep without sending a request.
+
+    Args:
+        **options: See `SweepOptions`.
 
     Returns:
-        `calls`, `input_tokens`, `output_tokens`, `money` (None where no prices are known) and `seconds`, each with
-        `least`, `likely` and `most`; `mix` in words; the `ceilings`.
+        A dict with `calls`, `input_tokens`, `output_tokens`, `money` (None without prices) and
+        `seconds`, each with `least`, `likely` and `most`; `mix`, a description of the requests; and
+        `ceilings`.
+
+    Raises:
+        ConfigError: If the options are invalid, or if there is no API key.
+
+    Example:
+        ```python
+        plan = tidegate.sweep_plan(url="http://localhost:8000/v1", model="llama")
+        print(plan["calls"]["likely"], plan["seconds"]["most"])
+        ```
 
     """
     native, _, _ = create_sweep(options)

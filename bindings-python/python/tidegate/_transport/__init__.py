@@ -1,4 +1,4 @@
-"""Transports for both httpx families, made for whichever the client at hand uses."""
+"""httpx transports that send through a gate, for both packages of httpx."""
 
 from tidegate._transport.clients import TransportName, check_transport_name, new_client, wrap_client
 from tidegate._transport.family import FamilyName, family_of, family_or_default

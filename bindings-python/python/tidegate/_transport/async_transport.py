@@ -1,4 +1,8 @@
-"""The asynchronous transport. Everything here is on the hot path: one crossing a call, one a chunk."""
+"""The asynchronous httpx transport.
+
+The code is on the hot path: it calls the native module once for each request, and once for each
+chunk of the response.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,10 @@ _NO_LIMITS: dict[str, float | None] = {}
 
 
 class AsyncGateTransport:
-    """An `AsyncBaseTransport` whose calls go through a gate. Usable from any number of event loops and threads."""
+    """An `AsyncBaseTransport` that sends requests through a gate.
+
+    It may be used from any number of event loops and threads.
+    """
 
     def __init__(
         self,
@@ -33,9 +40,15 @@ class AsyncGateTransport:
         custom: ClientTransports | None,
         proxies: _native.ProxyRules | None,
     ) -> None:
-        """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's.
+        """Creates the transport. `HttpxFamily.derive` adds the base class of the package.
 
-        `proxies` are the rules of the gate's transport for this client; None: those of the gate.
+        Args:
+            gate: The gate.
+            family: The package of the client.
+            wrapped: Whether the client belongs to an SDK whose retries are disabled.
+            custom: The client's own transports, or None if the gate opens the connections.
+            proxies: Proxy rules of this client, or None for those of the gate.
+
         """
         self.custom = custom
         self.proxies = proxies
@@ -45,7 +58,7 @@ class AsyncGateTransport:
         self._byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send one request; return when the head is known."""
+        """Sends a request. Returns when the head of the response has arrived."""
         family = self._family
         port = current_port()
         try:
@@ -107,23 +120,26 @@ class AsyncGateTransport:
         )
 
     async def __aenter__(self) -> AsyncGateTransport:
-        """Enter the transports that are this client's alone."""
+        """Enters the custom transports if only this client uses them."""
         if self.custom is not None and self.custom.owned:
             await self.custom.client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close."""
+        """Closes the transport."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the transports that are this client's alone. Connections of the gate outlive any one client."""
+        """Closes the custom transports if only this client uses them.
+
+        Connections of the gate stay open.
+        """
         if self.custom is not None and self.custom.owned:
             await self.custom.client.aclose()
 
 
 class AsyncByteStream:
-    """A response's body: raw bytes, one chunk a pull. Closing it, or losing it, ends the exchange at once."""
+    """The body of a response. Closing or dropping the stream ends the exchange at once."""
 
     def __init__(
         self,
@@ -133,7 +149,7 @@ class AsyncByteStream:
         family: HttpxFamily,
         feeding: asyncio.Future[None] | None,
     ) -> None:
-        """Own the reply: when this goes, the reply goes."""
+        """Takes ownership of the reply. Dropping the stream drops the reply."""
         self._feeding = feeding
         self._reply = reply
         self._port = port
@@ -141,11 +157,11 @@ class AsyncByteStream:
         self._family = family
 
     def __aiter__(self) -> AsyncByteStream:
-        """Return itself: a response is read once."""
+        """Returns the stream itself, because a response is read once."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next chunk."""
+        """Returns the next chunk of raw bytes."""
         pulled: Any = self._reply.pull(self._port)
         if type(pulled) is bytes:
             return pulled
@@ -164,7 +180,7 @@ class AsyncByteStream:
         raise self._family.exception(pulled, self._request)
 
     async def aclose(self) -> None:
-        """End the exchange now."""
+        """Ends the exchange now."""
         self._reply.close(self._port)
         if self._feeding is not None:
             self._feeding.cancel()

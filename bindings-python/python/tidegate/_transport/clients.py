@@ -1,4 +1,4 @@
-"""httpx clients over a gate: new ones, and copies of those that users configured."""
+"""httpx clients that send through a gate: new clients, and copies of existing ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 TransportName = Literal["auto", "keep", "native"]
 
-# What an httpx client hands to the transport it makes, and the gate's does not take; with what says nothing.
+# Arguments that an httpx client passes to its transport and that the gate's transport does not
+# support, each with its default value.
 _TRANSPORT_ARGUMENTS = {
     "transport": None,
     "mounts": None,
@@ -28,19 +29,23 @@ _TRANSPORT_ARGUMENTS = {
     "app": None,
 }
 
-# Seconds: the default deadline of a target.
+# Seconds. Equals the default deadline of a target.
 _TIMEOUT = 600.0
 
 _HANDLERS = ("handle_request", "handle_async_request")
 
-_MOUNTED = "mounts or a proxy of its own, or proxies from an earlier environment"
-_PROXIED = "a proxy of its own (proxies from the environment are kept)"
-_IGNORES_PROXIES = "trust_env=False, while the environment has proxies, which the gate uses"
+_MOUNTED = "custom mounts, a custom proxy, or proxies from an earlier environment"
+_PROXIED = "a custom proxy (proxies from the environment are supported)"
+_IGNORES_PROXIES = "trust_env=False, but the gate uses the proxies of the environment"
 
 
 def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Make a client of that family over the gate; in mode `off` without pools, over its own transport."""
-    # httpx's own 5 s would end most generations, and most waits for a slot; the SDKs allow ten minutes too.
+    """Returns a new client of a package that sends through the gate.
+
+    In mode `off`, the client uses its own transport, unless a target is a pool.
+    """
+    # httpx's default of 5 s is too short for generations and for waits in the queue. The SDKs also
+    # allow ten minutes.
     kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
     make = family.module.AsyncClient if asynchronous else family.module.Client
     choice = check_transport_name(kwargs.pop("transport")) if isinstance(kwargs.get("transport"), str) else "auto"
@@ -64,15 +69,15 @@ def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], 
 
 
 def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice: TransportName) -> Any:
-    """Copy a client, with our transport in place of its own, or above it.
+    """Returns a shallow copy of a client whose requests go through the gate.
 
-    A shallow copy keeps whatever the user configured, known to us or not: hooks, auth, headers, cookies (the same
-    jar), parameters, redirects, timeouts, and the class. What lives in the transport is kept with the transport, where
-    it is not the default one.
+    The copy keeps the user's settings: hooks, auth, headers, cookies (the same jar), parameters,
+    redirects, timeouts, and the class. Settings of the transport are kept by keeping the transport,
+    unless it is a default one.
     """
     if client.is_closed:
         raise ValueError("this client is closed")
-    present = client._transport  # noqa: SLF001 - the place that tests and plug-ins use too
+    present = client._transport  # noqa: SLF001 - mocks and plug-ins replace it here
     if isinstance(present, (GateTransport, AsyncGateTransport)):
         return _rewrap(gate, family, client, present, choice=choice)
     own = authorities_difference(gate, trust_env=client.trust_env) or _custom_settings(family, client)
@@ -84,36 +89,42 @@ def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice:
 
 
 def check_transport_name(choice: str) -> TransportName:
-    """Return the name of a choice of transport; ValueError for what is none."""
+    """Returns the name of a transport choice.
+
+    Raises:
+        ValueError: If there is no such choice.
+
+    """
     known: dict[str, TransportName] = {name: name for name in get_args(TransportName)}
     if choice not in known:
-        raise ValueError(f"transport: {choice!r} is none of {', '.join(known)}")
+        raise ValueError(f"transport: {choice!r} is not valid; give one of {', '.join(known)}")
     return known[choice]
 
 
 def _native_conflict(what: str) -> str:
     return (
-        f'this client has {what}, which cannot be kept under transport="native"; without it, or with '
-        'transport="keep", its own transport stays, below the gate'
+        f'this client has {what}, which transport="native" does not support; use transport="auto" or "keep" to send '
+        "through the client's own transport, below the gate"
     )
 
 
 def _rewrap(
     gate: _native.Gate, family: HttpxFamily, client: Any, present: GateTransport | AsyncGateTransport, *, choice: str
 ) -> Any:
-    """Copy a client that goes through a gate already: now through this one."""
+    """Returns a copy, for this gate, of a client that sends through a gate already."""
     custom = present.custom
     if custom is not None:
         if choice == "native":
-            raise TypeError(_native_conflict("a transport of its own"))
+            raise TypeError(_native_conflict("a custom transport"))
         return _copy_with_transport(
             gate, family, client, wrapped=True, custom=ClientTransports(custom.client, owned=False)
         )
     if choice == "keep":
-        raise TypeError("this client's transport is a gate's already: wrap the original, which still has its own")
+        raise TypeError("this client has no transport of its own, because it was wrapped already: wrap the original")
     if present._gate.authorities != gate.authorities:  # noqa: SLF001
-        raise TypeError("this client's transport is that of a gate with other TLS authorities: wrap the original")
-    # The client's own mounts are gone: its proxies are in the earlier transport, unless that gate takes none.
+        raise TypeError("this client was wrapped by a gate with other TLS authorities: wrap the original")
+    # The first wrap removed the client's mounts. Its proxies are in that transport, unless the first
+    # gate ignores proxies.
     proxies = present.proxies
     if proxies is None:
         proxies = gate.proxies(family.environment_mounts if client.trust_env else list)
@@ -125,7 +136,7 @@ def _keep_transport(gate: _native.Gate, family: HttpxFamily, client: Any, *, wra
 
 
 def _copy_with_transport(gate: _native.Gate, family: HttpxFamily, client: Any, **settings: Any) -> Any:
-    """Copy a client onto a transport with these settings, which are those of `_transport`."""
+    """Returns a copy of a client with a gate transport. For `settings`, see `_new_transport`."""
     asynchronous = isinstance(client, family.module.AsyncClient)
     ours = copy.copy(client)
     ours._transport = _new_transport(gate, family, asynchronous=asynchronous, **settings)  # noqa: SLF001
@@ -142,7 +153,7 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
     custom: ClientTransports | None = None,
     proxies: _native.ProxyRules | None = None,
 ) -> Any:
-    """Make a transport over the gate, for clients of this family."""
+    """Returns a transport for clients of the package."""
     if asynchronous:
         kind = family.derive(AsyncGateTransport, "AsyncBaseTransport")
     else:
@@ -151,7 +162,7 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
 
 
 def _custom_settings(family: HttpxFamily, client: Any) -> str | None:
-    """Name what the user set up in the client's transports, if anything."""
+    """Returns a description of a custom setting of the client's transports, or None."""
     if family.ignores_proxies(trust_env=client.trust_env):
         return _IGNORES_PROXIES
     own = _custom_transport_settings(family, client._transport, mounted=False)  # noqa: SLF001
@@ -167,35 +178,38 @@ def _custom_settings(family: HttpxFamily, client: Any) -> str | None:
 
 
 def _custom_transport_settings(family: HttpxFamily, transport: Any, *, mounted: bool) -> str | None:
-    """Name what the user set up in one transport. The environment mounts proxies only."""
+    """Returns a description of a custom setting of one transport, or None.
+
+    `mounted` is whether the transport comes from a mount. The environment mounts only proxies.
+    """
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):
-        return f"a transport of its own ({type(transport).__module__}.{type(transport).__name__})"
+        return f"a custom transport ({type(transport).__module__}.{type(transport).__name__})"
     pool = transport._pool  # noqa: SLF001
     if ("Proxy" in type(pool).__name__) is not mounted:
         return _MOUNTED if mounted else _PROXIED
     own = _custom_connection_settings(family, transport, pool)
     if own is not None:
         return own
-    # A pool without the attribute stands in for its context, and differs by its class.
+    # A pool without the attribute is compared in place of its context, and differs by its class.
     contexts = getattr(pool, "_ssl_context", pool), getattr(pool, "_proxy_ssl_context", None)
     tls = [name for context in contexts for name in family.custom_tls_settings(context)]
-    return f"TLS settings of its own ({', '.join(tls)}; a CA bundle from SSL_CERT_FILE is kept)" if tls else None
+    return f"custom TLS settings ({', '.join(tls)}; a CA bundle from SSL_CERT_FILE is supported)" if tls else None
 
 
 def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) -> str | None:
-    """Name what the user set up in how a transport connects, apart from TLS."""
+    """Returns a description of a custom connection setting other than TLS, or None."""
     for name in _HANDLERS:
         if any(name in getattr(part, "__dict__", ()) for part in (transport, pool)):
-            return f"a {name} of its own"
+            return f"a custom {name}"
     if getattr(pool, "_uds", None) is not None:
-        return "a Unix socket of its own"
+        return "a Unix socket"
     if getattr(pool, "_local_address", None) is not None:
-        return "a local address of its own"
+        return "a local address"
     if not all(_is_keepalive(option) for option in getattr(pool, "_socket_options", None) or ()):
-        return "socket options of its own"
-    return "a network backend of its own" if family.has_custom_backend(transport) else None
+        return "custom socket options"
+    return "a custom network backend" if family.has_custom_backend(transport) else None
 
 
 def _is_keepalive(option: tuple[Any, ...]) -> bool:
-    """Return whether a socket option concerns keepalive or TCP, which the gate sets by itself."""
+    """Returns `True` if a socket option concerns keepalive or TCP, which the gate sets itself."""
     return option[0] == socket.IPPROTO_TCP or tuple(option[:2]) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE)

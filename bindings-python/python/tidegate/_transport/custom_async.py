@@ -1,4 +1,4 @@
-"""A client's own asynchronous transport, below the gate: each exchange is a task of the loop that made the call."""
+"""Sends through a client's own asynchronous transport. Each exchange is a task of the calling loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def exchange_task_factory(
     custom: ClientTransports, request: Any, family: HttpxFamily
 ) -> Callable[[Exchange], asyncio.Task[None]]:
-    """Return what makes a task of an exchange, in the caller's own context (tracing goes on working)."""
+    """Returns a function that starts the task of an exchange in the caller's context.
+
+    The context keeps tracing libraries working.
+    """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
     def serve(exchange: Exchange) -> asyncio.Task[None]:
@@ -30,7 +33,7 @@ def exchange_task_factory(
 
 
 async def _run_exchange(custom: ClientTransports, request: Any, family: HttpxFamily, exchange: Exchange) -> None:
-    """Send one attempt and hand its answer over. Cancelled when nobody waits any more."""
+    """Sends one attempt and passes its response to the gate. The gate cancels the task."""
     made = attempt_request(request, exchange)
     if family.has_unread_body(request):
         made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
@@ -42,16 +45,16 @@ async def _run_exchange(custom: ClientTransports, request: Any, family: HttpxFam
             whole = await _forward_response(response, exchange)
         finally:
             await response.stream.aclose()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+    except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
         exchange.fail(family.error_kind(error, begun=begun), error)
         return
-    # Not before the transport is done with it: the slot may be free now.
+    # The end releases the slot, so the transport must have finished.
     if whole:
         exchange.end()
 
 
 async def _forward_response(response: Any, exchange: Exchange) -> bool:
-    """Hand over the head, and chunks as there is room. False: nobody wants the rest."""
+    """Passes the head and the chunks to the gate. Returns `False` if the gate needs no more chunks."""
     if not exchange.answer(response.status_code, response.headers.raw, response.extensions):
         return False
     async for chunk in response.stream:
@@ -62,16 +65,16 @@ async def _forward_response(response: Any, exchange: Exchange) -> bool:
 
 
 class AsyncUploadStream:
-    """An upload stream that reports its end, and fails if its length is not the declared one."""
+    """An upload that reports its end, and fails if its length differs from the declared one."""
 
     def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
-        """Read from the client's own stream."""
+        """Wraps the stream of the request."""
         self._stream = request.stream
         self._declared_length = DeclaredLength(request, family)
         self._exchange = exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield what the stream yields."""
+        """Yields the chunks of the stream."""
         last = []
         async for chunk in self._stream:
             if self._declared_length.add(chunk):
@@ -84,5 +87,5 @@ class AsyncUploadStream:
         self._exchange.sent()
 
     async def aclose(self) -> None:
-        """Close the stream."""
+        """Closes the stream."""
         await self._stream.aclose()

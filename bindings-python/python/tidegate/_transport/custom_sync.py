@@ -1,4 +1,4 @@
-"""A client's own synchronous transport, below the gate: the thread that waits for the answer serves its exchanges."""
+"""Sends through a client's own synchronous transport, in the thread that waits for the response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 def run_call(
     call: KeptCall, custom: ClientTransports, request: Any, family: HttpxFamily
 ) -> tuple[Any, ExchangeRunner | None]:
-    """Serve a call's exchanges until it is answered. Return the reply, or error, and what brings the rest of it."""
+    """Runs the exchanges of a call until the call has a result.
+
+    Returns:
+        The reply or the error, and the runner that reads the rest of the response.
+
+    """
     runner: ExchangeRunner | None = None
     try:
         while True:
@@ -41,17 +46,17 @@ def run_call(
 
 
 class ExchangeRunner:
-    """One exchange. Nothing is read from the transport but what somebody waits for."""
+    """Runs one exchange. It reads from the transport only when the caller waits for a chunk."""
 
     def __init__(self, exchange: Exchange, family: HttpxFamily) -> None:
-        """Own the exchange: when this goes, it ends."""
+        """Takes ownership of the exchange. Dropping the runner ends the exchange."""
         self.exchange = exchange
         self._family = family
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
 
     def send(self, call: KeptCall, custom: ClientTransports, request: Any) -> None:
-        """Send the attempt and hand over its head."""
+        """Sends the attempt and passes the head of its response to the gate."""
         made = attempt_request(request, self.exchange)
         made.extensions = cap_timeouts(request.extensions, self.exchange.patience)
         if self._family.has_unread_body(request):
@@ -64,13 +69,13 @@ class ExchangeRunner:
                 self._chunks = iter(response.stream)
             else:
                 self.close()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+        except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
             self._close_quietly()
             call.fail(self.exchange, self._family.error_kind(error, begun=False), error)
 
     def forward_chunk(self) -> bool:
-        """Hand over one chunk more, or the end. False: there is nothing more to come."""
-        # What nobody waits for may never come.
+        """Passes the next chunk, or the end, to the gate. Returns `False` if the exchange is over."""
+        # Reading for a cancelled exchange could block forever.
         if self._chunks is None or self.exchange.cancelled:
             self.close()
             return False
@@ -87,14 +92,14 @@ class ExchangeRunner:
         return True
 
     def close(self) -> None:
-        """End the exchange in the transport, then say so. Idempotent."""
+        """Ends the exchange in the transport, then reports its end. Idempotent."""
         try:
             self._close_stream()
         finally:
             self.exchange.close()
 
     def _close_quietly(self) -> None:
-        # What failed first is what is told.
+        # The caller gets the first failure.
         with contextlib.suppress(Exception):
             self._close_stream()
 
@@ -104,26 +109,29 @@ class ExchangeRunner:
             stream.close()
 
     def __del__(self) -> None:
-        """End what nobody closed."""
+        """Ends an exchange that was not closed."""
         self.close()
 
 
 class CustomByteStream:
-    """A response's body, brought by the thread that reads it. Closing it, or losing it, ends the exchange at once."""
+    """The body of a response, read by the consuming thread.
+
+    Closing or dropping it ends the exchange.
+    """
 
     def __init__(self, reply: Reply, request: Any, family: HttpxFamily, runner: ExchangeRunner | None) -> None:
-        """Own the reply and what brings it."""
+        """Takes ownership of the reply and of its runner."""
         self._reply = reply
         self._request = request
         self._family = family
         self._runner = runner
 
     def __iter__(self) -> CustomByteStream:
-        """Return itself: a response is read once."""
+        """Returns the stream itself, because a response is read once."""
         return self
 
     def __next__(self) -> bytes:
-        """Return the next chunk."""
+        """Returns the next chunk of raw bytes."""
         try:
             pulled: Any = self._reply.pull_ready()
             while pulled is False:
@@ -136,28 +144,28 @@ class CustomByteStream:
             return pulled
         if pulled is None:
             raise StopIteration
-        # The gate may have given it up before its transport has.
+        # The gate may have ended the call while its transport is still open.
         self.close()
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:
-        """End the exchange now."""
+        """Ends the exchange now."""
         self._reply.close()
         if self._runner is not None:
             self._runner.close()
 
 
 class UploadStream:
-    """An upload stream that reports its end, and fails if its length is not the declared one."""
+    """An upload that reports its end, and fails if its length differs from the declared one."""
 
     def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
-        """Read from the client's own stream."""
+        """Wraps the stream of the request."""
         self._stream = request.stream
         self._declared_length = DeclaredLength(request, family)
         self._exchange = exchange
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what the stream yields."""
+        """Yields the chunks of the stream."""
         last = []
         for chunk in self._stream:
             if self._declared_length.add(chunk):
@@ -169,5 +177,5 @@ class UploadStream:
         self._exchange.sent()
 
     def close(self) -> None:
-        """Close the stream."""
+        """Closes the stream."""
         self._stream.close()

@@ -1,4 +1,4 @@
-"""What both kinds of kept transports need: a client's own transports, and its requests as the gate sends them."""
+"""Shared parts of sending through a client's own transports, below the gate."""
 
 from __future__ import annotations
 
@@ -12,30 +12,34 @@ if TYPE_CHECKING:
 
 _PHASES = ("connect", "write", "read", "pool")
 
-# Seconds. The client's own transport has the first word about its own timeouts, and the gate about its deadlines.
+# Seconds. The transport reports its own timeouts first, and the gate reports its deadlines first.
 _TRANSPORT_GRACE = 1.0
 _DEADLINE_GRACE = 0.25
 
 
 class ClientTransports:
-    """The transports that a client has by itself, chosen among as it would."""
+    """The transports of an existing client."""
 
     def __init__(self, client: Any, *, owned: bool) -> None:
-        """Keep the client, live: what is mounted later counts too.
+        """Stores the client itself, so that later mounts are used too.
 
-        With `owned`, nobody else has it, and it is entered and closed with ours; else it stays its owner's to close.
+        Args:
+            client: The client.
+            owned: Whether only the gate transport uses the client, and therefore enters and closes
+                it.
+
         """
         self.client = client
         self.owned = owned
 
     def for_request(self, request: Any) -> Any:
-        """Return the transport for a request."""
-        return self.client._transport_for_url(request.url)  # noqa: SLF001 - httpx's own choice, mounts and all
+        """Returns the transport that the client chooses for a request."""
+        return self.client._transport_for_url(request.url)  # noqa: SLF001 - httpx's choice, with mounts
 
 
 def attempt_request(request: Any, exchange: Exchange) -> Any:
-    """Return the request for one attempt: the client's own, but for what the gate changed in it."""
-    # Not copy.copy: it is meant for pickling, and leaves the stream and the extensions behind.
+    """Returns the request of one attempt: the client's request with the changes of the gate."""
+    # copy.copy would use the pickling methods, which drop the stream and the extensions.
     made = object.__new__(type(request))
     made.__dict__.update(request.__dict__)
     changes = exchange.changes()
@@ -44,27 +48,29 @@ def attempt_request(request: Any, exchange: Exchange) -> Any:
         for name, value in changes:
             made.headers[name] = value
     if exchange.url is not None:
-        # To a replica of its pool, and by the transport that the client has for that one.
+        # The attempt goes to a replica of the pool, by the transport for that URL.
         made.url = type(request.url)(exchange.url)
         made.headers["Host"] = made.url.netloc.decode("ascii")
     return made
 
 
 class DeclaredLength:
-    """Compares a streamed body with its content-length."""
+    """Compares the length of a streamed body with its content-length."""
 
     def __init__(self, request: Any, family: HttpxFamily) -> None:
-        """Read the length that the request declares; the gate has checked that it is a number."""
+        """Reads the declared length. The gate has checked that it is a number."""
         length = request.headers.get("content-length")
         self._left = None if length is None else int(length)
         self._request = request
         self._family = family
 
     def add(self, chunk: bytes) -> bool:
-        """Count a chunk. Return `True` if it completes the declared length and must be withheld.
+        """Counts a chunk.
+
+        Returns `True` if the chunk completes the declared length and must be withheld.
 
         Raises:
-            LocalProtocolError: the client's own, for a body that is longer than declared.
+            LocalProtocolError: The client's own class, if the body is longer than declared.
 
         """
         if self._left is None:
@@ -75,7 +81,12 @@ class DeclaredLength:
         return self._left == 0
 
     def end(self) -> None:
-        """Raise the client's own `LocalProtocolError` for a body that is shorter than declared."""
+        """Checks that the body is complete.
+
+        Raises:
+            LocalProtocolError: The client's own class, if the body is shorter than declared.
+
+        """
         if self._left:
             raise self._mismatch("shorter")
 
@@ -86,7 +97,10 @@ class DeclaredLength:
 
 
 def total_timeout(limits: Mapping[str, float | None]) -> float | None:
-    """Return the seconds in which a transport that keeps its timeouts has answered or failed; None without a limit."""
+    """Returns the seconds after which a transport has answered or timed out.
+
+    Returns None if one of its timeouts has no limit.
+    """
     total = _TRANSPORT_GRACE
     for phase in _PHASES:
         limit = limits.get(phase)
@@ -97,9 +111,10 @@ def total_timeout(limits: Mapping[str, float | None]) -> float | None:
 
 
 def cap_timeouts(extensions: Mapping[str, Any], patience: float | None) -> Mapping[str, Any]:
-    """Return a request's extensions with timeouts that end when nobody waits any more.
+    """Returns the request extensions with timeouts of at most `patience` seconds plus a grace period.
 
-    A blocked thread cannot be told that the deadline has passed, so that its transport must know beforehand.
+    A blocked thread cannot be told that a deadline has passed, so its transport must know it in
+    advance.
     """
     if patience is None:
         return extensions

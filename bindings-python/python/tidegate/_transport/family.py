@@ -1,4 +1,7 @@
-"""`httpx` and `httpx2` are two packages with one shape. Neither is needed until a client of it shows up."""
+"""The packages `httpx` and `httpx2`, which have the same interface.
+
+A package is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 
 FamilyName = Literal["httpx", "httpx2"]
 
-# What an httpx client raises for each kind of failure of ours. What is not here is raised as it is; refusals are
-# responses.
+# The httpx exception for each kind of failure. Other failures are raised unchanged, and rejections
+# are responses.
 _EXCEPTION_NAMES = {
     "deadline": "ReadTimeout",
     "first_token_timeout": "ReadTimeout",
@@ -36,7 +39,8 @@ _EXCEPTION_NAMES = {
 }
 
 
-# What each of theirs means to the gate, raised by a client's own transport. What is not here is not repeated.
+# The kind of failure for each exception of a custom transport before the response began. Other
+# exceptions are not retried.
 _KINDS_BEFORE_RESPONSE = {
     "ConnectError": "connect",
     "ConnectTimeout": "connect_timeout",
@@ -48,7 +52,7 @@ _KINDS_BEFORE_RESPONSE = {
     "NetworkError": "transport",
 }
 
-# The same, once the answer had begun.
+# The kinds that differ after the response began.
 _KINDS_AFTER_RESPONSE = {"ReadTimeout": "idle_timeout", "RemoteProtocolError": "truncated"}
 
 # Environment variables that set the authorities and the key log of a default TLS context.
@@ -57,28 +61,28 @@ _TLS_ENVIRONMENT = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 # The ports that a request can have.
 _PORTS = range(65536)
 
-# How far causes are followed: an httpx error is four deep.
+# Maximum length of a chain of causes. Those of httpx have four errors.
 _MAX_CAUSE_DEPTH = 8
 
 
 class HttpxFamily:
-    """One of the two packages, imported."""
+    """One of the two packages."""
 
     def __init__(self, name: str) -> None:
-        """Import the package."""
+        """Imports the package."""
         self.name = name
         self.module: Any = importlib.import_module(name)
         self.response: Any = self.module.Response
         self.request_not_read: type[Exception] = self.module.RequestNotRead
-        # The environment, and the settings of a default context made in it.
+        # The environment, and the settings of the default context in it.
         self._default_tls: tuple[list[str | None], dict[str, Any]] | None = None
-        # The classes of the network backends that transports of each class make.
+        # The class of the default network backend for each class of transport.
         self._backends: dict[type, type] = {}
         self._utils: Any = importlib.import_module(f"{name}._utils")
         self._derived: dict[tuple[type, str], Any] = {}
 
     def derive(self, implementation: type, base: str) -> Any:
-        """Return a class that inherits from `implementation` and from this package's class `base`.
+        """Returns a class that inherits from `implementation` and from this package's class `base`.
 
         Each class is created once.
         """
@@ -90,17 +94,17 @@ class HttpxFamily:
         return self._derived[key]
 
     def has_unread_body(self, request: Any) -> bool:
-        """Whether a request's body is not in memory."""
+        """Returns `True` if the body of a request is not in memory."""
         try:
             return request.content is None
         except self.request_not_read:
             return True
 
     def environment_mounts(self) -> list[Mount]:
-        """Return the mounts that this family makes from the environment now, first match first.
+        """Returns the mounts that this package creates from the environment, by precedence.
 
         Raises:
-            ConfigError: for a `NO_PROXY` that this family refuses; the message does not quote it.
+            ConfigError: If this package rejects `NO_PROXY`. The message does not quote the value.
 
         """
         try:
@@ -108,13 +112,13 @@ class HttpxFamily:
             return [self._mount(pattern, proxy) for pattern, proxy in mounts if (pattern.port or 0) in _PORTS]
         except (self.module.InvalidURL, UnicodeError):
             text = (
-                f"the environment variable NO_PROXY has an entry that {self.name} refuses: correct it, or set "
+                f"the environment variable NO_PROXY has an entry that {self.name} rejects: correct it, or set "
                 "transport.proxy_from_env = false"
             )
             raise ConfigError(text, kind="config") from None
 
     def has_custom_mounts(self, mounts: dict[Any, Any]) -> bool:
-        """Return whether a client's mounts differ from those of the present environment."""
+        """Returns `True` if the mounts of a client differ from those of the current environment."""
         try:
             environment = self._proxies_by_pattern()
         except (self.module.InvalidURL, UnicodeError):
@@ -130,12 +134,15 @@ class HttpxFamily:
 
     def _mount(self, pattern: Any, proxy: str | None) -> Mount:
         network = getattr(pattern, "network", None)
-        # As it is sent: names that are not ASCII are encoded.
+        # The host as it is sent, with names that are not ASCII encoded.
         host = self.module.URL(pattern.pattern).raw_host.decode("ascii") if pattern.host else ""
         return (pattern.scheme, host, pattern.port, None if network is None else str(network), proxy)
 
     def _uses_proxy(self, transport: Any, proxy: str | None) -> bool:
-        """Return whether a mounted transport is the family's own one for a proxy (None: direct)."""
+        """Returns `True` if a mounted transport is the package's default one for a proxy.
+
+        `proxy` is None for a direct connection.
+        """
         if transport is None or proxy is None:
             return transport is None and proxy is None
         if type(transport) not in (self.module.HTTPTransport, self.module.AsyncHTTPTransport):
@@ -152,19 +159,19 @@ class HttpxFamily:
         )
 
     def ignores_proxies(self, *, trust_env: bool) -> bool:
-        """Whether the environment has proxies, and a client was told to trust nothing from there."""
+        """Returns `True` if a client ignores the environment although the environment has proxies."""
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
     def has_custom_backend(self, transport: Any) -> bool:
-        """Return whether a transport's network backend is not the one of its class."""
+        """Returns `True` if the network backend of a transport is not the default one."""
         kind = type(transport)
         if kind not in self._backends:
-            # Without verification no authorities are loaded.
+            # Without verification, no authorities are loaded.
             self._backends[kind] = _backend_of(kind(verify=False))
         return _backend_of(transport) is not self._backends[kind]
 
     def custom_tls_settings(self, context: Any) -> list[str]:
-        """Return the names of the settings that differ from the family's default TLS context.
+        """Returns the names of the settings of a TLS context that differ from the package's default.
 
         The default settings are cached. They are read again if the environment changed, or before a
         difference is reported.
@@ -181,9 +188,10 @@ class HttpxFamily:
         return tls_settings.differences(context, default)
 
     def exception(self, error: Error, request: Any) -> Exception:
-        """Return what this family's users expect for that failure, with ours as its cause.
+        """Returns the exception that users of this package expect for a failure.
 
-        What the client's own transport raised is handed up as it is.
+        The error becomes its cause. An exception of the client's own transport is returned
+        unchanged.
         """
         original = error.__cause__
         if isinstance(original, Exception):
@@ -196,7 +204,13 @@ class HttpxFamily:
         return raised
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
-        """Return what an exception of a client's own transport means to the gate; `begun`: the answer had."""
+        """Returns the kind of failure of an exception from a client's own transport.
+
+        Args:
+            error: The exception.
+            begun: Whether the response had begun.
+
+        """
         if isinstance(error, self.module.HTTPError):
             for cls in type(error).__mro__:
                 kind = (_KINDS_AFTER_RESPONSE.get(cls.__name__) if begun else None) or _KINDS_BEFORE_RESPONSE.get(
@@ -216,14 +230,14 @@ def _backend_of(transport: Any) -> type:
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Whether the host answered that nobody listens there, at every address that was tried."""
+    """Returns `True` if every address of the host refused the connection."""
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
         if seen is None:
             break
         if isinstance(seen, OSError) and seen.errno == errno.ECONNREFUSED:
             return True
-        # What anyio raises where there were several addresses; without a class of that name there are no groups.
+        # anyio raises an exception group if the host has several addresses.
         parts = getattr(seen, "exceptions", None)
         if isinstance(parts, tuple) and parts:
             return all(isinstance(part, ConnectionRefusedError) for part in parts)
@@ -233,12 +247,17 @@ def _is_refused(error: BaseException) -> bool:
 
 @functools.cache
 def family_named(name: str) -> HttpxFamily:
-    """Return the family of that name; ImportError where it is not installed."""
+    """Returns the package of a name.
+
+    Raises:
+        ImportError: If the package is not installed.
+
+    """
     return HttpxFamily(name)
 
 
 def family_of(client: object) -> HttpxFamily | None:
-    """Return the family an httpx client belongs to, or None for any other object."""
+    """Returns the package of an httpx client, or None for any other object."""
     for cls in type(client).__mro__:
         name = cls.__module__.partition(".")[0]
         if name in ("httpx", "httpx2"):
@@ -247,17 +266,22 @@ def family_of(client: object) -> HttpxFamily | None:
 
 
 def family_or_default(name: FamilyName | None) -> HttpxFamily:
-    """Return the family of that name; without one `httpx2` where it is installed, else `httpx`."""
+    """Returns the package of a name. Default: `httpx2` if it is installed, otherwise `httpx`.
+
+    Raises:
+        ImportError: If the package is not installed.
+
+    """
     if name is not None:
         return family_named(name)
     for installed in ("httpx2", "httpx"):
         if importlib.util.find_spec(installed) is not None:
             return family_named(installed)
-    raise ImportError("this needs httpx2 or httpx: pip install httpx2")
+    raise ImportError("neither httpx2 nor httpx is installed: pip install httpx2")
 
 
 def environment_mounts() -> list[Mount] | None:
-    """Return the environment's mounts for the preferred family; None if neither is installed."""
+    """Returns the mounts of the environment for the default package, or None without a package."""
     try:
         return family_or_default(None).environment_mounts()
     except ImportError:
@@ -265,9 +289,9 @@ def environment_mounts() -> list[Mount] | None:
 
 
 def environment_authorities() -> tuple[str | int | None, ...]:
-    """Return a fingerprint of the TLS authorities that the environment names now."""
+    """Returns a fingerprint of the TLS authorities that the environment names."""
     file = os.environ.get("SSL_CERT_FILE")
-    # A file takes the place of a folder.
+    # A file overrides a directory.
     folder = None if file else os.environ.get("SSL_CERT_DIR")
     try:
         status = Path(file).stat() if file else None
@@ -279,12 +303,12 @@ def environment_authorities() -> tuple[str | int | None, ...]:
 
 
 def authorities_difference(gate: _native.Gate, *, trust_env: bool) -> str | None:
-    """Return why a client made now may have other authorities than the gate; None if it has the same."""
+    """Returns why a client created now may trust other authorities than the gate, or None."""
     if os.environ.get("SSL_CERT_DIR") and not os.environ.get("SSL_CERT_FILE"):
-        # The gate reads each file there, and httpx only those with hashed names.
+        # The gate reads each file in the directory, and httpx only files with hashed names.
         return "authorities from SSL_CERT_DIR"
     if not trust_env and os.environ.get("SSL_CERT_FILE"):
-        return "trust_env=False, while the environment has SSL_CERT_FILE, which the gate trusts"
+        return "trust_env=False, but the gate trusts SSL_CERT_FILE of the environment"
     if environment_authorities() != gate.authorities:
         return "authorities from a changed environment"
     return None

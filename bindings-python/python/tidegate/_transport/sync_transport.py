@@ -1,4 +1,7 @@
-"""The synchronous transport: the calling thread waits without the GIL, and hears signals."""
+"""The synchronous httpx transport.
+
+The calling thread waits without the GIL and remains interruptible by signals.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _NO_LIMITS: dict[str, float | None] = {}
 
 
 class GateTransport:
-    """A `BaseTransport` whose calls go through a gate. Usable from any number of threads."""
+    """A `BaseTransport` that sends requests through a gate.
+
+    It may be used from any number of threads.
+    """
 
     def __init__(
         self,
@@ -31,9 +37,15 @@ class GateTransport:
         custom: ClientTransports | None,
         proxies: _native.ProxyRules | None,
     ) -> None:
-        """Build on the family's base class (see `Family`); `inner` are the transports to send by, if not the gate's.
+        """Creates the transport. `HttpxFamily.derive` adds the base class of the package.
 
-        `proxies` are the rules of the gate's transport for this client; None: those of the gate.
+        Args:
+            gate: The gate.
+            family: The package of the client.
+            wrapped: Whether the client belongs to an SDK whose retries are disabled.
+            custom: The client's own transports, or None if the gate opens the connections.
+            proxies: Proxy rules of this client, or None for those of the gate.
+
         """
         self.custom = custom
         self.proxies = proxies
@@ -44,7 +56,7 @@ class GateTransport:
         self._custom_byte_stream = family.derive(CustomByteStream, "SyncByteStream")
 
     def handle_request(self, request: Any) -> Any:
-        """Send one request; return when the head is known."""
+        """Sends a request. Returns when the head of the response has arrived."""
         family = self._family
         if self.custom is not None:
             return self._send_by_custom_transport(self.custom, request)
@@ -110,37 +122,40 @@ class GateTransport:
         )
 
     def __enter__(self) -> GateTransport:
-        """Enter the transports that are this client's alone."""
+        """Enters the custom transports if only this client uses them."""
         if self.custom is not None and self.custom.owned:
             self.custom.client.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Closes the transport."""
         self.close()
 
     def close(self) -> None:
-        """Close the transports that are this client's alone. Connections of the gate outlive any one client."""
+        """Closes the custom transports if only this client uses them.
+
+        Connections of the gate stay open.
+        """
         if self.custom is not None and self.custom.owned:
             self.custom.client.close()
 
 
 class ByteStream:
-    """A response's body: raw bytes, one chunk a pull. Closing it, or losing it, ends the exchange at once."""
+    """The body of a response. Closing or dropping the stream ends the exchange at once."""
 
     def __init__(self, reply: Reply, request: Any, family: HttpxFamily, upload: Upload | None) -> None:
-        """Own the reply: when this goes, the reply goes. An upload that was answered early lives as long."""
+        """Takes ownership of the reply, and of an upload that the server answered before its end."""
         self._upload = upload
         self._reply = reply
         self._request = request
         self._family = family
 
     def __iter__(self) -> ByteStream:
-        """Return itself: a response is read once."""
+        """Returns the stream itself, because a response is read once."""
         return self
 
     def __next__(self) -> bytes:
-        """Return the next chunk."""
+        """Returns the next chunk of raw bytes."""
         try:
             pulled: Any = self._reply.pull_blocking()
         except BaseException:
@@ -153,5 +168,5 @@ class ByteStream:
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:
-        """End the exchange now."""
+        """Ends the exchange now."""
         self._reply.close()

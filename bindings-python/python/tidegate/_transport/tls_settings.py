@@ -25,7 +25,8 @@ _PRE_SHARED_KEY, _KEY_SHARE = 41, 51
 # OpenSSL's reason if a server has no certificate for the cipher suites that the client offers.
 _NO_CERTIFICATE = "NO_SHARED_CIPHER"
 
-# What each truststore context has of its own: the inner context, which is compared by itself, and its lock.
+# Attributes that each truststore context creates: the inner context, which is compared separately,
+# and its lock.
 _PARTS_OF_TRUSTSTORE = ("_ctx", "_ctx_lock")
 
 
@@ -149,7 +150,7 @@ def _has_certificate(context: Any) -> bool:
         server = type(context)(ssl.PROTOCOL_TLS_SERVER).wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
         server.context = context
         server.do_handshake()
-    except Exception as error:  # noqa: BLE001 - any other one leaves it open
+    except Exception as error:  # noqa: BLE001 - any other error gives no answer
         return getattr(error, "reason", None) != _NO_CERTIFICATE
     return True
 

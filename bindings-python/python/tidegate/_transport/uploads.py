@@ -1,4 +1,4 @@
-"""Request bodies that are produced piece by piece: files, multipart forms, generators."""
+"""Request bodies that are streamed: files, multipart forms, generators."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ if TYPE_CHECKING:
 
     from tidegate._native import Call, Upload
 
-# Bytes. A body in memory tells the gate its model, and can be sent again; a larger one is not worth the memory.
+# Bytes. Smaller bodies are read into memory, so that the gate can read the model and retry the call.
 _MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 
 def fits_in_memory(request: Any) -> bool:
-    """Whether a body's length is known, and moderate."""
+    """Returns `True` if the length of a body is known and small enough to read it into memory."""
     length = request.headers.get("content-length", "")
     return length.isdecimal() and int(length) <= _MAX_BUFFERED_BODY
 
 
 async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
-    """Hand the chunks over as there is room, until the last, or until nobody reads them any more."""
+    """Passes the chunks to the upload as it has room.
+
+    Stops after the last chunk, or when nobody reads them.
+    """
     async for chunk in chunks:
         while (taken := upload.offer(chunk)) is False:
             await run_native(upload.room)
@@ -33,11 +36,14 @@ async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
 
 
 async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[None]) -> Any:
-    """Wait for the answer while the body is fed. A server may answer before it has read everything."""
+    """Waits for the response while the body is sent.
+
+    The response may arrive before the whole body is sent.
+    """
     try:
         await asyncio.wait((future, feeding), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
-            # The body's own failure is the caller's to see.
+            # Raises the failure of the body, if there is one.
             feeding.result()
         return await future
     except BaseException:
@@ -46,7 +52,7 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
 
 
 def send_upload(call: Call, upload: Upload, chunks: Iterable[bytes]) -> Any:
-    """Feed the body from this thread, then wait for the answer."""
+    """Sends the body from this thread, then waits for the response and returns it."""
     try:
         for chunk in chunks:
             if not call.feed(upload, chunk):

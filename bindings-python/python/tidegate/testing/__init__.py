@@ -1,21 +1,24 @@
-"""What your own tests need: a fake target to script, and virtual time.
+"""Test helpers: a fake target that answers from a script, and virtual time.
 
-```python
-from tidegate.testing import FakeTarget, ok, rate_limited, run
+While a target is installed, every gate of the process sends to the target instead of the network.
+Queueing, retries, cool-downs and cancellation above it are real. On virtual time, time passes only
+while everything waits, and events have the same order in each run.
 
-def test_my_agent_waits_as_it_was_asked_to():
-    target = FakeTarget(rate_limited(retry_after=90), ok("done"))
-    with target.installed():
-        assert run(my_agent()) == "done"  # 90 s of virtual time, a few milliseconds of yours
-    assert [attempt.status for attempt in target.attempts] == [429, 200]
-```
+For pytest, there are the fixtures `tidegate_target` (an installed target) and `tidegate_clock`
+(virtual time), and the marker `@pytest.mark.tidegate(virtual_time=True)` for plain tests and for
+tests of pytest-asyncio and anyio.
 
-While a target is installed, every gate of the process sends to it instead of the network, with the real queueing,
-retries, cool-downs and cancelling above. With virtual time, time passes only while everything waits, in the same order
-each run.
+Example:
+    ```python
+    from tidegate.testing import FakeTarget, ok, rate_limited, run
 
-With pytest: the fixtures `tidegate_target` (a target, installed) and `tidegate_clock` (virtual time), and the marker
-`@pytest.mark.tidegate(virtual_time=True)`, for plain tests and for those of pytest-asyncio and anyio.
+    def test_agent_waits_for_the_retry_after():
+        target = FakeTarget(rate_limited(retry_after=90), ok("done"))
+        with target.installed():
+            assert run(my_agent()) == "done"  # 90 s of virtual time, a few milliseconds of real time
+        assert [attempt.status for attempt in target.attempts] == [429, 200]
+    ```
+
 """
 
 from tidegate.testing._answers import (

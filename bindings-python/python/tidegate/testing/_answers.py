@@ -1,4 +1,4 @@
-"""What a fake target may say. All times are seconds, fractions allowed."""
+"""The answers of a fake target. All times are in seconds and may be fractions."""
 
 from __future__ import annotations
 
@@ -11,30 +11,57 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One answer of a script. Made by `ok`, `rate_limited` and the others of this module."""
+    """One answer of a script.
+
+    `ok`, `rate_limited` and the other functions of this module create it.
+    """
 
     kind: str
     fields: Mapping[str, Any]
 
     def times(self, count: int) -> Answer:
-        """Return the same answer, given so many times. Default: once."""
+        """Returns the same answer, given `count` times instead of once.
+
+        Args:
+            count: Number of attempts that get the answer.
+
+        Example:
+            ```python
+            from tidegate.testing import FakeTarget, ok, overloaded
+
+            target = FakeTarget(overloaded().times(3), ok())
+            ```
+
+        """
         return dataclasses.replace(self, fields={**self.fields, "times": count})
 
     def script(self) -> dict[str, Any]:
-        """Return it as a script says it: the same JSON in every language."""
+        """Returns the answer as JSON data, which is the same in every language."""
         return {self.kind: {name: value for name, value in self.fields.items() if value is not None}}
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
-    """A tool that the model asks for."""
+    """A call of a tool by the model.
+
+    Attributes:
+        name: Name of the tool.
+        arguments: Arguments of the call.
+
+    """
 
     name: str
     arguments: Mapping[str, Any]
 
 
 def tool_call(name: str, /, **arguments: Any) -> ToolCall:
-    """Return a tool that the model asks for, with these arguments."""
+    """Returns a call of a tool by the model.
+
+    Args:
+        name: Name of the tool.
+        **arguments: Arguments of the call.
+
+    """
     return ToolCall(name, arguments)
 
 
@@ -45,40 +72,92 @@ def ok(
     after: float = 0.0,
     every: float = 0.0,
 ) -> Answer:
-    """Answer well, in the API and the manner (whole, or streamed in words) that the request asks for.
+    """Answers successfully, in the API of the request, as a whole or as a stream of words.
 
     Args:
-        text: what the model says. Default: `ok`; nothing, where it asks for tools.
-        tool_calls: the tools that it asks for, after the text.
-        after: until the first word. What is not streamed comes whole, when its stream would have ended.
-        every: between two words.
+        text: Text of the answer. Default: `ok`, or nothing if there are tool calls.
+        tool_calls: Tools that the model calls after the text.
+        after: Seconds until the first word. An answer that is not streamed arrives when its stream
+            would have ended. Default: 0.
+        every: Seconds between two words. Default: 0.
+
+    Returns:
+        The answer.
+
+    Example:
+        ```python
+        from tidegate.testing import FakeTarget, ok, tool_call
+
+        target = FakeTarget(ok(tool_calls=[tool_call("search", query="tides")]), ok("done", after=2))
+        ```
 
     """
     return _reply(text=text, tool_calls=tool_calls, after=after, every=every)
 
 
 def stream(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Answer well, streamed in these pieces, `every` so many seconds, the first `after` so many."""
+    """Answers successfully with the given chunks.
+
+    Args:
+        *chunks: Chunks of text.
+        after: Seconds until the first chunk. Default: 0.
+        every: Seconds between two chunks. Default: 0.
+
+    """
     return _reply(chunks=chunks, after=after, every=every)
 
 
 def stall(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Send these pieces, then nothing more, ever. Without pieces: the head of the answer only."""
+    """Sends the chunks, then nothing more.
+
+    The response never ends. Without chunks, only its head is sent.
+
+    Args:
+        *chunks: Chunks of text.
+        after: Seconds until the first chunk. Default: 0.
+        every: Seconds between two chunks. Default: 0.
+
+    """
     return _reply(chunks=chunks, after=after, every=every, end="stall")
 
 
 def truncate(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Send these pieces, then end, cleanly, without the API's terminal event; what is not streamed ends half-way."""
+    """Sends the chunks, then ends the response cleanly but without the final event of the API.
+
+    An answer that is not streamed ends in the middle.
+
+    Args:
+        *chunks: Chunks of text.
+        after: Seconds until the first chunk. Default: 0.
+        every: Seconds between two chunks. Default: 0.
+
+    """
     return _reply(chunks=chunks, after=after, every=every, end="truncate")
 
 
 def break_off(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Send these pieces, then break the connection."""
+    """Sends the chunks, then breaks the connection.
+
+    Args:
+        *chunks: Chunks of text.
+        after: Seconds until the first chunk. Default: 0.
+        every: Seconds between two chunks. Default: 0.
+
+    """
     return _reply(chunks=chunks, after=after, every=every, end="break")
 
 
 def error_event(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Send these pieces, then an error as an event, under status 200; what is not streamed is a 500."""
+    """Sends the chunks, then an error event under status 200.
+
+    An answer that is not streamed has status 500.
+
+    Args:
+        *chunks: Chunks of text.
+        after: Seconds until the first chunk. Default: 0.
+        every: Seconds between two chunks. Default: 0.
+
+    """
     return _reply(chunks=chunks, after=after, every=every, end="error")
 
 
@@ -90,14 +169,24 @@ def status(
     headers: Mapping[str, str] | None = None,
     after: float = 0.0,
 ) -> Answer:
-    """Answer with any status.
+    """Answers with a status.
 
     Args:
-        code: the status, 100 to 599.
-        body: text as it is, anything else as JSON. Default: an error in the words of the API.
-        retry_after: the Retry-After. Default: none.
-        headers: more headers.
-        after: until it comes.
+        code: Status, 100 to 599.
+        body: Text, or data that is sent as JSON. Default: an error in the format of the API.
+        retry_after: Seconds in the Retry-After header. Default: no header.
+        headers: Further headers.
+        after: Seconds until the answer. Default: 0.
+
+    Returns:
+        The answer.
+
+    Example:
+        ```python
+        from tidegate.testing import FakeTarget, status
+
+        target = FakeTarget(status(500, {"error": "try later"}, retry_after=3))
+        ```
 
     """
     fields = {"status": code, "body": body, "retry_after": retry_after, "headers": headers, "after": after}
@@ -105,17 +194,34 @@ def status(
 
 
 def rate_limited(retry_after: float | None = None, *, after: float = 0.0) -> Answer:
-    """Answer 429, with a Retry-After of so many seconds if one is given."""
+    """Answers with status 429.
+
+    Args:
+        retry_after: Seconds in the Retry-After header. Default: no header.
+        after: Seconds until the answer. Default: 0.
+
+    """
     return status(429, retry_after=retry_after, after=after)
 
 
 def overloaded(retry_after: float | None = None, *, after: float = 0.0) -> Answer:
-    """Answer that there is no room: 529 in Anthropic's API, else 503."""
+    """Answers that the server is overloaded: status 529 in Anthropic's API, otherwise 503.
+
+    Args:
+        retry_after: Seconds in the Retry-After header. Default: no header.
+        after: Seconds until the answer. Default: 0.
+
+    """
     return Answer("overloaded", {"retry_after": retry_after, "after": after})
 
 
 def refuse_connection(*, after: float = 0.0) -> Answer:
-    """Make no connection: the request is never sent."""
+    """Refuses the connection, so that the request is never sent.
+
+    Args:
+        after: Seconds until the refusal. Default: 0.
+
+    """
     return Answer("refuse", {"after": after})
 
 
@@ -127,7 +233,7 @@ def _reply(
     **times: float,
 ) -> Answer:
     calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in tool_calls]
-    # Cut short before its first piece: one that never comes.
+    # Without chunks, the response ends before a first chunk.
     cut = 0 if end is not None and not chunks else None
     fields = {"text": text, "chunks": list(chunks), "tool_calls": calls, "end": end, "end_after": cut}
     return Answer("reply", {**fields, **times})

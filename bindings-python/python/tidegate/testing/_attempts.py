@@ -1,4 +1,4 @@
-"""What a fake target saw. Times are seconds since it was installed, or since virtual time began."""
+"""Records of the calls and attempts that a fake target received."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One try of a call, as it arrived.
+    """One attempt of a call.
+
+    Times are in seconds since the installation, or since the start of virtual time.
 
     Attributes:
-        call: which call it belongs to: 0 for the first that arrived.
-        attempt: which of that call's attempts it is: 1 for the first.
-        method: the method.
-        url: the URL without its query, which may hold a key.
-        path: the URL's path.
-        model: the model, where the request names one.
-        stream: whether it asks for a stream.
-        headers: its headers in order, names in lower case; the values of credentials are `***`.
-        body: its body, as text.
-        answer: what it was answered with: `reply`, `status`, `overloaded`, `refuse`, `capacity` or `rate` (a 429, for
-            there were too many), or `unmatched`.
-        status: the status, where it came to one.
-        outcome: `answered` (as scripted, to the end), `cancelled` (its caller gave it up) or `in_flight`.
-        arrived: when it arrived.
-        ended: when it ended; None while it is in flight.
+        call: Number of the call, from 0, in order of arrival.
+        attempt: Number of the attempt within its call, from 1.
+        method: HTTP method.
+        url: URL without its query, which may contain a key.
+        path: Path of the URL.
+        model: Model that the request names, or None.
+        stream: Whether the request asks for a stream.
+        headers: Headers in order, with names in lower case. Values of credentials are `***`.
+        body: Body as text.
+        answer: What the target answered with: `reply`, `status`, `overloaded`, `refuse`, `capacity`
+            or `rate` (429, because of these limits of the target), or `unmatched`.
+        status: HTTP status, or None if there was none.
+        outcome: `answered` (to the end of the script), `cancelled` (by the caller) or `in_flight`.
+        arrived: Time of arrival.
+        ended: Time of the end, or None while the attempt is in flight.
 
     """
 
@@ -46,11 +48,16 @@ class Attempt:
     ended: float | None
 
     def json(self) -> Any:
-        """Return the request's body, read as JSON."""
+        """Returns the body, decoded from JSON.
+
+        Raises:
+            ValueError: If the body is not JSON.
+
+        """
         return json.loads(self.body)
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Returns the attempt as one line of text."""
         ended = "" if self.ended is None else f", ended at {self.ended:.3f} s"
         said = self.answer if self.status is None else f"{self.answer} {self.status}"
         return (
@@ -61,11 +68,11 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What was asked for once: one attempt or more.
+    """One call with its attempts.
 
     Attributes:
-        number: 0 for the first that arrived.
-        attempts: in the order of their arrival.
+        number: Number of the call, from 0, in order of arrival.
+        attempts: The attempts in order of arrival.
 
     """
 
@@ -74,12 +81,12 @@ class Call:
 
     @property
     def statuses(self) -> list[int | None]:
-        """The status of each attempt; None where it came to none."""
+        """The status of each attempt, or None for an attempt without a status."""
         return [attempt.status for attempt in self.attempts]
 
 
 def parse_attempts(said: str) -> list[Attempt]:
-    """Read the native half's list."""
+    """Returns the attempts in a JSON text of the native module."""
     return [
         Attempt(**{**fields, "headers": [(name, value) for name, value in fields["headers"]]})
         for fields in json.loads(said)
@@ -87,7 +94,7 @@ def parse_attempts(said: str) -> list[Attempt]:
 
 
 def group_by_call(attempts: list[Attempt]) -> list[Call]:
-    """Put the attempts together that belong to one call."""
+    """Returns the calls to which the attempts belong."""
     together: dict[int, list[Attempt]] = {}
     for attempt in attempts:
         together.setdefault(attempt.call, []).append(attempt)

@@ -1,4 +1,4 @@
-"""The fake target."""
+"""A fake target that answers from a script."""
 
 from __future__ import annotations
 
@@ -17,21 +17,37 @@ _installed: list[FakeTarget] = []
 
 
 class FakeTarget:
-    """Answers from a script in place of the network, and remembers what it saw.
+    """Answers requests from a script instead of the network, and records them.
 
-    Its answers have the shapes of the API that the request speaks (OpenAI's chat completions, completions, Responses
-    and embeddings, Anthropic's messages, Gemini's generateContent), as the official SDKs parse them. What it does not
-    know is answered as chat completions are, unless a route says otherwise.
+    The answers have the format of the API that the request uses (OpenAI's chat completions,
+    completions, Responses and embeddings, Anthropic's messages, Gemini's generateContent), so that
+    the official SDKs parse them. Other requests are answered as chat completions, unless a route
+    matches.
 
     Args:
-        *answers: given in turn, to whichever attempt comes next, each once or as often as its `.times(n)` says.
-        otherwise: given once these are used up. With None, what then comes fails as unmatched. Default: `ok()`.
-        capacity: the most attempts at once; one more is answered 429, and uses up no answer. Default: any number.
-        rate: the most attempts a minute; one more is answered 429, saying when to come back. Default: any number.
-        retry_after: seconds, the Retry-After of what `capacity` turns away. Default: none.
+        *answers: Answers to the next attempts in order of arrival. Each is given once, or as often
+            as its `.times(n)` says.
+        otherwise: Answer after the others are used up. With None, further requests fail as
+            unmatched. Default: `ok()`.
+        capacity: Maximum number of attempts in flight. Another attempt gets status 429 and uses up
+            no answer. Default: no limit.
+        rate: Maximum number of attempts per minute. Another attempt gets status 429 with a
+            Retry-After. Default: no limit.
+        retry_after: Seconds in the Retry-After header of attempts above `capacity`. Default: no
+            header.
 
     Raises:
-        ValueError: for a time that is negative or longer than a year.
+        ValueError: If a time is negative or longer than a year.
+
+    Example:
+        ```python
+        from tidegate.testing import FakeTarget, ok, overloaded
+
+        target = FakeTarget(overloaded(), ok("done"), capacity=2)
+        with target.installed():
+            answer = await client.responses.create(model="gpt-4o", input="Say hello.")
+        assert [attempt.status for attempt in target.attempts] == [503, 200]
+        ```
 
     """
 
@@ -43,7 +59,7 @@ class FakeTarget:
         rate: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Write the script; nothing is installed yet."""
+        """Creates the target without installing it."""
         self._routes: list[dict[str, Any]] = []
         self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
         self._native = _native.FakeTarget(self._script())
@@ -56,11 +72,23 @@ class FakeTarget:
         rate: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Answer so from now on what no route takes; the arguments are those of the class. Every route begins anew."""
+        """Replaces the answers to requests that no route matches, and restarts every route.
+
+        Args:
+            *answers: As for the class.
+            otherwise: As for the class.
+            capacity: As for the class.
+            rate: As for the class.
+            retry_after: As for the class.
+
+        Raises:
+            ValueError: If a time is negative or longer than a year.
+
+        """
         self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
         self._native.follow(self._script())
 
-    def route(  # noqa: PLR0913 - keywords, each with a default
+    def route(  # noqa: PLR0913 - each keyword has a default
         self,
         *answers: Answer,
         host: str | None = None,
@@ -72,20 +100,34 @@ class FakeTarget:
         rate: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Answer these requests by a script of their own. The first route that takes a request answers it.
+        """Adds a route: answers to the requests that match.
 
-        Every route begins anew. A capacity or a rate of one route is apart from the others'.
+        The first matching route answers a request.
+
+        All routes restart. Capacity and rate apply to each route separately. In patterns, `*`
+        matches any text.
 
         Args:
-            *answers: as for the class; so are `otherwise`, `capacity`, `rate` and `retry_after`.
-            host: the URL's host; here as below `*` is any run of characters. Default: any.
-            path: the URL's path. Default: any.
-            model: the model that the request names. Default: any, and none.
-            contains: text that the request's body contains. Default: any.
-            otherwise: see the class.
-            capacity: see the class.
-            rate: see the class.
-            retry_after: see the class.
+            *answers: As for the class.
+            host: Pattern of the URL's host. Default: any.
+            path: Pattern of the URL's path. Default: any.
+            model: Pattern of the model that the request names. Default: any, or none.
+            contains: Text in the body of the request. Default: any.
+            otherwise: As for the class.
+            capacity: As for the class.
+            rate: As for the class.
+            retry_after: As for the class.
+
+        Raises:
+            ValueError: If a time is negative or longer than a year.
+
+        Example:
+            ```python
+            from tidegate.testing import FakeTarget, ok, status
+
+            target = FakeTarget(ok())
+            target.route(status(500), model="small*")
+            ```
 
         """
         matches = {"host": host, "path": path, "model": model, "contains": contains}
@@ -94,16 +136,20 @@ class FakeTarget:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[FakeTarget]:
-        """Put it in place of the network for every gate of the process, those that exist and those made inside.
+        """Replaces the network with the target for every gate of the process, in a `with` block.
 
-        Gates start anew from their configuration inside, and are afterwards what they were before: what one test does
-        to a gate that a module holds, no other test sees. It stands in for transports of clients' own too. It is
-        process-wide: tests that run at once in threads of one process would share it. What does not go through a gate
-        (a client that was never wrapped, a gate whose mode is `off`) is not held back.
+        Inside the block, every gate starts again from its configuration. After the block, each gate
+        has its earlier state, so that tests do not affect each other. Transports of clients are
+        replaced too. The target applies to the whole process, so do not run such tests concurrently
+        in threads. Requests that do not go through a gate still use the network: those of clients
+        that are not wrapped, and of gates in mode `off`.
+
+        Yields:
+            The target.
 
         Raises:
-            AssertionError: at the end, where a request came that nothing in the script takes; such a request itself
-                fails at once, with `tidegate.RequestError`.
+            AssertionError: At the end of the block, if a request matched no answer. The request
+                itself fails at once with `tidegate.RequestError`.
 
         """
         self._native.install()
@@ -117,52 +163,65 @@ class FakeTarget:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Every attempt so far, in the order of arrival."""
+        """The attempts so far, in order of arrival."""
         return parse_attempts(self._native.attempts())
 
     @property
     def calls(self) -> list[Call]:
-        """Every call so far, with its attempts, in the order of their first arrival."""
+        """The calls so far with their attempts, in order of arrival."""
         return group_by_call(self.attempts)
 
     @property
     def cancelled(self) -> list[Attempt]:
-        """The attempts that their caller gave up before they were answered to the end."""
+        """The attempts that the caller cancelled before the end of their answers."""
         return [attempt for attempt in self.attempts if attempt.outcome == "cancelled"]
 
     @property
     def in_flight(self) -> int:
-        """How many attempts are in flight now."""
+        """Number of attempts in flight."""
         return self._native.in_flight
 
     @property
     def max_in_flight(self) -> int:
-        """The most attempts that were in flight at once, those turned away included."""
+        """Maximum number of attempts that were in flight at once, including rejected ones."""
         return self._native.max_in_flight
 
     @property
     def unmatched(self) -> list[str]:
-        """The requests that nothing in the script takes, and why."""
+        """The requests that matched no answer, with reasons."""
         return self._native.unmatched
 
     def trace(self) -> list[str]:
-        """Return a line for each attempt: two runs of one test on virtual time have equal traces."""
+        """Returns one line for each attempt.
+
+        Two runs of a test on virtual time have equal traces.
+        """
         return [str(attempt) for attempt in self.attempts]
 
     def assert_no_call_in_flight(self) -> None:
-        """Fail where an attempt has neither been answered to its end nor been given up: a stream that nobody closed."""
+        """Checks that every attempt was answered to its end or cancelled.
+
+        Raises:
+            AssertionError: If an attempt is in flight, for example a stream that was not closed.
+
+        """
         open_ones = [f"  {attempt}" for attempt in self.attempts if attempt.outcome == "in_flight"]
         if open_ones:
-            raise AssertionError(f"{len(open_ones)} still in flight:\n" + "\n".join(open_ones))
+            raise AssertionError(f"{len(open_ones)} attempts are in flight:\n" + "\n".join(open_ones))
 
     def assert_all_matched(self) -> None:
-        """Fail where a request came that nothing in the script takes."""
+        """Checks that every request matched an answer.
+
+        Raises:
+            AssertionError: If a request matched no answer.
+
+        """
         unmatched = [f"  {said}" for said in self.unmatched]
         if unmatched:
             raise AssertionError("the fake target has no answer for:\n" + "\n".join(unmatched))
 
     def __repr__(self) -> str:
-        """Say how much it saw."""
+        """Returns the numbers of attempts."""
         return f"<tidegate.testing.FakeTarget attempts={len(self.attempts)} in_flight={self.in_flight}>"
 
     def _script(self) -> str:
@@ -170,7 +229,7 @@ class FakeTarget:
 
 
 def reset_start_times() -> None:
-    """Let the times of what is installed count from now."""
+    """Restarts the times of installed targets from 0."""
     for target in _installed:
         target._native.start()  # noqa: SLF001 - one package
 

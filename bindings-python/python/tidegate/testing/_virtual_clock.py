@@ -1,4 +1,4 @@
-"""Virtual time, for coroutines and for plain functions."""
+"""Virtual time for coroutines and plain functions."""
 
 from __future__ import annotations
 
@@ -18,36 +18,52 @@ Result = TypeVar("Result")
 
 
 class VirtualClock:
-    """Time that passes only while everything waits. In place for the whole process, between `with` and its end.
+    """Virtual time, which passes only while everything waits.
 
-    Inside, every gate starts anew from its configuration and runs on this time; afterwards it is what it was. `run`
-    runs coroutines on an event loop of the same time: `asyncio.sleep(3600)` and a Retry-After of ninety seconds take
-    milliseconds, in the same order each run. A synchronous client's waits pass the same way, on whichever thread waits.
+    It applies to the whole process in a `with` block.
 
-    Its limits:
+    Inside the block, every gate starts again from its configuration and runs on virtual time. After
+    the block, each gate has its earlier state. `run` runs coroutines on an event loop of the same
+    time: `asyncio.sleep(3600)` and a Retry-After of 90 s take milliseconds, and events have the
+    same order in each run. The waits of synchronous clients pass in the same way on any thread.
 
-    - Time stands still while Python computes, and while a function runs in the loop's executor (`asyncio.to_thread`).
-      `time.sleep` and `time.monotonic` stay real: in plain functions use `advance` and `time` (to replace `time.sleep`:
-      `monkeypatch.setattr(time, "sleep", clock.advance)`).
-    - Sockets and subprocesses do not belong under it: its event loop refuses them, by a RuntimeError that says so.
-    - A synchronous call that waits in a thread of the executor lets time pass for its event loop too. Threads of any
-      other kind are unknown to it: time may pass while they compute, and their calls come in any order.
-    - A coroutine that spins (`while ...: await asyncio.sleep(0)`) never waits, and so never lets time pass.
+    Limits:
+
+    - Time does not pass while Python computes, nor while a function runs in the executor of the
+      loop (`asyncio.to_thread`). `time.sleep` and `time.monotonic` remain real. In plain functions,
+      use `advance` and `time`, or replace `time.sleep` by `monkeypatch.setattr(time, "sleep",
+      clock.advance)`.
+    - The event loop rejects sockets and subprocesses with a RuntimeError.
+    - A synchronous call that waits in an executor thread also lets the time of its event loop pass.
+      Other threads are unknown to the clock: time may pass while they compute, and the order of
+      their calls is not fixed.
+    - A coroutine that never waits (`while ...: await asyncio.sleep(0)`) stops time.
 
     Args:
-        seed: where the jitter of backoffs comes from. Default: 0.
+        seed: Seed of the jitter of backoffs. Default: 0.
 
     Raises:
-        RuntimeError: on entering, where virtual time is in place already.
+        RuntimeError: On entry, if virtual time is installed already.
+
+    Example:
+        ```python
+        import asyncio
+
+        from tidegate.testing import VirtualClock
+
+        with VirtualClock(seed=1) as clock:
+            clock.run(asyncio.sleep(3600))
+            assert clock.time() == 3600
+        ```
 
     """
 
     def __init__(self, *, seed: int = 0) -> None:
-        """Make it; it is not in place yet."""
+        """Creates the clock without installing it."""
         self._native = _native.Clock(seed)
 
     def __enter__(self) -> VirtualClock:
-        """Put it in place of real time."""
+        """Installs virtual time."""
         self._native.enter()
         _event_loop.loop_factory = self.new_event_loop
         reset_start_times()
@@ -59,42 +75,55 @@ class VirtualClock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Put real time back."""
+        """Restores real time."""
         _event_loop.loop_factory = asyncio.new_event_loop
         self._native.leave()
 
     def time(self) -> float:
-        """Return the seconds since it was made; what its event loops' `time()` says too."""
+        """Returns the seconds since the clock was created.
+
+        `time()` of its event loops returns the same value.
+        """
         return self._native.time()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, in a plain function; what is due meanwhile happens.
+        """Lets time pass in a plain function. Everything that is due by then happens.
+
+        Args:
+            seconds: Seconds, from 0 to ten years.
 
         Raises:
-            RuntimeError: in a coroutine: there `await asyncio.sleep(seconds)` does it.
-            ValueError: for what is no number of seconds from 0 to ten years.
+            RuntimeError: If an event loop runs in this thread. In a coroutine, use `await
+                asyncio.sleep(seconds)`.
+            ValueError: If `seconds` is not a number in that range.
 
         """
-        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
-            raise RuntimeError("in a coroutine time passes by `await asyncio.sleep(seconds)`")
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises without a loop
+            raise RuntimeError("advance cannot be called in a coroutine: use `await asyncio.sleep(seconds)`")
         self._native.advance(seconds)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """Return an event loop on this time, for whoever takes a loop factory.
+        """Returns an event loop on virtual time, for use as a loop factory.
 
         Raises:
-            RuntimeError: where this time is not in place.
+            RuntimeError: If the clock is not installed.
 
         """
         if not _native.is_virtual():
-            raise RuntimeError("virtual time is not in place: make the event loop inside `with` the clock")
+            raise RuntimeError("virtual time is not installed: create the event loop inside `with` the clock")
         return VirtualLoop(self._native)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine to its end, as `asyncio.run` does, on this time.
+        """Runs a coroutine to its end on virtual time, as `asyncio.run` does on real time.
+
+        Args:
+            coroutine: The coroutine.
+
+        Returns:
+            The result of the coroutine.
 
         Raises:
-            RuntimeError: where it waits for something that can never come.
+            RuntimeError: If the coroutine waits for something that can never happen.
 
         """
         loop = self.new_event_loop()
@@ -112,11 +141,27 @@ class VirtualClock:
 
 
 def run(coroutine: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
-    """Run a coroutine to its end, as `asyncio.run` does, on virtual time of its own: see `VirtualClock`.
+    """Runs a coroutine to its end on its own virtual time, as `asyncio.run` does on real time.
 
     Args:
-        coroutine: what to run.
-        seed: where the jitter of backoffs comes from. Default: 0.
+        coroutine: The coroutine.
+        seed: Seed of the jitter of backoffs. Default: 0.
+
+    Returns:
+        The result of the coroutine.
+
+    Raises:
+        RuntimeError: If virtual time is installed already, or if the coroutine waits for something
+            that can never happen.
+
+    Example:
+        ```python
+        import asyncio
+
+        from tidegate.testing import run
+
+        run(asyncio.sleep(3600))  # returns after a few milliseconds
+        ```
 
     """
     with contextlib.closing(coroutine), VirtualClock(seed=seed) as clock:

@@ -1,4 +1,7 @@
-"""An event loop on virtual time: where asyncio would sleep, the native clock passes."""
+"""An asyncio event loop on virtual time.
+
+Where asyncio would sleep, the loop advances the native clock.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
-#: Seconds of real time between two looks at what threads and the gate have to say, while a thread works for the loop.
+#: Seconds of real time between two polls of threads and gates, while a thread works for the loop.
 _POLL_INTERVAL = 0.001
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """One order of events for asyncio, the gate and the fake target behind it."""
+    """An event loop whose events, and those of gates and fake targets, happen in one order."""
 
     def __init__(self, clock: _native.Clock) -> None:
-        """Listen to the clock, and to threads that call back."""
+        """Connects the loop to the clock."""
         self._clock = clock
         self._virtual_selector = _Selector(self._wait)
         super().__init__(self._virtual_selector)
         self._virtual_selector.accepts_files = False
-        # A nanosecond is lost in the figures of a year, and with it the timers that are due then.
+        # Floats of a year lose nanoseconds, and timers that are due at that time would be missed.
         self._clock_resolution = 1e-6
         self._tidegate_port = _native.Port.on_virtual_time(self.create_future, self.call_soon)
 
     def time(self) -> float:
-        """Return the seconds since virtual time began."""
+        """Returns the seconds since virtual time began."""
         return self._clock.time()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run the function in a thread; time stands still meanwhile, unless it waits for the gate."""
+        """Runs a function in a thread.
+
+        Time does not pass meanwhile, unless the function waits for a gate.
+        """
         work = self._clock.begin_work()
 
         def working() -> Any:
@@ -45,28 +51,31 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 self._clock.leave_thread()
 
         future = super().run_in_executor(executor, working)
-        # Not before the loop knows of the result: until then there is something to do.
+        # The work ends only when the loop has the result, so that time does not pass before.
         future.add_done_callback(lambda _: self._clock.end_work(work))
         return future
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
-        """Call back on the loop's thread, and let it hear at once."""
+        """Schedules a callback from another thread and wakes the loop."""
         handle = super().call_soon_threadsafe(callback, *args, **kwargs)
         self._clock.stir()
         return handle
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002
-        """Wait for the executor's threads, in real time: a limit would be over at once on this one."""
+        """Waits for the threads of the executor in real time.
+
+        `timeout` is ignored, because a virtual timeout would pass at once.
+        """
         await super().shutdown_default_executor()
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancels native work and closes the loop."""
         self._virtual_selector.accepts_files = True
         self._tidegate_port.close()
         super().close()
 
     def _wait(self, timeout: float | None) -> None:
-        """Wait for whatever the gate brings, as long as the loop has time."""
+        """Waits for the next event of the gate, for at most `timeout` seconds of virtual time."""
         port = self._tidegate_port
         if timeout is not None and timeout <= 0:
             self._clock.turn()
@@ -74,7 +83,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._clock.turn()
             self._virtual_selector.poll(_POLL_INTERVAL)
         elif not self._clock.wait(port, timeout):
-            raise RuntimeError(f"nothing can wake this event loop any more; what waits:\n{self._pending_tasks()}")
+            raise RuntimeError(f"nothing can wake this event loop; waiting tasks:\n{self._pending_tasks()}")
         port.drain()
 
     def _pending_tasks(self) -> str:
@@ -83,7 +92,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits by the clock, and takes no sockets but the loop's own: they live in real time."""
+    """A selector that waits by the clock.
+
+    It accepts only the loop's own pipe, because other files are on real time.
+    """
 
     def __init__(self, wait: Callable[[float | None], None]) -> None:
         super().__init__()
@@ -91,21 +103,26 @@ class _Selector(selectors.DefaultSelector):
         self.accepts_files = True
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Take the loop's own pipe only."""
+        """Registers the loop's own pipe.
+
+        Raises:
+            RuntimeError: If the file is not the loop's own pipe.
+
+        """
         if not self.accepts_files:
             raise RuntimeError(
-                "this event loop runs on virtual time, in which sockets, pipes and subprocesses have no place: put a "
-                "fake in their stead, or run this test on real time"
+                "this event loop runs on virtual time and does not support sockets, pipes and subprocesses: replace "
+                "them with fakes, or run this test on real time"
             )
         key: selectors.SelectorKey = super().register(fileobj, events, data)
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what threads say; else let the clock wait, and look again."""
+        """Returns ready files. If there are none, waits by the clock and polls again."""
         return self.poll(0) or self._wait_and_poll(timeout)
 
     def poll(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """Look in real time."""
+        """Returns ready files, waiting at most `timeout` seconds of real time."""
         found: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
         return found
 
@@ -114,6 +131,6 @@ class _Selector(selectors.DefaultSelector):
         return self.poll(0)
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """Return what is registered."""
+        """Returns the registered files."""
         found: Mapping[Any, selectors.SelectorKey] = super().get_map()
         return found
