@@ -20,12 +20,12 @@ class SweepProgress:
     """Number of the current step, or None unless `state` is `holding`."""
     purpose: str | None
     """Purpose of the current step, or None unless `state` is `holding`."""
-    good: int | None
+    accepted_cap: int | None
     """Highest cap that was accepted, or None."""
-    bad: int | None
+    rejected_cap: int | None
     """Lowest cap that was rejected, or None."""
-    calls_to_come: tuple[int, int, int]
-    """Remaining calls: least, likely, most."""
+    remaining_calls: tuple[int, int, int]
+    """Number of calls that the sweep still needs: least, likely, most."""
     eta: float | None
     """Expected remaining seconds, or None until some calls have ended."""
     in_flight: int
@@ -48,10 +48,12 @@ class SweepProgress:
         data = json.loads(text)
         state, ended = data["state"], data["step_ended"]
         return cls(
-            **{name: data[name] for name in ("good", "bad", "eta", "in_flight", "waiting")},
+            **{name: data[name] for name in ("eta", "in_flight", "waiting")},
             **{name: state.get(name) for name in ("cap", "step", "purpose")},
             state=state["state"],
-            calls_to_come=tuple(data["calls_to_come"]),
+            accepted_cap=data["good"],
+            rejected_cap=data["bad"],
+            remaining_calls=tuple(data["calls_to_come"]),
             spend=SweepSpend.from_dict(data["spend"]),
             step_ended=None if ended is None else SweepStep.from_dict(ended),
         )

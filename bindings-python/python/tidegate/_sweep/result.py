@@ -91,7 +91,8 @@ class SweepCheck:
     name: str
     passed: bool | None
     """Whether the condition holds, or None if there is not enough data."""
-    told: str
+    detail: str
+    """What was found, in words."""
 
 
 @dataclass(frozen=True)
