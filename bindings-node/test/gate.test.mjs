@@ -168,7 +168,7 @@ test("a target's slot, for what no fetch calls", async () => {
     throw boom;
   });
   await assert.rejects(failing, (error) => error === boom);
-  assert.throws(() => kept.failed(503), /given back/);
+  assert.throws(() => kept.failed(503), /slot was released/);
   assert.equal(seen().in_flight, 0);
   assert.deepEqual(
     gate.calls().map(({ outcome }) => outcome),

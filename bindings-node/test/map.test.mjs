@@ -301,8 +301,8 @@ describe("on virtual time", () => {
 test("what cannot be is told at once", () => {
   const gate = new Gate();
   const work = (item) => item;
-  assert.throws(() => gate.map(work, [1]), /give a function/);
-  assert.throws(() => gate.map(3, work), /items are an iterable/);
+  assert.throws(() => gate.map(work, [1]), /must be a function/);
+  assert.throws(() => gate.map(3, work), /items must be an iterable/);
   assert.throws(() => gate.map([1], work, { ahead: 0 }), RangeError);
   assert.throws(() => gate.map([1], work, { lane: "slow" }), RangeError);
 });

@@ -191,6 +191,6 @@ test("the native half is found in the package of its platform", () => {
 
 test("without a native half, the error names the platform", () => {
   assert.throws(() => load(installed()), {
-    message: new RegExp(`no native half for ${name}: @tidegate/node-${name} is not installed`),
+    message: new RegExp(`native module of tidegate for ${name} is not installed .@tidegate/node-${name}`),
   });
 });

@@ -108,7 +108,7 @@ describe("a pool", () => {
       (error) => error instanceof ConfigError && /wieght: unknown key; did you mean "weight"/.test(error.message),
     );
     for (const wrong of [one.url, { url: one.url }])
-      assert.throws(() => gate.setReplicas("llama", wrong), /give a list/);
+      assert.throws(() => gate.setReplicas("llama", wrong), /pass a list/);
     assert.deepEqual(urls(gate), [other.url]);
   });
 

@@ -1,23 +1,25 @@
 /**
- * Signals: one listener each, however many calls share one, and none once its calls are over.
+ * Abort signals: one listener for each signal, however many calls share it.
  *
- * Listeners, and not napi's own conversion of a signal, which overwrites the caller's `onabort`.
+ * napi's own handling of signals is not used, because it overwrites the caller's `onabort`.
  *
  * @module
  */
 
-/** Hears of an abort. */
+/** Something that an abort signal ends. */
 export interface Abortable {
+  /** Called once, when the signal is aborted. */
   abort(reason: unknown): void;
 }
 
+/** The listener of one signal, with the calls that the signal ends. */
 class SignalListener {
   readonly #signal: AbortSignal;
   readonly #calls = new Set<Abortable>();
 
   constructor(signal: AbortSignal) {
     this.#signal = signal;
-    // Once: Node keeps composite and timed signals for ever that have a listener left.
+    // Node never collects composite and timed signals that still have a listener.
     signal.addEventListener("abort", this, { once: true });
   }
 
@@ -39,9 +41,13 @@ class SignalListener {
   }
 }
 
+/** The listener of each signal that has calls. */
 const listeners = new WeakMap<AbortSignal, SignalListener>();
 
-/** Tells the call when the signal is aborted, until `unwatch`. The signal is not aborted yet. */
+/**
+ * Calls `call.abort` when the signal is aborted, until `unwatch`. The signal must not be aborted
+ * yet.
+ */
 export function watch(signal: AbortSignal, call: Abortable): void {
   let watch = listeners.get(signal);
   if (watch === undefined) {
@@ -51,32 +57,41 @@ export function watch(signal: AbortSignal, call: Abortable): void {
   watch.add(call);
 }
 
-/** Aborted when either is. Of two, one that lives no longer than a call: of each that depends on it a signal keeps a trace. */
+/**
+ * Returns a signal that is aborted when either signal is.
+ *
+ * If both are given, one of them must not outlive the call, because a long-lived signal keeps a
+ * trace of each signal that depends on it.
+ */
 export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
   if (a === undefined || b === undefined || a === b) return a ?? b;
-  // Node 20.3 has it.
+  // Node before 20.3 does not have `AbortSignal.any`.
   return typeof AbortSignal.any === "function" ? AbortSignal.any([a, b]) : a;
 }
 
+/** Undoes `watch`. */
 export function unwatch(signal: AbortSignal, call: Abortable): void {
   listeners.get(signal)?.remove(call);
 }
 
 /**
- * Tells an object for as long as somebody else keeps it: a signal that outlives its calls must not keep their bodies, whose
- * collection is what ends an exchange that everybody forgot.
+ * Watches the signal for an object, without keeping the object alive.
+ *
+ * Exchanges that nobody reads end when their bodies are collected, so a signal that outlives its
+ * calls must not keep the bodies. Returns a function that stops watching.
  */
 export function watchWeakly(signal: AbortSignal, call: Abortable): () => void {
-  const leash = new WeakAbortable(call);
-  watch(signal, leash);
-  const remove = () => unwatch(signal, leash);
-  collected.register(call, remove, leash);
+  const weak = new WeakAbortable(call);
+  watch(signal, weak);
+  const remove = () => unwatch(signal, weak);
+  collected.register(call, remove, weak);
   return () => {
-    collected.unregister(leash);
+    collected.unregister(weak);
     remove();
   };
 }
 
+/** Aborts an object as long as something else keeps it alive. */
 class WeakAbortable implements Abortable {
   readonly #call: WeakRef<Abortable>;
 

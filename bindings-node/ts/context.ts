@@ -1,5 +1,5 @@
 /**
- * Who calls, how urgently and until when: carried along by the asynchronous context.
+ * The context of calls (tenant, lane, deadline and label), carried by `AsyncLocalStorage`.
  *
  * @module
  */
@@ -9,51 +9,60 @@ import { argumentError } from "./errors.js";
 import { type NativeContext, native } from "./native.js";
 import type { Lane } from "./types.js";
 
-/** What the calls made inside `gate.run` have in common. Whatever is left out is inherited. */
+/** The context of the calls inside {@link Gate.run}. A property that is not set is inherited. */
 export interface Context {
-  /** The fairness key. Default: `default`. At most 200 bytes; a longer one is cut. */
+  /**
+   * Fairness key, at most 200 bytes; the rest is cut off. Default: inherited, otherwise `default`.
+   */
   tenant?: string | undefined;
-  /** Default: `standard`. */
+  /** Priority class. Default: inherited, otherwise `standard`. */
   lane?: Lane | undefined;
   /**
-   * Seconds from now, by which each call, its stream included, must have ended. Of nested ones the
-   * earliest holds. More than ten years count as ten.
+   * Seconds from now until each call must have ended, including its stream. The earlier deadline of
+   * nested contexts applies. Values above ten years are reduced to ten years.
    */
   deadline?: number | undefined;
-  /** A name of your own for the calls inside, for `gate.explain` and the log of calls. At most 200 bytes; a longer one is cut. */
+  /**
+   * Label of the calls inside, for {@link Gate.explain} and {@link Gate.calls}. At most 200 bytes;
+   * the rest is cut off.
+   */
   call?: string | undefined;
 }
 
-/** What is carried along. */
+/** The value in the asynchronous storage. */
 interface Scope {
   context: NativeContext;
-  /** Aborted where what runs here is no longer wanted. */
+  /** Aborted when the result of the running function is no longer needed. */
   signal: AbortSignal | undefined;
 }
 
 const storage = new AsyncLocalStorage<Scope>();
 
-/** The context of whoever asks. */
+/** Returns the context of the caller. */
 export function currentContext(): NativeContext | undefined {
   return storage.getStore()?.context;
 }
 
-/** What ends the calls and waits of whoever asks, beside their own signals. */
+/** Returns the signal that ends the caller's calls and waits, in addition to their own signals. */
 export function currentSignal(): AbortSignal | undefined {
   return storage.getStore()?.signal;
 }
 
-/** Runs the function in that context; what it asks for ends by the signal, or by the one around. */
+/** Runs a function in a context. Its calls and waits end when the signal is aborted. */
 export function runInContext<T>(context: NativeContext, run: () => T, signal = currentSignal()): T {
   return storage.run({ context, signal }, run);
 }
 
-/** The same context, as a scope of its own. */
+/** Returns a copy of the context that is a scope of its own. */
 export function nestedContext(context: NativeContext): NativeContext {
   return new native.Context(context, undefined, undefined, undefined, undefined);
 }
 
-/** The current context with these changes. */
+/**
+ * Returns the current context with changes.
+ *
+ * @throws `RangeError` if the lane does not exist, or if the deadline is not greater than 0.
+ */
 export function deriveContext(context: Context): NativeContext {
   try {
     return new native.Context(currentContext(), context.tenant, context.lane, context.deadline, context.call);

@@ -1,12 +1,26 @@
 /**
- * One small family of errors. What went wrong is in the properties; the text is for people.
+ * The errors of the package. Programs read the properties; the message is for people.
  *
  * @module
  */
 import type { Why } from "./explain.js";
 import type { Failure } from "./native.js";
 
-/** Why admission said no. */
+/**
+ * Why admission rejected a call.
+ *
+ * - `no_slot`: no slot is free, and the target does not queue.
+ * - `queue_full`: the queue is full.
+ * - `wait_budget`: the longest wait is over.
+ * - `deadline`: the deadline has passed.
+ * - `cool_down`, `outage`: the target is held back.
+ * - `draining`: the gate drains.
+ * - `deadlock`: the call waits for a tool that it holds.
+ * - `no_budget`: a rate of the provider or of the tenant is used up.
+ * - `too_large`: the prompt can never be admitted.
+ * - `predicted_wait`: the expected wait exceeds the deadline, the wait budget or the objective.
+ * - `shed`: the call made room for a more urgent one.
+ */
 export type Reason =
   | "no_slot"
   | "queue_full"
@@ -16,34 +30,42 @@ export type Reason =
   | "outage"
   | "draining"
   | "deadlock"
-  /** A rate of the provider, or of the tenant, is used up. */
   | "no_budget"
-  /** No waiting would help: its prompt is longer than what may ever go. */
   | "too_large"
-  /** It would wait beyond its deadline, its wait budget or its objective. */
   | "predicted_wait"
-  /** It made room for a more urgent call. */
   | "shed";
 
-/** What the gate itself hands up. A provider's own error response is not one of these. */
+/**
+ * Base class of the errors that the gate raises. Error responses of providers are not instances of
+ * it.
+ *
+ * @example
+ * ```ts
+ * try {
+ *   await gate.tool("db", query);
+ * } catch (error) {
+ *   if (error instanceof Refused) console.error(error.reason, error.retryAfter);
+ * }
+ * ```
+ */
 export class TidegateError extends Error {
-  /** The stable name of what went wrong (`refused`, `deadline`, `connect`, ...). */
+  /** Stable name of the failure: `refused`, `deadline`, `connect` and others. */
   readonly kind: string;
-  /** Why admission said no; undefined unless `kind` is `refused`. */
+  /** Why admission rejected the call; undefined unless `kind` is `refused`. */
   readonly reason: Reason | undefined;
-  /** The target or tool it happened at, where one is known. */
+  /** Name of the target or tool, if it is known. */
   readonly target: string | undefined;
-  /** The HTTP status that says the same. */
+  /** HTTP status that corresponds to the failure. */
   readonly status: number;
-  /** Seconds until it is worth coming back; undefined where nobody knows. */
+  /** Seconds after which a retry may succeed, if that is known. */
   readonly retryAfter: number | undefined;
-  /** How many calls stood ahead of this one; undefined where it did not queue. */
+  /** Number of calls ahead in the queue; undefined if the call was not queued. */
   readonly queuePosition: number | undefined;
-  /** Whether the same call may succeed later, unchanged. */
+  /** Whether the unchanged call may succeed later. */
   readonly retryable: boolean;
-  /** The number of the call that it ended, as in `gate.calls()`; undefined where there was none. */
+  /** Number of the call, as in {@link Gate.calls}; undefined if there was no call. */
   readonly call: number | undefined;
-  /** What stood in a refused call's way; undefined where nothing is known of that. */
+  /** The rule that blocked a rejected call, if it is known. */
   readonly why: Why | undefined;
 
   /** @internal */
@@ -61,28 +83,32 @@ export class TidegateError extends Error {
   }
 }
 
-/** The configuration is malformed or impossible; the message names the key and the nearest valid one. */
+/**
+ * Thrown if the configuration is malformed or impossible.
+ *
+ * The message names each wrong key and the nearest valid one.
+ */
 export class ConfigError extends TidegateError {}
 
-/** A tool of that name is not configured. */
+/** Thrown if no tool or target of that name is configured. */
 export class UnknownNameError extends TidegateError {}
 
-/** Admission said no: see `reason`, `queuePosition` and `retryAfter`. */
+/** Thrown if admission rejects a call. See `reason`, `queuePosition` and `retryAfter`. */
 export class Refused extends TidegateError {}
 
-/** The whole call's deadline passed after it was admitted. */
+/** Thrown if the deadline of a call passes after the call was admitted. */
 export class Deadline extends TidegateError {}
 
-/** No first token, or silence between chunks, for longer than allowed; or no connection in time. */
+/** Thrown if a connection, the first token or the next chunk does not arrive in time. */
 export class Timeout extends TidegateError {}
 
-/** No connection could be made, or it broke. */
+/** Thrown if a connection cannot be opened, or breaks. */
 export class ConnectionFailed extends TidegateError {}
 
-/** The response ended without the provider's terminal event, or shorter than it said. */
+/** Thrown if a response ends before the provider's final event, or before its declared length. */
 export class Truncated extends ConnectionFailed {}
 
-/** The request cannot be sent as it is: a malformed URL, an unsupported scheme. */
+/** Thrown if the request cannot be sent, for example because its URL is malformed. */
 export class RequestError extends TidegateError {}
 
 const CLASSES: Record<string, new (failure: Failure) => TidegateError> = {
@@ -100,33 +126,40 @@ const CLASSES: Record<string, new (failure: Failure) => TidegateError> = {
   request: RequestError,
 };
 
-// On the prototypes: `name` is what people and logs see, and what some libraries compare.
+// Logs print `name`, and some libraries compare it.
 for (const type of [TidegateError, ...Object.values(CLASSES)]) {
   Object.defineProperty(type.prototype, "name", { value: type.name, configurable: true, writable: true });
 }
 
-/** The error of that kind. */
+/** Returns the error for a failure of the core. */
 export function errorFrom(failure: Failure): TidegateError {
   return new (CLASSES[failure.kind] ?? TidegateError)(failure);
 }
 
 /**
- * What a fetch rejects with for it. Stock fetch says `TypeError: fetch failed`; libraries above compare that text whole, and repeat what
- * they find, so ours goes on to say what failed.
+ * Returns the error with which a fetch rejects.
+ *
+ * The platform's fetch rejects with `TypeError: fetch failed`. Libraries that compare this whole
+ * text retry, so the text here continues with the failure.
  */
 export function fetchError(failure: Failure): TypeError {
   const cause = errorFrom(failure);
   return new TypeError(`fetch failed: ${cause.message}`, { cause });
 }
 
-/** What a body that broke errors with. Never an `AbortError`: SDKs take that for the caller's own, and end as if nothing were missing. */
+/**
+ * Returns the error of a body that broke.
+ *
+ * The error is never an `AbortError`: SDKs take that for the caller's own abort, and end the stream
+ * as if it were complete.
+ */
 export function bodyError(failure: Failure, thrown?: unknown): TypeError {
   const cause = errorFrom(failure);
   if (thrown !== undefined) cause.cause = thrown;
   return new TypeError(`terminated: ${cause.message}`, { cause });
 }
 
-/** What the native side throws for an argument, as JavaScript says it. */
+/** Returns the JavaScript error for an invalid argument that the native side rejected. */
 export function argumentError(error: unknown): Error {
   const { code, message } = error as NodeJS.ErrnoException;
   return code === "InvalidArg" ? new RangeError(message) : new TypeError(message);

@@ -1,13 +1,25 @@
 /**
- * Why a call waits, or was refused: plain data. Times are seconds.
+ * Explanations of why a call waits or was rejected. All times are in seconds.
  *
  * @module
  */
 import type { Lane } from "./types.js";
 
 /**
- * What stands in a call's way: its target's slots, as many calls as may await their first token, its tenant's cap, one of the provider's rates, its
- * tenant's own tokens, the engine's memory, a pool's replicas that serve it, a cool-down, an outage, others whose turn it is, or room that is kept for a call that has waited longer.
+ * The rule that blocks a call.
+ *
+ * - `slots`: all slots of the target are in use.
+ * - `first_tokens`: the limit of calls that await their first token is reached.
+ * - `tenant_cap`: the tenant holds its maximum number of slots.
+ * - `requests`, `tokens`, `input_tokens`, `output_tokens`, `requests_per_day`, `tokens_per_day`:
+ *   this rate of the provider is used up.
+ * - `tenant_tokens`: the tenant's own token rate is used up.
+ * - `kv`: the engine's KV memory is full.
+ * - `replicas`: no replica of the pool can serve the call now.
+ * - `cool_down`: the provider asked to wait.
+ * - `outage`: the target fails, and one call probes it.
+ * - `turn`: other calls are ahead.
+ * - `held`: capacity is reserved for a call that has waited longer.
  */
 export type Rule =
   | "slots"
@@ -27,46 +39,48 @@ export type Rule =
   | "turn"
   | "held";
 
-/** What stood in a refused call's way. */
+/** The rule that blocked a rejected call. */
 export interface Why {
-  /** The rule's stable name. */
+  /** Stable name of the rule. */
   rule: Rule;
-  /** What it says, for people. */
+  /** Explanation for people. */
   text: string;
-  /** For how long it had stood in the way. */
+  /** How long the rule had blocked the call. */
   since: number;
-  /** For how long the call had waited in all. */
+  /** How long the call had waited in total. */
   waited: number;
-  /** In how long its turn was expected; undefined where too little was seen to say. */
+  /** Expected time until admission; undefined if there is not enough data. */
   expected?: number;
-  /** How many calls went first. */
+  /** Number of calls ahead of it. */
   ahead: number;
 }
 
-/** Why a call waits now, or what it is at instead. */
+/** The state of a call, and the rule that blocks it. */
 export interface Explanation {
-  /** Its number, as in `gate.calls()` and in errors. */
+  /** Number of the call, as in {@link Gate.calls} and in errors. */
   call: number;
-  /** What `gate.run({ call }, ...)` named it. */
+  /** Label from `gate.run({ call }, ...)`, or null. */
   label: string | null;
-  /** Where it goes; null for a wait for a tool. */
+  /** Name of the target, or null if a tool is waited for. */
   target: string | null;
-  /** The tool that is waited for; null for calls. */
+  /** Name of the tool that is waited for, or null for calls. */
   tool: string | null;
+  /** Fairness key. */
   tenant: string;
+  /** Priority class. */
   lane: Lane;
-  /** In a queue; asleep before it queues again; or neither. */
+  /** `waiting` (in a queue), `backing_off` (before a retry is queued) or `in_flight`. */
   state: "waiting" | "backing_off" | "in_flight";
-  /** The rule that stands in its way, while it waits. */
+  /** The rule that blocks the call, or null unless `state` is `waiting`. */
   rule: Rule | null;
-  /** All of it, for people. */
+  /** The whole explanation for people. */
   text: string;
-  /** Since it was first asked for. */
+  /** Time since the call was made. */
   waited: number;
-  /** For how long the rule has stood in its way; else for how long the state has lasted. */
+  /** How long the rule has blocked the call, or how long the state has lasted if no rule does. */
   since: number;
-  /** In how long its turn is expected; null where too little was seen to say. */
+  /** Expected time until admission, or null if there is not enough data. */
   expected: number | null;
-  /** How many calls go first, while it waits. */
+  /** Number of calls ahead of it, or null unless `state` is `waiting`. */
   ahead: number | null;
 }

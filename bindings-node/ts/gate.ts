@@ -1,5 +1,5 @@
 /**
- * The gate: the object a process shares.
+ * The gate: the object through which a thread makes its calls.
  *
  * @module
  */
@@ -18,53 +18,81 @@ import { acquireTool, type ToolOptions, type ToolSlot } from "./tool.js";
 import type { WaitOptions } from "./wait.js";
 import { copyClient, fetchOf } from "./wrap.js";
 
-/** The configuration, and what is no text. */
+/** The configuration of a gate, and a custom fetch. */
 export interface GateOptions extends Config {
   /**
-   * A fetch of your own, to make the exchanges below the gate: for proxies, TLS settings, undici dispatchers, mocks. Caps, queues, retries,
-   * cool-downs and deadlines are the gate's all the same. A slot is free once its promise is settled, or its body over.
+   * A custom fetch that makes the exchanges below the gate: for proxies, TLS settings, undici
+   * dispatchers or mocks. The gate still applies caps, queues, retries, cool-downs and deadlines. A
+   * slot is released when the promise of the fetch has rejected or its body has ended.
    */
   fetch?: Fetch;
 }
 
+/** Options of {@link Gate.wrap}. */
 export interface WrapOptions {
   /**
-   * `auto` (the default): a fetch of the client's own is kept below the gate. `native`: the gate's
+   * `auto` (default): a custom fetch of the client is kept below the gate. `native`: the gate's
    * transport is used instead, and undici dispatchers are ignored.
    */
   transport?: "auto" | "native";
 }
 
+/**
+ * The mode of a gate: `enforce` limits calls, `observe` only measures them, and `off` bypasses the
+ * gate.
+ */
 export type Mode = "enforce" | "observe" | "off";
 
 /**
- * Lets through as many calls to each model as it can take right now: no fewer, no more.
+ * Sends as many calls to each model as it can serve at the moment, and queues the others.
  *
- * Share one per thread: a worker thread's gate is its own.
+ * Share one gate per thread. Gates of worker threads are separate.
+ *
+ * @example
+ * ```ts
+ * const gate = new Gate({
+ *   targets: { openai: { url: "https://api.openai.com", cap: 64 } },
+ *   tools: { db: 8 },
+ * });
+ * const client = gate.wrap(new OpenAI());
+ * ```
  */
 export class Gate {
   /**
-   * The standard's `fetch`, through this gate. Bound: it can be handed on by itself.
+   * The standard `fetch`, through this gate. The function is bound, so it can be passed on by
+   * itself.
    *
-   * For everything that takes a fetch. Refusals and deadlines come as responses (429, 503, 504) whose JSON says why; under an SDK that
-   * retries by itself (openai, anthropic and their kin) so does every other failure, marked `x-should-retry: false`, since a rejection
-   * would be retried. Elsewhere those reject with a `TypeError` whose `cause` is a {@link TidegateError}. The caller's own abort rejects
-   * with the signal's reason, and ends the exchange upstream at once. In mode `off` it is the platform's own fetch.
+   * Pass it to any library that accepts a fetch. Rejected calls and passed deadlines become
+   * responses (429, 503 or 504) with a JSON body that explains them. Below an SDK that retries by
+   * itself (openai, anthropic), every other failure also becomes a response, with the header
+   * `x-should-retry: false`, because the SDK would retry a rejection. Otherwise these failures
+   * reject with a `TypeError` whose `cause` is a {@link TidegateError}.
    *
-   * If undici's global dispatcher is not the default one (`setGlobalDispatcher`,
-   * `NODE_USE_ENV_PROXY`), the platform's fetch makes the exchanges by that dispatcher.
+   * An abort by the caller rejects with the signal's reason and ends the upstream exchange at once.
+   * In mode `off`, this is the platform's fetch. If undici's global dispatcher is not the default
+   * one (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`), the platform's fetch makes the exchanges
+   * with that dispatcher.
+   *
+   * @example
+   * ```ts
+   * const response = await gate.fetch("https://api.openai.com/v1/models");
+   * ```
    */
   readonly fetch: Fetch;
   readonly #native: NativeGate;
   readonly #transport: FetchSettings["transport"];
 
   /**
-   * Checks the configuration and opens the gate. The keys are those of the configuration file. Durations are seconds, or text with units
-   * (`"500ms"`, `"2m"`). With nothing configured every target has a queue, and finds by itself how many calls it takes at once. A
-   * target with an objective (`ttft`) keeps to that; a cap alone is what it says.
+   * Checks the configuration and opens the gate.
    *
-   * @throws {@link ConfigError} naming every key that is unknown or impossible, and the nearest
-   * valid one; also if a proxy variable of the environment cannot be used.
+   * The keys are those of the configuration file. Durations are seconds, or text with a unit
+   * (`"500ms"`, `"2m"`). A target without settings has a queue and an adaptive limit. A target with
+   * an objective (`ttft`) adapts its limit to the objective. A target with only a `cap` has that
+   * fixed limit.
+   *
+   * @param options - The configuration, and optionally a custom fetch.
+   * @throws {@link ConfigError} if a key is unknown or impossible. The message names every such key
+   * and the nearest valid one. Also thrown if a proxy variable of the environment cannot be used.
    */
   constructor(options: GateOptions = {}) {
     const { fetch } = options;
@@ -82,53 +110,79 @@ export class Gate {
   }
 
   /**
-   * Opens a gate configured by a TOML file.
+   * Opens a gate that is configured by a TOML file.
    *
-   * @throws {@link ConfigError} naming the file, the line and every key that is wrong; also if it
-   * cannot be read, is no regular file, or is larger than 16 MiB, and if a proxy variable of the
-   * environment cannot be used.
+   * @param path - Path of the file: a regular file of at most 16 MiB.
+   * @param options - A custom fetch. Default: none.
+   * @returns The open gate.
+   * @throws {@link ConfigError} if the file cannot be read or is too large, or if a key is wrong.
+   * The message names the file, the line and every wrong key. Also thrown if a proxy variable of
+   * the environment cannot be used.
    */
   static fromFile(path: string, options: Pick<GateOptions, "fetch"> = {}): Gate {
     return new Gate(new ConfigFile(path, options.fetch));
   }
 
-  /** Whether it acts (`enforce`), only looks (`observe`) or stands aside (`off`). */
+  /** The mode of the gate. */
   get mode(): Mode {
     return this.#native.mode;
   }
 
   /**
-   * The client you have, going through this gate.
+   * Returns a copy of an SDK client whose requests go through this gate.
    *
-   * Takes the clients of `openai` and `@anthropic-ai/sdk`, Azure and the other flavours included. What you configured stays: keys, base URL,
-   * headers, timeouts, and a `fetch` or an undici dispatcher of your own, which then make the
-   * exchanges below the gate. A global dispatcher other than undici's default is used too
-   * (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original is left as it was. Retries become
-   * the gate's: `maxRetries` is 0, except in mode `observe`, which keeps yours. In mode `off` the
-   * copy has your own retries, and your own fetch, unless a target is a pool, whose name only the
-   * gate can make an address.
+   * Supported are the clients of `openai` and `@anthropic-ai/sdk`, and their Azure and other
+   * variants. The copy keeps your keys, base URL, headers and timeouts. A custom `fetch` or undici
+   * dispatcher of the client makes the exchanges below the gate, and so does a global dispatcher
+   * other than undici's default (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original client
+   * is not changed.
    *
-   * @throws `TypeError` for any other object.
+   * The gate retries instead of the SDK, so `maxRetries` of the copy is 0. In mode `observe` the
+   * SDK keeps its retries. In mode `off` the copy has your retries and your fetch, unless a target
+   * is a pool: only the gate can resolve the address of a pool.
+   *
+   * @param client - The client.
+   * @param options - Which transport makes the exchanges. Default: `auto`.
+   * @returns The copy, of the same type as `client`.
+   * @throws `TypeError` if the object is not a supported client.
+   * @example
+   * ```ts
+   * const client = gate.wrap(new OpenAI());
+   * ```
    */
   wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
     if (this.#native.aside) return copyClient(client, {});
     const own = this.#transport === "auto" ? customFetchOf(fetchOf(client)) : this.#transport;
     const fetch = fetchThroughGate(this.#native, { wrapped: true, transport: transport === "native" ? "native" : own });
-    // Who retries must be one: two loops, one above the other, multiply.
+    // Only one layer may retry: attempts of nested retry loops multiply.
     return copyClient(client, this.mode === "enforce" ? { fetch, maxRetries: 0 } : { fetch });
   }
 
   /**
-   * Runs the function while holding a slot of the tool, and gives it back however the function ends.
+   * Runs a function while it holds a slot of a tool, and releases the slot when the function has
+   * ended.
    *
-   * What is called inside knows which tools are held: a cycle of tools is refused instead of waited for.
+   * Calls inside inherit the list of held tools, so that a cycle of tools is rejected instead of
+   * waiting forever.
    *
-   * Whoever waits here while holding a slot of a model, by a response that is not read to its end or by {@link Gate.slot}, gets a process warning
-   * (`TIDEGATE_SLOT_HELD`), once for each line: the slot idles meanwhile, and two that do so may wait for each other. JavaScript knows no tasks: what
-   * counts is the innermost `gate.run` around both. Give what runs side by side a `gate.run` each; outside of any nothing is noticed.
+   * A process warning (`TIDEGATE_SLOT_HELD`) is emitted, once for each line, if the caller waits
+   * for the tool while it holds a slot of a model: an unread response, or a slot from {@link
+   * Gate.slot}. That slot is idle meanwhile, and two such callers can wait for each other.
+   * JavaScript has no task identity, so the callers are told apart by the innermost {@link
+   * Gate.run} around them. Use one `gate.run` for each of several concurrent activities. Outside of
+   * `gate.run` there is no warning.
    *
-   * @throws {@link UnknownNameError} for a tool that is not configured; {@link Refused} when the queue is full, the wait is over, or
-   * waiting would never end. All as rejections.
+   * @param name - Name of a configured tool.
+   * @param run - The function.
+   * @param options - A signal that cancels the wait, and whether model slots are released
+   * meanwhile.
+   * @returns The result of the function.
+   * @throws {@link UnknownNameError} (as a rejection) if the tool is not configured, and {@link
+   * Refused} if the queue is full, the wait is over, or the wait would never end.
+   * @example
+   * ```ts
+   * const rows = await gate.tool("db", () => query());
+   * ```
    */
   async tool<T>(name: string, run: () => T | Promise<T>, options?: ToolOptions): Promise<T> {
     const slot = await acquireTool(this.#native, name, options);
@@ -139,58 +193,109 @@ export class Gate {
     }
   }
 
-  /** A slot of a tool, as soon as there is one: `await using slot = await gate.acquireTool("db")`. Rejects as {@link Gate.tool} does. */
+  /**
+   * Waits for a slot of a tool and returns it.
+   *
+   * @param name - Name of a configured tool.
+   * @param options - As for {@link Gate.tool}.
+   * @returns The slot, which the caller must release.
+   * @throws As {@link Gate.tool}.
+   * @example
+   * ```ts
+   * const slot = await gate.acquireTool("db");
+   * try {
+   *   await slot.run(query);
+   * } finally {
+   *   slot.release();
+   * }
+   * ```
+   */
   acquireTool(name: string, options?: ToolOptions): Promise<ToolSlot> {
     return acquireTool(this.#native, name, options);
   }
 
   /**
-   * Runs the function while holding a slot of a target, for a call that no fetch makes: gRPC, an AWS client, websockets.
+   * Runs a function while it holds a slot of a target.
    *
-   * The same queue, limits and books as for every other call to that target; a target that is there for slots alone has `url: "none"`. There
-   * is one attempt and no retry. What a wrapped client calls takes slots of its own: do not hold one around it. Where the function
-   * resolves the call went well; `slot.replica` is where it is to go, if the target is a pool; `slot.failed(status, retryAfter)` says that the upstream failed it; without that, a rejection says nothing
-   * of the target, and the call counts as cancelled.
+   * Use it for a call that no fetch makes through the gate: gRPC, an AWS client, websockets. The
+   * call has the same queue, limits and records as every other call of that target. A target that
+   * serves only such calls has `url: "none"`. The gate makes one attempt and does not retry. A
+   * wrapped client acquires its own slots, so do not hold a slot around it.
    *
-   * @throws {@link UnknownNameError} for a target that is not configured; {@link Refused} when the queue is full, the wait is over, or the
-   * target is held back for too long. All as rejections.
+   * If the function resolves, the call counts as completed. `slot.failed(status, retryAfter)`
+   * reports that the upstream failed it. After any other rejection the call counts as cancelled.
+   *
+   * @param target - Name of a configured target.
+   * @param run - The function, called with the slot. `slot.replica` is the base URL to call if the
+   * target is a pool.
+   * @param options - A signal that cancels the wait.
+   * @returns The result of the function.
+   * @throws {@link UnknownNameError} (as a rejection) if the target is not configured, and {@link
+   * Refused} if the queue is full, the wait is over, or the target is held back too long.
+   * @example
+   * ```ts
+   * const answer = await gate.slot("bedrock", async (slot) => {
+   *   try {
+   *     return await converse();
+   *   } catch (error) {
+   *     slot.failed(503);
+   *     throw error;
+   *   }
+   * });
+   * ```
    */
   slot<T>(target: string, run: (slot: TargetSlot) => T | Promise<T>, options?: WaitOptions): Promise<T> {
     return runWithSlot(this.#native, target, run, options);
   }
 
   /**
-   * Runs the function with a tenant, a lane, a deadline (seconds) or a name of your own for every call and tool that it asks for, directly or in what it awaits.
+   * Runs a function with a tenant, lane, deadline or label for every call and tool that it uses,
+   * directly or in what it awaits.
    *
-   * @throws `RangeError` for a lane that does not exist, or a deadline that is not in the future.
+   * @param context - The context. Properties that are not set are inherited.
+   * @param run - The function.
+   * @returns The result of the function.
+   * @throws `RangeError` if the lane does not exist, or if the deadline is not greater than 0.
+   * @example
+   * ```ts
+   * await gate.run({ tenant: "acme", lane: "batch", deadline: 30 }, () => query());
+   * ```
    */
   run<T>(context: Context, run: () => T): T {
     return runInContext(deriveContext(context), run);
   }
 
   /**
-   * Runs the function over the items, as many at once as the gate has room for; few items, or without end.
+   * Runs a function over items, with as many items at once as the gate has capacity for.
    *
+   * The number of running items adapts: a few of their calls always wait (a quarter of the running
+   * ones, at least 8), so that every free slot is used. In modes `observe` and `off`, and if the
+   * function makes no calls through this gate, 8 items run at once. Memory is bounded: an item is
+   * taken from the source only when it can start, and never while `ahead` results are unread.
+   *
+   * The error of an item is in its result. An error of the source is thrown after all started items
+   * have been returned.
+   *
+   * Leaving the loop, `return()` of the iterator, or an abort of `options.signal` ends the calls,
+   * tools and slots that the function uses through this gate, aborts the function's `signal`, and
+   * closes the source.
+   *
+   * For files in OpenAI's batch format, use the command `tidegate run`.
+   *
+   * @param items - An iterable or async iterable.
+   * @param run - The function, called with each item.
+   * @param options - Order, limits and context. See {@link MapOptions}.
+   * @returns An iterator over the results.
+   * @throws `TypeError` if `run` is not a function or `items` cannot be iterated; `RangeError` if
+   * `ahead` is less than 1 or the lane does not exist.
+   * @example
    * ```ts
-   * for await (const result of gate.map(rows(), (row) => client.chat.completions.create({ model: "gpt-4o", messages: row.messages }))) {
+   * const ask = (row) => client.responses.create({ model: "gpt-4o", input: row.text });
+   * for await (const result of gate.map(rows, ask)) {
    *   if ("error" in result) console.error(result.index, result.error);
    *   else await save(result.item, result.value);
    * }
    * ```
-   *
-   * How many run at once finds itself: as many as are needed for the gate always to have a call of theirs to let through (a few wait, at least 8, a
-   * quarter of the others), and no more. In modes `observe` and `off`, and where the function asks nothing of this gate, nothing holds them
-   * back, and 8 run at once. Memory is bounded: the source is asked for an item when one may begin, and never while `ahead` results wait to
-   * be read.
-   *
-   * Each item's error is its own, in its result. What the source throws is thrown here, once all that was begun has been handed out.
-   *
-   * Leaving the loop, `return()` of the iterator, or an abort of `options.signal` ends the calls, tools and slots under way that the function asked
-   * this gate for (and aborts its `signal`, for whatever else it does), and closes the source.
-   *
-   * For files in the batch format of OpenAI there is `tidegate run`.
-   *
-   * @throws `TypeError` for what is no function, or cannot be iterated; `RangeError` for an `ahead` below 1, or a lane that does not exist.
    */
   map<Item, Value>(
     items: Iterable<Item> | AsyncIterable<Item>,
@@ -201,10 +306,15 @@ export class Gate {
   }
 
   /**
-   * The name of the configured target that takes requests to this URL, for this model; undefined where none does: such requests get a
-   * target of their own, by origin, credential and model. The URL is resolved as `fetch` does.
+   * Returns the name of the configured target that serves requests to a URL.
    *
-   * @throws {@link RequestError} for what is no URL.
+   * Requests without a configured target get a target of their own, by origin, credential and
+   * model. The URL is resolved as `fetch` does.
+   *
+   * @param url - The whole URL of the request.
+   * @param model - The model that the request names, if any.
+   * @returns The name, or undefined if no configured target matches.
+   * @throws {@link RequestError} if `url` is not a URL.
    */
   targetFor(url: string | URL, model?: string): string | undefined {
     const text = String(url);
@@ -215,43 +325,77 @@ export class Gate {
   }
 
   /**
-   * Tells which are the replicas of a pool from now on: base URLs, or objects with the keys of the configuration.
+   * Replaces the replicas of a pool.
    *
-   * Who is new joins; who is known already goes on; who is not among them gets no more calls, and leaves with its last one. Of an empty list calls wait.
-   * It takes the place of the configured list.
+   * New replicas are added, and known replicas keep their state. Replicas that are not in the list
+   * get no more calls and are removed when their last call ends. With an empty list, calls wait.
    *
-   * @throws {@link UnknownNameError} for a target that is not configured; {@link ConfigError} for one without a `pool`, or whose replicas `dns` or a `file`
-   * names, and for what is no replica. They stay what they were. `TypeError` for one URL, or one object, where a list of them belongs.
+   * @param target - Name of a target whose `pool` has neither `dns` nor `file`.
+   * @param replicas - Base URLs, or objects with the keys of the configuration.
+   * @throws {@link UnknownNameError} if the target is not configured; {@link ConfigError} if it is
+   * not such a pool, or if a replica is invalid (the replicas do not change); `TypeError` if
+   * `replicas` is a single URL or object instead of a list.
+   * @example
+   * ```ts
+   * gate.setReplicas("llama", [
+   *   "http://10.0.0.1:8000",
+   *   { url: "http://10.0.0.2:8000", weight: 2 },
+   * ]);
+   * ```
    */
   setReplicas(target: string, replicas: Iterable<string | ReplicaConfig>): void {
     if (typeof replicas !== "object" || replicas === null || !(Symbol.iterator in replicas)) {
-      throw new TypeError("replicas: give a list, also where there is only one: [...]");
+      throw new TypeError("replicas: pass a list, even for a single replica: [...]");
     }
     const failure = this.#native.setReplicas(target, JSON.stringify([...replicas]));
     if (failure) throw errorFrom(failure);
   }
 
-  /** The state of every target and tool now: limits, slots, queues, counts, quantiles in seconds. */
+  /**
+   * Returns the current state of every target and tool.
+   *
+   * @returns Limits, slots, queues, budgets, counts, and quantiles in seconds. See {@link
+   * Snapshot}.
+   * @example
+   * ```ts
+   * for (const [name, target] of Object.entries(gate.snapshot().targets)) {
+   *   console.log(name, target.in_flight, target.limit, target.queue_depth);
+   * }
+   * ```
+   */
   snapshot(): Snapshot {
     return JSON.parse(this.#native.snapshot());
   }
 
-  /** Every series in Prometheus' text format. */
+  /** Returns every metric in Prometheus' text format. */
   prometheus(): string {
     return this.#native.prometheus();
   }
 
-  /** The last 1,024 calls that ended, oldest first, with the stamps of each attempt. No prompt and no header is kept, and no URL but a replica's. */
+  /**
+   * Returns the last 1,024 calls that ended, oldest first, with the times of each attempt.
+   *
+   * Prompts and headers are not kept, and the only URLs are those of replicas.
+   *
+   * @returns The calls. See {@link CallRecord}.
+   */
   calls(): CallRecord[] {
     return JSON.parse(this.#native.calls());
   }
 
   /**
-   * Why a call waits now: which rule stands in its way, since when, and how long it expects to wait. undefined: no such call is under way.
+   * Explains why calls wait: the blocking rule, since when it blocks, and the expected wait.
    *
-   * @param call - what `gate.run({ call }, ...)` named it, or its number. Of several calls of one name the one is meant that has waited the
-   * longest. Without it: every call under way and every wait for a tool, at most `limit` of them (100), those that wait first, the
-   * longest wait first.
+   * @param call - Label from `gate.run({ call }, ...)`, or the number of the call. If several calls
+   * have the label, the one that has waited longest is explained. Default: every active call and
+   * every wait for a tool; waiting ones first, the longest wait first.
+   * @param limit - Maximum length of the list. Default: 100.
+   * @returns For one call, an {@link Explanation}, or undefined if no such call is active.
+   * Otherwise a list.
+   * @example
+   * ```ts
+   * for (const explanation of gate.explain()) console.log(explanation.text);
+   * ```
    */
   explain(call: string | number): Explanation | undefined;
   explain(call?: undefined, limit?: number): Explanation[];
@@ -262,10 +406,16 @@ export class Gate {
   }
 
   /**
-   * Takes no new calls and waits for those under way; resolves with how many are left.
+   * Stops admitting new calls and waits for the active ones.
    *
-   * @param seconds - the most to wait. Then what still waits is refused; what is in flight goes on. Default: 30.
-   * @throws `RangeError` (a rejection) where that is no time to wait.
+   * @param seconds - Maximum wait in seconds. Afterwards queued calls are rejected, and calls in
+   * flight continue. Default: 30.
+   * @returns The number of calls that are still active.
+   * @throws `RangeError` (as a rejection) if `seconds` is not a valid duration.
+   * @example
+   * ```ts
+   * const left = await gate.drain(10);
+   * ```
    */
   async drain(seconds = 30): Promise<number> {
     const number = port.allocateNumber();
@@ -283,7 +433,7 @@ export class Gate {
   }
 }
 
-/** A configuration that is in a file. */
+/** A configuration in a file. */
 class ConfigFile implements GateOptions {
   readonly path: string;
   readonly fetch?: Fetch;
@@ -294,7 +444,7 @@ class ConfigFile implements GateOptions {
   }
 }
 
-/** Returns the proxy variables of the environment, as they are now. */
+/** Returns the proxy variables of the environment. */
 function proxyVariables(): Record<string, string> {
   const found: Record<string, string> = {};
   for (const upper of ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]) {

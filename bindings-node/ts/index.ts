@@ -1,5 +1,8 @@
 /**
- * As many calls to each language model as it can take right now: no fewer, so nothing idles; no more, so nothing breaks.
+ * Admission control for calls of language models, below the client library that you already use.
+ *
+ * A {@link Gate} sends as many calls to each model as the model can serve at the moment. It queues
+ * the other calls, retries failures, and releases capacity when a call is cancelled.
  *
  * @packageDocumentation
  */

@@ -1,5 +1,5 @@
 /**
- * `gate.map`: a function over items, few or without end, as many at once as the gate has room for.
+ * `gate.map`: a function over items, with as many items at once as the gate has capacity for.
  *
  * @module
  */
@@ -10,57 +10,71 @@ import type { Lane } from "./types.js";
 
 /** Options of {@link Gate.map}. */
 export interface MapOptions {
-  /** Hands results out in the order of their items. Default: in the order in which they end. */
+  /**
+   * Whether results are returned in the order of the items. Default: false, in order of completion.
+   */
   ordered?: boolean | undefined;
   /**
-   * The most items that were taken and whose results were not yet handed out; so also the most that run at once. At least 1. One slow item,
-   * where results are ordered, holds back so many others. Default: 1,000.
+   * Maximum number of items that were taken and whose results were not yet returned, at least 1.
+   * The number of running items has the same limit. If results are ordered, one slow item delays at
+   * most this many others. Default: 1,000.
    */
   ahead?: number | undefined;
-  /** As in `gate.run`. Default: `batch`. */
+  /** Priority class, as in {@link Gate.run}. Default: `batch`. */
   lane?: Lane | undefined;
-  /** As in `gate.run`. */
+  /** Fairness key, as in {@link Gate.run}. Default: inherited. */
   tenant?: string | undefined;
-  /** Ends it all when it is aborted; the iterator then rejects with its reason. */
+  /** Ends the map when it is aborted. The iterator then rejects with its reason. */
   signal?: AbortSignal | undefined;
 }
 
-/** What became of one item: a value, or (`"error" in result`) what the function threw. `index` is the item's place in the source, from 0. */
+/**
+ * The result of one item: a value, or (`"error" in result`) the error of the function.
+ *
+ * `index` is the position of the item in the source, from 0.
+ */
 export type MapResult<Item, Value> =
   | { readonly index: number; readonly item: Item; readonly value: Value; readonly error?: never }
   | { readonly index: number; readonly item: Item; readonly value?: never; readonly error: unknown };
 
-/** What the function is told beside its item. */
+/** Information about an item, passed to the function of {@link Gate.map}. */
 export interface MapItem {
-  /** The item's place in the source, from 0. */
+  /** Position of the item in the source, from 0. */
   readonly index: number;
-  /** Aborted where the loop is left: for what does not go through this gate. What does ends by itself. */
+  /** Aborted when the loop is left. Calls through this gate end without it. */
   readonly signal: AbortSignal;
 }
 
-/** The function over the items. */
+/** The function of {@link Gate.map}, called with each item. */
 export type MapFunction<Item, Value> = (item: Item, info: MapItem) => Value | PromiseLike<Value>;
 
-/** Begins nothing before the first result is asked for. */
+/**
+ * Returns the iterator of {@link Gate.map}. Nothing starts before the first result is requested.
+ */
 export function mapItems<Item, Value>(
   items: Iterable<Item> | AsyncIterable<Item>,
   run: MapFunction<Item, Value>,
   options: MapOptions = {},
 ): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
-  if (typeof run !== "function") throw new TypeError("map: give a function, after the items");
+  if (typeof run !== "function") throw new TypeError("map: the second argument must be a function");
   if (typeof items !== "object" || items === null || !(Symbol.asyncIterator in items || Symbol.iterator in items)) {
-    throw new TypeError("map: items are an iterable, or an async iterable");
+    throw new TypeError("map: items must be an iterable or an async iterable");
   }
   const { ahead = 1_000, lane = "batch", tenant } = options;
   if (!Number.isSafeInteger(ahead) || ahead < 1) {
-    throw new RangeError(`ahead: ${ahead} is no number of items; give a whole one from 1`);
+    throw new RangeError(`ahead: ${ahead} is not valid; give an integer of 1 or more`);
   }
   const window = new native.Window(Math.min(ahead, 2 ** 32 - 1), currentContext());
   const context = window.inside(deriveContext({ lane, tenant }));
   return new MapRun(items, run, { ...options, ahead }, window, context).results();
 }
 
-/** A map under way. At most `ahead` items are between their taking and the handing out of their results: who is slow stops the source, and not the memory. */
+/**
+ * A running map.
+ *
+ * At most `ahead` items are between the source and the consumer. A slow consumer, or a result that
+ * others wait for, therefore stops the source.
+ */
 class MapRun<Item, Value> {
   readonly #items: Iterable<Item> | AsyncIterable<Item>;
   readonly #run: MapFunction<Item, Value>;
@@ -69,18 +83,18 @@ class MapRun<Item, Value> {
   readonly #context: NativeContext;
   readonly #outerSignal = currentSignal();
   readonly #running = new Set<AbortController>();
-  /** By index; in the order of their ends. */
+  /** By index, in order of completion. */
   readonly #results = new Map<number, MapResult<Item, Value>>();
   readonly #startable = new Notification();
   readonly #resultReady = new Notification();
   #started = 0;
   #returned = 0;
-  /** The number under which news of slots that come free is waited for. */
+  /** Number of the native wait for slots that become free. */
   #slotWatch: number | undefined;
-  /** The source has no more, or broke: the latter is told when all else was. */
   #sourceEnded = false;
+  /** Thrown after all other results. */
   #sourceError: { reason: unknown } | undefined;
-  /** An abort from outside. */
+  /** The reason of an abort from outside. */
   #aborted: { reason: unknown } | undefined;
   #closed = false;
 
@@ -99,7 +113,7 @@ class MapRun<Item, Value> {
   }
 
   async *results(): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
-    // The caller's own, and that of the map around it.
+    // The caller's signal, and that of an enclosing map.
     const signals = [this.#options.signal, this.#outerSignal].filter((signal) => signal !== undefined);
     for (const signal of signals) signal.throwIfAborted();
     const abort = ({ target }: Event) => {
@@ -146,7 +160,7 @@ class MapRun<Item, Value> {
         if (next.done === true || this.#closed) break;
         this.#startItem(next.value);
       }
-      // It was left in the middle: a generator's `finally` runs.
+      // The loop was left early. `return` runs the `finally` blocks of a generator.
       if (this.#closed) await source.return?.();
     } catch (reason) {
       this.#sourceError = { reason };
@@ -155,7 +169,7 @@ class MapRun<Item, Value> {
     this.#resultReady.notify();
   }
 
-  /** As soon as one may; false: it is over. */
+  /** Waits until an item may start. Returns `false` if the map was left. */
   async #waitUntilStartable(): Promise<boolean> {
     while (!this.#closed) {
       if (this.#started - this.#returned < this.#options.ahead) {
@@ -167,7 +181,7 @@ class MapRun<Item, Value> {
     return false;
   }
 
-  /** Hears of slots that come free although nothing ends. */
+  /** Waits for slots that become free although no item ends. */
   #watchSlots(): void {
     if (this.#slotWatch !== undefined) return;
     const number = port.allocateNumber();
@@ -212,7 +226,7 @@ class MapRun<Item, Value> {
   }
 }
 
-/** Where items come from. */
+/** The source of the items. */
 interface Source<Item> {
   next(): IteratorResult<Item, unknown> | Promise<IteratorResult<Item, unknown>>;
   return?(): unknown;
@@ -222,7 +236,7 @@ function iteratorOf<Item>(items: Iterable<Item> | AsyncIterable<Item>): Source<I
   return Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
 }
 
-/** Wakes the one who waits; what rang while nobody did wakes the next at once. */
+/** Wakes a waiter. A notification without a waiter wakes the next one at once. */
 class Notification {
   #rang = false;
   #wake: (() => void) | undefined;

@@ -1,11 +1,11 @@
 /**
- * This thread's side of the bridge: what is under way, by number, and what happens when the native side wakes us.
+ * The JavaScript side of the native port: pending work by number, and its completions.
  *
  * @module
  */
 import { type NativeGate, type NativeKept, type NativePort, native } from "./native.js";
 
-/** What a row is; as in `src/bridge/queue.rs`. */
+/** The kind of a completion. The values equal those of `src/bridge/queue.rs`. */
 export const enum CompletionKind {
   Answer = 0,
   Failure = 1,
@@ -20,25 +20,31 @@ export const enum CompletionKind {
   Slot = 10,
 }
 
-/** Waits for a row. */
+/** Receives the completion of a number. */
 export interface Waiter {
   settle(kind: CompletionKind, a: unknown, b: unknown, c: unknown, d: unknown): void;
-  /** Told of an exchange that the caller's own fetch is to make; what it waits for comes later. */
+  /** Called for an exchange that the caller's own fetch makes, before the completion. */
   begin?(exchange: NativeKept, changes: string, url: string | null): void;
 }
 
 const ROW_LENGTH = 6;
-/** Milliseconds without anything finished, after which lost bodies are looked for; doubled each time, as long as that changes nothing. */
+/**
+ * Milliseconds without a completion after which lost bodies are collected. The time doubles while
+ * nothing completes.
+ */
 const LOST_BODY_CHECK_MS = 1000;
-/** Numbers are small integers, and come round again long after their first use. */
+/** Numbers are small integers and are reused after this many. */
 const MAX_NUMBER = 2 ** 30;
-/** Fewer calls wait until those that are being made now are made: each hand-over wakes a sleeping thread. */
+/**
+ * Calls that are handed over at once. Fewer calls wait for the end of the current microtask,
+ * because each hand-over wakes a thread.
+ */
 const FLUSH_THRESHOLD = 16;
 
 class Port {
   readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
-  /** Waiters that keep no process alive: by themselves they come to nothing. */
+  /** Waiters that do not keep the process alive. */
   readonly #listening = new Map<number, Waiter>();
   readonly #cancelExchange = new Map<number, () => void>();
   readonly #gates = new Set<WeakRef<NativeGate>>();
@@ -48,12 +54,12 @@ class Port {
   #settled = 0;
   readonly #flush = () => this.native.flush();
 
-  /** A gate of this thread, to be asked whether its calls wait for slots. */
+  /** Adds a gate of this thread, whose calls may wait for slots. */
   addGate(gate: NativeGate): void {
     this.#gates.add(new WeakRef(gate));
   }
 
-  /** A number that nobody uses. */
+  /** Returns a number that is not in use. */
   allocateNumber(): number {
     do {
       this.#next = (this.#next + 1) % MAX_NUMBER;
@@ -61,7 +67,7 @@ class Port {
     return this.#next;
   }
 
-  /** From now on the row of that number goes to the waiter, and the process stays alive for it. */
+  /** Registers the waiter of a number and keeps the process alive for it. */
   wait(number: number, waiter: Waiter): void {
     this.#waiting.set(number, waiter);
     if (!this.#keepsAlive) {
@@ -71,41 +77,41 @@ class Port {
     if (!this.#watching) this.#watchForLostBodies(LOST_BODY_CHECK_MS);
   }
 
-  /** As `wait`, and the process may end meanwhile. */
+  /** Registers the waiter of a number, as `wait` does, without keeping the process alive. */
   listen(number: number, waiter: Waiter): void {
     this.#listening.set(number, waiter);
   }
 
-  /** Nobody waits for that number any more. */
+  /** Removes the waiter of a number. */
   forget(number: number): void {
     this.#waiting.delete(number);
     this.#listening.delete(number);
     this.#releaseIfIdle();
   }
 
-  /** Gives up the work of that number. */
+  /** Cancels the work of a number. */
   cancel(number: number): void {
     this.native.cancel(number);
     this.forget(number);
   }
 
-  /** An exchange is being made by the caller's own fetch; how to end it. */
+  /** Registers how to cancel an exchange of the caller's own fetch. */
   registerExchange(id: number, cancel: () => void): void {
     this.#cancelExchange.set(id, cancel);
   }
 
-  /** It is over. */
+  /** Removes an exchange that has ended. */
   unregisterExchange(id: number): void {
     this.#cancelExchange.delete(id);
   }
 
-  /** So many calls wait to be handed over. */
+  /** Hands over the pending calls, now or at the end of the microtask. `count` is their number. */
   flushSoon(count: number): void {
     if (count === 1) queueMicrotask(this.#flush);
     else if (count >= FLUSH_THRESHOLD) this.native.flush();
   }
 
-  /** Hands out everything that is finished. */
+  /** Dispatches all completions. */
   drain(): void {
     this.#settled++;
     const batch = this.native.take();
@@ -129,8 +135,10 @@ class Port {
   }
 
   /**
-   * Where calls wait for slots, bodies are open that nobody reads, and nothing moves, the bodies may be lost, and it may be their slots that the
-   * calls wait for: waiting makes no garbage, so nobody would ever collect them.
+   * Collects lost bodies if calls wait and nothing completes.
+   *
+   * If calls wait for slots while unread bodies are open, the bodies may be lost and hold the
+   * slots. Waiting creates no garbage, so the bodies would never be collected otherwise.
    */
   #watchForLostBodies(patience: number): void {
     this.#watching = true;
@@ -147,7 +155,7 @@ class Port {
     }, patience).unref();
   }
 
-  /** Whether a call of this thread's gates waits for a slot. */
+  /** Returns `true` if a call of this thread's gates waits for a slot. */
   #queued(): boolean {
     for (const known of this.#gates) {
       const gate = known.deref();
@@ -165,10 +173,10 @@ class Port {
   }
 }
 
-/** One for each thread: modules are loaded anew in each. */
+/** The port of this thread. Each thread loads its own modules. */
 export const port = new Port();
 
-/** What came of work that panicked. */
+/** Returns the error of work that panicked. */
 export function panicError(): Error {
   return new Error("a fault inside tidegate ended this call; please report it");
 }

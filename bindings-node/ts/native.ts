@@ -1,5 +1,5 @@
 /**
- * The native half: what it offers, and where it is found.
+ * The interface of the native module, and how the module is found.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { join } from "node:path";
 
 import type { Why } from "./explain.js";
 
-/** The parts of an error of the core. */
+/** A failure of the core. */
 export interface Failure {
   kind: string;
   message: string;
@@ -19,14 +19,14 @@ export interface Failure {
   retryAfter?: number;
   queuePosition?: number;
   retryable: boolean;
-  /** Where what the caller's own fetch threw is kept, if that is what failed. */
+  /** Index of the error of the caller's own fetch, if that failed. */
   thrown?: number;
-  /** The number of the call that it ended. */
+  /** Number of the call. */
   call?: number;
   why?: Why;
 }
 
-/** A flat array of rows of six: number, kind, and what that kind brings. */
+/** A flat array of rows of six values: number, kind, and the values of that kind. */
 export type Batch = unknown[];
 
 export interface NativePort {
@@ -47,7 +47,7 @@ export interface NativeContext {
 }
 
 export interface NativeAsked {
-  /** What is to be said to whoever waits here while holding a model slot. */
+  /** Warning for a caller that waits while it holds a model slot. */
   readonly advice: string | null;
   granted(port: NativePort, number: number): void;
 }
@@ -59,19 +59,25 @@ export interface NativePermit {
 
 export interface NativeSlot {
   readonly replica?: string | null;
-  /** Whether the same call may succeed later; null once it was given back. */
+  /** Whether the same call may succeed later; null if the slot was released. */
   failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
   close(well: boolean): void;
 }
 
 export interface NativeReply {
-  /** The next chunk; null at the end; a failure; or undefined: one of these will come with the number. */
+  /**
+   * Returns the next chunk, null at the end, a failure, or undefined if the result will arrive
+   * under the number.
+   */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
   close(): void;
 }
 
 export interface NativeUpload {
-  /** True: taken. False: no room yet. Null: nobody reads it any more. */
+  /**
+   * Returns true if the chunk was taken, false if there is no room yet, and null if nobody reads
+   * it.
+   */
   offer(chunk: Uint8Array): boolean | null;
   room(port: NativePort, number: number): void;
   finish(): void;
@@ -83,7 +89,7 @@ export interface NativeKept {
   readonly id: number;
   sent(): void;
   answer(attempt: number, status: number, headers: string): boolean;
-  /** True: go on. False: wait for room. Null: nobody reads any more. */
+  /** Returns true to continue, false to wait for room, and null if nobody reads the response. */
   chunk(chunk: Uint8Array): boolean | null;
   room(port: NativePort, number: number): void;
   end(): void;
@@ -112,7 +118,7 @@ export interface NativeGate {
     upload: NativeUpload | undefined,
     context: NativeContext | undefined,
     wrapped: boolean,
-    /** The caller's own fetch makes the exchanges; true: it streams the body up. */
+    /** Whether the caller's own fetch makes the exchanges; true if it streams the body. */
     kept: boolean | undefined,
   ): number | Failure;
   ask(tool: string, context: NativeContext | undefined, yieldSlot: boolean): NativeAsked;
@@ -121,12 +127,12 @@ export interface NativeGate {
 }
 
 export interface NativeWindow {
-  /** The context in which its items run: as it is, but for whose calls they are. */
+  /** Returns the context of the items: the given one, marked as belonging to this window. */
   inside(context: NativeContext | undefined): NativeContext;
-  /** Begins one more, if one may. */
+  /** Starts one more item if possible. */
   begin(): boolean;
   end(): void;
-  /** After a no: the number is told when it is worth asking again though nothing has ended. */
+  /** Completes the number when `begin` may succeed although no item has ended. */
   news(port: NativePort, number: number): void;
 }
 
@@ -145,7 +151,10 @@ export interface NativeClock {
   enter(): void;
   leave(): void;
   time(): number;
-  /** What ended the step: something is finished (0), the time is over (1), or nothing came (2). */
+  /**
+   * Returns how the step ended: something finished (0), the time is over (1), or nothing happened
+   * (2).
+   */
   step(port: NativePort, until: number | undefined): number;
 }
 
@@ -159,7 +168,7 @@ export interface Native {
     call: string | undefined,
   ) => NativeContext;
   Gate: (new () => NativeGate) & {
-    /** `variables`: the environment's variables for proxies. */
+    /** `variables` are the proxy variables of the environment. */
     open(json: string, variables: Record<string, string>): NativeGate | Failure;
     openFile(path: string, variables: Record<string, string>): NativeGate | Failure;
     /** For conformance tests. */
@@ -177,11 +186,11 @@ export interface Native {
   Window: new (most: number, around: NativeContext | undefined) => NativeWindow;
   FakeTarget: new (script: string) => NativeFakeTarget;
   Clock: new (seed: number) => NativeClock;
-  /** What a step of the clock came to. */
+  /** How a step of the clock ended. */
   Step: Readonly<Record<"Finished" | "Over" | "Idle", number>>;
 }
 
-/** As napi-rs names the packages of a platform. */
+/** Returns the name of the platform, as napi-rs names its packages. */
 function platform(): string {
   const { platform, arch } = process;
   if (platform === "linux") return `linux-${arch}-${isMusl() ? "musl" : "gnu"}`;
@@ -191,7 +200,7 @@ function platform(): string {
 function isMusl(): boolean {
   const { report } = process as { report?: { excludeNetwork?: boolean; getReport(): unknown } };
   if (report === undefined) return false;
-  // Its names of network peers take seconds where there is no DNS.
+  // Without DNS, looking up the names of network peers takes seconds.
   const { excludeNetwork } = report;
   report.excludeNetwork = true;
   const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
@@ -201,7 +210,7 @@ function isMusl(): boolean {
 
 function load(): Native {
   const require = createRequire(__filename);
-  // What `make` builds, beside the sources; a published package has none.
+  // `make` builds the module beside the sources. A published package has none there.
   const built = join(__dirname, "..", "tidegate.node");
   if (existsSync(built)) return require(built);
   const name = platform();
@@ -210,8 +219,8 @@ function load(): Native {
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== "MODULE_NOT_FOUND") throw cause;
     throw new Error(
-      `tidegate has no native half for ${name}: @tidegate/node-${name} is not installed. Install without ` +
-        "--omit=optional, and on the platform that runs it; or build it from source with `make`",
+      `the native module of tidegate for ${name} is not installed (@tidegate/node-${name}): install without ` +
+        "--omit=optional on the platform that runs it, or build it from source with `make`",
       { cause },
     );
   }

@@ -1,155 +1,202 @@
 /**
- * What `gate.snapshot()` and `gate.calls()` return: plain data, the same in every language. Times are seconds.
+ * The types of `Gate.snapshot` and `Gate.calls`: plain data with the same keys in every language.
+ * All times are in seconds.
  *
  * @module
  */
 
-/** What a histogram saw; null where it saw nothing. */
+/** Summary of a histogram. Each value is null if the histogram is empty. */
 export interface Quantiles {
+  /** Number of samples. */
   count: number;
+  /** Mean in seconds. */
   mean: number | null;
+  /** Median in seconds. */
   p50: number | null;
+  /** 99th percentile in seconds. */
   p99: number | null;
 }
 
-/** A gate's state. */
+/** State of a gate. */
 export interface Snapshot {
+  /** Mode of the gate. */
   mode: "enforce" | "observe" | "off";
-  /** Whether new calls are refused because the gate drains. */
+  /** Whether new calls are rejected because the gate drains. */
   draining: boolean;
-  /** Calls under way, waiting ones included. */
+  /** Active calls, including waiting ones. */
   active: number;
+  /** State by target. */
   targets: Record<string, TargetSnapshot>;
+  /** State by tool. */
   tools: Record<string, ToolSnapshot>;
 }
 
-/** One replica of a pool. */
+/** State of one replica of a pool. */
 export interface ReplicaSnapshot {
+  /** Base URL. */
   url: string;
   /**
-   * `in` the choice; `suspect`: it gets no calls until it is heard of; `down`; `trial`: one call at a time; `starting`: slow start; `draining`: it leaves
-   * with its last call.
+   * `in`: selected normally. `suspect`: gets no calls until it answers. `down`: unreachable.
+   * `trial`: gets one call at a time. `starting`: in slow start. `draining`: removed when its last
+   * call ends.
    */
   state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
+  /** Configured weight. */
   weight: number;
-  /** The share of its slots that is in force. */
+  /** Share of its slots that is in force, 0 to 1. */
   share: number;
-  /** How often it has left the choice. */
+  /** Number of times that it was excluded from selection. */
   ejections: number;
-  /** Slots in force there. */
+  /** Slots in force. */
   limit: number;
-  /** What moves them; null where the limit is fixed. */
+  /** State of the adaptive limit, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
-  /** Slots held there. */
+  /** Slots in use. */
   in_flight: number;
-  /** Its memory; null where its size is not known. */
+  /** KV memory, or null if its size is not known. */
   kv: KvSnapshot | null;
-  /** Calls of this gate that are there now. */
+  /** Calls of this gate at the replica now. */
   requests: number;
-  /** Their tokens. */
+  /** Tokens of these calls. */
   tokens: number;
-  /** Calls of other clients; null: not known. */
+  /** Calls of other clients, or null if not known. */
   others: number | null;
-  /** The share of its memory that is taken, by itself; null: not known. */
+  /** Used share of the KV memory as the engine reports it, 0 to 1, or null if not known. */
   kv_usage: number | null;
-  /** What it serves; null: not known. */
+  /** Models that it serves, or null if not known. */
   models: string[] | null;
 }
 
-/** One target's state. */
+/** State of one target. */
 export interface TargetSnapshot {
   /** Slots in force. */
   limit: number;
-  /** What moves them; null where the limit is fixed. */
+  /** State of the adaptive limit, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
-  /** Slots held. */
+  /** Slots in use. */
   in_flight: number;
+  /** Maximum number of slots in use so far. */
   peak_in_flight: number;
   /** Calls that wait for a slot, or for the cool-down of their key. */
   queue_depth: number;
+  /**
+   * `open`; `cooling` (cool-down); `probing` (one call tests it); `ramping` (the limit rises
+   * again).
+   */
   state: "open" | "cooling" | "probing" | "ramping";
-  /** Until the cool-down ends. */
+  /** Remaining seconds of the cool-down, or null. */
   cool_for: number | null;
-  /** For how long room has been kept for an aged call that does not fit yet; null where it is kept for nobody. */
+  /** Seconds since which capacity is reserved for an aged call that does not fit yet, or null. */
   held_for: number | null;
-  /** The share of time in which calls waited while slots were free. */
+  /** Share of the time in which calls waited although slots were free, 0 to 1. */
   gap_fraction: number;
   /** Retries that may be scheduled now. */
   retry_budget: number;
-  /** The provider's rates, by what they count: those configured, and those that its headers spoke of. */
+  /**
+   * Rates of the provider by kind (`requests`, `tokens`, `input_tokens`, `output_tokens`,
+   * `requests_per_day`, `tokens_per_day`): configured ones, and those in its headers.
+   */
   budgets: Partial<Record<BudgetKind, BudgetSnapshot>>;
-  /** The engine's memory; null where `kv_tokens` is not set. */
+  /** KV memory, or null if `kv_tokens` is not set. */
   kv: KvSnapshot | null;
-  /** Of a pool, its replicas. */
+  /** Replicas of a pool, otherwise empty. */
   replicas: ReplicaSnapshot[];
-  /** Why it is not known now which there are, where DNS or a file names them; those known before stay. */
+  /** Why DNS or the file could not be read, or null. The known replicas stay in use. */
   replicas_problem: string | null;
+  /** State by lane. */
   lanes: Record<"interactive" | "standard" | "batch", LaneSnapshot>;
   /** Attempts sent. */
   attempts: number;
+  /** Retries by reason. */
   retries: Record<string, number>;
+  /** Failed attempts by cause. */
   failed_attempts: Record<string, number>;
+  /** Calls that were not retried, by reason. */
   gave_up: Record<string, number>;
+  /** Cool-downs by cause. */
   cool_downs: Record<string, number>;
-  /** Calls refused here that went to the fallback target, by reason. */
+  /** Rejected calls that were sent to the fallback target, by reason. */
   fallbacks: Record<string, number>;
-  /** Second tries of calls whose first token was late, where a pool hedges: `sent`, `won`, `no_slot`, `no_budget`. */
+  /** Hedged attempts of a pool: `sent`, `won`, `no_slot`, `no_budget`. */
   hedges: Record<string, number>;
-  /** What observe mode would have done. */
+  /** Actions that mode `observe` did not take. */
   would: Record<string, number>;
+  /** Time from sending to the first token. */
   upstream_ttft: Quantiles;
+  /** Time per output token. */
   tpot: Quantiles;
+  /** State by tenant. */
   tenants: Record<string, TenantSnapshot>;
 }
 
 /**
- * Why a limit moved. Upwards, since calls pressed on it and were answered in time: `slow_start` (each raises it by one) and `headroom` (by trial, where a
- * level is known that was too much). Downwards: first tokens came too `late`, or tokens too `slow`; 429s `refused` so many at once; 503 or 529 (`overloaded`); attempts `timed_out`.
+ * Why an adaptive limit changed.
+ *
+ * - `slow_start`: raised by one for each call in time, before a first decrease.
+ * - `headroom`: raised as a trial, because calls were in time.
+ * - `late`: decreased, because first tokens were late.
+ * - `slow`: decreased, because tokens were slow.
+ * - `refused`: decreased, because the upstream answered 429.
+ * - `overloaded`: decreased, because the upstream answered 503 or 529.
+ * - `timed_out`: decreased, because attempts timed out.
  */
 export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "overloaded" | "timed_out";
 
-/** One move of a limit, in slots. Raises for one cause, one after the other, are one. */
+/** One change of an adaptive limit. Consecutive increases for one cause are one change. */
 export interface DecisionSnapshot {
-  /** How long ago. */
+  /** Seconds since the change. */
   ago: number;
+  /** Slots before. */
   from: number;
-  /** A cut may leave it as it was, where it was of `awaiting`. */
+  /** Slots after. They are equal to `from` if only `awaiting` was decreased. */
   to: number;
-  /** The most calls that may await their first token, since. */
+  /** Maximum number of calls that may await their first token, since the change. */
   awaiting: number;
+  /** Why the limit changed. */
   cause: Cause;
 }
 
-/** What an adaptive limit sees, and what it did. */
+/** State of an adaptive limit. */
 export interface LimitSnapshot {
   /** Slots in force. */
   limit: number;
-  /** The cap. */
+  /** The cap, which the limit never exceeds. */
   ceiling: number;
   /** Calls that await their first token. */
   awaiting: number;
-  /** The most that may. */
+  /** Maximum number of calls that may await their first token. */
   awaiting_limit: number;
-  /** Whether no level is known yet that was too much: each call in time raises it by one. Always false under a percentile. */
+  /**
+   * Whether no limit was too high so far, so that each call in time raises it by one. Always false
+   * with a percentile detector.
+   */
   slow_start: boolean;
-  /** What it keeps to, from sending to the first token, or of a tool to the end; null where none is set. */
+  /**
+   * Objective in seconds from sending to the first token, or to the end for tools; null without
+   * one.
+   */
   objective: number | null;
-  /** The share of calls judged of late that were late, 0 to 1; null where none was. */
+  /** Share of the recently judged calls that were late, 0 to 1; null if none was judged. */
   late: number | null;
-  /** Of a breach; at 1 the limit is cut. Under a percentile: the quantile over the objective with its dead band. */
+  /**
+   * Evidence against the limit; at 1 the limit is decreased. With a percentile detector: the
+   * quantile divided by the objective with its dead band.
+   */
   evidence: number;
+  /** Number of decreases. */
   cuts: number;
+  /** Number of increases. */
   raises: number;
   /**
-   * Whether calls press on it though they were found to be too many in the last minute, also at its floor:
-   * what helps then is another replica.
+   * Whether calls wait although the limit was too high within the last minute, or is at its floor.
+   * Another replica would help.
    */
   saturated: boolean;
-  /** The last moves, the youngest last. */
+  /** The last changes, the newest last. */
   decisions: DecisionSnapshot[];
 }
 
-/** What a budget counts. */
+/** What a rate of a provider counts. */
 export type BudgetKind =
   | "requests"
   | "tokens"
@@ -158,124 +205,177 @@ export type BudgetKind =
   | "requests_per_day"
   | "tokens_per_day";
 
-/** One of a provider's rates, as it stands. */
+/** State of one rate of a provider. */
 export interface BudgetSnapshot {
-  /** Requests or tokens in each window. */
+  /** Requests or tokens per window. */
   limit: number;
+  /** Length of the window in seconds. */
   window: number;
-  /** What may go at once: it fills up at the rate, to `burst` seconds of it. */
+  /**
+   * Requests or tokens that can be used now. The level rises at the rate, up to `burst` seconds of
+   * it.
+   */
   level: number;
-  /** What is owed, since calls took more than was expected of them. */
+  /**
+   * Requests or tokens that calls used beyond their estimates and that are still to be made up for.
+   */
   debt: number;
-  /** Who says so. */
+  /** Whether the rate is configured or from the provider's headers. */
   source: "configured" | "headers";
-  /** How much of the rate may go out at once, as time. */
+  /** Maximum burst, in seconds of the rate. */
   burst: number;
-  /** What of a call counts: input and the most output it asks for, the larger of the two, what it took in the end, or its input alone. */
+  /**
+   * What a call counts for: input plus maximum output (`sum`), the larger of the two (`larger`),
+   * actual usage (`actual`) or `input` only.
+   */
   counting: "auto" | "sum" | "larger" | "actual" | "input";
 }
 
-/** The engine's memory, in tokens. */
+/** KV memory of an engine, in tokens. */
 export interface KvSnapshot {
+  /** Size of the memory. */
   capacity: number;
-  /** What of it may be taken: less the headroom. */
+  /** Size without the headroom. */
   usable: number;
-  /** What the calls in flight hold, as far as it is seen. */
+  /** Tokens that calls in flight hold now, as far as known. */
   held: number;
-  /** The most that they will come to hold together. */
+  /** Tokens that calls in flight will hold at most. */
   peak: number;
 }
 
-/** One lane's part of a target. */
+/** State of one lane of a target. */
 export interface LaneSnapshot {
+  /** Slots in use. */
   in_flight: number;
+  /** Waiting calls. */
   queue_depth: number;
-  /** Slots that are its own, of the limit in force. */
+  /** Reserved slots, within the limit in force. */
   floor: number;
 }
 
-/** One tenant's part of a target. */
+/** State of one tenant of a target. */
 export interface TenantSnapshot {
+  /** Slots in use. */
   in_flight: number;
+  /** Maximum number of slots in use so far. */
   peak_in_flight: number;
+  /** Waiting calls. */
   queue_depth: number;
-  /** Slots that are its own, of the limit in force. */
+  /** Reserved slots, within the limit in force. */
   floor: number;
-  /** Tokens that it owes, of its own `tpm`. */
+  /** Tokens above the tenant's own `tpm` that are still to be made up for. */
   debt: number;
+  /** Admitted attempts. */
   admitted: number;
   /** Completed calls that met the TTFT objective. */
   objective_met: number;
+  /** Ended calls by outcome. */
   outcomes: Record<string, number>;
+  /** Rejected calls by reason. */
   refused: Record<string, number>;
+  /** Input tokens of ended calls. */
   input_tokens: number;
+  /** Output tokens of ended calls. */
   output_tokens: number;
+  /** Time in the queue. */
   queue_wait: Quantiles;
-  /** User TTFT. */
+  /** Time from queueing to the first token (user TTFT). */
   ttft: Quantiles;
+  /** Time from queueing to the end. */
   duration: Quantiles;
 }
 
-/** One tool's state. */
+/** State of one tool. */
 export interface ToolSnapshot {
   /** Slots in force. */
   limit: number;
-  /** What moves them; null where the limit is fixed. */
+  /** State of the adaptive limit, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
+  /** Slots in use. */
   in_flight: number;
+  /** Maximum number of slots in use so far. */
   peak_in_flight: number;
+  /** Waiting calls. */
   queue_depth: number;
+  /** Time in the queue. */
   wait: Quantiles;
+  /** Rejected calls by reason. */
   refused: Record<string, number>;
-  /** What observe mode would have done. */
+  /** Actions that mode `observe` did not take. */
   would: Record<string, number>;
-  /** Model slots that a task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot. */
+  /**
+   * Model slots that tasks held when they asked for the tool, by target and result: `got` (the tool
+   * was free), `waited`, or `yielded` (the slot was released).
+   */
   slot_held: Record<string, Partial<Record<"got" | "waited" | "yielded", number>>>;
 }
 
-/** A call that ended. */
+/** A call that has ended. */
 export interface CallRecord {
+  /** Number of the call. */
   id: number;
-  /** What `gate.run({ call }, ...)` named it. */
+  /** Label from `gate.run({ call }, ...)`, or null. */
   label: string | null;
+  /** Name of the target. */
   target: string;
-  /** The target that refused it before, where it came to this one as its fallback. */
+  /** Target that rejected the call before it was sent here as a fallback, or null. */
   fallback_from: string | null;
+  /** Fairness key. */
   tenant: string;
+  /** Priority class. */
   lane: "interactive" | "standard" | "batch";
-  /** Null where the request named none. */
+  /** Model that the request names, or null. */
   model: string | null;
+  /** How the call ended. */
   outcome: "completed" | "failed" | "refused" | "cancelled" | "truncated" | "timed_out" | "broken";
-  /** Since the Unix epoch. */
+  /** Seconds since the Unix epoch. */
   queued_at: number;
-  /** End to end. */
+  /** Seconds from queueing to the end. */
   duration: number;
-  /** What its input was expected to be when it last came to the door, by all that was learned until then; null where its body was no JSON. */
+  /** Estimated input tokens at the last admission attempt, or null if the body is not JSON. */
   estimated_input_tokens: number | null;
-  /** What its output was expected to be then, of all answers together; null where its body was no JSON. */
+  /**
+   * Estimated output tokens, of all answers together, at that time, or null if the body is not
+   * JSON.
+   */
   estimated_output_tokens: number | null;
-  /** Of all answers together; null where it set no bound. */
+  /** Maximum output tokens of all answers together, or null without a maximum. */
   max_output_tokens: number | null;
-  /** As the provider counted, cached input included; null where it did not say. */
+  /**
+   * Input tokens as the provider counted them, including cached ones, or null if it did not report
+   * them.
+   */
   input_tokens: number | null;
-  /** As the provider counted, reasoning included. */
+  /**
+   * Output tokens as the provider counted them, including reasoning, or null if it did not report
+   * them.
+   */
   output_tokens: number | null;
+  /** The attempts in order. */
   attempts: AttemptRecord[];
 }
 
-/** One attempt of a call. Moments are since the call's `queued_at`; null where it did not come to that. */
+/**
+ * One attempt of a call. Times are in seconds since the call's `queued_at`, or null if the attempt
+ * ended before.
+ */
 export interface AttemptRecord {
+  /** When the attempt was queued. */
   queued_at: number;
+  /** When a slot was acquired. */
   admitted_at: number | null;
-  /** Slots of the target held just after it was admitted, its own included. */
+  /** Slots of the target in use just after the admission, including its own, or null. */
   in_flight: number | null;
-  /** The base URL of the replica that it went to, where its target is a pool. */
+  /** Base URL of the replica, or null if the target is not a pool. */
   replica: string | null;
+  /** When the request was sent. */
   sent_at: number | null;
+  /** When the first token arrived. */
   first_token_at: number | null;
+  /** When the slot was released. */
   released_at: number | null;
-  /** The upstream's. */
+  /** HTTP status of the upstream, or null. */
   status: number | null;
-  /** How long the call then slept before it queued again. */
+  /** Seconds of backoff before the next attempt was queued, or null. */
   backoff: number | null;
 }

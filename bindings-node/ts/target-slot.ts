@@ -1,5 +1,5 @@
 /**
- * `gate.slot(target, run)`: a slot of a target, for calls that go around every fetch.
+ * Slots of targets, for calls that no fetch makes through the gate.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { NativeGate, NativeSlot } from "./native.js";
 import { port } from "./native-port.js";
 import { type WaitOptions, waitForPermit } from "./wait.js";
 
-/** A target's slot, as the function that holds it sees it. */
+/** A slot of a target, passed to the function of {@link Gate.slot}. */
 export class TargetSlot {
   readonly #native: NativeSlot;
 
@@ -19,21 +19,23 @@ export class TargetSlot {
   }
 
   /**
-   * Where its target is a pool, the base URL of the replica that the slot is at: the call is to go there. Null for any other target, in mode `off`, and once the slot
-   * was given back.
+   * Base URL of the replica to call if the target is a pool.
+   *
+   * Null for other targets, in mode `off`, and after the slot was released.
    */
   get replica(): string | null {
     return this.#native.replica ?? null;
   }
 
   /**
-   * Says that the upstream failed the call, and cools the target down as any such answer would. The first word counts.
+   * Reports that the upstream failed the call, and cools the target down accordingly. Only the
+   * first report counts.
    *
-   * @param status - the HTTP status (of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500);
-   * undefined where the connection failed.
-   * @param retryAfter - the seconds that the upstream asked for: until then nobody is admitted.
-   * @returns whether the same call may succeed later.
-   * @throws `RangeError` for what is no status, or no time; `Error` once the slot was given back.
+   * @param status - HTTP status. For gRPC codes: RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503,
+   * DEADLINE_EXCEEDED 504, INTERNAL 500. Undefined if the connection failed.
+   * @param retryAfter - Seconds that the upstream asked to wait. No call is admitted until then.
+   * @returns Whether the same call may succeed later.
+   * @throws `RangeError` if an argument is invalid; `Error` if the slot was released.
    */
   failed(status?: number, retryAfter?: number): boolean {
     let retryable: boolean | null;
@@ -42,12 +44,12 @@ export class TargetSlot {
     } catch (error) {
       throw argumentError(error);
     }
-    if (retryable === null) throw new Error("this slot was given back: say how the call went while it is held");
+    if (retryable === null) throw new Error("this slot was released: report failures while the slot is held");
     return retryable;
   }
 }
 
-/** Runs the function while holding a slot. */
+/** Runs a function while it holds a slot of a target. */
 export async function runWithSlot<T>(
   gate: NativeGate,
   target: string,

@@ -1,5 +1,5 @@
 /**
- * Tools: named resources with caps of their own.
+ * Slots of tools: named resources with their own caps.
  *
  * @module
  */
@@ -9,10 +9,13 @@ import { port } from "./native-port.js";
 import { type WaitOptions, waitForPermit } from "./wait.js";
 import { warnOfHeldSlot } from "./warnings.js";
 
-// Node 20 has it; older typings, and other runtimes, may not.
+// Older typings and other runtimes may not have the symbol.
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
-/** A tool's slot, held until `release`, the end of an `await using`, or, as a last resort, its collection. */
+/**
+ * A slot of a tool. It is held until `release`, the end of an `await using`, or its garbage
+ * collection.
+ */
 export class ToolSlot {
   readonly #permit: NativePermit;
 
@@ -21,33 +24,40 @@ export class ToolSlot {
     this.#permit = permit;
   }
 
-  /** Runs the function as the holder of this slot: what it asks for inside knows, and a cycle of tools is refused, not waited for. */
+  /**
+   * Runs a function as the holder of this slot, so that a cycle of tools is rejected instead of
+   * waiting forever.
+   *
+   * @param run - The function.
+   * @returns The result of the function.
+   */
   run<T>(run: () => T): T {
     return runInContext(this.#permit.context(), run);
   }
 
-  /** Gives the slot back. Idempotent. */
+  /** Releases the slot. Idempotent. */
   release(): void {
     this.#permit.close();
   }
 
-  /** The same, for `await using`. */
+  /** Releases the slot, for `await using`. */
   async [asyncDispose](): Promise<void> {
     this.#permit.close();
   }
 }
 
-/** Options of a wait for a tool. */
+/** Options of {@link Gate.tool}. */
 export interface ToolOptions extends WaitOptions {
   /**
-   * Hands the model slots of this `gate.run` back while the tool is waited for and held: what the provider still sends is read ahead, up to
-   * 1 MiB a response, and the slot is back when the answer has ended; the response then reads as if nothing had happened. No answer is
-   * cut off: a longer one keeps its slot, and so does `gate.slot`. Outside of `gate.run` it does nothing.
+   * Whether to release the model slots of this {@link Gate.run} while the tool is waited for and
+   * held. Default: false. The rest of each response is read ahead, up to 1 MiB, and the slot is
+   * released when the response has ended. The response can then be read as usual. Longer responses
+   * and slots from {@link Gate.slot} are kept. Outside of `gate.run` it has no effect.
    */
   yieldSlot?: boolean | undefined;
 }
 
-/** Waits for a slot. */
+/** Waits for a slot of a tool. */
 export async function acquireTool(gate: NativeGate, tool: string, options?: ToolOptions): Promise<ToolSlot> {
   const start = (number: number) => {
     const asked = gate.ask(tool, currentContext(), options?.yieldSlot === true);

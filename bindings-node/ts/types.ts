@@ -4,5 +4,5 @@
  * @module
  */
 
-/** The priority class of a call. */
+/** The priority class of a call, most urgent first. */
 export type Lane = "interactive" | "standard" | "batch";

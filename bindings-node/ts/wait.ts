@@ -1,5 +1,5 @@
 /**
- * Waiting for something that is then held: a tool's slot, a target's.
+ * Waits for a slot of a tool or of a target.
  *
  * @module
  */
@@ -10,13 +10,13 @@ import { errorFrom } from "./errors.js";
 import type { Failure } from "./native.js";
 import { CompletionKind, panicError, port } from "./native-port.js";
 
-/** Options of a wait. */
+/** Options of a wait for a slot. */
 export interface WaitOptions {
-  /** Leaves the queue when it is aborted; the wait then rejects with its reason. */
+  /** Cancels the wait when it is aborted. The wait then rejects with its reason. */
   signal?: AbortSignal | undefined;
 }
 
-/** Starts a wait under a number; resolves with what came. */
+/** Starts a wait with the given function and resolves with the permit. */
 export function waitForPermit<T>(start: (number: number) => void, options: WaitOptions = {}): Promise<T> {
   const signal = anySignal(options.signal, currentSignal());
   return new Promise((resolve, reject) => {

@@ -1,14 +1,18 @@
 /**
- * Warnings to the line of the user's that they are about, once each.
+ * Process warnings that point at the caller's line, once for each line.
  *
  * @module
  */
 
-/** So many lines are told. */
+/** Maximum number of lines that are warned about. */
 const MAX_WARNINGS = 1024;
 const warnedLines = new Set<string>();
 
-/** Warns whoever asked for a tool while holding a model slot. To be called before the first `await`: afterwards the caller is off the stack. */
+/**
+ * Warns a caller that waits for a tool while it holds a model slot.
+ *
+ * Must be called before the first `await`, because the caller is on the stack only until then.
+ */
 export function warnOfHeldSlot(text: string): void {
   const site = callerLine();
   if (warnedLines.has(site) || warnedLines.size >= MAX_WARNINGS) return;
@@ -16,7 +20,7 @@ export function warnOfHeldSlot(text: string): void {
   process.emitWarning(text, { type: "SlotHeldWarning", code: "TIDEGATE_SLOT_HELD", detail: site });
 }
 
-/** The first line of the stack that is neither ours nor the engine's. */
+/** Returns the first line of the stack that is outside this package and Node. */
 function callerLine(): string {
   const at = { stack: "" };
   Error.captureStackTrace(at, warnOfHeldSlot);
@@ -25,5 +29,5 @@ function callerLine(): string {
   return (lines.find(theirs) ?? "").trim();
 }
 
-/** `new Promise (<anonymous>)` is in a stack too. */
+/** Parts of stack lines that are not the caller's. `new Promise (<anonymous>)` is one of them. */
 const INTERNAL_FRAMES = [__dirname, "(<anonymous>)", "(node:"];

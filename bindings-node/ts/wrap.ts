@@ -1,5 +1,5 @@
 /**
- * `gate.wrap(client)`: the client a user has, with its HTTP going through the gate.
+ * Copies of SDK clients whose requests go through a gate.
  *
  * @module
  */
@@ -19,15 +19,15 @@ interface SdkOptions {
   deployment?: string | undefined;
 }
 
-/** The fetch that the client has. */
+/** Returns the fetch of a client. */
 export function fetchOf(client: object): Fetch {
   return asSdkClient(client).fetch as Fetch;
 }
 
-/** A copy of the SDK's client with these options. `withOptions` is the SDKs' own way to copy one. */
+/** Returns a copy of an SDK client with these options, made by the SDK's own `withOptions`. */
 export function copyClient<Client extends object>(client: Client, options: SdkOptions): Client {
   const sdk = asSdkClient(client);
-  // What Azure's client needs to be made again, and does not hand on by itself.
+  // `withOptions` of Azure's client does not copy these settings.
   const azure = sdk.apiVersion === undefined ? {} : { apiVersion: sdk.apiVersion, deployment: sdk.deploymentName };
   return sdk.withOptions({ ...azure, ...options }) as Client & Sdk;
 }
@@ -37,7 +37,7 @@ function asSdkClient(client: object): Sdk {
   if (typeof sdk?.withOptions !== "function" || typeof sdk.fetch !== "function") {
     const name = client?.constructor?.name ?? String(client);
     throw new TypeError(
-      `cannot wrap ${name}: gate.wrap takes the clients of openai and @anthropic-ai/sdk; whatever else takes a fetch, takes gate.fetch`,
+      `cannot wrap ${name}: gate.wrap supports the clients of openai and @anthropic-ai/sdk. To any other library that accepts a fetch, pass gate.fetch`,
     );
   }
   return sdk as Sdk;

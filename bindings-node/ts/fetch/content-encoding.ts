@@ -1,5 +1,5 @@
 /**
- * Content encodings: undone by node:zlib, a chunk at a time, as it is asked for.
+ * Decodes content encodings with `node:zlib`, one chunk at a time.
  *
  * @module
  */
@@ -9,10 +9,10 @@ import * as zlib from "node:zlib";
 import { findHeader } from "./headers.js";
 import type { ChunkSource } from "./response-body.js";
 
-/** As stock fetch: more layers are an attack. */
+/** The limit of the platform's fetch, which protects against decompression attacks. */
 const MAX_ENCODINGS = 5;
 
-/** The body as its content-encoding says; as it is, where there is none, or one that nobody knows. */
+/** Returns the body, decoded as its content-encoding says. Unknown encodings are not decoded. */
 export function decodeBody(
   body: string | Uint8Array | ChunkSource,
   headers: string,
@@ -23,8 +23,7 @@ export function decodeBody(
     .toLowerCase()
     .split(",")
     .map((coding) => coding.trim());
-  if (codings.length > MAX_ENCODINGS)
-    throw new TypeError(`fetch failed: ${codings.length} content encodings, one upon the other`);
+  if (codings.length > MAX_ENCODINGS) throw new TypeError(`fetch failed: more than ${MAX_ENCODINGS} content encodings`);
   const decoders: (() => Transform)[] = [];
   for (const coding of codings.reverse()) {
     const decoder = DECODERS[coding];
@@ -42,17 +41,17 @@ const BROTLI = { flush: zlib.constants.BROTLI_OPERATION_FLUSH, finishFlush: zlib
 type Zstd = { createZstdDecompress?: () => Transform };
 
 const DECODERS: Record<string, (() => Transform) | undefined> = {
-  // A server's word is looked up here.
+  // The key comes from the server, so the object has no prototype.
   __proto__: null as never,
   gzip: () => zlib.createGunzip(GZIP),
   "x-gzip": () => zlib.createGunzip(GZIP),
   deflate: () => zlib.createInflate(GZIP),
   br: () => zlib.createBrotliDecompress(BROTLI),
-  // From Node 22.15 on.
+  // Node before 22.15 does not have zstd.
   zstd: (zlib as Zstd).createZstdDecompress,
 };
 
-/** A body that is all there. */
+/** A body that has arrived completely. */
 class SingleChunk implements ChunkSource {
   #body: Uint8Array | null;
   onAbort: ((reason: unknown) => void) | undefined;
@@ -72,7 +71,7 @@ class SingleChunk implements ChunkSource {
   }
 }
 
-/** What comes out of a decoder that is fed as it is read. */
+/** The output of a decoder, whose input is read on demand. */
 class DecodedChunks implements ChunkSource {
   readonly #from: ChunkSource;
   readonly #make: () => Transform;
@@ -99,7 +98,7 @@ class DecodedChunks implements ChunkSource {
     for (;;) {
       if (this.#failed !== undefined) throw this.#failed.error;
       const out: Buffer | null = this.#decoder?.read() ?? null;
-      // A copy of its own: zlib hands out parts of one buffer, and a byte stream detaches what it is given.
+      // A copy, because zlib returns parts of one buffer and a byte stream detaches its chunks.
       if (out !== null && out.length > 0) return new Uint8Array(out);
       if (this.#ended) return null;
       if (this.#inputTaken) await this.#feed();
@@ -131,7 +130,7 @@ class DecodedChunks implements ChunkSource {
     });
   }
 
-  /** What comes next, which is nothing once the encoding has ended. */
+  /** Returns the next input chunk, or null after the end of the encoding. */
   async #read(): Promise<Uint8Array | null> {
     try {
       return await this.#from.next();
@@ -142,13 +141,13 @@ class DecodedChunks implements ChunkSource {
   }
 
   #start(first: Uint8Array | null): Transform {
-    // Deflate comes with zlib's wrapper or, from some servers, without.
+    // Some servers send deflate without zlib's wrapper.
     const raw = this.#make === DECODERS.deflate && first !== null && ((first[0] ?? 0) & 0x0f) !== 0x08;
     const decoder = raw ? zlib.createInflateRaw(GZIP) : this.#make();
     decoder.on("readable", () => this.#notify());
     decoder.on("end", () => {
       this.#ended = true;
-      // What may come after the end of the encoding is nobody's.
+      // Data after the end of the encoding is ignored.
       this.#from.close();
       this.#notify();
     });

@@ -1,5 +1,6 @@
 /**
- * Calls that go by the caller's own fetch: undici dispatchers, mocks, corporate proxies go on working below the gate.
+ * Exchanges by the caller's own fetch, below the gate: undici dispatchers, mocks and proxies keep
+ * working.
  *
  * @module
  */
@@ -13,15 +14,15 @@ import type { FetchRequest } from "./request.js";
 import type { Payload } from "./request-body.js";
 import type { Fetch, FetchInit } from "./types.js";
 
-/** Serves the attempts of one call. */
+/** Makes the attempts of one call with a custom fetch. */
 export class CustomFetchCall {
-  /** What it threw, attempt by attempt: the caller gets back the very object. */
+  /** The errors of the attempts. The caller gets the same object. */
   readonly thrown: unknown[] = [];
-  /** What it answered. */
+  /** The responses of the attempts. */
   readonly responses: Response[] = [];
   readonly #fetch: Fetch;
   readonly #request: FetchRequest;
-  /** The caller's asynchronous context: what traces or signs requests looks there. */
+  /** The caller's asynchronous context, which tracing and signing libraries use. */
   readonly #context = new AsyncResource("tidegate.fetch");
 
   constructor(fetch: Fetch, request: FetchRequest) {
@@ -29,11 +30,18 @@ export class CustomFetchCall {
     this.#request = request;
   }
 
+  /** Whether the body is a stream, which can be sent only once. */
   get streams(): boolean {
     return this.#request.payload instanceof ReadableStream;
   }
 
-  /** Makes one attempt. `changes` are the headers that the gate changed, `url` where it goes instead: to a replica of its pool. */
+  /**
+   * Makes one attempt.
+   *
+   * @param exchange - The exchange.
+   * @param changes - Lines of the headers that the gate changed.
+   * @param url - URL of a replica of the pool, or null for the caller's URL.
+   */
   begin(exchange: NativeKept, changes: string, url: string | null): void {
     this.#context.runInAsyncScope(() => void this.#serve(exchange, changes, url));
   }
@@ -54,7 +62,7 @@ export class CustomFetchCall {
       exchange.fail(errorKind(error), text, this.thrown.push(error) - 1);
     } finally {
       port.unregisterExchange(exchange.id);
-      // Idempotent. Until now a cancelled exchange keeps its slot.
+      // Idempotent. A cancelled exchange holds its slot until here.
       exchange.close();
     }
   }
@@ -71,13 +79,13 @@ export class CustomFetchCall {
   }
 }
 
-/** A streamed body that says when it was read. */
+/** Returns the body, which reports to the exchange when it was read if it is a stream. */
 function reportWhenSent(payload: Payload, exchange: NativeKept): Payload {
   if (!(payload instanceof ReadableStream)) return payload;
   return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.sent() }));
 }
 
-/** Brings the body, a chunk ahead of its reader at most. */
+/** Passes the body to the gate, at most one chunk ahead of its reader. */
 async function forwardBody(exchange: NativeKept, response: Response): Promise<void> {
   const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
   while (reader !== undefined) {
@@ -90,6 +98,7 @@ async function forwardBody(exchange: NativeKept, response: Response): Promise<vo
   exchange.end();
 }
 
+/** Resolves when the gate has room for another chunk. */
 function roomFor(exchange: NativeKept): Promise<void> {
   return new Promise((resolve) => {
     const number = port.allocateNumber();
@@ -99,7 +108,7 @@ function roomFor(exchange: NativeKept): Promise<void> {
   });
 }
 
-/** What the body is now: a fetch has decoded it, and then its length is another. */
+/** Returns the headers that match the decoded body, without its encoding and length. */
 function decodedHeaders(response: Response): string {
   const decoded = response.headers.has("content-encoding");
   if (!decoded) return toLines(response.headers);
@@ -110,7 +119,7 @@ function decodedHeaders(response: Response): string {
 
 const ENCODING_HEADERS = ["content-encoding", "content-length"];
 
-/** The response's headers as its own fetch gave them, and what the gate says in them. */
+/** Returns the headers of the custom fetch's response together with those that the gate adds. */
 export function originalHeaders(headers: string, response: Response): string {
   let flat = response.statusText + headers.slice(headers.indexOf("\n"));
   if (!response.headers.has("content-encoding")) return flat;
@@ -121,7 +130,10 @@ export function originalHeaders(headers: string, response: Response): string {
   return flat;
 }
 
-/** By the code that Node and undici give the cause: in `refused`, `connect` and `connect_timeout` nothing was sent. */
+/**
+ * The kind of failure by the error code of Node or undici. `refused`, `connect` and
+ * `connect_timeout` mean that nothing was sent.
+ */
 const KINDS: Record<string, string> = {
   ECONNREFUSED: "refused",
   ENOTFOUND: "connect",
@@ -143,6 +155,6 @@ function errorKind(error: unknown): string {
     const kind = KINDS[(at as NodeJS.ErrnoException).code ?? ""];
     if (kind !== undefined) return kind;
   }
-  // What nobody knows is not repeated.
+  // Unknown failures are not retried.
   return "request";
 }

@@ -1,5 +1,5 @@
 /**
- * The dispatcher that somebody set for every fetch of the process: a proxy, TLS settings, a mock.
+ * undici dispatchers that were set for all fetches of the process: proxies, TLS settings, mocks.
  *
  * @module
  */
@@ -48,7 +48,7 @@ export function dispatcherOf(request: Request): FetchInit["dispatcher"] {
 function isDefault(dispatcher: Dispatcher): boolean {
   const { constructor: agent, dispatch } = dispatcher;
   if (agent?.name !== "Agent" || Object.getPrototypeOf(agent).name !== "DispatcherBase") return false;
-  // An interceptor is composed by replacing this, in place too and at any time.
+  // Interceptors replace this method, also in place and at any time.
   if (dispatch !== agent.prototype.dispatch) return false;
   let known = isDefaultByAgent.get(dispatcher);
   if (known === undefined) {

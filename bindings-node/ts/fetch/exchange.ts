@@ -1,5 +1,5 @@
 /**
- * One request sent through the gate, and its head awaited.
+ * Sends one request through the gate and waits for the head of its response.
  *
  * @module
  */
@@ -12,16 +12,16 @@ import { CompletionKind, panicError, port, type Waiter } from "../native-port.js
 import type { CustomFetchCall } from "./custom-fetch.js";
 import { ReplyBody } from "./response-body.js";
 
-/** What came back, before redirects and encodings are seen to. */
+/** The head of a response, before redirects and encodings are handled, with its body. */
 export interface ResponseHead {
   status: number;
   headers: string;
   body: string | Uint8Array | ReplyBody | null;
-  /** The caller's own fetch's, where that made it. */
+  /** The response of the caller's own fetch, if that made the exchange. */
   customResponse: Response | undefined;
 }
 
-/** One request, in the form in which it crosses. */
+/** One request, in the form that the native module takes. */
 export interface ExchangeRequest {
   method: string;
   url: string;
@@ -30,11 +30,17 @@ export interface ExchangeRequest {
   upload: NativeUpload | undefined;
   signal: AbortSignal | undefined;
   wrapped: boolean;
-  /** The caller's own fetch. */
+  /** The caller's own fetch, if it makes the exchange. */
   customFetch: CustomFetchCall | undefined;
 }
 
-/** Sends it. The promise settles with the head, with the signal's reason, or with a `TypeError` whose cause is ours. */
+/**
+ * Sends a request.
+ *
+ * @returns The head of the response.
+ * @throws The signal's reason, or a `TypeError` whose cause is a `TidegateError`. Both as
+ * rejections.
+ */
 export function sendExchange(gate: NativeGate, sent: ExchangeRequest): Promise<ResponseHead> {
   return new Promise((resolve, reject) => new Exchange(resolve, reject, sent).start(gate, sent));
 }
@@ -58,7 +64,7 @@ class Exchange implements Waiter, Abortable {
   }
 
   start(gate: NativeGate, { method, url, headers, body, upload, wrapped }: ExchangeRequest): void {
-    // Since the call began: between the hops of a redirect, say.
+    // The signal may be aborted between the hops of a redirect.
     if (this.#signal?.aborted === true) {
       this.#reject(this.#signal.reason);
       return;
@@ -103,7 +109,7 @@ class Exchange implements Waiter, Abortable {
   }
 
   #failed(failure: Failure): unknown {
-    // What the caller's own fetch rejected with is what the caller knows.
+    // The caller gets the very error of its own fetch.
     return failure.thrown === undefined ? fetchError(failure) : this.#customFetch?.thrown[failure.thrown];
   }
 

@@ -1,26 +1,35 @@
 /**
- * Headers, as they cross: one string of names and values, a line each.
+ * Headers as one string for the native module: names and values, one line each.
  *
  * @module
  */
 
-/** Just those. */
+/** Returns the headers as lines. */
 export function toLines(headers: Headers): string {
   let flat = "";
   for (const [name, value] of headers) flat += `${name}\n${value}\n`;
   return flat;
 }
 
+/** Headers that the connection sets. */
 const CONNECTION_HEADERS = ["expect", "keep-alive", "transfer-encoding", "upgrade"];
 
-/** Throws for the headers that stock fetch refuses, since its connection sees to them. */
+/**
+ * Checks that the caller sets no header of the connection.
+ *
+ * @throws `TypeError` if there is one, as the platform's fetch does.
+ */
 export function checkNoConnectionHeaders(headers: Headers): void {
   for (const name of CONNECTION_HEADERS) {
     if (headers.has(name)) throw new TypeError(`fetch failed: the header ${name} cannot be set; remove it`);
   }
 }
 
-/** The request's, with what stock fetch adds where the caller said nothing. The URL says the host, and the body how long it is. */
+/**
+ * Returns the headers of a request as lines, with the defaults of the platform's fetch.
+ *
+ * The host comes from the URL, and the content length from the body.
+ */
 export function requestLines(headers: Headers, secure: boolean, length: string | undefined): string {
   let flat = "";
   for (const [name, value] of headers) {
@@ -37,7 +46,7 @@ export function requestLines(headers: Headers, secure: boolean, length: string |
   return flat;
 }
 
-/** The response's: after a first line, the reason phrase. */
+/** Returns the headers of a response. Its first line is the reason phrase. */
 export function parseHeaders(flat: string): Headers {
   const headers = new Headers();
   const lines = flat.split("\n");
@@ -45,16 +54,21 @@ export function parseHeaders(flat: string): Headers {
   return headers;
 }
 
-/** What the status line says beside the status. */
+/** Returns the reason phrase of the status line. */
 export function reasonPhrase(flat: string): string {
   return flat.slice(0, flat.indexOf("\n"));
 }
 
-/** One header's value, several joined, without reading the others; the name is in lower case. */
+/**
+ * Returns the value of a header without parsing the others. Several values are joined.
+ *
+ * @param flat - The headers as lines.
+ * @param name - The name in lower case.
+ */
 export function findHeader(flat: string, name: string): string | undefined {
   const mark = `\n${name}\n`;
   let found: string | undefined;
-  // Names stand between values: what is found may be a value, and then the line before it is a name.
+  // Names and values alternate, so the search steps over the values.
   for (let at = flat.indexOf("\n"), value = 0; at >= 0; at = flat.indexOf("\n", value)) {
     value = flat.indexOf("\n", at + 1) + 1;
     if (value === 0) break;

@@ -1,5 +1,5 @@
 /**
- * `gate.fetch`: the standard's fetch, with the gate's exchange in the place of the network's.
+ * `gate.fetch`: the standard fetch, with exchanges through the gate.
  *
  * @module
  */
@@ -12,25 +12,27 @@ import { isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
 import type { Fetch, FetchInit, FetchInput } from "./types.js";
 
-/** How a fetch's calls go. */
+/** How a fetch makes its exchanges. */
 export interface FetchSettings {
-  /** The SDK above was told not to retry. */
+  /** Whether the fetch belongs to an SDK whose retries are disabled. */
   wrapped: boolean;
   /**
-   * What makes the exchanges: the native transport, or a fetch of the caller's own. With `auto` the
-   * native one, or the platform's fetch if the call or the process has an undici dispatcher.
+   * What makes the exchanges: the native transport, or a fetch. `auto`: the native transport, or
+   * the platform's fetch if the call or the process has an undici dispatcher.
    */
   transport: Fetch | "native" | "auto";
 }
 
-/** The platform's, as it was when we were loaded: one that differs from it is somebody's own. */
+/** The platform's fetch when this module was loaded. A different global fetch is a custom one. */
 const platformFetch = globalThis.fetch;
 
 let insidePlatformFetch = false;
 
 /**
- * The platform's fetch as it is now, a mock's included. Where somebody has made ours the global one it is the one from before: ours
- * would ask itself for ever.
+ * Calls the current global fetch, which may be a mock.
+ *
+ * If a gate's fetch was made the global one, the original one is called, to avoid an endless
+ * recursion.
  */
 const currentPlatformFetch: Fetch = (input, init) => {
   if (insidePlatformFetch) return platformFetch(input, init);
@@ -42,29 +44,29 @@ const currentPlatformFetch: Fetch = (input, init) => {
   }
 };
 
-/** What each fetch of ours has below it: to be found again where a client is wrapped twice. */
+/** The transport of each fetch of a gate, so that a client can be wrapped twice. */
 const transports = new WeakMap<Fetch, FetchSettings["transport"]>();
 
-/** No gate at all: the caller's own fetch, or the platform's. */
+/** Returns a fetch that bypasses the gate: the custom fetch, or the platform's. */
 export function fetchWithoutGate(own: Fetch | undefined): Fetch {
   const fetch: Fetch = (input, init) => (own ?? currentPlatformFetch)(input, init);
   transports.set(fetch, own ?? "auto");
   return fetch;
 }
 
-/** A fetch through this gate. */
+/** Returns a fetch that sends through the gate. */
 export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: FetchSettings): Fetch {
   const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {
     const url = urlOf(input);
     const own = typeof transport === "function" ? transport : undefined;
-    // A relative URL, or no URL: the platform says what is wrong with it.
+    // The platform reports what is wrong with a relative or malformed URL.
     if (url === undefined || isNotHttp(url)) return (own ?? currentPlatformFetch)(input, init);
     const read = readRequest(input, init, url);
     const request = read instanceof Promise ? await read : read;
     request.signal = anySignal(request.signal, currentSignal());
     if (request.signal?.aborted === true) throw request.signal.reason;
     if (own !== undefined) return sendByCustomFetch(gate, request, wrapped, own);
-    // The dispatcher is for the platform's fetch, even if another fetch is the global one by now.
+    // The dispatcher belongs to the platform's fetch, even if the global fetch was replaced since.
     if (transport === "auto" && (request.init?.dispatcher !== undefined || hasCustomGlobalDispatcher())) {
       return sendByCustomFetch(gate, request, wrapped, platformFetch);
     }
@@ -74,7 +76,7 @@ export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: Fetch
   return fetch as Fetch;
 }
 
-/** Whose exchanges a client's are, by the fetch that it has. */
+/** Returns the custom fetch that makes a client's exchanges, or `auto`. */
 export function customFetchOf(fetch: Fetch): Fetch | "auto" {
   const transport = transports.get(fetch) ?? fetch;
   return typeof transport === "function" && transport !== platformFetch ? transport : "auto";

@@ -1,5 +1,6 @@
 /**
- * Following redirects, as the standard says: what changes in the method, what is dropped on the way to another origin.
+ * Follows redirects as the standard says: changes of the method, and headers that another origin
+ * does not get.
  *
  * @module
  */
@@ -10,11 +11,16 @@ import type { FetchRequest } from "./request.js";
 const BODY_HEADERS = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];
 const CREDENTIALS = ["authorization", "proxy-authorization", "cookie", "host"];
 
+/** Returns `true` if the status is a redirect. */
 export function isRedirect(status: number): boolean {
   return status === 301 || status === 302 || status === 303 || status === 307 || status === 308;
 }
 
-/** The request to make instead; undefined where the response is the caller's. */
+/**
+ * Returns the next request, or undefined if the caller gets the redirect itself.
+ *
+ * @throws `TypeError` if the redirect cannot be followed.
+ */
 export function followRedirect(request: FetchRequest, head: ResponseHead): FetchRequest | undefined {
   if (request.redirect === "manual") return undefined;
   if (request.redirect === "error") throw new TypeError("fetch failed: unexpected redirect");
@@ -25,7 +31,7 @@ export function followRedirect(request: FetchRequest, head: ResponseHead): Fetch
   let { method, payload } = request;
   const headers = new Headers(request.headers);
   if (status !== 303 && payload !== undefined && typeof payload !== "string" && !(payload instanceof Uint8Array)) {
-    throw new TypeError("fetch failed: redirected, and a streamed body cannot be sent again");
+    throw new TypeError("fetch failed: the redirect needs the body again, but it was streamed");
   }
   if (
     ((status === 301 || status === 302) && method === "POST") ||
@@ -37,15 +43,16 @@ export function followRedirect(request: FetchRequest, head: ResponseHead): Fetch
   }
   if (url.origin !== request.url.origin) {
     if (url.username !== "" || url.password !== "") {
-      throw new TypeError("fetch failed: redirected to another origin, with credentials in the URL");
+      throw new TypeError("fetch failed: redirected to another origin with credentials in the URL");
     }
     for (const name of CREDENTIALS) headers.delete(name);
   }
   return { ...request, url, method, headers, payload };
 }
 
+/** Returns the URL of a location header. */
 function resolveLocation(location: string, base: URL): URL {
-  // The bytes of a header are read one by one; a location may be UTF-8.
+  // Headers are decoded as latin1, but a location may be UTF-8.
   const text = Buffer.from(location, "latin1").toString("utf8");
   let url: URL;
   try {
@@ -54,7 +61,7 @@ function resolveLocation(location: string, base: URL): URL {
     throw new TypeError("fetch failed: redirected to a malformed URL");
   }
   if (url.protocol !== "http:" && url.protocol !== "https:") {
-    throw new TypeError("fetch failed: redirected to something that is not HTTP");
+    throw new TypeError("fetch failed: redirected to a URL that is not HTTP");
   }
   if (url.hash === "") url.hash = base.hash;
   return url;

@@ -1,20 +1,26 @@
 /**
- * A request's body: in memory, where the gate can read its model and send it again, or streamed.
+ * The body of a request: in memory, where the gate can read the model and retry the call, or
+ * streamed.
  *
  * @module
  */
 import { ReadableStream } from "node:stream/web";
 
-/** In memory; or streamed up as it is produced, once. */
+/** A body in memory, or a stream that can be sent once. */
 export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
 
-/** What the caller gave as a body. */
+/** The body as the caller passed it. */
 export type GivenBody = unknown;
 
-/** Bytes. A body in memory can be sent again; a larger one is not worth the memory. */
+/** Bytes. Larger bodies are streamed and cannot be sent again. */
 const MAX_BUFFERED_BODY = 32 * 1024 * 1024;
 
-/** The body of a request whose `init.body` was `given` (undefined: none was, and the request may have one of its own). */
+/**
+ * Returns the body of a request.
+ *
+ * @param request - The request.
+ * @param given - The `body` of the caller's options; undefined if the request may have its own.
+ */
 export async function readBody(request: Request, given: GivenBody): Promise<Payload> {
   const stream = request.body as ReadableStream<Uint8Array> | null;
   if (stream === null) return undefined;
@@ -23,7 +29,7 @@ export async function readBody(request: Request, given: GivenBody): Promise<Payl
   return small ? new Uint8Array(await request.arrayBuffer()) : stream;
 }
 
-/** The bytes it will be, about; undefined where only reading tells. */
+/** Returns the approximate size in bytes, or undefined if it is known only after reading. */
 function sizeOf(given: GivenBody): number | undefined {
   if (typeof given === "string") return given.length;
   if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return given.byteLength;
@@ -36,16 +42,21 @@ function sizeOf(given: GivenBody): number | undefined {
     }
     return size;
   }
-  // What is no stream is text.
+  // Any other value that is not a stream is sent as text.
   const streams = given === undefined || given instanceof ReadableStream || Symbol.asyncIterator in Object(given);
   return streams ? undefined : 0;
 }
 
-/** Exactly the bytes of a body that is streamed for its size alone: a server need not take chunks. Undefined where only reading tells. */
+/**
+ * Returns the exact length in bytes of a body that is streamed because of its size, or undefined if
+ * it is known only after reading.
+ *
+ * Servers need not accept a chunked body, so the length is declared.
+ */
 export async function bodyLength(given: GivenBody): Promise<number | undefined> {
   if (typeof given === "string") return Buffer.byteLength(given);
   if (!(given instanceof FormData)) return given instanceof URLSearchParams ? undefined : sizeOf(given);
-  // Everything but the files is as long around empty ones, and so is the boundary.
+  // A form with empty files has the length of everything except the files.
   const around = new FormData();
   let files = 0;
   for (const [name, value] of given) {
@@ -59,7 +70,7 @@ export async function bodyLength(given: GivenBody): Promise<number | undefined> 
   return files + (await new Response(around).arrayBuffer()).byteLength;
 }
 
-/** A `Request` does not say whether its body is in memory; what is JSON has been, and holds the model. */
+/** Returns `true` if a `Request` has a JSON body, which is in memory and names the model. */
 function isJson(headers: Headers): boolean {
   return headers.get("content-type")?.includes("json") === true;
 }

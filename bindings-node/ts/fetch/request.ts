@@ -1,7 +1,8 @@
 /**
- * What `fetch` was asked: brought into one shape, by the standard's rules.
+ * Reads the arguments of `fetch` by the rules of the standard.
  *
- * What SDKs send (a URL, plain options, a string) is read directly; for anything else the platform's own `Request` reads it.
+ * The common arguments of SDKs (a URL, plain options, a text body) are read directly. The
+ * platform's own `Request` reads any others.
  *
  * @module
  */
@@ -18,21 +19,22 @@ export interface FetchRequest {
   payload: Payload;
   signal: AbortSignal | undefined;
   redirect: "follow" | "error" | "manual";
-  /** As it was given: a fetch of the caller's own may know more of it. */
+  /** The caller's options, which a custom fetch may extend. */
   init: FetchInit | undefined;
 }
 
 const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
 const REDIRECTS = new Set(["follow", "error", "manual"]);
 
-/** Whether a URL is none of ours (`data:`, `blob:`). */
+/** Returns `true` for URLs that the platform handles, such as `data:` and `blob:`. */
 export function isNotHttp(url: URL): boolean {
   return url.protocol !== "http:" && url.protocol !== "https:";
 }
 
-/** The URL, where it can be read without a `Request`. */
+/** Returns the URL of the first argument of `fetch`, or undefined if it is not a URL. */
 export function urlOf(input: FetchInput): URL | undefined {
-  // A copy of one that its owner may change while the call waits; and what is neither is read as text, as stock fetch does.
+  // A URL object is copied, because its owner may change it while the call waits. Other objects are
+  // read as text, as the platform's fetch does.
   const text = input instanceof URL ? input.href : typeof input === "string" ? input : (input.url ?? String(input));
   try {
     return new URL(text);
@@ -41,7 +43,11 @@ export function urlOf(input: FetchInput): URL | undefined {
   }
 }
 
-/** Reads the arguments. Throws (or rejects with) the standard's `TypeError`s. */
+/**
+ * Reads the arguments of `fetch`.
+ *
+ * @throws The `TypeError`s of the standard, or rejects with them.
+ */
 export function readRequest(
   input: FetchInput,
   init: FetchInit | undefined,
@@ -50,7 +56,7 @@ export function readRequest(
   return readSimple(input, init, url) ?? readWithPlatform(input, init, url);
 }
 
-/** The common case: a URL, and options that need no more than a look. */
+/** Reads a URL with plain options, or returns undefined for other arguments. */
 function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
   if (typeof input !== "string" && !(input instanceof URL)) return undefined;
   if (url.username !== "" || url.password !== "") return undefined;
@@ -67,8 +73,9 @@ function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): F
   return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
 }
 
+/** Reads any arguments with the platform's `Request`. */
 async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<FetchRequest> {
-  // Its signal is ours to watch; a `Request` would put one of its own in between, with a listener each.
+  // The signal is watched directly, because a `Request` adds a signal and a listener of its own.
   const { signal, ...rest } = init ?? {};
   const given: GivenBody = rest.body ?? undefined;
   const request = new Request(input, rest);
@@ -95,7 +102,9 @@ async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, 
   return result;
 }
 
-/** What comes of it, unless the signal is faster. */
+/**
+ * Resolves with the result of the work, or rejects with the signal's reason, whichever is first.
+ */
 function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {
@@ -105,7 +114,7 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
   });
 }
 
-/** A `Request` keeps the fragment in its URL. */
+/** Returns the URL of a `Request`, whose text keeps the fragment. */
 function withoutFragment(text: string, url: URL): URL {
   return text === url.href ? url : new URL(text);
 }

@@ -1,5 +1,5 @@
 /**
- * A response's body as a byte stream: one chunk a pull, nothing read ahead.
+ * The body of a response as a byte stream: one chunk for each read, and nothing is read ahead.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { bodyError } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
 import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 
-/** Reads a reply. Whoever loses it loses the reply, whose finalizer ends the exchange. */
+/** Reads the chunks of a reply. When the object is collected, the exchange ends. */
 export class ReplyBody implements Waiter, Abortable {
   readonly #reply: NativeReply;
   readonly #number = port.allocateNumber();
@@ -17,17 +17,22 @@ export class ReplyBody implements Waiter, Abortable {
   #unwatch: (() => void) | undefined;
   #pending: PendingPull | undefined;
   #aborted: { reason: unknown } | undefined;
-  /** Told of an abort, so that a stream errors at once, read or not. */
+  /**
+   * Called when the signal is aborted, so that a stream errors at once, even if nobody reads it.
+   */
   onAbort: ((reason: unknown) => void) | undefined;
 
-  /** `thrown`: what the caller's own fetch threw, where that makes the exchange. */
+  /** `thrown` holds the errors of the caller's own fetch, if that makes the exchange. */
   constructor(reply: NativeReply, signal: AbortSignal | undefined, thrown: unknown[] | undefined) {
     this.#reply = reply;
     this.#thrown = thrown;
     if (signal !== undefined) this.#unwatch = watchWeakly(signal, this);
   }
 
-  /** The next chunk; null at the end. Rejects with what ended the body early. One at a time. */
+  /**
+   * Returns the next chunk, or null at the end. Rejects if the body ended early. Only one read at a
+   * time is allowed.
+   */
   next(): Uint8Array | null | Promise<Uint8Array | null> {
     if (this.#aborted !== undefined) return Promise.reject(this.#aborted.reason);
     const pulled = this.#reply.pull(port.native, this.#number);
@@ -56,7 +61,7 @@ export class ReplyBody implements Waiter, Abortable {
     }
   }
 
-  /** Ends the exchange now. A pull that waits is told. */
+  /** Ends the exchange now and rejects a pending read. */
   close(): void {
     this.#end(() => bodyError(native.Reply.closed()));
   }
@@ -69,7 +74,7 @@ export class ReplyBody implements Waiter, Abortable {
 
   #end(why: () => unknown): void {
     this.#stopWatching();
-    // First ours: a stream's `cancel` does not reach a pull that waits.
+    // `cancel` of a stream does not reach a pending read, so the read is rejected here.
     this.#reply.close();
     const wanted = this.#pending;
     if (wanted === undefined) return;
@@ -81,7 +86,7 @@ export class ReplyBody implements Waiter, Abortable {
   #failed(failure: Failure): unknown {
     this.#stopWatching();
     const thrown = failure.thrown === undefined ? undefined : this.#thrown?.[failure.thrown];
-    // Not as an AbortError, which is the caller's own.
+    // An AbortError would look like an abort by the caller.
     if (thrown instanceof Error && thrown.name !== "AbortError") return thrown;
     return bodyError(failure, thrown);
   }
@@ -92,19 +97,20 @@ export class ReplyBody implements Waiter, Abortable {
   }
 }
 
+/** A read that waits for its chunk. */
 interface PendingPull {
   resolve: (chunk: Uint8Array | null) => void;
   reject: (error: unknown) => void;
 }
 
-/** Something that brings chunks, and can be ended. */
+/** A source of chunks that can be closed. */
 export interface ChunkSource {
   next(): Uint8Array | null | Promise<Uint8Array | null>;
   close(): void;
   onAbort: ((reason: unknown) => void) | undefined;
 }
 
-/** The stream of these chunks. */
+/** Returns a byte stream of the chunks. */
 export function toReadableStream(chunks: ChunkSource): ReadableStream<Uint8Array> {
   return new ReadableStream(new ByteSource(chunks));
 }
@@ -139,6 +145,6 @@ function deliver(controller: ReadableByteStreamController, chunk: Uint8Array | n
     return;
   }
   controller.close();
-  // A reader that brought its own buffer waits for it.
+  // A reader with its own buffer waits until the buffer is returned.
   (controller.byobRequest as ReadableStreamBYOBRequest | null)?.respond(0);
 }

@@ -1,7 +1,8 @@
 /**
- * The response: a `Response` of the platform whose parts are made when they are asked for.
+ * A `Response` of the platform whose parts are created on demand.
  *
- * Most answers are small, complete when their head is, and read once as JSON: those never become a stream.
+ * Most answers are small, complete with their head, and read once as JSON. They never become a
+ * stream.
  *
  * @module
  */
@@ -10,16 +11,16 @@ import type { ReadableStream } from "node:stream/web";
 import { parseHeaders, reasonPhrase } from "./headers.js";
 import { type ChunkSource, toReadableStream } from "./response-body.js";
 
-/** What came back. */
+/** The parts of a response. */
 export interface ResponseParts {
   status: number;
-  /** As they crossed. */
+  /** The headers as one string, as they come from the native module. */
   headers: string;
-  /** All of it, as text or bytes; or what brings it; or null. */
+  /** The whole body as text or bytes, a source of chunks, or null. */
   body: string | Uint8Array | ChunkSource | null;
   url: string;
   redirected: boolean;
-  /** The caller's: once it is aborted, nothing more is read. */
+  /** The caller's signal. When it is aborted, nothing more is read. */
   signal: AbortSignal | undefined;
   /** Whether a redirect left the origin. */
   crossOrigin: boolean;
@@ -31,14 +32,14 @@ const OK = 200;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-// Its typings say properties where the platform has accessors, which is what we override.
+// The typings have properties where the platform has accessors, and this class overrides accessors.
 const Base = Response as unknown as new (body: null, init?: { status: number }) => object;
 
 class GateResponse extends Base {
   readonly #parts: ResponseParts;
   #headers: Headers | undefined;
   #used = false;
-  /** Has the body, once more than its content is asked for. */
+  /** The platform's response, created when more than the content of the body is needed. */
   #inner: Response | undefined;
 
   constructor(parts: ResponseParts, inner?: Response) {
@@ -121,7 +122,7 @@ class GateResponse extends Base {
     return copy as unknown as Response;
   }
 
-  /** The whole body, if it is there, and nobody has had it; then it is used. */
+  /** Returns the whole body and marks it as used, if it has arrived and was not read yet. */
   #takeWholeBody(): string | Uint8Array | undefined {
     const { body, signal } = this.#parts;
     if (this.#inner !== undefined || this.#used || body === null || isChunks(body)) return undefined;
@@ -133,22 +134,25 @@ class GateResponse extends Base {
   #asPlatformResponse(): Response {
     if (this.#inner === undefined) {
       const { body, status } = this.#parts;
-      // As bytes: for a string, the platform would make up a content type.
+      // Bytes, because the platform adds a content type for a string.
       const content = isChunks(body) ? toReadableStream(body) : typeof body === "string" ? encoder.encode(body) : body;
       this.#inner = new Response(content as BodyGiven, { ...initOf(status), headers: this.headers });
-      // Read before, through us: so it is, for whoever asks it.
+      // The body was read through this class, so the platform's response is marked as read too.
       if (this.#used) void this.#inner.arrayBuffer();
     }
     return this.#inner;
   }
 }
 
-/** Servers send, and fetch hands on, statuses that a constructor refuses. */
+/**
+ * Returns the options of a status, or undefined for statuses that the platform's constructor
+ * rejects.
+ */
 function initOf(status: number): { status: number } | undefined {
   return status === OK || status < 200 || status > 599 ? undefined : { status };
 }
 
-// For whoever prints or compares it by name.
+// Loggers and libraries compare the name of the class.
 Object.defineProperty(GateResponse, "name", { value: "Response" });
 
 if ("bytes" in Response.prototype) {
@@ -169,7 +173,7 @@ function withoutByteOrderMark(text: string): string {
   return text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
 }
 
-/** The response of these parts. */
+/** Returns the response of these parts. */
 export function createResponse(parts: ResponseParts): Response {
   return new GateResponse(parts) as unknown as Response;
 }

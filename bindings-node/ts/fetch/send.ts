@@ -1,5 +1,5 @@
 /**
- * One call, sent: by the native transport or by the caller's own fetch, and made a response.
+ * Sends one call, through the native transport or a custom fetch, and returns its response.
  *
  * @module
  */
@@ -20,7 +20,9 @@ const NULL_BODY = new Set([101, 103, 204, 205, 304]);
 /** The limit of the fetch standard. */
 const MAX_REDIRECTS = 20;
 
-/** By the native transport. It follows no redirects, and decodes no bodies. */
+/**
+ * Sends a call through the native transport, which neither follows redirects nor decodes bodies.
+ */
 export async function sendNatively(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<Response> {
   let current = request;
   let crossOrigin = false;
@@ -30,7 +32,7 @@ export async function sendNatively(gate: NativeGate, request: FetchRequest, wrap
       const next = isRedirect(head.status) ? followRedirect(current, head) : undefined;
       if (next === undefined)
         return createResponse({ ...responseParts(head, current), redirected: hops > 0, crossOrigin });
-      if (hops === MAX_REDIRECTS) throw new TypeError("fetch failed: redirected too often");
+      if (hops === MAX_REDIRECTS) throw new TypeError(`fetch failed: more than ${MAX_REDIRECTS} redirects`);
       crossOrigin ||= next.url.origin !== current.url.origin;
       current = next;
     } catch (error) {
@@ -58,7 +60,7 @@ function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Pr
   return sendWithUpload(payload, (upload) => sendExchange(gate, { ...sent, body: undefined, upload }), signal);
 }
 
-/** By a fetch of the caller's own, which does what fetches do. */
+/** Sends a call through a custom fetch, which follows redirects and decodes bodies itself. */
 export async function sendByCustomFetch(
   gate: NativeGate,
   request: FetchRequest,
@@ -79,7 +81,7 @@ export async function sendByCustomFetch(
   });
   const ours = { ...responseParts(head, request), redirected: false, crossOrigin: false };
   const response = head.customResponse;
-  // Else it is the gate's own answer.
+  // The gate itself answered, for example with a rejection.
   if (response === undefined) return createResponse(ours);
   return createResponse({
     ...ours,
@@ -90,12 +92,12 @@ export async function sendByCustomFetch(
   });
 }
 
-/** A body that nobody will read. */
+/** Closes a body that nobody will read. */
 function closeBody({ body }: ResponseHead): void {
   if (body instanceof ReplyBody) body.close();
 }
 
-/** A URL as it is sent. */
+/** Returns the URL without its fragment. */
 function hrefOf(url: URL): string {
   const { href } = url;
   const end = href.indexOf("#");
@@ -112,16 +114,18 @@ function responseParts(
     closeBody(head);
     return { status, headers, body: null, url: href, signal };
   }
-  // Every other response has a body, if an empty one.
+  // Every other response has a body, which may be empty.
   return { status, headers, body: decodeBody(head.body ?? "", headers), url: href, signal };
 }
 
-/** Of these, stock fetch says that they have no content, rather than say nothing. */
+/** Methods for which the platform's fetch sends `content-length: 0` without a body. */
 const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
 
 /**
- * What `content-length` is to say, where the transport does not find out. As with stock fetch, no body is sent that is not as long as the
- * caller says: a server would wait for the rest, or take it for the next request.
+ * Returns the value of `content-length`, or undefined if the transport sets it.
+ *
+ * @throws `TypeError` if the header does not equal the length of the body, as the platform's fetch
+ * does. The server would wait for the rest, or read it as the next request.
  */
 function contentLength({ method, headers, payload }: FetchRequest): string | undefined {
   const said = headers.get("content-length");
@@ -130,7 +134,7 @@ function contentLength({ method, headers, payload }: FetchRequest): string | und
     return said ?? undefined;
   }
   if (payload !== undefined && said !== null && Number(said) !== Buffer.byteLength(payload)) {
-    throw new TypeError("fetch failed: the body is not as long as content-length says");
+    throw new TypeError("fetch failed: the length of the body differs from its content-length header");
   }
   return WITH_CONTENT.has(method) && (payload === undefined || payload.length === 0) ? "0" : undefined;
 }

@@ -1,5 +1,5 @@
 /**
- * A body that is streamed up: a chunk is asked for when the one before has been taken.
+ * Streams a request body: the next chunk is read when the previous one has been taken.
  *
  * @module
  */
@@ -8,7 +8,9 @@ import type { ReadableStream, ReadableStreamDefaultReader } from "node:stream/we
 import { type NativeUpload, native } from "../native.js";
 import { port } from "../native-port.js";
 
-/** Sends with that body. A server may answer before it has read everything. */
+/**
+ * Sends a request with a streamed body. The server may answer before it has read the whole body.
+ */
 export async function sendWithUpload<T>(
   body: ReadableStream<Uint8Array>,
   send: (upload: NativeUpload) => Promise<T>,
@@ -19,12 +21,12 @@ export async function sendWithUpload<T>(
   const answered = send(upload);
   const fed = feed(upload, reader);
   try {
-    // The body's own failure is the caller's to see.
+    // A failure of the body rejects the call.
     return await Promise.race([answered, fed.then(() => answered)]);
   } catch (error) {
     upload.giveUp();
     answered.catch(() => {});
-    // Not awaited: it is the caller's, and may take its time, or for ever.
+    // Not awaited, because the caller's stream may take long to cancel.
     reader.cancel(signal?.aborted === true ? signal.reason : error).catch(() => {});
     throw error;
   }
@@ -37,7 +39,7 @@ async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Ui
       upload.finish();
       return;
     }
-    if (!(value instanceof Uint8Array)) throw new TypeError("fetch failed: a body streams chunks of bytes");
+    if (!(value instanceof Uint8Array)) throw new TypeError("fetch failed: a body stream must yield Uint8Array chunks");
     let taken = upload.offer(value);
     while (taken === false) {
       await room(upload);

@@ -1,24 +1,32 @@
 /**
- * What a fake target may say. All times are seconds, fractions allowed.
+ * The answers of a fake target. All times are in seconds and may be fractions.
  *
  * @module
  */
 
-/** A tool that the model asks for. */
+/** A call of a tool by the model. */
 export interface ToolCall {
+  /** Name of the tool. */
   name: string;
+  /** Arguments of the call. Default: none. */
   arguments?: Record<string, unknown>;
 }
 
-/** When the pieces of an answer come. */
+/** When the chunks of an answer arrive. */
 export interface Pace {
-  /** Until the first piece. What is not streamed comes whole, when its stream would have ended. Default: 0. */
+  /**
+   * Seconds until the first chunk. An answer that is not streamed arrives when its stream would
+   * have ended. Default: 0.
+   */
   after?: number;
-  /** Between two pieces. Default: 0. */
+  /** Seconds between two chunks. Default: 0. */
   every?: number;
 }
 
-/** One answer of a script. Made by {@link ok}, {@link rateLimited} and the others of this module. */
+/**
+ * One answer of a script. {@link ok}, {@link rateLimited} and the other functions of this module
+ * create it.
+ */
 export class Answer {
   readonly #kind: string;
   readonly #fields: Readonly<Record<string, unknown>>;
@@ -29,49 +37,116 @@ export class Answer {
     this.#fields = fields;
   }
 
-  /** The same answer, given so many times. Default: once. */
+  /**
+   * Returns the same answer, given `count` times instead of once.
+   *
+   * @param count - Number of attempts that get the answer.
+   * @returns The answer.
+   * @example
+   * ```ts
+   * const target = new FakeTarget({ answers: [overloaded().times(3), ok()] });
+   * ```
+   */
   times(count: number): Answer {
     return new Answer(this.#kind, { ...this.#fields, times: count });
   }
 
-  /** As a script says it: the same JSON in every language. */
+  /** Returns the answer as JSON data, which is the same in every language. */
   toJSON(): Record<string, unknown> {
     return { [this.#kind]: this.#fields };
   }
 }
 
-/** Answers well, in the API and the manner (whole, or streamed in words) that the request asks for. Default text: `ok`; none beside tools. */
+/**
+ * Answers successfully, in the API of the request, as a whole or as a stream of words.
+ *
+ * @param text - Text of the answer. Default: `ok`, or nothing if there are tool calls.
+ * @param options - Tools that the model calls after the text, and the pace.
+ * @returns The answer.
+ * @example
+ * ```ts
+ * const target = new FakeTarget({ answers: [ok("done", { after: 2 })] });
+ * ```
+ */
 export function ok(text?: string, options: Pace & { toolCalls?: readonly ToolCall[] } = {}): Answer {
   const { toolCalls = [], ...pace } = options;
   return new Answer("reply", { text, tool_calls: toolCalls, ...pace });
 }
 
-/** Answers well, streamed in these pieces. */
+/**
+ * Answers successfully with the given chunks.
+ *
+ * @param chunks - Chunks of text.
+ * @param pace - When the chunks arrive.
+ * @returns The answer.
+ */
 export function stream(chunks: readonly string[], pace: Pace = {}): Answer {
   return new Answer("reply", { chunks, ...pace });
 }
 
-/** Sends these pieces, then nothing more, ever. Without pieces: the head of the answer only. */
+/**
+ * Sends the chunks, then nothing more. The response never ends. Without chunks, only its head is
+ * sent.
+ *
+ * @param chunks - Chunks of text.
+ * @param pace - When the chunks arrive.
+ * @returns The answer.
+ */
 export function stall(chunks: readonly string[] = [], pace: Pace = {}): Answer {
   return incompleteAnswer("stall", chunks, pace);
 }
 
-/** Sends these pieces, then ends, cleanly, without the API's terminal event; what is not streamed ends half-way. */
+/**
+ * Sends the chunks, then ends the response cleanly but without the final event of the API.
+ *
+ * An answer that is not streamed ends in the middle.
+ *
+ * @param chunks - Chunks of text.
+ * @param pace - When the chunks arrive.
+ * @returns The answer.
+ */
 export function truncate(chunks: readonly string[] = [], pace: Pace = {}): Answer {
   return incompleteAnswer("truncate", chunks, pace);
 }
 
-/** Sends these pieces, then breaks the connection. */
+/**
+ * Sends the chunks, then breaks the connection.
+ *
+ * @param chunks - Chunks of text.
+ * @param pace - When the chunks arrive.
+ * @returns The answer.
+ */
 export function breakOff(chunks: readonly string[] = [], pace: Pace = {}): Answer {
   return incompleteAnswer("break", chunks, pace);
 }
 
-/** Sends these pieces, then an error as an event, under status 200; what is not streamed is a 500. */
+/**
+ * Sends the chunks, then an error event under status 200.
+ *
+ * An answer that is not streamed has status 500.
+ *
+ * @param chunks - Chunks of text.
+ * @param pace - When the chunks arrive.
+ * @returns The answer.
+ */
 export function errorEvent(chunks: readonly string[] = [], pace: Pace = {}): Answer {
   return incompleteAnswer("error", chunks, pace);
 }
 
-/** Answers with any status. The body: text as it is, anything else as JSON; by default an error in the words of the API. */
+/**
+ * Answers with a status.
+ *
+ * @param code - Status, 100 to 599.
+ * @param options - `body`: text, or data that is sent as JSON (default: an error in the format of
+ * the API). `retryAfter`: seconds in the Retry-After header (default: no header). `headers`:
+ * further headers. `after`: seconds until the answer (default: 0).
+ * @returns The answer.
+ * @example
+ * ```ts
+ * const answer = status(500, { body: { error: "try later" }, retryAfter: 3 });
+ * const target = new FakeTarget({ answers: [answer] });
+ * ```
+ */
 export function status(
   code: number,
   options: { body?: unknown; retryAfter?: number; headers?: Record<string, string>; after?: number } = {},
@@ -80,22 +155,40 @@ export function status(
   return new Answer("status", { status: code, retry_after: retryAfter, ...rest });
 }
 
-/** Answers 429, with a Retry-After of so many seconds if one is given. */
+/**
+ * Answers with status 429.
+ *
+ * @param retryAfter - Seconds in the Retry-After header. Default: no header.
+ * @param options - `after`: seconds until the answer. Default: 0.
+ * @returns The answer.
+ */
 export function rateLimited(retryAfter?: number, options: { after?: number } = {}): Answer {
   return new Answer("status", { status: 429, retry_after: retryAfter, ...options });
 }
 
-/** Answers that there is no room: 529 in Anthropic's API, else 503. */
+/**
+ * Answers that the server is overloaded: status 529 in Anthropic's API, otherwise 503.
+ *
+ * @param retryAfter - Seconds in the Retry-After header. Default: no header.
+ * @param options - `after`: seconds until the answer. Default: 0.
+ * @returns The answer.
+ */
 export function overloaded(retryAfter?: number, options: { after?: number } = {}): Answer {
   return new Answer("overloaded", { retry_after: retryAfter, ...options });
 }
 
-/** Makes no connection: the request is never sent. */
+/**
+ * Refuses the connection, so that the request is never sent.
+ *
+ * @param options - `after`: seconds until the refusal. Default: 0.
+ * @returns The answer.
+ */
 export function refuseConnection(options: { after?: number } = {}): Answer {
   return new Answer("refuse", options);
 }
 
+/** Returns an answer that ends early. */
 function incompleteAnswer(end: string, chunks: readonly string[], pace: Pace): Answer {
-  // Cut short before its first piece: one that never comes.
+  // Without chunks, the response ends before a first chunk.
   return new Answer("reply", { chunks, end, ...(chunks.length === 0 ? { end_after: 0 } : {}), ...pace });
 }

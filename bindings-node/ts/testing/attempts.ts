@@ -1,43 +1,56 @@
 /**
- * What a fake target saw. Times are seconds since it was installed, or since virtual time began.
+ * Records of the calls and attempts that a fake target received.
  *
  * @module
  */
 
-/** One try of a call, as it arrived. */
+/**
+ * One attempt of a call. Times are in seconds since the installation, or since the start of virtual
+ * time.
+ */
 export interface Attempt {
-  /** Which call it belongs to: 0 for the first that arrived. */
+  /** Number of the call, from 0, in order of arrival. */
   call: number;
-  /** Which of that call's attempts it is: 1 for the first. */
+  /** Number of the attempt within its call, from 1. */
   attempt: number;
+  /** HTTP method. */
   method: string;
-  /** The URL without its query, which may hold a key. */
+  /** URL without its query, which may contain a key. */
   url: string;
+  /** Path of the URL. */
   path: string;
+  /** Model that the request names, or null. */
   model: string | null;
-  /** Whether it asks for a stream. */
+  /** Whether the request asks for a stream. */
   stream: boolean;
-  /** In order, names in lower case; the values of credentials are `***`. */
+  /** Headers in order, with names in lower case. Values of credentials are `***`. */
   headers: [string, string][];
-  /** The body, as text. */
+  /** Body as text. */
   body: string;
-  /** What it was answered with; `capacity` and `rate` are a 429, for there were too many. */
+  /**
+   * What the target answered with. `capacity` and `rate` are status 429, because of these limits of
+   * the target.
+   */
   answer: "reply" | "status" | "overloaded" | "refuse" | "capacity" | "rate" | "unmatched";
-  /** The status, where it came to one. */
+  /** HTTP status, or null if there was none. */
   status: number | null;
-  /** `answered`: as scripted, to the end. `cancelled`: its caller gave it up. */
+  /** `answered` (to the end of the script), `cancelled` (by the caller) or `in_flight`. */
   outcome: "answered" | "cancelled" | "in_flight";
+  /** Time of arrival. */
   arrived: number;
-  /** Null while it is in flight. */
+  /** Time of the end, or null while the attempt is in flight. */
   ended: number | null;
 }
 
-/** What was asked for once: one attempt or more, in the order of their arrival. */
+/** One call with its attempts. */
 export interface Call {
+  /** Number of the call, from 0, in order of arrival. */
   number: number;
+  /** The attempts in order of arrival. */
   attempts: Attempt[];
 }
 
+/** Returns the calls to which the attempts belong. */
 export function groupByCall(attempts: readonly Attempt[]): Call[] {
   const calls = new Map<number, Call>();
   for (const attempt of attempts) {
@@ -48,7 +61,7 @@ export function groupByCall(attempts: readonly Attempt[]): Call[] {
   return [...calls.values()];
 }
 
-/** In one line. */
+/** Returns the attempt as one line of text. */
 export function describeAttempt(of: Attempt): string {
   const said = of.status === null ? of.answer : `${of.answer} ${of.status}`;
   const ended = of.ended === null ? "" : `, ended at ${of.ended.toFixed(3)} s`;

@@ -1,5 +1,5 @@
 /**
- * The fake target.
+ * A fake target that answers from a script.
  *
  * @module
  */
@@ -10,51 +10,82 @@ import { type Attempt, type Call, describeAttempt, groupByCall } from "./attempt
 
 /** How requests are answered. */
 export interface Script {
-  /** Given in turn, to whichever attempt comes next, each once or as often as its `times` says. */
+  /**
+   * Answers to the next attempts in order of arrival. Each is given once, or as often as its
+   * `times` says. Default: none.
+   */
   answers?: readonly Answer[];
-  /** Given once these are used up. With null, what then comes fails as unmatched. Default: `ok()`. */
+  /**
+   * Answer after the others are used up. With null, further requests fail as unmatched. Default:
+   * `ok()`.
+   */
   otherwise?: Answer | null;
-  /** The most attempts at once; one more is answered 429, and uses up no answer. Default: any number. */
+  /**
+   * Maximum number of attempts in flight. Another attempt gets status 429 and uses up no answer.
+   * Default: no limit.
+   */
   capacity?: number;
-  /** The most attempts a minute; one more is answered 429, saying when to come back. Default: any number. */
+  /**
+   * Maximum number of attempts per minute. Another attempt gets status 429 with a Retry-After.
+   * Default: no limit.
+   */
   rate?: number;
-  /** Seconds, the Retry-After of what `capacity` turns away. Default: none. */
+  /** Seconds in the Retry-After header of attempts above `capacity`. Default: no header. */
   retryAfter?: number;
 }
 
-/** Which requests a route takes: what is not set matches anything; `*` is any run of characters. */
+/** Which requests a route matches. A property that is not set matches all. `*` matches any text. */
 export interface Match {
-  /** The URL's host. */
+  /** Pattern of the URL's host. */
   host?: string;
-  /** The URL's path. */
+  /** Pattern of the URL's path. */
   path?: string;
-  /** The model that the request names. */
+  /** Pattern of the model that the request names. */
   model?: string;
-  /** Text that the request's body contains, as it is. */
+  /** Text in the body of the request, without patterns. */
   contains?: string;
 }
 
 const installed = new Set<NativeFakeTarget>();
 
 /**
- * Answers from a script in place of the network, and remembers what it saw.
+ * Answers requests from a script instead of the network, and records them.
  *
- * Its answers have the shapes of the API that the request speaks (OpenAI's chat completions, completions, Responses and embeddings, Anthropic's
- * messages, Gemini's generateContent), as the official SDKs parse them. What it does not know is answered as chat completions are, unless a route
- * says otherwise.
+ * The answers have the format of the API that the request uses (OpenAI's chat completions,
+ * completions, Responses and embeddings, Anthropic's messages, Gemini's generateContent), so that
+ * the official SDKs parse them. Other requests are answered as chat completions, unless a route
+ * matches.
+ *
+ * @example
+ * ```ts
+ * const target = new FakeTarget({ answers: [overloaded(), ok("done")], capacity: 2 });
+ * await target.during(() => client.responses.create({ model: "gpt-4o", input: "Say hello." }));
+ * assert.deepEqual(target.attempts.map(({ status }) => status), [503, 200]);
+ * ```
  */
 export class FakeTarget {
   readonly #native: NativeFakeTarget;
   readonly #routes: object[] = [];
   #defaultRoute: object;
 
-  /** @throws `RangeError` for a time that is negative or longer than a year. */
+  /**
+   * Creates the target without installing it.
+   *
+   * @param script - The answers to requests that no route matches. Default: `ok()`.
+   * @throws `RangeError` if a time is negative or longer than a year.
+   */
   constructor(script: Script = {}) {
     this.#defaultRoute = routeScript(script);
     this.#native = withArgumentErrors(() => new native.FakeTarget(this.#script()));
   }
 
-  /** Answers so from now on what no route takes. Every route begins anew. */
+  /**
+   * Replaces the answers to requests that no route matches, and restarts every route.
+   *
+   * @param script - The answers.
+   * @returns The target.
+   * @throws `RangeError` if a time is negative or longer than a year.
+   */
   script(script: Script): this {
     this.#defaultRoute = routeScript(script);
     withArgumentErrors(() => this.#native.follow(this.#script()));
@@ -62,8 +93,14 @@ export class FakeTarget {
   }
 
   /**
-   * Answers these requests by a script of their own. The first route that takes a request answers it. Every route begins anew; a capacity or a
-   * rate of one route is apart from the others'.
+   * Adds a route: answers to the requests that match. The first matching route answers a request.
+   *
+   * All routes restart. Capacity and rate apply to each route separately.
+   *
+   * @param match - Which requests match.
+   * @param script - The answers. Default: `ok()`.
+   * @returns The target.
+   * @throws `RangeError` if a time is negative or longer than a year.
    */
   route(match: Match, script: Script = {}): this {
     this.#routes.push({ ...match, ...routeScript(script) });
@@ -72,11 +109,14 @@ export class FakeTarget {
   }
 
   /**
-   * Puts it in place of the network for every gate of the process, those that exist and those that are made meanwhile.
+   * Replaces the network with the target for every gate of the process.
    *
-   * Gates start anew from their configuration, and are what they were once it is uninstalled: what one test does to a gate that a module holds,
-   * no other test sees. It is process-wide: tests of one file that run at once would share it. What does not go through a gate (a client that
-   * was never wrapped, a gate whose mode is `off`) is not held back.
+   * Gates start again from their configuration. When the target is uninstalled, each gate has its
+   * earlier state, so that tests do not affect each other. The target applies to the whole process,
+   * so tests of one file must not run concurrently. Requests that do not go through a gate still
+   * use the network: those of clients that are not wrapped, and of gates in mode `off`.
+   *
+   * @returns The target.
    */
   install(): this {
     this.#native.install();
@@ -84,16 +124,19 @@ export class FakeTarget {
     return this;
   }
 
-  /** The network is back. Idempotent. */
+  /** Restores the network. Idempotent. */
   uninstall(): void {
     this.#native.uninstall();
     installed.delete(this.#native);
   }
 
   /**
-   * Runs the function with the target installed.
+   * Runs a function while the target is installed.
    *
-   * @throws An error (a rejection), at the end, where a request came that nothing in the script takes; such a request itself fails at once.
+   * @param run - The function.
+   * @returns The result of the function.
+   * @throws An error (as a rejection), at the end, if a request matched no answer. The request
+   * itself fails at once.
    */
   async during<T>(run: () => T | Promise<T>): Promise<T> {
     this.install();
@@ -107,42 +150,46 @@ export class FakeTarget {
     return result;
   }
 
-  /** Every attempt so far, in the order of arrival. */
+  /** The attempts so far, in order of arrival. */
   get attempts(): Attempt[] {
     return JSON.parse(this.#native.attempts());
   }
 
-  /** Every call so far, with its attempts, in the order of their first arrival. */
+  /** The calls so far with their attempts, in order of arrival. */
   get calls(): Call[] {
     return groupByCall(this.attempts);
   }
 
-  /** The attempts that their caller gave up before they were answered to the end. */
+  /** The attempts that the caller cancelled before the end of their answers. */
   get cancelled(): Attempt[] {
     return this.attempts.filter((attempt) => attempt.outcome === "cancelled");
   }
 
-  /** How many attempts are in flight now. */
+  /** Number of attempts in flight. */
   get inFlight(): number {
     return this.#native.inFlight;
   }
 
-  /** The most attempts that were in flight at once, those turned away included. */
+  /** Maximum number of attempts that were in flight at once, including rejected ones. */
   get maxInFlight(): number {
     return this.#native.maxInFlight;
   }
 
-  /** The requests that nothing in the script takes, and why. */
+  /** The requests that matched no answer, with reasons. */
   get unmatched(): string[] {
     return this.#native.unmatched;
   }
 
-  /** A line for each attempt: two runs of one test on virtual time have equal traces. */
+  /** Returns one line for each attempt. Two runs of a test on virtual time have equal traces. */
   trace(): string[] {
     return this.attempts.map(describeAttempt);
   }
 
-  /** @throws An error where an attempt has neither been answered to its end nor been given up: a stream that nobody cancelled. */
+  /**
+   * Checks that every attempt was answered to its end or cancelled.
+   *
+   * @throws An error if an attempt is in flight, for example a stream that was not cancelled.
+   */
   assertNoCallInFlight(): void {
     throwIfAny(
       "still in flight",
@@ -150,7 +197,11 @@ export class FakeTarget {
     );
   }
 
-  /** @throws An error where a request came that nothing in the script takes. */
+  /**
+   * Checks that every request matched an answer.
+   *
+   * @throws An error if a request matched no answer.
+   */
   assertAllMatched(): void {
     throwIfAny("the fake target has no answer for", this.unmatched);
   }
@@ -160,7 +211,7 @@ export class FakeTarget {
   }
 }
 
-/** Times of what is installed count from now. */
+/** Restarts the times of installed targets from 0. */
 export function resetStartTimes(): void {
   for (const target of installed) target.start();
 }

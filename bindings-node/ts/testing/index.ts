@@ -1,18 +1,20 @@
 /**
- * What your own tests need: a fake target to script, and virtual time.
+ * Test helpers: a fake target that answers from a script, and virtual time.
  *
+ * While a target is installed, every gate of the process sends to the target instead of the
+ * network. Queueing, retries, cool-downs and cancellation above it are real.
+ *
+ * @example
  * ```ts
  * const target = new FakeTarget({ answers: [rateLimited(90), ok("done")] });
  * const clock = new VirtualClock().start();
  * await target.during(async () => {
- *   assert.equal(await clock.until(agent()), "done"); // 90 s of virtual time, a few milliseconds of yours
+ *   // 90 s of virtual time pass in a few milliseconds.
+ *   assert.equal(await clock.until(agent()), "done");
  * });
  * clock.stop();
  * assert.deepEqual(target.attempts.map(({ status }) => status), [429, 200]);
  * ```
- *
- * While a target is installed, every gate of the process sends to it instead of the network, with the real queueing, retries, cool-downs and
- * cancelling above.
  *
  * @packageDocumentation
  */

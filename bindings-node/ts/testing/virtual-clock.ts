@@ -9,41 +9,54 @@ import { port } from "../native-port.js";
 import { resetStartTimes } from "./fake-target.js";
 import { VirtualTimers } from "./virtual-timers.js";
 
-// What the platform has, whatever is put in its place meanwhile.
+// The platform's timers, which the clock needs while its own timers replace them.
 const { setImmediate, setTimeout } = globalThis;
 
-/** As in `src/bridge/clock.rs`. */
+/** How a step of the native clock ended. The values equal those of `src/bridge/clock.rs`. */
 const enum Step {
   Finished = 0,
   Over = 1,
   Idle = 2,
 }
 
-/** Turns of the event loop in which whatever was woken gets to its next wait. */
+/** Turns of the event loop after which all woken code waits again. */
 const EVENT_LOOP_TURNS = 4;
-/** Steps in which nothing could come, each 50 ms of real time at most, before a wait gives up: real I/O may still have something to say. */
+/**
+ * Steps without progress, of at most 50 ms of real time each, after which a wait gives up. Real I/O
+ * may still make progress until then.
+ */
 const MAX_IDLE_STEPS = 40;
 
 /** Options of {@link VirtualClock}. */
 export interface ClockOptions {
-  /** Where the jitter of backoffs comes from: a whole number from 0. Default: 0. */
+  /** Seed of the jitter of backoffs: an integer of 0 or more. Default: 0. */
   seed?: number;
   /**
-   * Whether `setTimeout` and `setInterval` (the globals, of `node:timers`, and `setTimeout` of `node:timers/promises`) are on virtual time too.
-   * Default: true. With false they are real, or whatever mocks the test has: then tick those beside `advance`.
+   * Whether `setTimeout` and `setInterval` (the globals, those of `node:timers`, and `setTimeout`
+   * of `node:timers/promises`) are on virtual time. Default: true. With false, they are real, or
+   * those of another mock, which must then be advanced together with the clock.
    */
   timers?: boolean;
 }
 
 /**
- * Time that passes only in {@link VirtualClock.until} and {@link VirtualClock.advance}, while everything waits. In place for the whole process
- * from `start` to `stop`.
+ * Virtual time, which passes only in {@link VirtualClock.until} and {@link VirtualClock.advance},
+ * while everything waits. It applies to the whole process from `start` to `stop`.
  *
- * Meanwhile every gate starts anew from its configuration and runs on this time; afterwards it is what it was before. A Retry-After of ninety
- * seconds takes milliseconds, in the same order each run.
+ * Meanwhile every gate starts again from its configuration and runs on virtual time. Afterwards
+ * each gate has its earlier state. A Retry-After of 90 s takes milliseconds, and events have the
+ * same order in each run.
  *
- * Its limits: time stands still while JavaScript computes. What waits for real I/O (files, sockets, worker threads) is unknown to it: time may pass
- * meanwhile. `Date`, `performance` and `AbortSignal.timeout` stay real.
+ * Limits: time does not pass while JavaScript computes. The clock does not know of real I/O (files,
+ * sockets, worker threads), so time may pass during it. `Date`, `performance` and
+ * `AbortSignal.timeout` remain real.
+ *
+ * @example
+ * ```ts
+ * const clock = new VirtualClock({ seed: 1 }).start();
+ * await clock.until(new Promise((resolve) => setTimeout(resolve, 3_600_000)));
+ * clock.stop();
+ * ```
  */
 export class VirtualClock {
   readonly #native: NativeClock;
@@ -56,9 +69,10 @@ export class VirtualClock {
   }
 
   /**
-   * Puts it in place of real time.
+   * Installs virtual time.
    *
-   * @throws An error where virtual time is in place already.
+   * @returns The clock.
+   * @throws An error if virtual time is installed already.
    */
   start(): this {
     this.#native.enter();
@@ -67,22 +81,25 @@ export class VirtualClock {
     return this;
   }
 
-  /** Puts real time back. Idempotent. Timers that are still set never come. */
+  /** Restores real time. Idempotent. Timers that are still set never fire. */
   stop(): void {
     this.#timers?.uninstall();
     this.#native.leave();
   }
 
-  /** Seconds since it was made. */
+  /** Returns the seconds since the clock was created. */
   time(): number {
     return this.#native.time();
   }
 
   /**
-   * Lets time pass until the promise is settled, and returns what it came to.
+   * Lets time pass until a promise is settled, and returns its value.
    *
-   * @throws An error (a rejection) where nothing is left that could settle it, or it is not settled within `most` seconds of virtual time
-   * (default: a day).
+   * @param promise - The promise.
+   * @param most - Maximum seconds of virtual time. Default: 86,400 (a day).
+   * @returns The value of the promise.
+   * @throws An error (as a rejection) if nothing can settle the promise any more, or if it is not
+   * settled in time.
    */
   async until<T>(promise: Promise<T>, most = 86_400): Promise<T> {
     let settled = false;
@@ -106,10 +123,11 @@ export class VirtualClock {
   }
 
   /**
-   * Lets so many seconds pass; what is due meanwhile happens.
+   * Lets time pass. Everything that is due by then happens.
    *
-   * @throws `RangeError` for a number that is negative or NaN, and if the clock would be more than
-   * ten years from its start.
+   * @param seconds - Seconds of virtual time, 0 or more.
+   * @throws `RangeError` (as a rejection) for a number that is negative or NaN, and if the clock
+   * would be more than ten years from its start.
    */
   async advance(seconds: number): Promise<void> {
     if (!(seconds >= 0)) {
@@ -130,7 +148,10 @@ export class VirtualClock {
     }
   }
 
-  /** To the next thing that happens. Until `end` at most; that long only where `waits`, or something is set for then. */
+  /**
+   * Advances to the next event, but not beyond `end`. If nothing is due before `end`, time passes
+   * only if `waits` is true.
+   */
   #step(end: number, waits = false): Step {
     const due = this.#timers?.next();
     const limit = due === undefined ? (waits ? end : undefined) : Math.min(due, end);
@@ -143,6 +164,7 @@ export class VirtualClock {
   }
 }
 
+/** Lets the event loop turn until all woken code waits again. */
 async function runEventLoop(): Promise<void> {
   for (let turn = 0; turn < EVENT_LOOP_TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

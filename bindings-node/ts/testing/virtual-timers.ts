@@ -1,5 +1,5 @@
 /**
- * `setTimeout` and its kin on virtual time: put in place of the platform's for a while.
+ * `setTimeout` and related functions on virtual time, which replace the platform's for a while.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import promises from "node:timers/promises";
 
 type Callback = (...args: unknown[]) => void;
 
-/** A timer, with what Node's have. */
+/** A timer with the methods of Node's timers. */
 class Timer {
   due: number;
   readonly order: number;
@@ -58,29 +58,29 @@ class Timer {
   }
 }
 
-/** What is patched, and by what name. */
+/** The functions that are replaced. */
 const PATCHED = ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] as const;
 
-/** Every timer that is set. */
+/** The timers that are set. */
 export class VirtualTimers {
   readonly now: () => number;
   readonly #set = new Map<number, Timer>();
   #order = 0;
   #restore: (() => void) | undefined;
 
-  /** `now`: the virtual time, in seconds. */
+  /** `now` returns the virtual time in seconds. */
   constructor(now: () => number) {
     this.now = now;
   }
 
-  /** When the next one is due. */
+  /** Returns the time at which the next timer is due. */
   next(): number | undefined {
     let due: number | undefined;
     for (const timer of this.#set.values()) due = due === undefined ? timer.due : Math.min(due, timer.due);
     return due;
   }
 
-  /** Runs the first that is due, if one is. */
+  /** Runs the first timer that is due. Returns `false` if there is none. */
   runNext(): boolean {
     const now = this.now();
     const due = [...this.#set.values()].filter((timer) => timer.due <= now + 1e-6);
@@ -104,7 +104,7 @@ export class VirtualTimers {
     else if (typeof timer === "number" || typeof timer === "string") this.#set.delete(Number(timer));
   }
 
-  /** Puts them in place of the platform's. */
+  /** Replaces the platform's functions. */
   install(): void {
     const set =
       (repeats: boolean) =>
@@ -129,7 +129,7 @@ export class VirtualTimers {
     };
   }
 
-  /** Puts the platform's back. What is still set never comes. */
+  /** Restores the platform's functions. Timers that are still set never fire. */
   uninstall(): void {
     this.#restore?.();
     this.#restore = undefined;
@@ -152,7 +152,7 @@ export class VirtualTimers {
     });
 }
 
-/** As the platform has it: what is no time is one millisecond. */
+/** Returns the delay in seconds. Invalid delays are one millisecond, as on the platform. */
 function toSeconds(milliseconds: number | undefined): number {
   const given = Number(milliseconds);
   return given >= 1 && given <= 2 ** 31 - 1 ? given / 1000 : 0.001;
