@@ -25,6 +25,7 @@ pub mod gate;
 pub mod hedge;
 mod identify;
 pub mod limit;
+mod middleware;
 pub mod observe;
 pub mod placement;
 pub mod pool;

@@ -1,22 +1,18 @@
 //! The tower layer: no attempt passes without a permit, and the permit travels with the response's body.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use http::{Request, Response};
-use tower::{Layer, Service};
 
 use super::attempt::End;
 use super::held::Held;
 use super::recall::Cause;
 use super::{Linger, ahead, attempt};
 use crate::admission::Permit;
-use crate::body::ResponseBody;
+use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind, Reason};
+use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::wire::RateHeaders;
 use crate::wire::classify::{Class, Verdict};
 
@@ -27,38 +23,11 @@ use crate::wire::classify::{Class, Verdict};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdmissionLayer;
 
-impl<S> Layer<S> for AdmissionLayer {
-    type Service = AdmissionService<S>;
+tower_layer!(AdmissionLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        AdmissionService { inner }
-    }
-}
-
-/// See [`AdmissionLayer`].
-#[derive(Clone, Debug)]
-pub struct AdmissionService<S> {
-    inner: S,
-}
-
-impl<S, B> Service<Request<B>> for AdmissionService<S>
-where
-    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
-    S::Future: Send,
-    B: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let clone = self.inner.clone();
-        // The service that was polled ready is the one to call.
-        let mut inner = std::mem::replace(&mut self.inner, clone);
+impl<S: InnerService> Middleware<S> for AdmissionLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+        let mut inner = take_ready(inner);
         let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {

@@ -26,7 +26,7 @@ mod tests;
 pub(crate) use ahead::{Ahead, Wanted};
 pub use gatehouse::Admission;
 pub(crate) use holders::{HeldSlot, Holders, Holding};
-pub use layer::{AdmissionLayer, AdmissionService};
+pub use layer::AdmissionLayer;
 pub use linger::Linger;
 pub use permit::Permit;
 pub use purse::Purse;

@@ -1,20 +1,15 @@
 //! The tower layer: asks on the way down, and hides on the way up.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response};
 use memchr::memmem;
-use tower::{Layer, Service};
 
 use super::ask::asking;
 use super::body::Hidden;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
-use crate::error::Error;
+use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::transport::Foreign;
 use crate::wire::Dialect;
 use crate::wire::sealed::{is_compressed, is_signed};
@@ -26,42 +21,18 @@ use crate::wire::sealed::{is_compressed, is_signed};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AskUsageLayer;
 
-impl<S> Layer<S> for AskUsageLayer {
-    type Service = AskUsageService<S>;
+tower_layer!(AskUsageLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        AskUsageService { inner }
-    }
-}
-
-/// See [`AskUsageLayer`].
-#[derive(Clone, Debug)]
-pub struct AskUsageService<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<RequestBody>> for AskUsageService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+impl<S: InnerService> Middleware<S> for AskUsageLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let Some(body) = concerns(&request).then(|| asking(request.body().bytes()?)).flatten() else {
-            return Box::pin(self.inner.call(request));
+            return Box::pin(inner.call(request));
         };
         if request.headers().contains_key(CONTENT_LENGTH) {
             request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
         }
         *request.body_mut() = Bytes::from(body).into();
-        let response = self.inner.call(request);
+        let response = inner.call(request);
         Box::pin(async move { Ok(hidden(response.await?)) })
     }
 }

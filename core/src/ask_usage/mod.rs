@@ -15,4 +15,4 @@ mod body;
 mod hide;
 mod layer;
 
-pub use layer::{AskUsageLayer, AskUsageService};
+pub use layer::AskUsageLayer;

@@ -2,25 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::HOST;
-use http::{HeaderMap, Request, Response, Uri};
+use http::{HeaderMap, Request, Uri};
 use parking_lot::Mutex;
-use tower::{Layer, Service};
 
 use super::vllm::{self, No};
 use super::{Counters, LARGEST, LONGEST, SILENT};
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::RequestBody;
 use crate::call::Call;
 use crate::clock;
 use crate::config::Tokenizer;
-use crate::error::Error;
+use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::transport::{Foreign, ProxyRules, Transport};
 
 /// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and tells the call ([`Call::exact_input`]).
@@ -52,43 +48,13 @@ impl std::fmt::Debug for CountLayer {
     }
 }
 
-impl<S> Layer<S> for CountLayer {
-    type Service = CountService<S>;
+tower_layer!(CountLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        CountService { inner, shared: self.0.clone() }
-    }
-}
-
-/// See [`CountLayer`].
-#[derive(Clone)]
-pub struct CountService<S> {
-    inner: S,
-    shared: Arc<Shared>,
-}
-
-impl<S> Service<Request<RequestBody>> for CountService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let clone = self.inner.clone();
-        // The service that was polled ready is the one to call.
-        let mut inner = std::mem::replace(&mut self.inner, clone);
+impl<S: InnerService> Middleware<S> for CountLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let mut inner = take_ready(inner);
         let Some((call, body)) = countable(&request) else { return Box::pin(inner.call(request)) };
-        let shared = self.shared.clone();
+        let shared = self.0.clone();
         Box::pin(async move {
             if let Some(tokens) = shared.count(&call, &request, body).await {
                 call.set_exact_input(tokens);

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-pub use layer::{CountLayer, CountService};
+pub use layer::CountLayer;
 use tokio::sync::Semaphore;
 
 use crate::wire::request::{LONGEST_DECODED, decoded};

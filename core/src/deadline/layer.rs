@@ -1,18 +1,14 @@
 //! The tower layer.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use http::{Request, Response};
-use tower::{Layer, Service};
+use http::Request;
 
 use super::body::{Guarded, overdue};
 use super::watch::Watch;
-use crate::body::ResponseBody;
+use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
-use crate::error::Error;
+use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 
 /// Ends each call, its stream included, at its deadline; takes the slot back from a reader that stalls.
 ///
@@ -23,41 +19,16 @@ pub struct DeadlineLayer {
     watch: Arc<Watch>,
 }
 
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = DeadlineService<S>;
+tower_layer!(DeadlineLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        DeadlineService { inner, watch: self.watch.clone() }
-    }
-}
-
-/// See [`DeadlineLayer`].
-#[derive(Clone, Debug)]
-pub struct DeadlineService<S> {
-    inner: S,
-    watch: Arc<Watch>,
-}
-
-impl<S, B> Service<Request<B>> for DeadlineService<S>
-where
-    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+impl<S: InnerService> Middleware<S> for DeadlineLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let call = request
             .extensions()
             .get::<Call>()
             .filter(|call| call.is_enforced() && call.is_inference())
             .cloned();
-        let response = self.inner.call(request);
+        let response = inner.call(request);
         let Some(call) = call else { return Box::pin(response) };
         let watch = self.watch.clone();
         Box::pin(async move {

@@ -7,5 +7,5 @@ mod body;
 mod layer;
 mod watch;
 
-pub use layer::{DeadlineLayer, DeadlineService};
+pub use layer::DeadlineLayer;
 pub use watch::Watch;

@@ -1,12 +1,8 @@
 //! The tower layer: one target after the other, until one of them lets the call in.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use http::{HeaderName, HeaderValue, Request, Response};
-use tower::{Layer, Service};
 
 use super::Ways;
 use super::address::Original;
@@ -16,6 +12,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, Reason};
+use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 
 /// Says which target answered in place of the one that was meant.
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
@@ -37,62 +34,30 @@ impl FallbackLayer {
     }
 }
 
-impl<S> Layer<S> for FallbackLayer {
-    type Service = FallbackService<S>;
+tower_layer!(FallbackLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        FallbackService { inner, layer: self.clone() }
-    }
-}
-
-/// See [`FallbackLayer`].
-#[derive(Clone)]
-pub(crate) struct FallbackService<S> {
-    inner: S,
-    layer: FallbackLayer,
-}
-
-impl<S> Service<Request<RequestBody>> for FallbackService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
+impl<S: InnerService> Middleware<S> for FallbackLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let mut inner = take_ready(inner);
         let call =
             request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference());
-        match call.filter(|call| self.layer.ways.from(call).is_some()).cloned() {
+        match call.filter(|call| self.ways.from(call).is_some()).cloned() {
             Some(call) => {
-                let between = self.layer.active.between();
-                Box::pin(in_turn(call, request, inner, self.layer.ways.clone(), between))
+                let between = self.active.between();
+                Box::pin(in_turn(call, request, inner, self.ways.clone(), between))
             }
             None => Box::pin(inner.call(request)),
         }
     }
 }
 
-async fn in_turn<S>(
+async fn in_turn<S: InnerService>(
     mut call: Call,
     request: Request<RequestBody>,
     mut inner: S,
     ways: Arc<Ways>,
     _between: Between,
-) -> Result<Response<ResponseBody>, Error>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
-{
+) -> Result<Response<ResponseBody>, Error> {
     let (parts, body) = request.into_parts();
     // An upload is read once, by the target that it was meant for.
     let again = body.again();

@@ -2,19 +2,18 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Collected, Limited};
-use tower::{Layer, Service};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
 use crate::duration;
 use crate::error::Error;
+use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::observe::Hedged;
 use crate::retry::{Charge, note_in_vain};
 use crate::transport::Foreign;
@@ -32,41 +31,14 @@ const LONGEST: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HedgeLayer;
 
-impl<S> Layer<S> for HedgeLayer {
-    type Service = HedgeService<S>;
+tower_layer!(HedgeLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        HedgeService { inner }
-    }
-}
-
-/// See [`HedgeLayer`].
-#[derive(Clone, Debug)]
-pub(crate) struct HedgeService<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<RequestBody>> for HedgeService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+impl<S: InnerService> Middleware<S> for HedgeLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let (request, second) = Second::beside(request);
-        let first = self.inner.call(request);
+        let first = inner.call(request);
         match second {
-            Some(second) => Box::pin(second.with(Box::pin(first), self.inner.clone())),
+            Some(second) => Box::pin(second.with(Box::pin(first), inner.clone())),
             None => Box::pin(first),
         }
     }
@@ -97,7 +69,7 @@ impl Second {
     /// The first answer of the two.
     async fn with<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> Result<Response<ResponseBody>, Error>
     where
-        S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
+        S: InnerService,
         F: Future<Output = Result<Response<ResponseBody>, Error>>,
     {
         let Self { call, after, mut request } = self;

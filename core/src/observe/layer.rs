@@ -1,21 +1,20 @@
 //! The outermost tower layer: each call is counted once, however it ends.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use http_body::{Body, Frame, SizeHint};
-use tower::{Layer, Service};
 
 use super::tally::{Tally, outcome_of};
 use super::{CallLog, Outcome};
 use crate::active::Active;
-use crate::body::ResponseBody;
+use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::error::Error;
+use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 
 /// Counts and logs each call, once.
 ///
@@ -33,38 +32,12 @@ impl ObserveLayer {
     }
 }
 
-impl<S> Layer<S> for ObserveLayer {
-    type Service = ObserveService<S>;
+tower_layer!(ObserveLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        ObserveService { inner, log: self.log.clone(), active: self.active.clone() }
-    }
-}
-
-/// See [`ObserveLayer`].
-#[derive(Clone, Debug)]
-pub struct ObserveService<S> {
-    inner: S,
-    log: Arc<CallLog>,
-    active: Arc<Active>,
-}
-
-impl<S, B> Service<Request<B>> for ObserveService<S>
-where
-    S: Service<Request<B>, Response = Response<ResponseBody>, Error = Error> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+impl<S: InnerService> Middleware<S> for ObserveLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let call = request.extensions().get::<Call>().cloned();
-        let response = self.inner.call(request);
+        let response = inner.call(request);
         let Some(call) = call else { return Box::pin(response) };
         let mut tally = Tally::open(call, self.log.clone(), &self.active);
         Box::pin(async move {

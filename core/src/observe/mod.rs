@@ -11,7 +11,7 @@ mod snapshot;
 mod tally;
 
 pub use attempt::{Attempt, Outcome};
-pub use layer::{ObserveLayer, ObserveService};
+pub use layer::ObserveLayer;
 pub use limit::{DecisionSnapshot, LimitSnapshot};
 pub use log::{AttemptRecord, CallLog, CallRecord, KEPT};
 pub(crate) use metrics::{

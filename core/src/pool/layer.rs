@@ -1,18 +1,15 @@
 //! The tower layer: a call goes to the replica that its permit names.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
+use http::Request;
 use http::header::HOST;
-use http::{Request, Response};
-use tower::{Layer, Service};
 
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::RequestBody;
 use crate::call::Call;
 use crate::config::Source;
 use crate::error::{Error, ErrorKind, Reason};
+use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::placement::Placed;
 use crate::target::Target;
 
@@ -23,49 +20,20 @@ use crate::target::Target;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolLayer;
 
-impl<S> Layer<S> for PoolLayer {
-    type Service = PoolService<S>;
+tower_layer!(PoolLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        PoolService { inner }
-    }
-}
-
-/// See [`PoolLayer`].
-#[derive(Clone, Debug)]
-pub struct PoolService<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<RequestBody>> for PoolService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+impl<S: InnerService> Middleware<S> for PoolLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let call = request.extensions().get::<Call>().filter(|call| call.target().config().pool.is_some());
-        let Some(call) = call.cloned() else { return Box::pin(self.inner.call(request)) };
+        let Some(call) = call.cloned() else { return Box::pin(inner.call(request)) };
         if call.is_inference() {
             let placed = call.placed();
             return match sent(&call, placed, &mut request) {
-                Ok(()) => Box::pin(self.inner.call(request)),
+                Ok(()) => Box::pin(inner.call(request)),
                 Err(error) => Box::pin(async move { Err(error) }),
             };
         }
-        let clone = self.inner.clone();
-        // The service that was polled ready is the one to call.
-        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let mut inner = take_ready(inner);
         Box::pin(async move {
             call.replicas_known().await;
             sent(&call, call.target().admission().beside(), &mut request)?;

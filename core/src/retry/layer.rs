@@ -1,11 +1,6 @@
 //! The tower layer: attempts one after the other, never two at once.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use http::{HeaderValue, Request, Response};
-use tower::{Layer, Service};
 
 use super::charge::Charge;
 use super::policy::{Failure, Next, Why, decide};
@@ -15,6 +10,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::Error;
+use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::observe::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
 use crate::wire::classify::Verdict;
 
@@ -29,57 +25,22 @@ const SHOULD_RETRY: &str = "x-should-retry";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryLayer;
 
-impl<S> Layer<S> for RetryLayer {
-    type Service = RetryService<S>;
+tower_layer!(RetryLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        RetryService { inner }
-    }
-}
-
-/// See [`RetryLayer`].
-#[derive(Clone, Debug)]
-pub struct RetryService<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<RequestBody>> for RetryService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let clone = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, clone);
+impl<S: InnerService> Middleware<S> for RetryLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         match request.extensions().get::<Call>().cloned() {
-            Some(call) => Box::pin(drive(call, request, inner)),
-            None => {
-                let mut inner = inner;
-                Box::pin(inner.call(request))
-            }
+            Some(call) => Box::pin(drive(call, request, take_ready(inner))),
+            None => Box::pin(inner.call(request)),
         }
     }
 }
 
-async fn drive<S>(
+async fn drive<S: InnerService>(
     call: Call,
     request: Request<RequestBody>,
     mut inner: S,
-) -> Result<Response<ResponseBody>, Error>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>,
-{
+) -> Result<Response<ResponseBody>, Error> {
     if call.is_inference() {
         call.target().retries().lock().earn(clock::now());
     }

@@ -11,6 +11,6 @@ mod layer;
 mod policy;
 
 pub(crate) use charge::Charge;
+pub use layer::RetryLayer;
 pub(crate) use layer::note_in_vain;
-pub use layer::{RetryLayer, RetryService};
 pub use policy::{Failure, Next, Why, decide};

@@ -1,14 +1,11 @@
 //! The tower layer: classifies failures, holds the head for the first event, and watches the body.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, Response};
-use tower::{Layer, Service};
 
 use super::body::Watched;
 use super::replay::Replay;
@@ -16,6 +13,7 @@ use crate::body::{RequestBody, ResponseBody, Taken};
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
+use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::wire::sealed::is_signed;
 use crate::wire::{Dialect, Observer, classify};
 
@@ -35,44 +33,17 @@ const MOST_OF_A_HEAD: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamLayer;
 
-impl<S> Layer<S> for StreamLayer {
-    type Service = StreamService<S>;
+tower_layer!(StreamLayer);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        StreamService { inner }
-    }
-}
-
-/// See [`StreamLayer`].
-#[derive(Clone, Debug)]
-pub struct StreamService<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<RequestBody>> for StreamService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>, Error = Error>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+impl<S: InnerService> Middleware<S> for StreamLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let call = request.extensions().get::<Call>().cloned();
         if call.as_ref().is_some_and(is_watched) && !is_signed(request.headers()) {
             // What is compressed could not be watched, and compression would hold tokens back.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let upload = request.body().taken();
-        let response = self.inner.call(request);
+        let response = inner.call(request);
         match call {
             Some(call) => Box::pin(watch(call, upload, response)),
             None => Box::pin(response),

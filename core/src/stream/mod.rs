@@ -17,4 +17,4 @@ mod cut;
 mod layer;
 mod replay;
 
-pub use layer::{StreamLayer, StreamService};
+pub use layer::StreamLayer;

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use tidegate::admission::{AdmissionLayer, AdmissionService};
+use tidegate::admission::AdmissionLayer;
 use tidegate::deadline::DeadlineLayer;
 use tidegate::schedule::Rule;
 use tidegate::{Context, ErrorKind, Reason, Transport};
 use tokio::time::Instant;
-use tower::{Service, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::support::*;
+
+type Admission = <AdmissionLayer as Layer<Transport>>::Service;
 
 fn within(limit: Duration, stream: bool) -> http::Request<tidegate::RequestBody> {
     let mut request = chat(stream);
@@ -58,7 +60,7 @@ async fn what_leaves_the_queue_as_the_deadline_passes_says_why() {
     let (held, until) = (Arc::new(Mutex::new(Some(held))), Instant::now() + limit);
     let stack = tower::ServiceBuilder::new()
         .layer(DeadlineLayer::default())
-        .map_future(move |answer: <AdmissionService<Transport> as Service<_>>::Future| {
+        .map_future(move |answer: <Admission as Service<_>>::Future| {
             let (held, mut answer) = (held.clone(), answer);
             std::future::poll_fn(move |cx| {
                 let answered = answer.as_mut().poll(cx);

@@ -1,0 +1,100 @@
+//! The part that all layers of the stack share.
+//!
+//! A layer is a type that implements [`Middleware`], and [`tower_layer!`] makes a tower layer of it.
+//! The tower service of each layer is [`Layered`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower::Service;
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::error::Error;
+
+/// The response to one request, or the error that replaces it.
+pub(crate) type ResponseResult = Result<Response<ResponseBody>, Error>;
+
+/// The future of each service of the stack.
+pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = ResponseResult> + Send>>;
+
+/// A service that a layer can wrap.
+pub trait InnerService:
+    Service<
+        Request<RequestBody>,
+        Response = Response<ResponseBody>,
+        Error = Error,
+        Future: Future<Output = ResponseResult> + Send + 'static,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> InnerService for S where
+    S: Service<
+            Request<RequestBody>,
+            Response = Response<ResponseBody>,
+            Error = Error,
+            Future: Future<Output = ResponseResult> + Send + 'static,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// What a layer does with each request.
+pub trait Middleware<S: InnerService>: Clone {
+    /// Returns the response to `request`. `inner` is ready for one call.
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture;
+}
+
+/// The service of a layer: passes each request to the layer's [`Middleware`].
+#[derive(Clone, Debug)]
+pub struct Layered<M, S> {
+    middleware: M,
+    inner: S,
+}
+
+impl<M, S> Layered<M, S> {
+    pub(crate) fn new(middleware: M, inner: S) -> Self {
+        Self { middleware, inner }
+    }
+}
+
+impl<M: Middleware<S>, S: InnerService> Service<Request<RequestBody>> for Layered<M, S> {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        self.middleware.call(&mut self.inner, request)
+    }
+}
+
+/// Implements `tower::Layer` for a [`Middleware`].
+macro_rules! tower_layer {
+    ($middleware:ty) => {
+        impl<S> tower::Layer<S> for $middleware {
+            type Service = $crate::middleware::Layered<Self, S>;
+
+            fn layer(&self, inner: S) -> Self::Service {
+                $crate::middleware::Layered::new(self.clone(), inner)
+            }
+        }
+    };
+}
+pub(crate) use tower_layer;
+
+/// Returns the service that is ready for one call, to be called later, and leaves a clone in its place.
+///
+/// A clone need not be ready, so the original is the one to call.
+pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
+    let clone = inner.clone();
+    std::mem::replace(inner, clone)
+}
