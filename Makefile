@@ -25,7 +25,7 @@ export TIDEGATE_CLI = $(CURDIR)/$(BUILT)/tidegate
 
 WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml sweep/src sweep/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python
+PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools
 
 # The Node package, its native half as cargo calls it here, and what its scripts are made from.
 NODE := bindings-node
@@ -37,7 +37,7 @@ NODE_LIBRARY := $(BUILT)/libtidegate_node.$(if $(filter Darwin,$(shell uname)),d
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
-LINT := lint-format lint-clippy lint-docs lint-deny lint-advisories lint-python lint-node
+LINT := lint-format lint-clippy lint-docs lint-structure lint-deny lint-advisories lint-python lint-node
 TEST := test-rust test-report test-python test-openai2 test-node test-examples
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
@@ -111,6 +111,12 @@ lint-clippy: need-cargo
 
 lint-docs: need-cargo
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+
+# Import cycles, impure crates, and retired or ambiguous names.
+lint-structure: $(VENV)/.ready need-cargo
+	$(PYTHON) tools/test_structure.py
+	$(PYTHON) tools/structure
+	cd bindings-python && PYTHONPATH=python ../$(VENV)/bin/lint-imports --no-logo --no-cache
 
 # Excludes advisories: see `advisories`.
 lint-deny: $(DENY)
