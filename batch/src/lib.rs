@@ -10,6 +10,7 @@
 //! is there twice. A call that was in flight at that moment is made again: its provider may bill it twice.
 
 mod address;
+mod fault;
 mod feed;
 mod format;
 mod input;
@@ -19,11 +20,12 @@ mod run;
 mod survey;
 mod window;
 
+pub use fault::Fault;
 pub use feed::{feed, write};
 pub use format::Format;
 pub use input::{Line, Lines, PATHS, Request, Sum, Wishes, request};
 pub use order::Order;
-pub use output::{Answer, Fault, Found, OpenError, Outcome, Outputs, Record, SYNC_EVERY, ScanError, Sink};
+pub use output::{Answer, Found, OpenError, Outcome, Outputs, Record, SYNC_EVERY, ScanError, Sink};
 pub use run::{Batch, Ceilings, Ended, Job, Options, Prices, Progress, RunError, Spend};
 pub use survey::{Survey, survey};
 pub use window::{Open, Window};

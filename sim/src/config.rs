@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config_error::{ConfigError, require};
 use crate::engine::EngineConfig;
 use crate::faults::Faults;
 use crate::pool::Routing;
@@ -43,16 +44,6 @@ pub struct Adapter {
     /// The model that it adapts. Absent: the first of [`SimConfig::models`].
     #[serde(default)]
     pub parent: Option<String>,
-}
-
-/// A configuration that cannot work; the text names the key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {problem}")]
-pub struct ConfigError {
-    /// The key, with dots.
-    pub key: &'static str,
-    /// What is wrong with it.
-    pub problem: String,
 }
 
 impl Default for SimConfig {
@@ -117,10 +108,6 @@ impl SimConfig {
         require("time_scale", "must be 0.001 to 100000", (0.001..=100_000.0).contains(&self.time_scale))?;
         self.faults.validate()
     }
-}
-
-pub(crate) fn require(key: &'static str, problem: &str, holds: bool) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError { key, problem: problem.to_owned() }) }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@
 
 mod api;
 pub mod config;
+mod config_error;
 mod driver;
 pub mod engine;
 pub mod faults;
@@ -31,7 +32,8 @@ pub mod pool;
 pub mod scenario;
 mod server;
 
-pub use self::config::{Adapter, ConfigError, SimConfig};
+pub use self::config::{Adapter, SimConfig};
+pub use self::config_error::ConfigError;
 pub use self::driver::{Attempt, BodyError, Outcome, Refused, SimBody, Simulator, Stats, TenantStats};
 pub use self::faults::Faults;
 pub use self::server::{serve, serve_until};

@@ -6,9 +6,9 @@ use tidegate::config::TargetConfig;
 use crate::endpoint::Api;
 use crate::error::SweepError;
 use crate::mix::MixOptions;
-use crate::outcome::Prices;
 use crate::search::Settings;
 use crate::spend::Ceilings;
+use crate::spend::Prices;
 
 /// All that a sweep is asked for, but the key. As JSON an unknown key is an error; what is left out has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::found::{Answer, StepResult};
 use crate::search::Settings;
 use crate::seen::Cause;
-use crate::spend::Spend;
+use crate::spend::{Ceiling, Prices, Spend};
 
 /// The shape of [`Outcome`] as JSON; a reader refuses what it does not know.
 pub const FORMAT: u32 = 1;
@@ -65,20 +65,6 @@ pub enum Ended {
     Refused,
 }
 
-/// What a sweep may not take more of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ceiling {
-    /// `--max-cost`
-    Cost,
-    /// `--max-tokens`
-    Tokens,
-    /// `--max-time`
-    Time,
-    /// `--max-calls`
-    Calls,
-}
-
 /// Something that must hold for the measurement to mean what it says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
@@ -132,23 +118,6 @@ pub struct Provenance {
     pub began: Option<String>,
     /// How often it was resumed.
     pub resumed: u32,
-}
-
-/// What tokens cost, in any currency.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Prices {
-    /// A million tokens of prompts.
-    pub input: f64,
-    /// A million tokens of answers.
-    pub output: f64,
-}
-
-impl Prices {
-    /// What so many tokens cost. Cached input counts in full: providers' discounts differ.
-    pub fn of(&self, input: u64, output: u64) -> f64 {
-        (self.input * input as f64 + self.output * output as f64) / 1e6
-    }
 }
 
 /// Slots and queue at one moment.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::outcome::{Ceiling, Prices};
 use crate::spend::Ceilings;
+use crate::spend::{Ceiling, Prices};
 
 /// Least, likely, most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

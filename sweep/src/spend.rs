@@ -5,8 +5,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Ceiling, Prices};
-
 /// What was taken so far. Tokens are as the server counted them; where it did not, as they were estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -25,6 +23,37 @@ pub struct Spend {
     pub money: Option<f64>,
     /// Since the first call, in seconds; of a resumed sweep without the time between.
     pub seconds: f64,
+}
+
+/// What tokens cost, in any currency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// A million tokens of prompts.
+    pub input: f64,
+    /// A million tokens of answers.
+    pub output: f64,
+}
+
+impl Prices {
+    /// What so many tokens cost. Cached input counts in full: providers' discounts differ.
+    pub fn of(&self, input: u64, output: u64) -> f64 {
+        (self.input * input as f64 + self.output * output as f64) / 1e6
+    }
+}
+
+/// What a sweep may not take more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ceiling {
+    /// `--max-cost`
+    Cost,
+    /// `--max-tokens`
+    Tokens,
+    /// `--max-time`
+    Time,
+    /// `--max-calls`
+    Calls,
 }
 
 /// What a sweep may not take more of. Nothing is *sent* that could break one: an exchange is counted at its prompt, as it was estimated and a quarter more, and the most that its

@@ -19,11 +19,11 @@ use crate::journal::{self, Entry, Head, Journal, Shown, Told};
 use crate::lines::lines;
 use crate::mix::Mix;
 use crate::options::Options;
-use crate::outcome::{Ceiling, FORMAT, Outcome, Provenance};
+use crate::outcome::{FORMAT, Outcome, Provenance};
 use crate::plan::{Basis, Plan};
 use crate::progress::{Progress, State};
 use crate::search::{Move, Search};
-use crate::spend::{Purse, Spend};
+use crate::spend::{Ceiling, Purse, Spend};
 use crate::writer::Writer;
 
 /// The log of calls in the directory of a sweep.

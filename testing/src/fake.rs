@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use parking_lot::Mutex;
 use tidegate::wire::request::RequestFacts;
@@ -14,8 +14,9 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::books::{Attempt, Books, Outcome};
-use crate::playback::{Playback, Step, What};
+use crate::books::{Attempt, Books};
+use crate::in_flight::{InFlight, State};
+use crate::playback::{Playback, Played};
 use crate::routes::{Choice, Place, Routes};
 use crate::script::{Answer, Script};
 use crate::wire::{self, Shape};
@@ -25,11 +26,6 @@ use crate::wire::{self, Shape};
 /// *Cancellation safety*: an attempt whose future or body is dropped before its end is remembered as cancelled, at that moment.
 #[derive(Clone)]
 pub struct FakeTarget(Arc<Mutex<State>>);
-
-struct State {
-    routes: Routes,
-    books: Books,
-}
 
 impl FakeTarget {
     /// A target that answers so. Its times count from now, unless [`FakeTarget::start`] says otherwise.
@@ -92,10 +88,10 @@ impl FakeTarget {
         let played = match choice {
             Choice::Scripted(answer) => {
                 in_flight.place = Some(place);
-                Played::scripted(&answer, &shape)
+                scripted(&answer, &shape)
             }
-            Choice::OverCapacity(after) => Played::limited("capacity", after, &shape),
-            Choice::OverRate(after) => Played::limited("rate", Some(after), &shape),
+            Choice::OverCapacity(after) => limited("capacity", after, &shape),
+            Choice::OverRate(after) => limited("rate", Some(after), &shape),
         };
         self.0.lock().books.answered(
             in_flight.attempt,
@@ -126,7 +122,7 @@ impl FakeTarget {
         let attempt = state.books.begin(request, facts, body);
         let chosen = state.routes.choose(request.uri(), facts, body, Instant::now());
         let runtime = Handle::try_current().ok();
-        (InFlight { of: self.clone(), attempt, place: None, answered: false, runtime }, chosen)
+        (InFlight { state: self.0.clone(), attempt, place: None, answered: false, runtime }, chosen)
     }
 
     fn unknown(&self, request: &Request<()>, why: &str) -> Error {
@@ -162,82 +158,22 @@ async fn collected(mut body: RequestBody) -> Result<Bytes, Error> {
     Ok(all.into())
 }
 
-/// An answer, ready to be played.
-pub(crate) struct Played {
-    pub(crate) answer: &'static str,
-    /// Until the head, or the refusal.
-    pub(crate) after: Duration,
-    /// None: no connection.
-    pub(crate) head: Option<Head>,
-    pub(crate) steps: VecDeque<Step>,
-}
-
-pub(crate) struct Head {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) length: Option<u64>,
-}
-
-impl Played {
-    fn scripted(answer: &Answer, shape: &Shape) -> Self {
-        match answer {
-            Answer::Reply(reply) => wire::reply(reply, shape),
-            Answer::Status(status) => wire::status(status, shape),
-            Answer::Overloaded(failure) => Self {
-                after: failure.after,
-                ..wire::failure("overloaded", shape.no_room(), failure.retry_after, shape)
-            },
-            Answer::Refuse(refusal) => {
-                Self { answer: "refuse", after: refusal.after, head: None, steps: VecDeque::new() }
-            }
-        }
-    }
-
-    fn limited(answer: &'static str, after: Option<Duration>, shape: &Shape) -> Self {
-        wire::failure(answer, StatusCode::TOO_MANY_REQUESTS, after, shape)
-    }
-
-    pub(crate) fn whole(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Self {
-        let length = body.len() as u64;
-        headers.insert(http::header::CONTENT_LENGTH, length.into());
-        let steps = if body.is_empty() {
-            VecDeque::new()
-        } else {
-            [Step { at: Duration::ZERO, what: What::Chunk(body) }].into()
-        };
-        Self {
-            answer: "status",
-            after: Duration::ZERO,
-            head: Some(Head { status, headers, length: Some(length) }),
-            steps,
+/// Returns the scripted answer in the shape of the request.
+fn scripted(answer: &Answer, shape: &Shape) -> Played {
+    match answer {
+        Answer::Reply(reply) => wire::reply(reply, shape),
+        Answer::Status(status) => wire::status(status, shape),
+        Answer::Overloaded(failure) => Played {
+            after: failure.after,
+            ..wire::failure("overloaded", shape.no_room(), failure.retry_after, shape)
+        },
+        Answer::Refuse(refusal) => {
+            Played { answer: "refuse", after: refusal.after, head: None, steps: VecDeque::new() }
         }
     }
 }
 
-/// An attempt under way. Dropped before [`InFlight::answered`], it was cancelled.
-pub(crate) struct InFlight {
-    of: FakeTarget,
-    attempt: usize,
-    place: Option<Place>,
-    answered: bool,
-    // Whoever drops a body may stand outside the runtime whose clock tells when.
-    runtime: Option<Handle>,
-}
-
-impl InFlight {
-    pub(crate) fn answered(mut self) {
-        self.answered = true;
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let _context = self.runtime.as_ref().map(Handle::enter);
-        let outcome = if self.answered { Outcome::Answered } else { Outcome::Cancelled };
-        let mut state = self.of.0.lock();
-        state.books.end(self.attempt, outcome);
-        if let Some(place) = self.place {
-            state.routes.free(place);
-        }
-    }
+/// Returns the refusal of a limit of the script.
+fn limited(answer: &'static str, after: Option<Duration>, shape: &Shape) -> Played {
+    wire::failure(answer, StatusCode::TOO_MANY_REQUESTS, after, shape)
 }

@@ -7,6 +7,7 @@
 
 mod books;
 mod fake;
+mod in_flight;
 mod pattern;
 mod playback;
 mod routes;

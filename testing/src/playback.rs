@@ -6,11 +6,49 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tidegate::{Error, ErrorKind};
 use tokio::time::{Instant, Sleep};
 
-use crate::fake::InFlight;
+use crate::in_flight::InFlight;
+
+/// An answer that is ready to be played.
+pub(crate) struct Played {
+    pub(crate) answer: &'static str,
+    /// Time until the head or the refusal.
+    pub(crate) after: Duration,
+    /// `None` if the connection is refused.
+    pub(crate) head: Option<Head>,
+    pub(crate) steps: VecDeque<Step>,
+}
+
+/// The head of an answer.
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) length: Option<u64>,
+}
+
+impl Played {
+    /// Returns an answer whose body is sent at once.
+    pub(crate) fn whole(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Self {
+        let length = body.len() as u64;
+        headers.insert(CONTENT_LENGTH, length.into());
+        let steps = if body.is_empty() {
+            VecDeque::new()
+        } else {
+            [Step { at: Duration::ZERO, what: What::Chunk(body) }].into()
+        };
+        Self {
+            answer: "status",
+            after: Duration::ZERO,
+            head: Some(Head { status, headers, length: Some(length) }),
+            steps,
+        }
+    }
+}
 
 /// What comes, and when: seconds after the head.
 pub(crate) struct Step {

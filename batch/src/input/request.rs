@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::output::Fault;
+use crate::fault::Fault;
 
 /// What is asked of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]

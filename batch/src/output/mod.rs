@@ -6,6 +6,6 @@ mod scan;
 mod sink;
 
 pub use files::{OpenError, Outputs};
-pub use record::{Answer, Fault, Outcome, Record};
+pub use record::{Answer, Outcome, Record};
 pub use scan::{Found, ScanError};
 pub use sink::{SYNC_EVERY, Sink};

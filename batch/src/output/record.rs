@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::fault::Fault;
 use crate::input::Sum;
 
 /// What begins every `id`.
@@ -45,21 +46,6 @@ pub struct Answer {
     pub request_id: String,
     /// JSON in one line.
     pub body: Box<RawValue>,
-}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
-    /// For programs: OpenAI's codes for lines that are no requests, the gate's error kinds else.
-    pub code: String,
-    /// For people.
-    pub message: String,
-}
-
-impl Fault {
-    pub(crate) fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into() }
-    }
 }
 
 impl Outcome {

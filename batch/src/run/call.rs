@@ -10,7 +10,8 @@ use tidegate::wire::{Observer, RequestFacts, Usage};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, Timeouts};
 
 use super::meter::Unsent;
-use crate::output::{Answer, Fault, Outcome};
+use crate::fault::Fault;
+use crate::output::{Answer, Outcome};
 
 /// How often a call is made whose answer broke off while it was read: the gate does not repeat what a reader has begun to read.
 const READINGS: u32 = 3;

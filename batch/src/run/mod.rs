@@ -25,9 +25,10 @@ pub(crate) use self::spend::Books;
 pub use self::spend::{Ceilings, Prices, Spend};
 use self::streak::{Blame, Streak, Verdict};
 use crate::address::address;
+use crate::fault::Fault;
 use crate::input::{Line, Request, Wishes, request};
 use crate::order::Order;
-use crate::output::{Answer, Fault, Found, Outcome, Record};
+use crate::output::{Answer, Found, Outcome, Record};
 use crate::window::{Open, Window};
 
 /// A call may wait for so long: in the queue, for quotas, out of cool-downs. The longest that a gate knows.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::Config;
 use tidegate::config::TargetConfig;
-use tidegate_sweep::outcome::Prices;
+use tidegate_sweep::spend::Prices;
 use tidegate_sweep::{Lengths, MixOptions, Options, Sweep};
 
 use super::args::Args;

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate_sweep::found::Verdict;
-use tidegate_sweep::outcome::{Ceiling, Passed};
+use tidegate_sweep::outcome::Passed;
 use tidegate_sweep::plan::Range;
+use tidegate_sweep::spend::Ceiling;
 use tidegate_sweep::{Binding, Ended, Outcome, Plan, Spend, StepResult};
 
 /// What it will take.

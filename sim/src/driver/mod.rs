@@ -30,7 +30,8 @@ use self::core::Core;
 use self::metrics::Metrics;
 use self::stats::Record;
 pub use self::stats::{Attempt, Outcome, Stats, TenantStats};
-use crate::config::{ConfigError, SimConfig};
+use crate::config::SimConfig;
+use crate::config_error::ConfigError;
 use crate::faults::{FaultGate, Faults};
 use crate::pool::Pool;
 

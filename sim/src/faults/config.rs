@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::load::{Drift, LimitRamp, Load, LoadGrowth, Overload};
-use crate::config::{ConfigError, require};
+use crate::config_error::{ConfigError, require};
 
 /// Every fault is off by default.
 ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, require};
+use crate::config_error::{ConfigError, require};
 
 /// [`concurrency_limit`](super::Faults::concurrency_limit) is lower at first, as where machines are added once there is load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

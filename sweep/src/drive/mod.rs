@@ -43,11 +43,11 @@ use crate::endpoint::Endpoint;
 use crate::error::SweepError;
 use crate::found::Purpose;
 use crate::mix::Mix;
-use crate::outcome::{Ceiling, Ended, Moment};
+use crate::outcome::{Ended, Moment};
 use crate::progress::{Progress, State};
 use crate::search::Move;
 use crate::seen::Pulse;
-use crate::spend::Spend;
+use crate::spend::{Ceiling, Spend};
 
 /// Pulses come at least so often.
 const TICK: Duration = Duration::from_millis(100);

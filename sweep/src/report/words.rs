@@ -1,8 +1,9 @@
 //! Numbers with their units, and names, as people read them.
 
 use crate::found::{Binding, Estimate, Purpose, Verdict};
-use crate::outcome::{Ceiling, Ended};
+use crate::outcome::Ended;
 use crate::seen::Cause;
+use crate::spend::Ceiling;
 
 /// What stands where nothing is known.
 pub(super) const NOTHING: &str = "–";

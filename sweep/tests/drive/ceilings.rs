@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tidegate_sim::Faults;
-use tidegate_sweep::outcome::{Ceiling, Prices};
+use tidegate_sweep::spend::{Ceiling, Prices};
 use tidegate_sweep::{Ceilings, Ended, Options, Sweep};
 
 use crate::upstream::Upstream;

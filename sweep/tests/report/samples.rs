@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use tidegate_sweep::found::{Answer, Binding, Estimate, Purpose, Quantiles, StepResult, Verdict};
-use tidegate_sweep::outcome::{
-    CallEnds, Ceiling, Check, Ended, FORMAT, Moment, Outcome, Passed, Prices, Provenance,
-};
+use tidegate_sweep::outcome::{CallEnds, Check, Ended, FORMAT, Moment, Outcome, Passed, Provenance};
 use tidegate_sweep::search::Settings;
 use tidegate_sweep::seen::Cause;
-use tidegate_sweep::spend::Spend;
+use tidegate_sweep::spend::{Ceiling, Prices, Spend};
 
 /// Each with the name of its page.
 pub(crate) fn all() -> Vec<(&'static str, Outcome)> {

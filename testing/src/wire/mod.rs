@@ -21,8 +21,7 @@ use tidegate::ErrorKind;
 
 pub(crate) use self::shape::Shape;
 use self::shape::{Api, Piece};
-use crate::fake::{Head, Played};
-use crate::playback::{Step, What};
+use crate::playback::{Head, Played, Step, What};
 use crate::script::{End, Reply, Status};
 
 /// A stream, piece by piece.
