@@ -59,7 +59,7 @@ impl Failure {
     }
 
     /// The machine would not (1).
-    fn run(text: impl Into<String>) -> Self {
+    fn runtime(text: impl Into<String>) -> Self {
         Self { code: 1, text: text.into() }
     }
 }

@@ -5,9 +5,9 @@ use tokio::sync::watch;
 use crate::Failure;
 
 /// Counts the signals that ask for an end, from now on: SIGINT and SIGTERM, or what a Windows console sends. Inside a runtime.
-pub(crate) fn signals() -> Result<watch::Receiver<usize>, Failure> {
+pub(crate) fn count_signals() -> Result<watch::Receiver<usize>, Failure> {
     let (count, counted) = watch::channel(0);
-    let mut next = Ends::new().map_err(|e| Failure::run(format!("no signals: {e}")))?;
+    let mut next = TerminationSignals::new().map_err(|e| Failure::runtime(format!("no signals: {e}")))?;
     tokio::spawn(async move {
         loop {
             next.next().await;
@@ -18,17 +18,17 @@ pub(crate) fn signals() -> Result<watch::Receiver<usize>, Failure> {
 }
 
 /// Resolves once so many have come.
-pub(crate) async fn at_least(mut signals: watch::Receiver<usize>, count: usize) {
+pub(crate) async fn received(mut signals: watch::Receiver<usize>, count: usize) {
     if signals.wait_for(|seen| *seen >= count).await.is_err() {
         std::future::pending().await
     }
 }
 
 #[cfg(unix)]
-struct Ends(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
+struct TerminationSignals(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
 
 #[cfg(unix)]
-impl Ends {
+impl TerminationSignals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self(signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
@@ -40,10 +40,10 @@ impl Ends {
 }
 
 #[cfg(windows)]
-struct Ends(tokio::signal::windows::CtrlC, tokio::signal::windows::CtrlBreak);
+struct TerminationSignals(tokio::signal::windows::CtrlC, tokio::signal::windows::CtrlBreak);
 
 #[cfg(windows)]
-impl Ends {
+impl TerminationSignals {
     fn new() -> std::io::Result<Self> {
         Ok(Self(tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_break()?))
     }

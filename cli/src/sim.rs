@@ -9,10 +9,10 @@ use tidegate_sim::{SimConfig, Simulator, serve_until};
 use tokio::net::TcpListener;
 
 use crate::Failure;
-use crate::signals::{at_least, signals};
+use crate::signals::{count_signals, received};
 
 /// How long calls in flight may take to end once a signal came.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Where no option says otherwise: the two workers of the post on per-tenant caps, in real time.
 ///
@@ -45,17 +45,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let config = configured(args)?;
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::run(format!("no runtime: {e}")))?;
+    let config = build_config(args)?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::runtime(format!("no runtime: {e}")))?;
     let served = runtime.block_on(serve(args, config));
     // Answers that stall for ever must not keep the process.
     runtime.shutdown_background();
     served
 }
 
-fn configured(args: &Args) -> Result<SimConfig, Failure> {
+fn build_config(args: &Args) -> Result<SimConfig, Failure> {
     let mut config = match &args.config {
-        Some(path) => read(path)?,
+        Some(path) => read_json(path)?,
         None => SimConfig::post(),
     };
     if let Some(scale) = args.time_scale {
@@ -68,21 +68,21 @@ fn configured(args: &Args) -> Result<SimConfig, Failure> {
         config.models.clone_from(&args.models);
     }
     if let Some(path) = &args.faults {
-        config.faults = read(path)?;
+        config.faults = read_json(path)?;
     }
     config.validate().map_err(|e| Failure::usage(e.to_string()))?;
     Ok(config)
 }
 
-fn read<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, Failure> {
+fn read_json<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, Failure> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
     serde_json::from_str(&text).map_err(|e| Failure::usage(format!("{name}: {e}")))
 }
 
 async fn serve(args: &Args, config: SimConfig) -> Result<(), Failure> {
-    let cannot = |e: std::io::Error| Failure::run(format!("cannot listen on {}: {e}", args.listen));
-    let signals = signals()?;
+    let cannot = |e: std::io::Error| Failure::runtime(format!("cannot listen on {}: {e}", args.listen));
+    let signals = count_signals()?;
     let listener = TcpListener::bind(&args.listen).await.map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     let (models, scale, workers) = (config.models.clone(), config.time_scale, config.workers);
@@ -97,8 +97,8 @@ async fn serve(args: &Args, config: SimConfig) -> Result<(), Failure> {
         println!("serving {names} on http://{address}/v1 ({workers} workers, time x {scale})");
     }
     tokio::select! {
-        served = serve_until(listener, simulator, at_least(signals.clone(), 1)) => served.map_err(cannot),
-        () = at_least(signals.clone(), 2) => Ok(()),
-        () = async { at_least(signals, 1).await; tokio::time::sleep(GRACE).await } => Ok(()),
+        served = serve_until(listener, simulator, received(signals.clone(), 1)) => served.map_err(cannot),
+        () = received(signals.clone(), 2) => Ok(()),
+        () = async { received(signals, 1).await; tokio::time::sleep(SHUTDOWN_GRACE).await } => Ok(()),
     }
 }

@@ -1,9 +1,9 @@
 //! `tidegate sweep`: which cap a server bears.
 
 mod args;
-mod asked;
-mod shown;
-mod told;
+mod options;
+mod progress;
+mod render;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -16,38 +16,41 @@ use tidegate_sweep::{Binding, Ended, Outcome, Plan, Sweep, SweepError, report};
 use tokio::sync::watch;
 
 pub(crate) use self::args::Args;
-use self::shown::Shown;
+use self::progress::ProgressDisplay;
 use crate::Failure;
-use crate::signals::{at_least, signals};
+use crate::signals::{count_signals, received};
 
 /// There is no answer.
-const NO_ANSWER: u8 = 3;
+const EXIT_NO_ANSWER: u8 = 3;
 /// The answer is below what was asked for.
-const TOO_LOW: u8 = 5;
+const EXIT_CAP_TOO_LOW: u8 = 5;
 /// As shells say it of what was interrupted.
-const INSISTED: u8 = 130;
+const EXIT_INTERRUPTED: u8 = 130;
 /// Tokens from which on somebody at a terminal is asked, where no prices are known.
-const MANY_TOKENS: f64 = 5e6;
+const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let sweep = asked::sweep(args)?;
+    let sweep = options::build_sweep(args)?;
     let plan = sweep.plan();
     // Where the result is for programs, words are beside it.
-    let words = told::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
+    let text = render::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
     if args.dry_run && args.json {
-        println!("{}", serde_json::to_string_pretty(&plan).map_err(|error| Failure::run(error.to_string()))?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&plan).map_err(|error| Failure::runtime(error.to_string()))?
+        );
     } else if args.json {
-        eprint!("{words}");
+        eprint!("{text}");
     } else {
-        print!("{words}");
+        print!("{text}");
     }
     if args.dry_run {
         return Ok(());
     }
-    if !args.yes && !agreed(&plan)? {
+    if !args.yes && !confirm(&plan)? {
         return Err(Failure::usage("not begun"));
     }
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::run(format!("no runtime: {e}")))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::runtime(format!("no runtime: {e}")))?;
     let outcome = runtime.block_on(measure(sweep));
     runtime.shutdown_background();
     let outcome = outcome?;
@@ -57,25 +60,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         println!("{}", report::json(&outcome));
     } else {
-        print!("\n{}", told::outcome(&outcome));
+        print!("\n{}", render::outcome(&outcome));
         if let Some(directory) = args.out.as_deref().or(args.resume.as_deref()) {
             println!("\nreport: {}", directory.join("report.html").display());
         }
     }
-    judge(&outcome, args.at_least)
+    exit_status(&outcome, args.at_least)
 }
 
 /// Asks somebody who sits there, where it will cost something.
-fn agreed(plan: &Plan) -> Result<bool, Failure> {
+fn confirm(plan: &Plan) -> Result<bool, Failure> {
     let costs = plan.money.as_ref().is_some_and(|money| money.most > 0.0);
     let tokens = plan.input_tokens.most + plan.output_tokens.most;
-    let asks =
-        (costs || tokens > MANY_TOKENS) && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let asks = (costs || tokens > CONFIRM_ABOVE_TOKENS)
+        && std::io::stdin().is_terminal()
+        && std::io::stderr().is_terminal();
     if !asks {
         return Ok(true);
     }
     eprint!("go on? [y/N] ");
-    let failed = |error: std::io::Error| Failure::run(format!("no answer: {error}"));
+    let failed = |error: std::io::Error| Failure::runtime(format!("no answer: {error}"));
     std::io::stderr().flush().map_err(failed)?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(failed)?;
@@ -83,28 +87,28 @@ fn agreed(plan: &Plan) -> Result<bool, Failure> {
 }
 
 async fn measure(sweep: Sweep) -> Result<Outcome, Failure> {
-    let signals = signals()?;
+    let signals = count_signals()?;
     let pool_idle = TransportConfig::default().pool_idle.max(sweep.options().search.max_cap);
     let http = Http::new(TransportConfig { pool_idle, ..TransportConfig::default() });
-    let http = http.map_err(|error| Failure::run(error.to_string()))?;
+    let http = http.map_err(|error| Failure::runtime(error.to_string()))?;
     let sweep = sweep.began(now());
     #[cfg(unix)]
     let sweep = sweep.cpu(tidegate_sweep::processors());
     let (stop, stopped) = watch::channel(false);
-    let mut shown = Shown::new();
+    let mut display = ProgressDisplay::new();
     let outcome = tokio::select! {
         biased;
-        () = at_least(signals.clone(), 2) => return Err(Failure { code: INSISTED, text: "interrupted".to_owned() }),
-        outcome = sweep.run(Transport::new(http), |progress| shown.show(progress), stopped) => outcome,
+        () = received(signals.clone(), 2) => return Err(Failure { code: EXIT_INTERRUPTED, text: "interrupted".to_owned() }),
+        outcome = sweep.run(Transport::new(http), |progress| display.show(progress), stopped) => outcome,
         () = async {
-            at_least(signals, 1).await;
+            received(signals, 1).await;
             stop.send_replace(true);
             std::future::pending().await
-        } => return Err(Failure::run("interrupted")),
+        } => return Err(Failure::runtime("interrupted")),
     };
-    shown.end();
+    display.end();
     outcome.map_err(|error| match error {
-        SweepError::Preflight(_) | SweepError::File { .. } => Failure::run(error.to_string()),
+        SweepError::Preflight(_) | SweepError::File { .. } => Failure::runtime(error.to_string()),
         _ => Failure::usage(error.to_string()),
     })
 }
@@ -122,16 +126,17 @@ fn write(directory: &Path, outcome: &Outcome) -> Result<(), Failure> {
         ("report.html", report::html(outcome)),
     ] {
         let path = directory.join(name);
-        std::fs::write(&path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
+        std::fs::write(&path, text)
+            .map_err(|error| Failure::runtime(format!("{}: {error}", path.display())))?;
     }
     Ok(())
 }
 
 /// The exit code.
-fn judge(outcome: &Outcome, at_least: Option<usize>) -> Result<(), Failure> {
+fn exit_status(outcome: &Outcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
-    let no_answer = |text: &str| Err(Failure { code: NO_ANSWER, text: text.to_owned() });
-    if let Some(ended) = told::ended(outcome.ended).filter(|_| outcome.ended != Ended::Found) {
+    let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });
+    if let Some(ended) = render::ended(outcome.ended).filter(|_| outcome.ended != Ended::Found) {
         return no_answer(ended);
     }
     let Some(cap) = answer.cap else { return no_answer(&answer.because) };
@@ -139,9 +144,10 @@ fn judge(outcome: &Outcome, at_least: Option<usize>) -> Result<(), Failure> {
         return no_answer("this client could not hold a higher cap: the server may bear more");
     }
     match at_least {
-        Some(least) if cap < least => {
-            Err(Failure { code: TOO_LOW, text: format!("the cap is {cap}, below --at-least {least}") })
-        }
+        Some(least) if cap < least => Err(Failure {
+            code: EXIT_CAP_TOO_LOW,
+            text: format!("the cap is {cap}, below --at-least {least}"),
+        }),
         _ => Ok(()),
     }
 }

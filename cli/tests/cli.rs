@@ -59,7 +59,7 @@ fn check_with(toml: &str, options: &[&str]) -> Output {
 }
 
 #[test]
-fn sim_says_where_it_listens_and_serves_there() {
+fn sim_prints_its_address_and_serves_the_api() {
     let mut sim = Sim::start(&["--json", "--model", "small", "--model", "large", "--time-scale", "10"]);
     let ready: serde_json::Value = serde_json::from_str(&sim.line()).unwrap();
     let address = ready["address"].as_str().unwrap();
@@ -70,14 +70,14 @@ fn sim_says_where_it_listens_and_serves_there() {
 }
 
 #[test]
-fn sim_has_a_line_for_people() {
+fn sim_prints_a_readable_line_without_json() {
     let line = Sim::start(&["--workers", "1"]).line();
     assert!(line.starts_with("serving sim on http://127.0.0.1:") && line.contains("1 workers"), "{line}");
 }
 
 #[cfg(unix)]
 #[test]
-fn sim_ends_on_the_signals_of_service_managers_and_terminals() {
+fn sim_exits_on_sigterm_and_sigint() {
     for signal in ["-TERM", "-INT"] {
         let mut sim = Sim::start(&[]);
         sim.line();
@@ -87,7 +87,7 @@ fn sim_ends_on_the_signals_of_service_managers_and_terminals() {
 }
 
 #[test]
-fn sim_names_what_cannot_work() {
+fn sim_rejects_invalid_options_and_names_them() {
     for (options, named) in [
         (["--workers", "0"], "workers"),
         (["--time-scale", "0"], "time_scale"),

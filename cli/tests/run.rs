@@ -13,13 +13,13 @@ use serde_json::Value;
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
 /// A running `tidegate sim`, and a folder; both gone with the test.
-struct Scene {
+struct Fixture {
     sim: Child,
     url: String,
     folder: PathBuf,
 }
 
-impl Scene {
+impl Fixture {
     fn new(name: &str, options: &[&str]) -> Self {
         let mut command = Command::new(TIDEGATE);
         command.args(["sim", "--listen", "127.0.0.1:0", "--json", "--time-scale", "20"]).args(options);
@@ -54,7 +54,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = self.sim.kill();
         let _ = self.sim.wait();
@@ -79,16 +79,16 @@ fn ids(text: &str) -> BTreeMap<String, u32> {
     ids
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn a_file_is_answered_and_a_second_start_has_nothing_to_do() {
-    let scene = Scene::new("whole", &[]);
-    let (input, output) = (scene.write("in.jsonl", &lines(40)), scene.path("out.jsonl"));
-    let ran = scene.run(&input, &output, &["--json"]);
-    assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+fn second_run_of_an_answered_file_sends_nothing() {
+    let fixture = Fixture::new("whole", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(40)), fixture.path("out.jsonl"));
+    let ran = fixture.run(&input, &output, &["--json"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
     let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!(
         (&told["good"], &told["failed"], &told["spend"]["output"]),
@@ -96,52 +96,53 @@ fn a_file_is_answered_and_a_second_start_has_nothing_to_do() {
     );
     let text = std::fs::read_to_string(&output).unwrap();
     assert!(ids(&text).len() == 40 && ids(&text).values().all(|count| *count == 1));
-    let again = scene.run(&input, &output, &[]);
-    assert!(again.status.success() && said(&again).contains("40 lines are answered"), "{}", said(&again));
+    let again = fixture.run(&input, &output, &[]);
+    assert!(again.status.success() && stderr(&again).contains("40 lines are answered"), "{}", stderr(&again));
     assert_eq!(std::fs::read_to_string(&output).unwrap(), text);
-    scene.write("in.jsonl", &lines(41).replace("c3\"", "d3\""));
-    let changed = scene.run(&input, &output, &[]);
+    fixture.write("in.jsonl", &lines(41).replace("c3\"", "d3\""));
+    let changed = fixture.run(&input, &output, &[]);
     assert_eq!(changed.status.code(), Some(1));
     assert!(
-        said(&changed).contains("line 4 ") && said(&changed).contains("--overwrite"),
+        stderr(&changed).contains("line 4 ") && stderr(&changed).contains("--overwrite"),
         "{}",
-        said(&changed)
+        stderr(&changed)
     );
 }
 
 #[test]
-fn what_fails_is_kept_apart_and_can_be_asked_again() {
-    let scene = Scene::new("apart", &[]);
+fn failed_lines_go_to_the_errors_file_and_can_be_retried() {
+    let fixture = Fixture::new("apart", &[]);
     let text = format!(
         "{}nonsense\n{}",
         lines(30),
         lines(31).replace("\"sim\"", "\"absent\"").lines().last().unwrap()
     );
     let (input, output, errors) =
-        (scene.write("in.jsonl", &text), scene.path("out.jsonl"), scene.path("errors.jsonl"));
+        (fixture.write("in.jsonl", &text), fixture.path("out.jsonl"), fixture.path("errors.jsonl"));
     let apart = ["--errors", errors.to_str().unwrap()];
-    let ran = scene.run(&input, &output, &apart);
-    assert_eq!(ran.status.code(), Some(4), "{}", said(&ran));
+    let ran = fixture.run(&input, &output, &apart);
+    assert_eq!(ran.status.code(), Some(4), "{}", stderr(&ran));
     assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 30);
     let failed: Vec<_> = ids(&std::fs::read_to_string(&errors).unwrap()).into_keys().collect();
     assert_eq!(failed, ["c30", "line-31"]);
-    let more = scene.run(
+    let more = fixture.run(
         &input,
         &output,
         &["--errors", errors.to_str().unwrap(), "--retry-failed", "--model", "sim"],
     );
-    assert_eq!(more.status.code(), Some(4), "nonsense stays what it is: {}", said(&more));
+    assert_eq!(more.status.code(), Some(4), "nonsense stays what it is: {}", stderr(&more));
     assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 31);
     assert_eq!(ids(&std::fs::read_to_string(&errors).unwrap()).len(), 1);
 }
 
 #[test]
-fn standard_input_and_output() {
-    let scene = Scene::new("pipes", &[]);
-    let mut child = scene.command(Path::new("-"), Path::new("-"), &["--quiet", "--ordered"]).spawn().unwrap();
+fn reads_standard_input_and_writes_standard_output() {
+    let fixture = Fixture::new("pipes", &[]);
+    let mut child =
+        fixture.command(Path::new("-"), Path::new("-"), &["--quiet", "--ordered"]).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines(20).as_bytes()).unwrap();
     let ran = child.wait_with_output().unwrap();
-    assert!(ran.status.success() && ran.stderr.is_empty(), "{}", said(&ran));
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{}", stderr(&ran));
     let text = String::from_utf8(ran.stdout).unwrap();
     assert!(
         text.lines().zip(0..).all(|(line, n)| line.contains(&format!("\"custom_id\":\"c{n}\"")))
@@ -150,13 +151,13 @@ fn standard_input_and_output() {
 }
 
 #[test]
-fn compressed_in_and_out() {
-    let scene = Scene::new("compressed", &[]);
+fn reads_and_writes_compressed_files() {
+    let fixture = Fixture::new("compressed", &[]);
     for extension in ["gz", "zst"] {
         let format = tidegate_batch::Format::of(Path::new(extension).with_extension(extension).as_path());
         let (input, output) =
-            (scene.write("in.jsonl", &lines(20)), scene.path(&format!("out.jsonl.{extension}")));
-        assert!(scene.run(&input, &output, &[]).status.success());
+            (fixture.write("in.jsonl", &lines(20)), fixture.path(&format!("out.jsonl.{extension}")));
+        assert!(fixture.run(&input, &output, &[]).status.success());
         let mut text = String::new();
         let file = BufReader::new(std::fs::File::open(&output).unwrap());
         format.reader(file).read_to_string(&mut text).unwrap();
@@ -165,7 +166,7 @@ fn compressed_in_and_out() {
         let dry = Command::new(TIDEGATE)
             .arg("run")
             .arg(&output)
-            .args(["-o", "x", "--url", &scene.url, "--dry-run"])
+            .args(["-o", "x", "--url", &fixture.url, "--dry-run"])
             .output()
             .unwrap();
         assert!(String::from_utf8_lossy(&dry.stdout).starts_with("20 lines, 20 of them no requests"));
@@ -174,14 +175,14 @@ fn compressed_in_and_out() {
 
 #[cfg(unix)]
 #[test]
-fn killed_again_and_again_no_line_is_lost_and_none_is_there_twice() {
-    let scene = Scene::new("killed", &[]);
-    let input = scene.write("in.jsonl", &lines(1_500));
+fn repeated_kills_neither_lose_nor_duplicate_lines() {
+    let fixture = Fixture::new("killed", &[]);
+    let input = fixture.write("in.jsonl", &lines(1_500));
     for name in ["out.jsonl", "out.jsonl.gz"] {
-        let output = scene.path(name);
+        let output = fixture.path(name);
         let mut length = 0;
         for _ in 0..6 {
-            let mut child = scene.command(&input, &output, &["--quiet"]).spawn().unwrap();
+            let mut child = fixture.command(&input, &output, &["--quiet"]).spawn().unwrap();
             // Killed as soon as it has written something more.
             while child.try_wait().unwrap().is_none() {
                 let now = std::fs::metadata(&output).map_or(0, |file| file.len());
@@ -194,8 +195,8 @@ fn killed_again_and_again_no_line_is_lost_and_none_is_there_twice() {
             let _ = child.kill();
             child.wait().unwrap();
         }
-        let ran = scene.run(&input, &output, &[]);
-        assert!(ran.status.success(), "{}", said(&ran));
+        let ran = fixture.run(&input, &output, &[]);
+        assert!(ran.status.success(), "{}", stderr(&ran));
         let mut text = String::new();
         let file = BufReader::new(std::fs::File::open(&output).unwrap());
         tidegate_batch::Format::of(&output).reader(file).read_to_string(&mut text).unwrap();
@@ -206,25 +207,25 @@ fn killed_again_and_again_no_line_is_lost_and_none_is_there_twice() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_lets_what_is_in_flight_end() {
-    let scene = Scene::new("signal", &[]);
-    let (input, output) = (scene.write("in.jsonl", &lines(20_000)), scene.path("out.jsonl"));
-    let child = scene.command(&input, &output, &["--cap", "4"]).spawn().unwrap();
+fn first_signal_lets_in_flight_calls_finish() {
+    let fixture = Fixture::new("signal", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(20_000)), fixture.path("out.jsonl"));
+    let child = fixture.command(&input, &output, &["--cap", "4"]).spawn().unwrap();
     while std::fs::metadata(&output).map_or(0, |file| file.len()) == 0 {
         std::thread::yield_now();
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let ran = child.wait_with_output().unwrap();
-    assert_eq!(ran.status.code(), Some(3), "{}", said(&ran));
-    assert!(said(&ran).contains("goes on from here"), "{}", said(&ran));
+    assert_eq!(ran.status.code(), Some(3), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("goes on from here"), "{}", stderr(&ran));
     let answered = ids(&std::fs::read_to_string(&output).unwrap()).len();
     assert!(answered > 0 && answered < 20_000);
 }
 
 #[test]
-fn what_cannot_work_is_told_before_anything_is_sent() {
-    let scene = Scene::new("wrong", &[]);
-    let (input, output) = (scene.write("in.jsonl", &lines(3)), scene.path("out.jsonl"));
+fn invalid_options_are_rejected_before_anything_is_sent() {
+    let fixture = Fixture::new("wrong", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(3)), fixture.path("out.jsonl"));
     let run = |options: &[&str]| {
         let mut command = Command::new(TIDEGATE);
         command.arg("run").arg(&input).arg("-o").arg(&output).args(options);
@@ -237,38 +238,41 @@ fn what_cannot_work_is_told_before_anything_is_sent() {
         (&[openai[0], openai[1], "--key-env", "OTHER_KEY"][..], 2, "OTHER_KEY can be no key"),
         (&["--url", "/v1"][..], 2, "no base URL"),
         (&[][..], 2, "--url"),
-        (&["--url", &scene.url, "--max-cost", "3"][..], 2, "--price-in"),
-        (&["--url", &scene.url, "--errors", output.to_str().unwrap()][..], 2, "--errors is the output"),
+        (&["--url", &fixture.url, "--max-cost", "3"][..], 2, "--price-in"),
+        (&["--url", &fixture.url, "--errors", output.to_str().unwrap()][..], 2, "--errors is the output"),
     ] {
         let ran = run(options);
-        assert_eq!(ran.status.code(), Some(code), "{options:?}: {}", said(&ran));
+        assert_eq!(ran.status.code(), Some(code), "{options:?}: {}", stderr(&ran));
         assert!(
-            said(&ran).contains(named) && !said(&ran).contains("a secret"),
+            stderr(&ran).contains(named) && !stderr(&ran).contains("a secret"),
             "{options:?}: {}",
-            said(&ran)
+            stderr(&ran)
         );
     }
-    let same = scene.run(&input, &input, &[]);
+    let same = fixture.run(&input, &input, &[]);
     assert!(same.status.code() == Some(2) && std::fs::read_to_string(&input).unwrap() == lines(3));
-    let notes = scene.write("notes.txt", "my notes\n");
-    let foreign = scene.run(&input, &notes, &[]);
+    let notes = fixture.write("notes.txt", "my notes\n");
+    let foreign = fixture.run(&input, &notes, &[]);
     assert!(foreign.status.code() == Some(2) && std::fs::read_to_string(&notes).unwrap() == "my notes\n");
-    let absent = scene.write("absent.jsonl", &lines(50).replace("\"sim\"", "\"absent\""));
-    let stopped = scene.run(&absent, &scene.path("none.jsonl"), &[]);
-    assert_eq!((stopped.status.code(), std::fs::read(scene.path("none.jsonl")).unwrap().len()), (Some(1), 0));
+    let absent = fixture.write("absent.jsonl", &lines(50).replace("\"sim\"", "\"absent\""));
+    let stopped = fixture.run(&absent, &fixture.path("none.jsonl"), &[]);
+    assert_eq!(
+        (stopped.status.code(), std::fs::read(fixture.path("none.jsonl")).unwrap().len()),
+        (Some(1), 0)
+    );
     assert!(
-        said(&stopped).contains("20 lines in a row") && said(&stopped).contains("absent"),
+        stderr(&stopped).contains("20 lines in a row") && stderr(&stopped).contains("absent"),
         "{}",
-        said(&stopped)
+        stderr(&stopped)
     );
 }
 
 #[test]
-fn a_dry_run_reads_everything_and_asks_nobody() {
-    let scene = Scene::new("dry", &[]);
-    let input = scene.write("in.jsonl", &format!("{}{}", lines(10), lines(1)));
-    let output = scene.path("out.jsonl");
-    let ran = scene.run(&input, &output, &["--dry-run", "--price-in", "2.5", "--price-out", "10"]);
+fn dry_run_reads_the_input_and_sends_nothing() {
+    let fixture = Fixture::new("dry", &[]);
+    let input = fixture.write("in.jsonl", &format!("{}{}", lines(10), lines(1)));
+    let output = fixture.path("out.jsonl");
+    let ran = fixture.run(&input, &output, &["--dry-run", "--price-in", "2.5", "--price-out", "10"]);
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert_eq!(ran.status.code(), Some(4));
     for part in [

@@ -96,7 +96,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn from_a_url_to_the_lines_to_paste() {
+fn sweep_of_a_url_prints_a_configuration_to_paste() {
     let (sim, out) = (Sim::start(), Directory::new("whole"));
     let output = sweep(&sim.url, &["--out", out.0.to_str().unwrap(), "--price-in", "1", "--price-out", "4"]);
     let told = text(&output.stdout);
@@ -129,7 +129,7 @@ fn from_a_url_to_the_lines_to_paste() {
 }
 
 #[test]
-fn a_dry_run_sends_nothing() {
+fn dry_run_sends_nothing() {
     let sim = Sim::start();
     let output = sweep(&sim.url, &["--dry-run"]);
     assert!(output.status.success() && text(&output.stdout).contains("calls"), "{output:?}");
@@ -137,7 +137,7 @@ fn a_dry_run_sends_nothing() {
 }
 
 #[test]
-fn a_ceiling_is_no_answer_and_can_be_raised() {
+fn reached_ceiling_exits_without_an_answer_and_can_be_resumed() {
     let (sim, out) = (Sim::start(), Directory::new("ceiling"));
     let directory = out.0.to_str().unwrap();
     let output = sweep(&sim.url, &["--max-calls", "60", "--out", directory]);
@@ -159,7 +159,7 @@ fn a_ceiling_is_no_answer_and_can_be_raised() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_ends_it_with_what_is_known() {
+fn interrupt_writes_the_partial_result() {
     let (sim, out) = (Sim::start(), Directory::new("interrupt"));
     let mut child = command(&sim.url, &["--out", out.0.to_str().unwrap()])
         .stdout(Stdio::null())
@@ -180,7 +180,7 @@ fn an_interrupt_ends_it_with_what_is_known() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_told() {
+fn invalid_targets_are_rejected_with_a_hint() {
     let sim = Sim::start();
     let of = |output: Output| (output.status.code(), text(&output.stderr));
     let (code, told) = of(sweep(&sim.url, &["--model", "other"]));

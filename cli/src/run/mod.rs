@@ -1,8 +1,8 @@
 //! `tidegate run INPUT -o OUTPUT`: a file of requests through the gate.
 
-mod files;
+mod input;
+mod progress;
 mod provider;
-mod show;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,14 +18,14 @@ use tidegate_batch::{
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt;
 
-use self::files::Input;
+use self::input::Input;
+use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
-use self::show::{Show, done, took};
 use crate::Failure;
-use crate::signals::{at_least, signals};
+use crate::signals::{count_signals, received};
 
 /// Lines, and records, between two threads.
-const BETWEEN: usize = 256;
+const CHANNEL_CAPACITY: usize = 256;
 
 /// Sends each line of a file to a model, through a gate, and writes each answer as a line: OpenAI's batch format in and out.
 ///
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
     #[command(flatten)]
-    provider: provider::Where,
+    provider: provider::ProviderArgs,
     /// Ask for this model, whatever a line says
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -109,13 +109,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::new(&args.input)?;
     let output = args.output.as_path();
     if args.dry_run {
-        return dry(args, &input, &wishes, prices);
+        return dry_run(args, &input, &wishes, prices);
     }
-    if args.json && is_standard(output) {
+    if args.json && is_stdio(output) {
         return Err(Failure::usage("--json and -o - both want standard output"));
     }
     let provider = Provider::new(&args.provider)?;
-    let (sink, found) = open(args, &input)?;
+    let (sink, found) = open_output(args, &input)?;
     let told = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
     if let Some(found) = told {
         let torn = if found.torn > 0 {
@@ -131,14 +131,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     // Counted before anything is paid for: the end is known, and an input that has changed is found.
-    let total = match input.again()? {
+    let total = match input.reopen()? {
         Some(lines) => {
             let survey = survey(lines, args.limit, &found, None).map_err(|e| failed(&e))?;
             Some(survey.lines)
         }
         None => None,
     };
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::run(format!("no runtime: {e}")))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::runtime(format!("no runtime: {e}")))?;
     let options = Options {
         base: provider.base.clone(),
         headers: provider.headers.clone(),
@@ -149,18 +149,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         patience: args.timeout,
         streak: args.give_up_after,
     };
-    let show = Show::new(total, prices, args.quiet);
-    let ran = runtime.block_on(go(provider, options, found, input, sink, args.limit, show));
+    let display = ProgressDisplay::new(total, prices, args.quiet);
+    let ran = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
     // A reader of standard input, or calls that were left, must not keep the process.
     runtime.shutdown_background();
     let progress = ran?;
     summary(args, &progress, prices != Prices::default());
-    judge(args, &progress)
+    exit_status(args, &progress)
 }
 
 /// Opens what is written to.
-fn open(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
-    if is_standard(&args.output) {
+fn open_output(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
+    if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {
             return Err(Failure::usage("-o - has no --errors and nothing to --overwrite: name a file"));
         }
@@ -168,7 +168,7 @@ fn open(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
     }
     let outputs = Outputs { records: args.output.clone(), errors: args.errors.clone() };
     for path in [Some(&outputs.records), outputs.errors.as_ref()].into_iter().flatten() {
-        if input.is(path) {
+        if input.is_same_file(path) {
             return Err(Failure::usage(format!("{} is the input: write to another file", path.display())));
         }
     }
@@ -183,36 +183,36 @@ fn open(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
     opened.map_err(|e| Failure::usage(format!("{e} (--overwrite begins anew)")))
 }
 
-async fn go(
+async fn run_batch(
     provider: Provider,
     options: Options,
     found: Found,
     input: Input,
     sink: Sink,
     limit: Option<u64>,
-    mut show: Show,
+    mut display: ProgressDisplay,
 ) -> Result<Progress, Failure> {
-    let signals = signals()?;
-    let http = Http::new(provider.config.transport.clone()).map_err(|e| Failure::run(e.to_string()))?;
+    let signals = count_signals()?;
+    let http = Http::new(provider.config.transport.clone()).map_err(|e| Failure::runtime(e.to_string()))?;
     let transport = Transport::new(http);
     let batch =
         Batch::over(provider.config.clone(), transport.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     tokio::select! {
-        reached = async { if provider.is_pool { Ok(()) } else { reach(transport, &provider).await } } => reached?,
-        () = at_least(signals.clone(), 1) => return Ok(Progress { ended: Some(Ended::Stopped), ..Progress::default() }),
+        reached = async { if provider.is_pool { Ok(()) } else { check_provider(transport, &provider).await } } => reached?,
+        () = received(signals.clone(), 1) => return Ok(Progress { ended: Some(Ended::Stopped), ..Progress::default() }),
     }
-    let (send_lines, lines) = mpsc::channel(BETWEEN);
+    let (send_lines, lines) = mpsc::channel(CHANNEL_CAPACITY);
     let reader = input.lines()?;
     std::thread::Builder::new()
         .name("tidegate-read".to_owned())
         .spawn(move || feed(reader, limit, &send_lines))
-        .map_err(|e| Failure::run(format!("no thread: {e}")))?;
-    let (records, jobs) = mpsc::channel(BETWEEN);
+        .map_err(|e| Failure::runtime(format!("no thread: {e}")))?;
+    let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
     let writer = tokio::task::spawn_blocking(move || write(sink, jobs));
     let (stop, stopped) = watch::channel(false);
     let first = signals.clone();
     tokio::spawn(async move {
-        at_least(first, 1).await;
+        received(first, 1).await;
         let _ = stop.send(true);
         // Kept, so that a run never takes the end of this task for the end of all who could ask.
         std::future::pending::<()>().await
@@ -222,19 +222,19 @@ async fn go(
         ran = batch.run(options, found, lines, records, stopped, |progress| {
             if progress.ended == Some(Ended::Stopped) && !told {
                 told = true;
-                show.clear();
+                display.clear();
                 eprintln!("stopping: {} calls in flight may end; once more ends at once", progress.open);
             }
-            show.tell(progress);
+            display.update(progress);
         }) => Some(ran),
-        () = at_least(signals, 2) => None,
+        () = received(signals, 2) => None,
     };
-    show.clear();
+    display.clear();
     // All that was handed over is written, however the run has ended.
     match writer.await {
         Ok(Ok(())) => {}
-        Ok(Err(e)) => return Err(Failure::run(format!("the output cannot be written: {e}"))),
-        Err(e) => return Err(Failure::run(format!("the writer broke off: {e}"))),
+        Ok(Err(e)) => return Err(Failure::runtime(format!("the output cannot be written: {e}"))),
+        Err(e) => return Err(Failure::runtime(format!("the writer broke off: {e}"))),
     }
     match ran {
         Some(ran) => ran.map_err(|e| failed(&e)),
@@ -246,7 +246,7 @@ async fn go(
 
 /// Whether the provider is there and takes the key: by the list of models, which costs nothing. Asked beside the gate, which would wait for a server that is away as
 /// long as a batch does; whoever has no such list says so, and that is enough.
-async fn reach(transport: Transport, provider: &Provider) -> Result<(), Failure> {
+async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
     let path = base.path().trim_end_matches('/');
     let url = format!(
@@ -267,7 +267,7 @@ async fn reach(transport: Transport, provider: &Provider) -> Result<(), Failure>
                 Some(variable) => format!("does not take the key in {variable} (401)"),
                 None => "wants a key (401): name its variable by --key-env".to_owned(),
             };
-            Err(Failure::run(format!("{host} {what}")))
+            Err(Failure::runtime(format!("{host} {what}")))
         }
         Ok(Err(error))
             if matches!(
@@ -275,15 +275,15 @@ async fn reach(transport: Transport, provider: &Provider) -> Result<(), Failure>
                 ErrorKind::Connect | ErrorKind::ConnectTimeout | ErrorKind::Request
             ) =>
         {
-            Err(Failure::run(format!("{base}: {error}")))
+            Err(Failure::runtime(format!("{base}: {error}")))
         }
         _ => Ok(()),
     }
 }
 
 /// Reads everything and says what it would take.
-fn dry(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Result<(), Failure> {
-    let lines = match input.again()? {
+fn dry_run(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Result<(), Failure> {
+    let lines = match input.reopen()? {
         Some(lines) => lines,
         None => input.clone().lines()?,
     };
@@ -300,7 +300,7 @@ fn dry(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Result<()
         for (model, count) in &survey.models {
             println!("  {model}: {count} requests");
         }
-        println!("at most {}", took(&survey.most, prices != Prices::default()));
+        println!("at most {}", format_spend(&survey.most, prices != Prices::default()));
         println!(
             "  (input by its bytes; output as far as each request allows, or 1,024 tokens where it does not say)"
         );
@@ -324,13 +324,13 @@ fn summary(args: &Args, progress: &Progress, priced: bool) {
             "{} answered, {} failed{earlier}; {} in {:.1} s, {rate:.1} lines/s",
             progress.good,
             progress.failed,
-            took(&progress.spend, priced),
+            format_spend(&progress.spend, priced),
             progress.seconds,
         );
     }
 }
 
-fn judge(args: &Args, progress: &Progress) -> Result<(), Failure> {
+fn exit_status(args: &Args, progress: &Progress) -> Result<(), Failure> {
     let early = |why: &str| Failure {
         code: 3,
         text: format!("{why} after {} lines; the same command goes on from here", done(progress)),
@@ -350,9 +350,9 @@ fn judge(args: &Args, progress: &Progress) -> Result<(), Failure> {
 }
 
 fn failed(error: &RunError) -> Failure {
-    Failure::run(error.to_string())
+    Failure::runtime(error.to_string())
 }
 
-fn is_standard(path: &Path) -> bool {
+fn is_stdio(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -11,7 +11,7 @@ use tidegate::config::{Target, TargetConfig};
 use crate::Failure;
 
 /// Hosts whose credential's variable is known.
-const KEYS: [(&str, &str); 9] = [
+const KEY_VARIABLES: [(&str, &str); 9] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     ("api.anthropic.com", "ANTHROPIC_API_KEY"),
     ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
@@ -25,7 +25,7 @@ const KEYS: [(&str, &str); 9] = [
 const AZURE: (&str, &str) = (".openai.azure.com", "AZURE_OPENAI_API_KEY");
 
 #[derive(ClapArgs)]
-pub(super) struct Where {
+pub(super) struct ProviderArgs {
     /// The provider's base URL, as its SDK has it (https://api.openai.com/v1)
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     url: Option<Uri>,
@@ -61,18 +61,18 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    pub(super) fn new(args: &Where) -> Result<Self, Failure> {
+    pub(super) fn new(args: &ProviderArgs) -> Result<Self, Failure> {
         let (config, target) = match &args.config {
             Some(path) => {
                 let config = Config::from_file(path).map_err(|e| Failure::usage(e.to_string()))?;
-                let target = target(&config, args.target.as_deref())?.clone();
+                let target = find_target(&config, args.target.as_deref())?.clone();
                 (config, Some(target))
             }
             None => (Config::default(), None),
         };
         let base = match (&args.url, &target) {
             (Some(url), _) => url.clone(),
-            (None, Some(target)) => base(target)?,
+            (None, Some(target)) => base_url(target)?,
             (None, None) => return Err(Failure::usage("say where requests go: --url, or --config")),
         };
         let host = base.host().unwrap_or_default();
@@ -82,10 +82,10 @@ impl Provider {
             )));
         }
         let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
-        let config = if target.is_some() { config } else { plain(args, &base)? };
+        let config = if target.is_some() { config } else { config_from_flags(args, &base)? };
         let own = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
         let known = || {
-            let key = KEYS.iter().find(|(known, _)| *known == host).map(|(_, variable)| *variable);
+            let key = KEY_VARIABLES.iter().find(|(known, _)| *known == host).map(|(_, variable)| *variable);
             key.or(host.ends_with(AZURE.0).then_some(AZURE.1)).map(str::to_owned)
         };
         let variable = args.key_env.clone().or(own).or_else(known);
@@ -95,7 +95,7 @@ impl Provider {
     }
 }
 
-fn target<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a TargetConfig, Failure> {
+fn find_target<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a TargetConfig, Failure> {
     let names = || config.targets.iter().map(|target| &*target.name).collect::<Vec<_>>().join(", ");
     match name {
         Some(name) => config
@@ -114,7 +114,7 @@ fn target<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a TargetConfig
 }
 
 /// A target's base URL: a pool is called by its name.
-fn base(target: &TargetConfig) -> Result<Uri, Failure> {
+fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
     let url = match target.matches.urls.first() {
         Some(url) => url.clone(),
         None if target.pool.is_some() => format!("http://{}", target.name),
@@ -127,7 +127,7 @@ fn base(target: &TargetConfig) -> Result<Uri, Failure> {
 }
 
 /// A single target, with what the flags say of it.
-fn plain(args: &Where, base: &Uri) -> Result<Config, Failure> {
+fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure> {
     let origin = format!(
         "{}://{}",
         base.scheme_str().unwrap_or_default(),

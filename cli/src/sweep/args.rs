@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_as_people_write_them() {
+    fn parses_durations_and_counts() {
         assert_eq!([count("12"), count("1.5k"), count("2M")], [Ok(12), Ok(1_500), Ok(2_000_000)]);
         assert!(count("many").is_err() && count("").is_err() && count("-1").is_err());
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));

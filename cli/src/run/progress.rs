@@ -7,23 +7,23 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, Prog
 use tidegate_batch::{Prices, Progress, Spend};
 
 /// Seconds between two plain lines.
-const EVERY: f64 = 10.0;
+const PLAIN_INTERVAL_S: f64 = 10.0;
 /// Seconds over which the rate is taken.
-const SPAN: f64 = 60.0;
+const RATE_WINDOW_S: f64 = 60.0;
 
 /// Shows progress on standard error: a bar on a terminal, a line now and then elsewhere.
-pub(super) struct Show {
+pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
     quiet: bool,
     /// Lines in all, where the input could be counted.
     total: Option<u64>,
     priced: bool,
     /// When it was shown last, and how much was done at moments before that.
-    shown: f64,
+    shown_at: f64,
     past: VecDeque<(f64, u64)>,
 }
 
-impl Show {
+impl ProgressDisplay {
     pub(super) fn new(total: Option<u64>, prices: Prices, quiet: bool) -> Self {
         let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
             let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
@@ -33,18 +33,18 @@ impl Show {
                 ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
             )
         });
-        Self { bar, quiet, total, priced: prices != Prices::default(), shown: 0.0, past: VecDeque::new() }
+        Self { bar, quiet, total, priced: prices != Prices::default(), shown_at: 0.0, past: VecDeque::new() }
     }
 
-    pub(super) fn tell(&mut self, progress: &Progress) {
+    pub(super) fn update(&mut self, progress: &Progress) {
         let now = progress.seconds;
-        let every = if self.bar.is_some() { 0.1 } else { EVERY };
-        if self.quiet || now - self.shown < every {
+        let every = if self.bar.is_some() { 0.1 } else { PLAIN_INTERVAL_S };
+        if self.quiet || now - self.shown_at < every {
             return;
         }
-        self.shown = now;
+        self.shown_at = now;
         self.past.push_back((now, progress.good + progress.failed));
-        while self.past.len() > 2 && self.past.front().is_some_and(|(then, _)| now - then > SPAN) {
+        while self.past.len() > 2 && self.past.front().is_some_and(|(then, _)| now - then > RATE_WINDOW_S) {
             self.past.pop_front();
         }
         let text = self.text(progress);
@@ -74,7 +74,7 @@ impl Show {
         if progress.failed > 0 {
             parts.push(format!("{} failed", HumanCount(progress.failed)));
         }
-        parts.push(took(&progress.spend, self.priced));
+        parts.push(format_spend(&progress.spend, self.priced));
         if let Some(total) = self.total.filter(|_| rate > 0.0) {
             let left = total.saturating_sub(done(progress)) as f64 / rate;
             parts.push(format!("{} left", HumanDuration(std::time::Duration::from_secs_f64(left.min(1e9)))));
@@ -96,7 +96,7 @@ pub(super) fn done(progress: &Progress) -> u64 {
 }
 
 /// Tokens and money.
-pub(super) fn took(spend: &Spend, priced: bool) -> String {
+pub(super) fn format_spend(spend: &Spend, priced: bool) -> String {
     let tokens = format!("{} tokens in, {} out", HumanCount(spend.input), HumanCount(spend.output));
     if priced { format!("{tokens}, {:.4} in money", spend.money) } else { tokens }
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use tidegate_batch::{Format, Lines};
 
-use super::is_standard;
+use super::is_stdio;
 use crate::Failure;
 
 /// No request is longer.
-const LONGEST_LINE: usize = 32 << 20;
+const MAX_LINE_BYTES: usize = 32 << 20;
 
 /// Where lines are from.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub(super) type Reader = Lines<Box<dyn BufRead + Send>>;
 impl Input {
     pub(super) fn new(path: &Path) -> Result<Self, Failure> {
         let input = Self(path.to_owned());
-        if !is_standard(path) {
+        if !is_stdio(path) {
             input.open()?;
         }
         Ok(input)
@@ -30,21 +30,21 @@ impl Input {
 
     /// Its lines.
     pub(super) fn lines(self) -> Result<Reader, Failure> {
-        if is_standard(&self.0) {
+        if is_stdio(&self.0) {
             let text: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 16, std::io::stdin()));
-            return Ok(Lines::new(text, LONGEST_LINE));
+            return Ok(Lines::new(text, MAX_LINE_BYTES));
         }
         self.read()
     }
 
     /// Its lines, where they can be read once more after this.
-    pub(super) fn again(&self) -> Result<Option<Reader>, Failure> {
-        let is_file = !is_standard(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
+    pub(super) fn reopen(&self) -> Result<Option<Reader>, Failure> {
+        let is_file = !is_stdio(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
         if is_file { self.read().map(Some) } else { Ok(None) }
     }
 
     /// Whether it is that file.
-    pub(super) fn is(&self, path: &Path) -> bool {
+    pub(super) fn is_same_file(&self, path: &Path) -> bool {
         let real = |path: &Path| std::fs::canonicalize(path).ok();
         real(&self.0).is_some_and(|own| real(path) == Some(own))
     }
@@ -52,7 +52,7 @@ impl Input {
     fn read(&self) -> Result<Reader, Failure> {
         let file = BufReader::with_capacity(1 << 16, self.open()?);
         let text: Box<dyn Read + Send> = Format::of(&self.0).reader(file);
-        Ok(Lines::new(Box::new(BufReader::with_capacity(1 << 16, text)), LONGEST_LINE))
+        Ok(Lines::new(Box::new(BufReader::with_capacity(1 << 16, text)), MAX_LINE_BYTES))
     }
 
     fn open(&self) -> Result<File, Failure> {

@@ -60,7 +60,7 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
         (None, _) => text.push_str("no answer\n"),
     }
     if let Some(binding) = answer.binding {
-        let _ = writeln!(text, "  what binds: {}", binds(binding));
+        let _ = writeln!(text, "  what binds: {}", describe_binding(binding));
     }
     let _ = writeln!(text, "  {}", answer.because);
     if let Some(throughput) = &answer.throughput {
@@ -104,7 +104,7 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-fn binds(binding: Binding) -> &'static str {
+fn describe_binding(binding: Binding) -> &'static str {
     match binding {
         Binding::ConcurrencyLimit => "the server takes so many calls at once, and turns away the next",
         Binding::RequestRate => "the server takes so many requests over time",

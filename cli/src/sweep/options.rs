@@ -12,17 +12,17 @@ use super::args::Args;
 use crate::Failure;
 
 /// The sweep, with its key.
-pub(super) fn sweep(args: &Args) -> Result<Sweep, Failure> {
+pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     let wrong = |error: tidegate_sweep::SweepError| Failure::usage(error.to_string());
     let target = args.target.as_deref().zip(args.config.as_deref());
-    let target = target.map(|(name, file)| configured(name, file)).transpose()?;
+    let target = target.map(|(name, file)| read_target(name, file)).transpose()?;
     let mut sweep = match &args.resume {
         Some(directory) => {
-            Sweep::resume(directory, |options| go_over(options, args, target.as_ref())).map_err(wrong)?
+            Sweep::resume(directory, |options| apply_flags(options, args, target.as_ref())).map_err(wrong)?
         }
         None => {
             let mut options = Options { engine_metrics: true, ..Options::default() };
-            go_over(&mut options, args, target.as_ref());
+            apply_flags(&mut options, args, target.as_ref());
             if options.url.is_empty() {
                 return Err(Failure::usage("the target names no URL: give --url"));
             }
@@ -39,14 +39,14 @@ pub(super) fn sweep(args: &Args) -> Result<Sweep, Failure> {
     if let Some(directory) = &args.out {
         sweep = sweep.keep(directory);
     }
-    match key(&sweep, key_env.as_deref())? {
+    match read_key(&sweep, key_env.as_deref())? {
         Some(key) => sweep.key(&key).map_err(wrong),
         None => Ok(sweep),
     }
 }
 
 /// The key: from the variable that was named, which must be there, or from the provider's usual one, likewise. Other servers may want none.
-fn key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
+fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(variable) = named.or(sweep.endpoint().usual_key_env()) else { return Ok(None) };
     match std::env::var(variable) {
         Ok(key) if !key.trim().is_empty() => Ok(Some(key)),
@@ -57,7 +57,7 @@ fn key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
     }
 }
 
-fn configured(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
+fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
     let config = Config::from_file(file).map_err(|error| Failure::usage(error.to_string()))?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
     config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
@@ -66,24 +66,24 @@ fn configured(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
 }
 
 /// What was said goes over what is there.
-fn go_over(options: &mut Options, args: &Args, target: Option<&TargetConfig>) {
+fn apply_flags(options: &mut Options, args: &Args, target: Option<&TargetConfig>) {
     if let Some(target) = target {
         options.take_from(target);
     }
-    over(&mut options.url, args.url.as_ref());
-    over(&mut options.model, args.model.as_ref());
-    over(&mut options.seed, args.seed.as_ref());
+    set_if_given(&mut options.url, args.url.as_ref());
+    set_if_given(&mut options.model, args.model.as_ref());
+    set_if_given(&mut options.seed, args.seed.as_ref());
     options.api = args.api.map(Into::into).or(options.api);
     options.name = args.name.clone().or(options.name.take());
     options.exact_output |= args.exact_output;
     mix(options, args);
     let search = &mut options.search;
-    over(&mut search.start, args.start.as_ref());
-    over(&mut search.min_cap, args.min_cap.as_ref());
-    over(&mut search.max_cap, args.max_cap.as_ref());
-    over(&mut search.tolerance, args.tolerance.as_ref());
-    over(&mut search.too_many, args.too_many.as_ref());
-    over(&mut search.confidence, args.confidence.as_ref());
+    set_if_given(&mut search.start, args.start.as_ref());
+    set_if_given(&mut search.min_cap, args.min_cap.as_ref());
+    set_if_given(&mut search.max_cap, args.max_cap.as_ref());
+    set_if_given(&mut search.tolerance, args.tolerance.as_ref());
+    set_if_given(&mut search.too_many, args.too_many.as_ref());
+    set_if_given(&mut search.confidence, args.confidence.as_ref());
     // A highest cap below the first cap that is not the user's own word.
     if args.start.is_none() {
         search.start = search.start.clamp(search.min_cap, search.max_cap.max(search.min_cap));
@@ -109,16 +109,16 @@ fn mix(options: &mut Options, args: &Args) {
     } else if let MixOptions::Synthetic { input, output } = &mut options.mix {
         let spread = args.spread;
         let lengths = |lengths: &mut Lengths, mean: Option<u64>| {
-            over(&mut lengths.mean, mean.as_ref());
-            over(&mut lengths.spread, spread.as_ref());
+            set_if_given(&mut lengths.mean, mean.as_ref());
+            set_if_given(&mut lengths.spread, spread.as_ref());
         };
         lengths(input, args.input_tokens);
         lengths(output, args.output_tokens);
     }
 }
 
-fn over<T: Clone>(what: &mut T, said: Option<&T>) {
-    if let Some(said) = said {
-        what.clone_from(said);
+fn set_if_given<T: Clone>(setting: &mut T, given: Option<&T>) {
+    if let Some(given) = given {
+        setting.clone_from(given);
     }
 }

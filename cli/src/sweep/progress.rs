@@ -7,14 +7,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_sweep::found::Purpose;
 use tidegate_sweep::{Progress, State};
 
-use super::told;
+use super::render;
 
-pub(super) struct Shown {
+pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
     last: Option<State>,
 }
 
-impl Shown {
+impl ProgressDisplay {
     pub(super) fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -30,12 +30,12 @@ impl Shown {
 
     pub(super) fn show(&mut self, progress: &Progress) {
         if let Some(step) = &progress.step_ended {
-            self.line(&told::step(step));
+            self.line(&render::step(step));
         }
-        let news = self.last.replace(progress.state) != Some(progress.state);
+        let changed = self.last.replace(progress.state) != Some(progress.state);
         match &self.bar {
             Some(bar) => bar.set_message(line(progress)),
-            None if news => eprintln!("{}", line(progress)),
+            None if changed => eprintln!("{}", line(progress)),
             None => {}
         }
     }
@@ -60,22 +60,22 @@ fn line(progress: &Progress) -> String {
         |cap: Option<usize>, unknown: &str| cap.map_or_else(|| unknown.to_owned(), |cap| cap.to_string());
     let state = match progress.state {
         State::Preflight => "first call".to_owned(),
-        State::Holding { cap, purpose, .. } => format!("cap {cap} ({})", why(purpose)),
-        State::Resting { seconds } => format!("resting {}", told::time(seconds)),
+        State::Holding { cap, purpose, .. } => format!("cap {cap} ({})", describe_purpose(purpose)),
+        State::Resting { seconds } => format!("resting {}", render::time(seconds)),
         State::Ending => "ending".to_owned(),
     };
-    let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} to go", told::time(eta)));
+    let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} to go", render::time(eta)));
     format!(
         "{state}: {} in flight, {} waiting; between {} and {}; spent {}{eta}",
         progress.in_flight,
         progress.waiting,
         bound(progress.good, "?"),
         bound(progress.bad, "?"),
-        told::spend(&progress.spend),
+        render::spend(&progress.spend),
     )
 }
 
-fn why(purpose: Purpose) -> &'static str {
+fn describe_purpose(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Ramp => "up",
         Purpose::Narrow => "narrowing",
