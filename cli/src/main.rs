@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Lets through as many calls to each language model as it can take right now.
+/// Limits concurrent calls to language models to what each model can serve.
 #[derive(Parser)]
 #[command(name = "tidegate", version, arg_required_else_help = true)]
 struct Cli {
@@ -20,13 +20,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a model of a vLLM deployment over HTTP: real sockets, simulated engines
+    /// Simulate a vLLM deployment over HTTP
     Sim(sim::Args),
-    /// Find the cap at which a server serves the most, and what binds there
+    /// Measure the concurrency cap of a server, and print the configuration to paste
     Sweep(Box<sweep::Args>),
-    /// Send each line of a file to a model, and write each answer as a line; resumes by itself
+    /// Send each line of a JSONL file to a model, and write each answer as a line; resumable
     Run(Box<run::Args>),
-    /// Check a configuration file, and say what it means
+    /// Check a configuration file, and print what each setting does
     Check(check::Args),
 }
 
@@ -46,19 +46,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why a subcommand ended badly.
+/// A failed subcommand: its exit code and the message for the user.
 struct Failure {
     code: u8,
     text: String,
 }
 
 impl Failure {
-    /// What the user gave cannot work (2, as for a wrong flag).
+    /// Returns a usage error (exit code 2), as for an invalid flag.
     fn usage(text: impl Into<String>) -> Self {
         Self { code: 2, text: text.into() }
     }
 
-    /// The machine would not (1).
+    /// Returns a runtime error (exit code 1).
     fn runtime(text: impl Into<String>) -> Self {
         Self { code: 1, text: text.into() }
     }

@@ -1,13 +1,15 @@
-//! The signals that ask a command for its end: the first asks, the second insists.
+//! Termination signals: the first requests a graceful end, the second an immediate one.
 
 use tokio::sync::watch;
 
 use crate::Failure;
 
-/// Counts the signals that ask for an end, from now on: SIGINT and SIGTERM, or what a Windows console sends. Inside a runtime.
+/// Starts to count termination signals: SIGINT and SIGTERM, or Ctrl-C and Ctrl-Break on Windows.
+/// Must be called inside a tokio runtime.
 pub(crate) fn count_signals() -> Result<watch::Receiver<usize>, Failure> {
     let (count, counted) = watch::channel(0);
-    let mut next = TerminationSignals::new().map_err(|e| Failure::runtime(format!("no signals: {e}")))?;
+    let mut next = TerminationSignals::new()
+        .map_err(|e| Failure::runtime(format!("cannot install signal handlers: {e}")))?;
     tokio::spawn(async move {
         loop {
             next.next().await;
@@ -17,7 +19,7 @@ pub(crate) fn count_signals() -> Result<watch::Receiver<usize>, Failure> {
     Ok(counted)
 }
 
-/// Resolves once so many have come.
+/// Waits until at least `count` signals have been received.
 pub(crate) async fn received(mut signals: watch::Receiver<usize>, count: usize) {
     if signals.wait_for(|seen| *seen >= count).await.is_err() {
         std::future::pending().await

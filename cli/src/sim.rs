@@ -1,4 +1,4 @@
-//! `tidegate sim`: the simulator as a server.
+//! `tidegate sim`: serves the simulator over HTTP.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,44 +11,46 @@ use tokio::net::TcpListener;
 use crate::Failure;
 use crate::signals::{count_signals, received};
 
-/// How long calls in flight may take to end once a signal came.
+/// Time that calls in flight have to finish after the first signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Where no option says otherwise: the two workers of the post on per-tenant caps, in real time.
+/// Simulates a vLLM deployment over HTTP. The default is two engines in real time.
 ///
-/// Speaks chat completions, completions, responses and Anthropic messages, streamed or not, and has `/v1/models`, `/health`, `/metrics`.
-/// `GET /sim/stats` tells what it saw; `POST /sim/faults` changes what goes wrong. Ends on SIGINT or SIGTERM: calls in flight have 5 s to
-/// end, or until the second signal.
+/// Serves chat completions, completions, responses and Anthropic messages, streamed or not, and
+/// `/v1/models`, `/health` and `/metrics`. `GET /sim/stats` returns statistics, and `POST
+/// /sim/faults` replaces the injected faults. On SIGINT or SIGTERM, calls in flight have 5 s to
+/// finish; a second signal ends the process at once.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// Address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: String,
-    /// Simulated seconds in a real second (0.001 to 100000) [default: 1]
+    /// Simulated seconds per real second (0.001 to 100000) [default: 1]
     #[arg(long, value_name = "X")]
     time_scale: Option<f64>,
-    /// Engines behind the router (1 to 1024) [default: 2]
+    /// Number of engines behind the router (1 to 1024) [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
-    /// A model to serve; may be given several times [default: sim]
+    /// Model name to serve; can be repeated [default: sim]
     #[arg(long = "model", value_name = "NAME")]
     models: Vec<String>,
-    /// JSON file with any of the simulator's settings; the options above go over it
+    /// JSON file with simulator settings; the options above override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// JSON file with faults to inject from the start
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Say where it listens as one line of JSON
+    /// Print the listen address as one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = build_config(args)?;
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::runtime(format!("no runtime: {e}")))?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
     let served = runtime.block_on(serve(args, config));
-    // Answers that stall for ever must not keep the process.
+    // Responses that stall forever must not keep the process alive.
     runtime.shutdown_background();
     served
 }

@@ -1,4 +1,4 @@
-//! `tidegate sweep`: which cap a server bears.
+//! `tidegate sweep`: measures the highest useful concurrency cap of a server.
 
 mod args;
 mod options;
@@ -20,19 +20,20 @@ use self::progress::ProgressDisplay;
 use crate::Failure;
 use crate::signals::{count_signals, received};
 
-/// There is no answer.
+/// Exit code when no cap was found.
 const EXIT_NO_ANSWER: u8 = 3;
-/// The answer is below what was asked for.
+/// Exit code when the cap is below `--at-least`.
 const EXIT_CAP_TOO_LOW: u8 = 5;
-/// As shells say it of what was interrupted.
+/// Exit code when a second signal ended the process, as shells report an interrupt.
 const EXIT_INTERRUPTED: u8 = 130;
-/// Tokens from which on somebody at a terminal is asked, where no prices are known.
+/// Number of tokens above which a user at a terminal is asked for confirmation when no prices are
+/// given.
 const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let sweep = options::build_sweep(args)?;
     let plan = sweep.plan();
-    // Where the result is for programs, words are beside it.
+    // With --json, standard output carries only the result.
     let text = render::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
     if args.dry_run && args.json {
         println!(
@@ -48,9 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     if !args.yes && !confirm(&plan)? {
-        return Err(Failure::usage("not begun"));
+        return Err(Failure::usage("the sweep was not started; answer y, or pass --yes"));
     }
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::runtime(format!("no runtime: {e}")))?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
     let outcome = runtime.block_on(measure(sweep));
     runtime.shutdown_background();
     let outcome = outcome?;
@@ -68,7 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     exit_status(&outcome, args.at_least)
 }
 
-/// Asks somebody who sits there, where it will cost something.
+/// Asks a user at a terminal to confirm a sweep that costs money or many tokens.
+/// Returns `true` without asking if the sweep is cheap or no terminal is attached.
 fn confirm(plan: &Plan) -> Result<bool, Failure> {
     let costs = plan.money.as_ref().is_some_and(|money| money.most > 0.0);
     let tokens = plan.input_tokens.most + plan.output_tokens.most;
@@ -78,8 +81,8 @@ fn confirm(plan: &Plan) -> Result<bool, Failure> {
     if !asks {
         return Ok(true);
     }
-    eprint!("go on? [y/N] ");
-    let failed = |error: std::io::Error| Failure::runtime(format!("no answer: {error}"));
+    eprint!("Start the sweep? [y/N] ");
+    let failed = |error: std::io::Error| Failure::runtime(format!("cannot read the confirmation: {error}"));
     std::io::stderr().flush().map_err(failed)?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(failed)?;
@@ -113,7 +116,7 @@ async fn measure(sweep: Sweep) -> Result<Outcome, Failure> {
     })
 }
 
-/// The moment, for the result. The only look at the wall's clock.
+/// Returns the current wall-clock time in RFC 3339 format. Only the report uses it.
 #[allow(clippy::disallowed_methods)]
 fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
@@ -132,7 +135,7 @@ fn write(directory: &Path, outcome: &Outcome) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The exit code.
+/// Maps the outcome to the exit code and the final error message.
 fn exit_status(outcome: &Outcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });
@@ -141,7 +144,9 @@ fn exit_status(outcome: &Outcome, at_least: Option<usize>) -> Result<(), Failure
     }
     let Some(cap) = answer.cap else { return no_answer(&answer.because) };
     if answer.binding == Some(Binding::Client) {
-        return no_answer("this client could not hold a higher cap: the server may bear more");
+        return no_answer(
+            "this client could not keep a higher cap busy, so the server's cap may be higher; run the sweep on a machine with more free CPU",
+        );
     }
     match at_least {
         Some(least) if cap < least => Err(Failure {

@@ -1,4 +1,4 @@
-//! The binary, as a user runs it.
+//! The `tidegate` binary, run as a user runs it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim`, killed with the test.
+/// A running `tidegate sim`. The process is killed on drop.
 struct Sim {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -101,7 +101,7 @@ fn sim_rejects_invalid_options_and_names_them() {
     }
 }
 
-/// A folder of its own, gone with the test.
+/// A temporary directory, removed on drop.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -128,7 +128,7 @@ fn check_reads_regular_files_up_to_a_limit() {
     };
     let fifo = folder.0.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    // Somebody is about to write to it, so that opening it would not block.
+    // A process is about to write to the FIFO, so opening the FIFO would not block.
     let mut writer = Command::new("sh").arg("-c").arg("echo mode = 7 > \"$0\"").arg(&fifo).spawn().unwrap();
     let (code, said) = check(&fifo);
     writer.kill().unwrap();
@@ -149,7 +149,7 @@ fn check_reads_standard_input() {
         check.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut check = check.spawn().unwrap();
         let mut stdin = check.stdin.take().unwrap();
-        // What is too large is not read to its end.
+        // The write fails if the process stops reading before the end of an oversized input.
         let writer = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &text).is_ok());
         let output = check.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -160,7 +160,8 @@ fn check_reads_standard_input() {
     assert!(check(vec![b'#'; (16 << 20) + 1]).contains("standard input: is larger than 16 MiB"));
 }
 
-/// That they are not compared in pairs is tested in `config::matching::cover`.
+/// The matching code's own tests in `config::matching::cover` show that targets are not compared
+/// pairwise.
 #[test]
 fn check_takes_twenty_thousand_targets() {
     let budgets: String = (0..20_000).map(|n| format!("b{n} = {{ rpm = 60 }}\n")).collect();

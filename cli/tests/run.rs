@@ -1,4 +1,4 @@
-//! `tidegate run`, as a user runs it, over real sockets.
+//! `tidegate run`, run as a user runs it, against `tidegate sim` over real sockets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim`, and a folder; both gone with the test.
+/// A running `tidegate sim` and a temporary directory. Drop kills the process and removes the
+/// directory.
 struct Fixture {
     sim: Child,
     url: String,
@@ -69,7 +70,7 @@ fn lines(count: u32) -> String {
     })
 }
 
-/// How often each `custom_id` stands there.
+/// Counts the records of each `custom_id`.
 fn ids(text: &str) -> BTreeMap<String, u32> {
     let mut ids = BTreeMap::new();
     for line in text.lines() {
@@ -97,7 +98,11 @@ fn second_run_of_an_answered_file_sends_nothing() {
     let text = std::fs::read_to_string(&output).unwrap();
     assert!(ids(&text).len() == 40 && ids(&text).values().all(|count| *count == 1));
     let again = fixture.run(&input, &output, &[]);
-    assert!(again.status.success() && stderr(&again).contains("40 lines are answered"), "{}", stderr(&again));
+    assert!(
+        again.status.success() && stderr(&again).contains("resuming after 40 answered"),
+        "{}",
+        stderr(&again)
+    );
     assert_eq!(std::fs::read_to_string(&output).unwrap(), text);
     fixture.write("in.jsonl", &lines(41).replace("c3\"", "d3\""));
     let changed = fixture.run(&input, &output, &[]);
@@ -130,7 +135,7 @@ fn failed_lines_go_to_the_errors_file_and_can_be_retried() {
         &output,
         &["--errors", errors.to_str().unwrap(), "--retry-failed", "--model", "sim"],
     );
-    assert_eq!(more.status.code(), Some(4), "nonsense stays what it is: {}", stderr(&more));
+    assert_eq!(more.status.code(), Some(4), "the invalid line fails again: {}", stderr(&more));
     assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 31);
     assert_eq!(ids(&std::fs::read_to_string(&errors).unwrap()).len(), 1);
 }
@@ -162,14 +167,14 @@ fn reads_and_writes_compressed_files() {
         let file = BufReader::new(std::fs::File::open(&output).unwrap());
         format.reader(file).read_to_string(&mut text).unwrap();
         assert_eq!(ids(&text).len(), 20);
-        // What was written is read as well: as bodies of nothing, but line by line.
+        // The compressed output can be read back, although its lines are not requests.
         let dry = Command::new(TIDEGATE)
             .arg("run")
             .arg(&output)
             .args(["-o", "x", "--url", &fixture.url, "--dry-run"])
             .output()
             .unwrap();
-        assert!(String::from_utf8_lossy(&dry.stdout).starts_with("20 lines, 20 of them no requests"));
+        assert!(String::from_utf8_lossy(&dry.stdout).starts_with("20 lines, 20 of them invalid"));
     }
 }
 
@@ -183,7 +188,7 @@ fn repeated_kills_neither_lose_nor_duplicate_lines() {
         let mut length = 0;
         for _ in 0..6 {
             let mut child = fixture.command(&input, &output, &["--quiet"]).spawn().unwrap();
-            // Killed as soon as it has written something more.
+            // The process is killed as soon as the output grows.
             while child.try_wait().unwrap().is_none() {
                 let now = std::fs::metadata(&output).map_or(0, |file| file.len());
                 if now > length {
@@ -217,7 +222,7 @@ fn first_signal_lets_in_flight_calls_finish() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let ran = child.wait_with_output().unwrap();
     assert_eq!(ran.status.code(), Some(3), "{}", stderr(&ran));
-    assert!(stderr(&ran).contains("goes on from here"), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("same command again to resume"), "{}", stderr(&ran));
     let answered = ids(&std::fs::read_to_string(&output).unwrap()).len();
     assert!(answered > 0 && answered < 20_000);
 }
@@ -235,8 +240,12 @@ fn invalid_options_are_rejected_before_anything_is_sent() {
     for (options, code, named) in [
         (&["--url", "http://127.0.0.1:1/v1"][..], 1, "127.0.0.1:1"),
         (&openai[..], 2, "OPENAI_API_KEY is not set"),
-        (&[openai[0], openai[1], "--key-env", "OTHER_KEY"][..], 2, "OTHER_KEY can be no key"),
-        (&["--url", "/v1"][..], 2, "no base URL"),
+        (
+            &[openai[0], openai[1], "--key-env", "OTHER_KEY"][..],
+            2,
+            "OTHER_KEY holds characters that an API key cannot have",
+        ),
+        (&["--url", "/v1"][..], 2, "not an absolute base URL"),
         (&[][..], 2, "--url"),
         (&["--url", &fixture.url, "--max-cost", "3"][..], 2, "--price-in"),
         (&["--url", &fixture.url, "--errors", output.to_str().unwrap()][..], 2, "--errors is the output"),
@@ -276,12 +285,12 @@ fn dry_run_reads_the_input_and_sends_nothing() {
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert_eq!(ran.status.code(), Some(4));
     for part in [
-        "11 lines, 1 of them no requests",
+        "11 lines, 1 of them invalid",
         "duplicate_custom_id: 1",
         "line 11",
         "sim: 10 requests",
         "80 out",
-        "in money",
+        "cost",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

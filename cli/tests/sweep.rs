@@ -1,4 +1,4 @@
-//! `tidegate sweep`, as a user runs it, against `tidegate sim` over real sockets.
+//! `tidegate sweep`, run as a user runs it, against `tidegate sim` over real sockets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim`, killed with the test.
+/// A running `tidegate sim`. The process is killed on drop.
 struct Sim {
     child: Child,
     address: String,
@@ -19,7 +19,8 @@ struct Sim {
 }
 
 impl Sim {
-    /// Answers in about 400 ms, long beside what a busy machine makes calls late by, and turns the seventh at once away.
+    /// Starts a server that answers in about 400 ms and rejects calls above six at a time.
+    /// 400 ms is long compared with the scheduling delays of a busy machine.
     fn start() -> Self {
         let directory = Directory::new("sim");
         std::fs::create_dir_all(&directory.0).unwrap();
@@ -37,7 +38,7 @@ impl Sim {
         Self { child, address: of("address"), url: of("base_url") }
     }
 
-    /// Requests that it was sent.
+    /// Returns the number of requests that the server received.
     fn requests(&self) -> u64 {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "GET /sim/stats HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n\r\n").unwrap();
@@ -58,7 +59,7 @@ impl Drop for Sim {
     }
 }
 
-/// A directory of its own, gone with the test.
+/// A temporary directory, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -101,20 +102,20 @@ fn sweep_of_a_url_prints_a_configuration_to_paste() {
     let output = sweep(&sim.url, &["--out", out.0.to_str().unwrap(), "--price-in", "1", "--price-out", "4"]);
     let told = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{told}{}", text(&output.stderr));
-    for part in ["least, likely, most", "cost", "turns away", "[targets.\"sim\"]", "report.html"] {
+    for part in ["least, likely, most", "cost", "a concurrency limit", "[targets.\"sim\"]", "report.html"] {
         assert!(told.contains(part), "{part}: {told}");
     }
     let result: Value = serde_json::from_str(&out.read("result.json")).unwrap();
     assert_eq!(result["answer"]["binding"], "concurrency_limit");
-    // Where the machine is busy a slot here is free later than its place there, and one more fits.
+    // On a busy machine, the client frees a slot later than the server does, so one more call fits.
     let cap = result["answer"]["cap"].as_u64().unwrap();
     assert!((6..=7).contains(&cap) && told.contains(&format!("cap {cap}")), "{cap}: {told}");
-    // One that was taken back as it was sent may never have arrived.
+    // A request that was cancelled while it was being sent may not have arrived.
     let (sent, arrived) = (result["spend"]["attempts"].as_u64().unwrap(), sim.requests());
     assert!(arrived <= sent && sent <= arrived + 8, "{arrived} of {sent}");
     assert!(out.read("report.html").contains("<svg") && out.read("steps.csv").lines().count() > 3);
     assert!(out.read("calls.jsonl").lines().count() > 100);
-    // The lines are a configuration, and a target that is swept again.
+    // The printed lines are a valid configuration, and its target can be swept again.
     let config = out.0.join("tidegate.toml");
     std::fs::write(&config, result["lines"].as_str().unwrap()).unwrap();
     let check = Command::new(TIDEGATE).arg("check").arg(&config).output().unwrap();
@@ -153,7 +154,7 @@ fn reached_ceiling_exits_without_an_answer_and_can_be_resumed() {
     let result: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!((&result["answer"]["cap"], result["provenance"]["resumed"].as_u64()), (&6.into(), Some(1)));
     assert!(sim.requests() <= result["spend"]["attempts"].as_u64().unwrap(), "what was spent before counts");
-    // The cap is below what was asked for.
+    // The cap is below --at-least.
     assert_eq!(done.status.code(), Some(5));
 }
 
@@ -167,7 +168,7 @@ fn interrupt_writes_the_partial_result() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    // The first step is over.
+    // Wait for the end of the first step.
     lines.by_ref().map(Result::unwrap).find(|line| line.contains("calls in")).unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let rest: Vec<String> = lines.map(Result::unwrap).collect();

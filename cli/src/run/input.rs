@@ -1,4 +1,4 @@
-//! The input: a file, or standard input.
+//! The input of a run: a file or standard input.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,14 +9,14 @@ use tidegate_batch::{Format, Lines};
 use super::is_stdio;
 use crate::Failure;
 
-/// No request is longer.
+/// Maximum length of an input line, in bytes.
 const MAX_LINE_BYTES: usize = 32 << 20;
 
-/// Where lines are from.
+/// The path of the input, or `-` for standard input.
 #[derive(Clone)]
 pub(super) struct Input(PathBuf);
 
-/// Lines of any file.
+/// A reader of the lines of any input.
 pub(super) type Reader = Lines<Box<dyn BufRead + Send>>;
 
 impl Input {
@@ -28,7 +28,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Its lines.
+    /// Opens the input and returns its lines.
     pub(super) fn lines(self) -> Result<Reader, Failure> {
         if is_stdio(&self.0) {
             let text: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 16, std::io::stdin()));
@@ -37,13 +37,13 @@ impl Input {
         self.read()
     }
 
-    /// Its lines, where they can be read once more after this.
+    /// Returns the lines of a regular file again, or `None` if the input can be read only once.
     pub(super) fn reopen(&self) -> Result<Option<Reader>, Failure> {
         let is_file = !is_stdio(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
         if is_file { self.read().map(Some) } else { Ok(None) }
     }
 
-    /// Whether it is that file.
+    /// Returns `true` if `path` names the same file as the input.
     pub(super) fn is_same_file(&self, path: &Path) -> bool {
         let real = |path: &Path| std::fs::canonicalize(path).ok();
         real(&self.0).is_some_and(|own| real(path) == Some(own))

@@ -1,4 +1,4 @@
-//! `tidegate run INPUT -o OUTPUT`: a file of requests through the gate.
+//! `tidegate run INPUT -o OUTPUT`: sends a file of requests through the gate.
 
 mod input;
 mod progress;
@@ -24,68 +24,73 @@ use self::provider::Provider;
 use crate::Failure;
 use crate::signals::{count_signals, received};
 
-/// Lines, and records, between two threads.
+/// Capacity of the channels that carry lines and records between threads.
 const CHANNEL_CAPACITY: usize = 256;
 
-/// Sends each line of a file to a model, through a gate, and writes each answer as a line: OpenAI's batch format in and out.
+/// Sends each line of a JSONL file to a model through a gate, and writes each answer as a line.
 ///
-/// A line is {"custom_id", "method", "url", "body"}, or just a body ({"model", "messages", ...}). Started again, it goes on where it ended, however that was; a call in
-/// flight at a kill is made again, and may be billed twice. Ctrl-C lets what is in flight end; a second one does not.
+/// Input and output use OpenAI's batch format. An input line is {"custom_id", "method", "url",
+/// "body"}, or only a body ({"model", "messages", ...}). The same command resumes an interrupted
+/// run. A call that was in flight when the process was killed is sent again, and may be billed
+/// twice. The first Ctrl-C waits for calls in flight, the second ends at once.
 ///
-/// Exit codes: 0 every line is answered, 1 it could not go on, 2 wrong use, 3 stopped before the end, 4 some lines have failed.
+/// Exit codes: 0 every line is answered, 1 the run could not continue, 2 invalid usage, 3 stopped
+/// before the end, 4 some lines failed.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The requests, a line each; `-` is standard input, .gz and .zst are read as such
+    /// Requests, one per line; `-` is standard input, .gz and .zst files are decompressed
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// The answers; `-` is standard output (from which nothing can be resumed), .gz and .zst are written as such
+    /// Answers; `-` is standard output (which cannot be resumed), .gz and .zst files are compressed
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write what failed to this file, and not to the output
+    /// File for failed lines, instead of the output
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
     #[command(flatten)]
     provider: provider::ProviderArgs,
-    /// Ask for this model, whatever a line says
+    /// Model to use instead of the model of each line
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// The path of lines that are just bodies [default: by what is in them: chat completions, completions]
+    /// Endpoint path for lines that are only bodies [default: inferred: chat completions or
+    /// completions]
     #[arg(long, value_name = "PATH", value_parser = PATHS)]
     endpoint: Option<String>,
-    /// Write answers in the order of their lines (holds up to 4,096 that are early)
+    /// Write answers in input order (buffers up to 4,096 early answers)
     #[arg(long)]
     ordered: bool,
-    /// Begin anew: what is in the output is gone
+    /// Discard existing output and start again
     #[arg(long)]
     overwrite: bool,
-    /// Ask again for what failed before; the file of --errors begins anew
+    /// Retry the lines that failed earlier; empties the file of --errors
     #[arg(long, requires = "errors", conflicts_with = "overwrite")]
     retry_failed: bool,
-    /// Only the first N lines
+    /// Process only the first N lines
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// The longest silence of the upstream in one attempt; waiting in the queue does not count
+    /// Longest silence of the server within one attempt; time in the queue does not count
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// End after so many failures in a row that are not the lines' own (a wrong key, no credit, a dead server); 0: never
+    /// Stop after this many consecutive failures that are not caused by the lines (wrong key, no
+    /// credit, server down); 0 disables
     #[arg(long, value_name = "N", default_value_t = 20)]
     give_up_after: usize,
-    /// Money for a million tokens of input
+    /// Price per million input tokens
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, value_parser = not_negative)]
     price_in: f64,
-    /// Money for a million tokens of output
+    /// Price per million output tokens
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, value_parser = not_negative)]
     price_out: f64,
-    /// Begin no call that could make this run dearer than this, by those prices
+    /// Start no call that could raise the cost of this run above this amount
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     max_cost: Option<f64>,
-    /// Begin no call that could make this run take more tokens than this
+    /// Start no call that could raise the tokens of this run above this number
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
-    /// Read every line, say what it would take, and ask nobody
+    /// Read every line, print the maximum usage, and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// Say what it came to as one line of JSON, on standard output
+    /// Print the final summary as one line of JSON on standard output
     #[arg(long)]
     json: bool,
     /// Show no progress
@@ -97,14 +102,14 @@ fn not_negative(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|money: &f64| money.is_finite() && *money >= 0.0)
-        .ok_or_else(|| "a number from 0 on".to_owned())
+        .ok_or_else(|| "must be a number of at least 0".to_owned())
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let wishes = Wishes { model: args.model.clone(), path: args.endpoint.clone() };
     let prices = Prices { input: args.price_in, output: args.price_out };
     if args.max_cost.is_some() && prices == Prices::default() {
-        return Err(Failure::usage("--max-cost means nothing without --price-in and --price-out"));
+        return Err(Failure::usage("--max-cost needs --price-in and --price-out"));
     }
     let input = Input::new(&args.input)?;
     let output = args.output.as_path();
@@ -112,25 +117,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return dry_run(args, &input, &wishes, prices);
     }
     if args.json && is_stdio(output) {
-        return Err(Failure::usage("--json and -o - both want standard output"));
+        return Err(Failure::usage(
+            "--json and -o - both write to standard output; write the answers to a file",
+        ));
     }
     let provider = Provider::new(&args.provider)?;
     let (sink, found) = open_output(args, &input)?;
     let told = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
     if let Some(found) = told {
         let torn = if found.torn > 0 {
-            format!("; {} bytes of a torn end are cut off", found.torn)
+            format!("; an incomplete last record of {} bytes was removed", found.torn)
         } else {
             String::new()
         };
         eprintln!(
-            "{}: {} lines are answered, {} have failed{torn}; going on",
+            "{}: resuming after {} answered and {} failed lines{torn}",
             output.display(),
             found.good,
             found.failed
         );
     }
-    // Counted before anything is paid for: the end is known, and an input that has changed is found.
+    // The input is counted before any call is paid for, so that progress has a total and a changed
+    // input is detected.
     let total = match input.reopen()? {
         Some(lines) => {
             let survey = survey(lines, args.limit, &found, None).map_err(|e| failed(&e))?;
@@ -138,7 +146,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => None,
     };
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::runtime(format!("no runtime: {e}")))?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
     let options = Options {
         base: provider.base.clone(),
         headers: provider.headers.clone(),
@@ -151,36 +160,43 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let display = ProgressDisplay::new(total, prices, args.quiet);
     let ran = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
-    // A reader of standard input, or calls that were left, must not keep the process.
+    // A blocked reader of standard input or an abandoned call must not keep the process alive.
     runtime.shutdown_background();
     let progress = ran?;
     summary(args, &progress, prices != Prices::default());
     exit_status(args, &progress)
 }
 
-/// Opens what is written to.
+/// Opens the output files, and returns the records that they already hold.
 fn open_output(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
     if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {
-            return Err(Failure::usage("-o - has no --errors and nothing to --overwrite: name a file"));
+            return Err(Failure::usage(
+                "--errors and --overwrite need an output file; -o - is standard output",
+            ));
         }
         return Ok((Sink::stdout(), Found::default()));
     }
     let outputs = Outputs { records: args.output.clone(), errors: args.errors.clone() };
     for path in [Some(&outputs.records), outputs.errors.as_ref()].into_iter().flatten() {
         if input.is_same_file(path) {
-            return Err(Failure::usage(format!("{} is the input: write to another file", path.display())));
+            return Err(Failure::usage(format!(
+                "{} is also the input; write to another file",
+                path.display()
+            )));
         }
     }
     if outputs.errors.as_ref() == Some(&outputs.records) {
-        return Err(Failure::usage("--errors is the output: without it, what fails is written there"));
+        return Err(Failure::usage(
+            "--errors is the output file; name another file, or leave --errors out to write failures to the output",
+        ));
     }
     let opened = if args.overwrite {
         outputs.overwrite().map(|sink| (sink, Found::default()))
     } else {
         outputs.resume(args.retry_failed)
     };
-    opened.map_err(|e| Failure::usage(format!("{e} (--overwrite begins anew)")))
+    opened.map_err(|e| Failure::usage(format!("{e} (--overwrite starts from an empty output)")))
 }
 
 async fn run_batch(
@@ -206,7 +222,7 @@ async fn run_batch(
     std::thread::Builder::new()
         .name("tidegate-read".to_owned())
         .spawn(move || feed(reader, limit, &send_lines))
-        .map_err(|e| Failure::runtime(format!("no thread: {e}")))?;
+        .map_err(|e| Failure::runtime(format!("cannot start the reader thread: {e}")))?;
     let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
     let writer = tokio::task::spawn_blocking(move || write(sink, jobs));
     let (stop, stopped) = watch::channel(false);
@@ -214,7 +230,7 @@ async fn run_batch(
     tokio::spawn(async move {
         received(first, 1).await;
         let _ = stop.send(true);
-        // Kept, so that a run never takes the end of this task for the end of all who could ask.
+        // The sender is kept alive: its drop would look as if no stop could be requested any more.
         std::future::pending::<()>().await
     });
     let mut told = false;
@@ -223,29 +239,31 @@ async fn run_batch(
             if progress.ended == Some(Ended::Stopped) && !told {
                 told = true;
                 display.clear();
-                eprintln!("stopping: {} calls in flight may end; once more ends at once", progress.open);
+                eprintln!("stopping: waiting for {} calls in flight; press Ctrl-C again to end at once", progress.open);
             }
             display.update(progress);
         }) => Some(ran),
         () = received(signals, 2) => None,
     };
     display.clear();
-    // All that was handed over is written, however the run has ended.
+    // The writer writes everything that was handed to it, however the run ended.
     match writer.await {
         Ok(Ok(())) => {}
-        Ok(Err(e)) => return Err(Failure::runtime(format!("the output cannot be written: {e}"))),
-        Err(e) => return Err(Failure::runtime(format!("the writer broke off: {e}"))),
+        Ok(Err(e)) => return Err(Failure::runtime(format!("cannot write the output: {e}"))),
+        Err(e) => return Err(Failure::runtime(format!("the writer stopped unexpectedly: {e}"))),
     }
     match ran {
         Some(ran) => ran.map_err(|e| failed(&e)),
         None => {
-            Err(Failure { code: 3, text: "ended at once; the same command goes on from here".to_owned() })
+            Err(Failure { code: 3, text: "ended at once; run the same command again to resume".to_owned() })
         }
     }
 }
 
-/// Whether the provider is there and takes the key: by the list of models, which costs nothing. Asked beside the gate, which would wait for a server that is away as
-/// long as a batch does; whoever has no such list says so, and that is enough.
+/// Checks that the provider can be reached and accepts the key, by requesting its model list, which
+/// is free.
+/// The request bypasses the gate, because the gate would wait for a server that is down. A provider
+/// without a model list passes.
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
     let path = base.path().trim_end_matches('/');
@@ -264,8 +282,10 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
         Ok(Ok(response)) if response.status() == 401 => {
             let host = base.host().unwrap_or_default();
             let what = match variable {
-                Some(variable) => format!("does not take the key in {variable} (401)"),
-                None => "wants a key (401): name its variable by --key-env".to_owned(),
+                Some(variable) => format!("rejected the key in {variable} (401)"),
+                None => {
+                    "needs a key (401); pass --key-env with the name of the variable that holds it".to_owned()
+                }
             };
             Err(Failure::runtime(format!("{host} {what}")))
         }
@@ -281,7 +301,7 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
     }
 }
 
-/// Reads everything and says what it would take.
+/// Reads every line and prints what the run would use, without sending anything.
 fn dry_run(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Result<(), Failure> {
     let lines = match input.reopen()? {
         Some(lines) => lines,
@@ -293,22 +313,22 @@ fn dry_run(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Resul
         println!("{}", serde_json::to_string(&survey).unwrap_or_default());
     } else {
         let malformed: u64 = survey.malformed.values().map(|(count, _)| count).sum();
-        println!("{} lines, {} of them no requests", survey.lines, malformed);
+        println!("{} lines, {} of them invalid", survey.lines, malformed);
         for (code, (count, first)) in &survey.malformed {
-            println!("  {code}: {count} (the first: {first})");
+            println!("  {code}: {count} (first: {first})");
         }
         for (model, count) in &survey.models {
             println!("  {model}: {count} requests");
         }
         println!("at most {}", format_spend(&survey.most, prices != Prices::default()));
         println!(
-            "  (input by its bytes; output as far as each request allows, or 1,024 tokens where it does not say)"
+            "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens if it has none)"
         );
     }
     if survey.malformed.is_empty() {
         Ok(())
     } else {
-        Err(Failure { code: 4, text: "some lines are no requests".to_owned() })
+        Err(Failure { code: 4, text: "some lines are not valid requests".to_owned() })
     }
 }
 
@@ -317,8 +337,11 @@ fn summary(args: &Args, progress: &Progress, priced: bool) {
         println!("{}", serde_json::to_string(progress).unwrap_or_default());
     }
     if !args.quiet {
-        let earlier =
-            if progress.skipped > 0 { format!(", {} before", progress.skipped) } else { String::new() };
+        let earlier = if progress.skipped > 0 {
+            format!(", {} skipped as already answered", progress.skipped)
+        } else {
+            String::new()
+        };
         let rate = (progress.good + progress.failed) as f64 / progress.seconds.max(1e-9);
         eprintln!(
             "{} answered, {} failed{earlier}; {} in {:.1} s, {rate:.1} lines/s",
@@ -333,16 +356,18 @@ fn summary(args: &Args, progress: &Progress, priced: bool) {
 fn exit_status(args: &Args, progress: &Progress) -> Result<(), Failure> {
     let early = |why: &str| Failure {
         code: 3,
-        text: format!("{why} after {} lines; the same command goes on from here", done(progress)),
+        text: format!("{why} after {} lines; run the same command again to resume", done(progress)),
     };
     match progress.ended {
         Some(Ended::Stopped) => Err(early("stopped")),
-        Some(Ended::Ceiling) => Err(early("another call could go beyond --max-cost or --max-tokens: ended")),
+        Some(Ended::Ceiling) => {
+            Err(early("stopped because another call could exceed --max-cost or --max-tokens,"))
+        }
         _ if progress.failed > 0 => {
             let place = args.errors.as_deref().unwrap_or(&args.output);
             Err(Failure {
                 code: 4,
-                text: format!("{} lines have failed: see {}", progress.failed, place.display()),
+                text: format!("{} lines failed; see {}", progress.failed, place.display()),
             })
         }
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! What a person sees while a run goes on, and at its end.
+//! Shows the progress of a run on standard error.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -6,19 +6,20 @@ use std::io::IsTerminal;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate_batch::{Prices, Progress, Spend};
 
-/// Seconds between two plain lines.
+/// Seconds between two plain progress lines.
 const PLAIN_INTERVAL_S: f64 = 10.0;
-/// Seconds over which the rate is taken.
+/// Length of the window over which the rate is averaged, in seconds.
 const RATE_WINDOW_S: f64 = 60.0;
 
-/// Shows progress on standard error: a bar on a terminal, a line now and then elsewhere.
+/// Shows progress on standard error: a bar on a terminal, otherwise one line every
+/// [`PLAIN_INTERVAL_S`] seconds.
 pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Lines in all, where the input could be counted.
+    /// Number of lines of the input, if it could be counted.
     total: Option<u64>,
     priced: bool,
-    /// When it was shown last, and how much was done at moments before that.
+    /// Time of the last display, in seconds since the start, and earlier counts of finished lines.
     shown_at: f64,
     past: VecDeque<(f64, u64)>,
 }
@@ -60,7 +61,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -77,7 +78,10 @@ impl ProgressDisplay {
         parts.push(format_spend(&progress.spend, self.priced));
         if let Some(total) = self.total.filter(|_| rate > 0.0) {
             let left = total.saturating_sub(done(progress)) as f64 / rate;
-            parts.push(format!("{} left", HumanDuration(std::time::Duration::from_secs_f64(left.min(1e9)))));
+            parts.push(format!(
+                "about {} left",
+                HumanDuration(std::time::Duration::from_secs_f64(left.min(1e9)))
+            ));
         }
         parts.join(", ")
     }
@@ -95,8 +99,8 @@ pub(super) fn done(progress: &Progress) -> u64 {
     progress.skipped + progress.good + progress.failed
 }
 
-/// Tokens and money.
+/// Formats tokens and, if prices are given, the cost.
 pub(super) fn format_spend(spend: &Spend, priced: bool) -> String {
     let tokens = format!("{} tokens in, {} out", HumanCount(spend.input), HumanCount(spend.output));
-    if priced { format!("{tokens}, {:.4} in money", spend.money) } else { tokens }
+    if priced { format!("{tokens}, cost {:.4}", spend.money) } else { tokens }
 }

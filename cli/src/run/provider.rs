@@ -1,4 +1,4 @@
-//! Where requests go, with which credential and under which configuration.
+//! The provider that requests are sent to, with its credential and its configuration.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use tidegate::config::{Target, TargetConfig};
 
 use crate::Failure;
 
-/// Hosts whose credential's variable is known.
+/// Environment variables of the API keys of well-known hosts.
 const KEY_VARIABLES: [(&str, &str); 9] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     ("api.anthropic.com", "ANTHROPIC_API_KEY"),
@@ -26,37 +26,38 @@ const AZURE: (&str, &str) = (".openai.azure.com", "AZURE_OPENAI_API_KEY");
 
 #[derive(ClapArgs)]
 pub(super) struct ProviderArgs {
-    /// The provider's base URL, as its SDK has it (https://api.openai.com/v1)
+    /// Base URL of the provider, as its SDK takes it (https://api.openai.com/v1)
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     url: Option<Uri>,
-    /// A configuration file (TOML) whose limits and rates hold
+    /// Configuration file (TOML) with limits and rates
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The target of the configuration that requests go to [default: its only one]
+    /// Target of the configuration to send requests to [default: its only target]
     #[arg(long, value_name = "NAME", requires = "config")]
     target: Option<String>,
-    /// The environment variable with the key [default: the provider's own, as OPENAI_API_KEY; none for hosts that are not known]
+    /// Environment variable that holds the API key [default: the usual variable of a well-known
+    /// provider, such as OPENAI_API_KEY]
     #[arg(long, value_name = "VARIABLE")]
     key_env: Option<String>,
-    /// The most calls at once [default: found, up to 256]
+    /// Maximum number of concurrent calls [default: adaptive, up to 256]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cap: Option<usize>,
-    /// Requests a minute [default: what the provider's headers say]
+    /// Request rate limit per minute [default: from the provider's headers]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     rpm: Option<u64>,
-    /// Tokens a minute [default: what the provider's headers say]
+    /// Token rate limit per minute [default: from the provider's headers]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     tpm: Option<u64>,
 }
 
-/// What is known of where requests go.
+/// The provider, resolved from the flags and the configuration.
 pub(super) struct Provider {
     pub(super) base: Uri,
     pub(super) headers: HeaderMap,
     pub(super) config: Config,
-    /// Where the key is from, for messages.
+    /// Name of the environment variable that holds the key, for messages.
     pub(super) variable: Option<String>,
-    /// Whether the base URL is a pool's name, at which nobody is.
+    /// Whether the base URL is the name of a pool, which is not a network address.
     pub(super) is_pool: bool,
 }
 
@@ -73,12 +74,12 @@ impl Provider {
         let base = match (&args.url, &target) {
             (Some(url), _) => url.clone(),
             (None, Some(target)) => base_url(target)?,
-            (None, None) => return Err(Failure::usage("say where requests go: --url, or --config")),
+            (None, None) => return Err(Failure::usage("no provider given; pass --url or --config")),
         };
         let host = base.host().unwrap_or_default();
         if host.is_empty() || !matches!(base.scheme_str(), Some("http" | "https")) {
             return Err(Failure::usage(format!(
-                "--url {base}: this is no base URL such as https://api.openai.com/v1"
+                "--url {base}: not an absolute base URL; an example is https://api.openai.com/v1"
             )));
         }
         let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
@@ -98,35 +99,36 @@ impl Provider {
 fn find_target<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a TargetConfig, Failure> {
     let names = || config.targets.iter().map(|target| &*target.name).collect::<Vec<_>>().join(", ");
     match name {
-        Some(name) => config
-            .targets
-            .iter()
-            .find(|target| &*target.name == name)
-            .ok_or_else(|| Failure::usage(format!("--target {name}: the configuration has {}", names()))),
+        Some(name) => config.targets.iter().find(|target| &*target.name == name).ok_or_else(|| {
+            Failure::usage(format!("--target {name}: no such target; the configuration has {}", names()))
+        }),
         None => match &config.targets[..] {
             [only] => Ok(only),
-            [] => Err(Failure::usage("the configuration has no target: name one there, or give --url alone")),
-            _ => {
-                Err(Failure::usage(format!("say which target requests go to: --target, one of {}", names())))
-            }
+            [] => Err(Failure::usage(
+                "the configuration has no target; add one, or pass --url without --config",
+            )),
+            _ => Err(Failure::usage(format!(
+                "the configuration has several targets; pass --target with one of {}",
+                names()
+            ))),
         },
     }
 }
 
-/// A target's base URL: a pool is called by its name.
+/// Returns the base URL of a target. A pool is called by its name.
 fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
     let url = match target.matches.urls.first() {
         Some(url) => url.clone(),
         None if target.pool.is_some() => format!("http://{}", target.name),
         None => {
             let name = &target.name;
-            return Err(Failure::usage(format!("target {name} has no URL: give it one, or say --url")));
+            return Err(Failure::usage(format!("target {name} has no URL; add one, or pass --url")));
         }
     };
     url.parse().map_err(|e| Failure::usage(format!("target {}: {url}: {e}", target.name)))
 }
 
-/// A single target, with what the flags say of it.
+/// Returns a configuration with a single target that has the limits of the flags.
 fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure> {
     let origin = format!(
         "{}://{}",
@@ -140,12 +142,12 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
     Config::builder().target(target).build().map_err(|e| Failure::usage(e.to_string()))
 }
 
-/// The header with the key. The key itself is in no message.
+/// Returns the headers that carry the API key. Error messages never contain the key.
 fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
     let key = std::env::var(variable).ok().filter(|key| !key.trim().is_empty());
     let Some(key) = key else {
         return Err(Failure::usage(format!(
-            "{variable} is not set: put the key for {host} there, or name another variable by --key-env"
+            "{variable} is not set: put the API key for {host} in it, or pass --key-env with the name of another variable"
         )));
     };
     let key = key.trim();
@@ -156,7 +158,7 @@ fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
             headers.insert(name, value);
             Ok(())
         }
-        Err(_) => Err(Failure::usage(format!("what is in {variable} can be no key"))),
+        Err(_) => Err(Failure::usage(format!("{variable} holds characters that an API key cannot have"))),
     };
     if host == "api.anthropic.com" {
         put(HeaderName::from_static("x-api-key"), key)?;

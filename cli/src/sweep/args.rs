@@ -1,4 +1,4 @@
-//! The flags.
+//! Command-line flags of `tidegate sweep`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,124 +7,138 @@ use clap::{Args as ClapArgs, ValueEnum};
 use tidegate::duration::{MAX, from_secs};
 use tidegate_sweep::Api;
 
-/// Holds the mix of requests constant under a backlog, raises the cap, and says: this cap, this sure, because of this limit, paste these lines.
+/// Measures the concurrency cap at which a server stops getting faster, and prints the
+/// configuration to paste.
 ///
-/// Calls go the way of production: through a gate with one target, with its retries and its Retry-After. Before anything is sent it says what it will take. Ctrl-C ends
-/// it with what is known by then; --resume goes on with it.
+/// The sweep keeps a backlog of equal work, raises the cap step by step, and reports the cap with
+/// its confidence interval and the limit that it reached. Calls take the production path: a gate
+/// with one target, with its retries and its handling of Retry-After. The expected cost is printed
+/// before anything is sent. Ctrl-C ends the sweep with a partial result, and --resume continues it.
 ///
-/// Exit codes: 0 a cap was found; 1 it could not be measured; 2 a flag, a file or a key is wrong; 3 there is no answer (a ceiling was reached, it was interrupted, or this client
-/// could not hold the cap); 5 the cap is below --at-least.
+/// Exit codes: 0 a cap was found; 1 the server could not be measured; 2 a flag, a file or a key is
+/// wrong; 3 no answer (a ceiling was reached, the sweep was interrupted, or this client could not
+/// keep the cap busy); 5 the cap is below --at-least.
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// Base URL of the server (http://localhost:8000/v1), or of the endpoint itself
+    /// Base URL of the server (http://localhost:8000/v1), or URL of the endpoint itself
     #[arg(long, required_unless_present_any = ["target", "resume"])]
     pub(super) url: Option<String>,
-    /// The model that calls name
+    /// Model that the calls name
     #[arg(long, value_name = "NAME", required_unless_present_any = ["target", "resume"])]
     pub(super) model: Option<String>,
-    /// Take URL, model, key, retries, rates and objective from this target of --config; flags go over them
+    /// Target of --config that gives the URL, model, key, retries, rates and objective; flags
+    /// override it
     #[arg(long, value_name = "NAME", requires = "config")]
     pub(super) target: Option<String>,
-    /// The configuration file of --target
+    /// Configuration file that holds the target
     #[arg(long, value_name = "FILE", requires = "target")]
     pub(super) config: Option<PathBuf>,
-    /// The kind of endpoint [default: what the URL says, else chat]
+    /// Kind of endpoint [default: inferred from the URL, otherwise chat]
     #[arg(long, value_enum)]
     pub(super) api: Option<Kind>,
-    /// The environment variable that holds the key [default: the provider's usual one, where the host is a well-known provider's]
+    /// Environment variable that holds the API key [default: the usual variable of a well-known
+    /// provider]
     #[arg(long, value_name = "VAR")]
     pub(super) key_env: Option<String>,
 
-    /// Tokens of a prompt, in the mean [default: 512]
-    #[arg(long, value_name = "N", help_heading = "What is asked", conflicts_with_all = ["trace", "prompts"])]
+    /// Mean prompt length in tokens [default: 512]
+    #[arg(long, value_name = "N", help_heading = "Workload", conflicts_with_all = ["trace", "prompts"])]
     pub(super) input_tokens: Option<u64>,
-    /// The most tokens of an answer, in the mean; with --prompts, of those that name no maximum [default: 128]
-    #[arg(long, value_name = "N", help_heading = "What is asked", conflicts_with = "trace")]
+    /// Mean maximum answer length in tokens; with --prompts, the maximum for requests without one
+    /// [default: 128]
+    #[arg(long, value_name = "N", help_heading = "Workload", conflicts_with = "trace")]
     pub(super) output_tokens: Option<u64>,
-    /// How far lengths spread about their means: deviation over mean of a log-normal distribution, 0 (all the same) to 3 [default: 0]
-    #[arg(long, value_name = "X", help_heading = "What is asked", conflicts_with_all = ["trace", "prompts"])]
+    /// Coefficient of variation of the lengths, which are log-normal: 0 (all equal) to 3 [default:
+    /// 0]
+    #[arg(long, value_name = "X", help_heading = "Workload", conflicts_with_all = ["trace", "prompts"])]
     pub(super) spread: Option<f64>,
-    /// CSV file with lengths: columns input,output, or Azure's TIMESTAMP,ContextTokens,GeneratedTokens
-    #[arg(long, value_name = "FILE", help_heading = "What is asked", conflicts_with = "prompts")]
+    /// CSV file of lengths: columns input,output, or Azure's
+    /// TIMESTAMP,ContextTokens,GeneratedTokens
+    #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with = "prompts")]
     pub(super) trace: Option<PathBuf>,
-    /// JSONL file with your own requests: bodies, OpenAI batch lines, or {"prompt": "..."}; in turn, the same at each cap
-    #[arg(long, value_name = "FILE", help_heading = "What is asked")]
+    /// JSONL file of your own requests: bodies, OpenAI batch lines, or {"prompt": "..."}; sent in
+    /// file order at each cap
+    #[arg(long, value_name = "FILE", help_heading = "Workload")]
     pub(super) prompts: Option<PathBuf>,
-    /// Have answers be as long as they may be, by vLLM's ignore_eos; providers refuse that
-    #[arg(long, help_heading = "What is asked")]
+    /// Force answers to their maximum length with vLLM's ignore_eos, which hosted providers reject
+    #[arg(long, help_heading = "Workload")]
     pub(super) exact_output: bool,
-    /// Seed of prompts, lengths and their order [default: 1]
-    #[arg(long, value_name = "N", help_heading = "What is asked")]
+    /// Seed of the prompts, the lengths and their order [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(super) seed: Option<u64>,
 
-    /// The first cap [default: 4]
-    #[arg(long, value_name = "CAP", help_heading = "The search")]
+    /// First cap to measure [default: 4]
+    #[arg(long, value_name = "CAP", help_heading = "Search")]
     pub(super) start: Option<usize>,
-    /// The lowest cap that is looked at [default: 1]
-    #[arg(long, value_name = "CAP", help_heading = "The search")]
+    /// Lowest cap to measure [default: 1]
+    #[arg(long, value_name = "CAP", help_heading = "Search")]
     pub(super) min_cap: Option<usize>,
-    /// The highest [default: 512]
-    #[arg(long, value_name = "CAP", help_heading = "The search")]
+    /// Highest cap to measure [default: 512]
+    #[arg(long, value_name = "CAP", help_heading = "Search")]
     pub(super) max_cap: Option<usize>,
-    /// From slot to first token: calls that take longer are answered, and not good [default: none]
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "The search")]
+    /// Objective for the time from admission to first token; slower calls do not count as goodput
+    /// [default: none]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Search")]
     pub(super) ttft: Option<Duration>,
-    /// Between tokens, in the mean of a call, likewise [default: none]
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "The search")]
+    /// Objective for the mean time between tokens; slower calls do not count as goodput [default:
+    /// none]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Search")]
     pub(super) tpot: Option<Duration>,
-    /// How far below the best the answer's goodput may be [default: 0.02]
-    #[arg(long, value_name = "SHARE", help_heading = "The search")]
+    /// Share by which the goodput at the answer may be below the best [default: 0.02]
+    #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub(super) tolerance: Option<f64>,
-    /// The share of failed attempts that is too many [default: 0.03]
-    #[arg(long, value_name = "SHARE", help_heading = "The search")]
+    /// Share of failed attempts above which a cap is rejected [default: 0.03]
+    #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub(super) too_many: Option<f64>,
-    /// How often intervals shall hold the truth [default: 0.95]
-    #[arg(long, value_name = "SHARE", help_heading = "The search")]
+    /// Confidence level of the intervals [default: 0.95]
+    #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub(super) confidence: Option<f64>,
 
-    /// Price of a million tokens of prompts
-    #[arg(long, value_name = "MONEY", help_heading = "What it may take", requires = "price_out")]
+    /// Price per million prompt tokens
+    #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings", requires = "price_out")]
     pub(super) price_in: Option<f64>,
-    /// Price of a million tokens of answers
-    #[arg(long, value_name = "MONEY", help_heading = "What it may take", requires = "price_in")]
+    /// Price per million answer tokens
+    #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings", requires = "price_in")]
     pub(super) price_out: Option<f64>,
-    /// Send nothing that could bring the cost above this
-    #[arg(long, value_name = "MONEY", help_heading = "What it may take")]
+    /// Send no request that could raise the cost above this amount
+    #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings")]
     pub(super) max_cost: Option<f64>,
-    /// Send nothing that could bring the tokens, in and out, above this (as 2M, 500k)
-    #[arg(long, value_name = "N", value_parser = count, help_heading = "What it may take")]
+    /// Send no request that could raise the tokens, prompts and answers together, above this number
+    /// (500k, 2M)
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Cost and ceilings")]
     pub(super) max_tokens: Option<u64>,
-    /// Send nothing that would take longer than this, and cut off what does (as 10m)
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "What it may take")]
+    /// Stop after this time, and start no call that could end later (90s, 10m)
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Cost and ceilings")]
     pub(super) max_time: Option<Duration>,
-    /// Send no more requests than this, retries among them
-    #[arg(long, value_name = "N", help_heading = "What it may take")]
+    /// Maximum number of requests to send, including retries
+    #[arg(long, value_name = "N", help_heading = "Cost and ceilings")]
     pub(super) max_calls: Option<usize>,
-    /// Say what it would take, and send nothing
-    #[arg(long, help_heading = "What it may take")]
+    /// Print the expected calls, tokens, cost and time, and send nothing
+    #[arg(long, help_heading = "Cost and ceilings")]
     pub(super) dry_run: bool,
-    /// Do not ask before money is spent
-    #[arg(long, short, help_heading = "What it may take")]
+    /// Do not ask for confirmation
+    #[arg(long, short, help_heading = "Cost and ceilings")]
     pub(super) yes: bool,
 
-    /// Write report.html, result.json, steps.csv, calls.jsonl, and a journal to resume from, into this directory
-    #[arg(long, value_name = "DIR", help_heading = "What comes of it")]
+    /// Directory for report.html, result.json, steps.csv, calls.jsonl and the journal to resume
+    /// from
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
-    /// Go on with the sweep in this directory: the same settings, but for ceilings
-    #[arg(long, value_name = "DIR", help_heading = "What comes of it", conflicts_with = "out")]
+    /// Resume the sweep in this directory with the same settings; only ceilings may change
+    #[arg(long, value_name = "DIR", help_heading = "Output", conflicts_with = "out")]
     pub(super) resume: Option<PathBuf>,
     /// Print the result as JSON
-    #[arg(long, help_heading = "What comes of it")]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    /// End with 5 if the cap is below this one
-    #[arg(long, value_name = "CAP", help_heading = "What comes of it")]
+    /// Exit with code 5 if the cap is below this one
+    #[arg(long, value_name = "CAP", help_heading = "Output")]
     pub(super) at_least: Option<usize>,
-    /// The target's name in the lines to paste [default: the model's]
-    #[arg(long, value_name = "NAME", help_heading = "What comes of it")]
+    /// Name of the target in the printed configuration [default: the model]
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub(super) name: Option<String>,
 }
 
-/// The kinds of endpoint.
+/// The kinds of endpoint that a sweep can call.
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum Kind {
     Chat,
@@ -144,19 +158,19 @@ impl From<Kind> for Api {
     }
 }
 
-/// `90s`, `10m`, or a number of seconds.
+/// Parses a duration: `90s`, `10m`, or a number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) => from_secs(seconds).ok_or_else(|| {
-            format!("{seconds} is no number of seconds; give one from 0 up, or as in 90s, 10m")
+            format!("{seconds} is not a valid number of seconds; examples are 90, 90s and 10m")
         }),
         Err(_) => humantime::parse_duration(text)
             .map(|parsed| parsed.min(MAX))
-            .map_err(|error| format!("{error}; as in 90s, 10m, or a number of seconds")),
+            .map_err(|error| format!("{error}; examples are 90, 90s and 10m")),
     }
 }
 
-/// `500k`, `2M`, or a whole number.
+/// Parses a count: `500k`, `2M`, or a whole number.
 fn count(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (text.get(..at), 1e3),
@@ -165,7 +179,7 @@ fn count(text: &str) -> Result<u64, String> {
     };
     match digits.and_then(|digits| digits.parse::<f64>().ok()) {
         Some(number) if number.is_finite() && number >= 0.0 => Ok((number * unit) as u64),
-        _ => Err("a whole number is expected, as in 500000, 500k or 2M".to_owned()),
+        _ => Err("expected a whole number, such as 500000, 500k or 2M".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is asked for, by flags and configuration.
+//! Builds a sweep from the command-line flags and the configuration file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate_sweep::{Lengths, MixOptions, Options, Sweep};
 use super::args::Args;
 use crate::Failure;
 
-/// The sweep, with its key.
+/// Returns the sweep that the flags describe, including its API key.
 pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     let wrong = |error: tidegate_sweep::SweepError| Failure::usage(error.to_string());
     let target = args.target.as_deref().zip(args.config.as_deref());
@@ -24,10 +24,10 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
             let mut options = Options { engine_metrics: true, ..Options::default() };
             apply_flags(&mut options, args, target.as_ref());
             if options.url.is_empty() {
-                return Err(Failure::usage("the target names no URL: give --url"));
+                return Err(Failure::usage("the target has no URL; pass --url"));
             }
             if options.model.is_empty() {
-                return Err(Failure::usage("the target does not name one model: give --model"));
+                return Err(Failure::usage("the target does not name exactly one model; pass --model"));
             }
             Sweep::new(options).map_err(wrong)?
         }
@@ -45,13 +45,15 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     }
 }
 
-/// The key: from the variable that was named, which must be there, or from the provider's usual one, likewise. Other servers may want none.
+/// Reads the API key from the environment.
+/// Uses the variable that `named` gives, or else the provider's usual variable. Returns `None` if
+/// neither exists, because other servers may not need a key.
 fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(variable) = named.or(sweep.endpoint().usual_key_env()) else { return Ok(None) };
     match std::env::var(variable) {
         Ok(key) if !key.trim().is_empty() => Ok(Some(key)),
         _ => Err(Failure::usage(format!(
-            "{variable} holds no key for {}: set it, or name the variable that does by --key-env",
+            "{variable} is not set: put the API key for {} in it, or pass --key-env with the name of another variable",
             sweep.endpoint().host()
         ))),
     }
@@ -65,7 +67,7 @@ fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
     })
 }
 
-/// What was said goes over what is there.
+/// Overwrites the options with the target's settings, and then with the flags that were given.
 fn apply_flags(options: &mut Options, args: &Args, target: Option<&TargetConfig>) {
     if let Some(target) = target {
         options.take_from(target);
@@ -84,7 +86,8 @@ fn apply_flags(options: &mut Options, args: &Args, target: Option<&TargetConfig>
     set_if_given(&mut search.tolerance, args.tolerance.as_ref());
     set_if_given(&mut search.too_many, args.too_many.as_ref());
     set_if_given(&mut search.confidence, args.confidence.as_ref());
-    // A highest cap below the first cap that is not the user's own word.
+    // The default start may lie outside of the given range. A start that the user gave is checked
+    // later.
     if args.start.is_none() {
         search.start = search.start.clamp(search.min_cap, search.max_cap.max(search.min_cap));
     }

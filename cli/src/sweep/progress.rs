@@ -1,4 +1,5 @@
-//! How it goes, while it goes: a live line on a terminal, plain lines elsewhere. Always on the standard error.
+//! Shows the progress of a sweep on standard error: a live line on a terminal, plain lines
+//! elsewhere.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -18,7 +19,7 @@ impl ProgressDisplay {
     pub(super) fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
-            // The template is ours, and is one.
+            // The template is constant and valid.
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
                 bar.set_style(style);
             }
@@ -47,7 +48,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Takes the live line away.
+    /// Removes the live line.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -59,14 +60,14 @@ fn line(progress: &Progress) -> String {
     let bound =
         |cap: Option<usize>, unknown: &str| cap.map_or_else(|| unknown.to_owned(), |cap| cap.to_string());
     let state = match progress.state {
-        State::Preflight => "first call".to_owned(),
+        State::Preflight => "preflight call".to_owned(),
         State::Holding { cap, purpose, .. } => format!("cap {cap} ({})", describe_purpose(purpose)),
-        State::Resting { seconds } => format!("resting {}", render::time(seconds)),
-        State::Ending => "ending".to_owned(),
+        State::Resting { seconds } => format!("pausing for {}", render::time(seconds)),
+        State::Ending => "shutting down".to_owned(),
     };
-    let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} to go", render::time(eta)));
+    let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} left", render::time(eta)));
     format!(
-        "{state}: {} in flight, {} waiting; between {} and {}; spent {}{eta}",
+        "{state}: {} in flight, {} waiting; cap between {} and {}; used {}{eta}",
         progress.in_flight,
         progress.waiting,
         bound(progress.good, "?"),
@@ -77,10 +78,10 @@ fn line(progress: &Progress) -> String {
 
 fn describe_purpose(purpose: Purpose) -> &'static str {
     match purpose {
-        Purpose::Ramp => "up",
+        Purpose::Ramp => "raising",
         Purpose::Narrow => "narrowing",
-        Purpose::Reference => "looking back",
-        Purpose::Drain => "draining",
+        Purpose::Reference => "re-measuring",
+        Purpose::Drain => "using up saved rate",
         Purpose::Confirm => "confirming",
     }
 }

@@ -1,4 +1,4 @@
-//! The plan and the result, for people.
+//! Renders the plan and the result of a sweep as text.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_sweep::plan::Range;
 use tidegate_sweep::spend::Ceiling;
 use tidegate_sweep::{Binding, Ended, Outcome, Plan, Spend, StepResult};
 
-/// What it will take.
+/// Renders the plan: the expected calls, tokens, cost and time.
 pub(super) fn plan(plan: &Plan, url: &str, model: &str) -> String {
     let mut text = format!("sweep of {model} at {url}\n  {}\n", plan.mix);
     text += &row("calls", &plan.calls, amount);
@@ -17,12 +17,12 @@ pub(super) fn plan(plan: &Plan, url: &str, model: &str) -> String {
     text += &row("tokens out", &plan.output_tokens, amount);
     text += &match &plan.money {
         Some(range) => row("cost", range, money),
-        None => "  cost          not known: give --price-in and --price-out, per million tokens\n".to_owned(),
+        None => "  cost          unknown; pass --price-in and --price-out (per million tokens)\n".to_owned(),
     };
     text += &row("time", &plan.seconds, time);
     let _ = writeln!(
         text,
-        "  (least, likely, most; at {:.1} s a call, and answers as long as they may be)",
+        "  (least, likely, most; assuming {:.1} s per call and answers of the maximum length)",
         plan.latency
     );
     let limits = [
@@ -33,7 +33,7 @@ pub(super) fn plan(plan: &Plan, url: &str, model: &str) -> String {
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     if !limits.is_empty() {
-        let _ = writeln!(text, "  it ends before it could take more than {}", limits.join(", "));
+        let _ = writeln!(text, "  ceilings: stops before it exceeds {}", limits.join(", "));
     }
     text
 }
@@ -43,7 +43,8 @@ fn row(what: &str, range: &Range, unit: fn(f64) -> String) -> String {
     format!("  {what:<12}{:>14}{:>14}{:>14}\n", unit(least), unit(likely), unit(most))
 }
 
-/// What came of it: the cap, how sure, why, and the lines.
+/// Renders the result: the cap with its interval, the binding limit, the checks and the
+/// configuration to paste.
 pub(super) fn outcome(outcome: &Outcome) -> String {
     let answer = &outcome.answer;
     let mut text = String::new();
@@ -60,7 +61,7 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
         (None, _) => text.push_str("no answer\n"),
     }
     if let Some(binding) = answer.binding {
-        let _ = writeln!(text, "  what binds: {}", describe_binding(binding));
+        let _ = writeln!(text, "  limited by: {}", describe_binding(binding));
     }
     let _ = writeln!(text, "  {}", answer.because);
     if let Some(throughput) = &answer.throughput {
@@ -71,7 +72,7 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
         );
         match &answer.goodput {
             Some(goodput) if goodput.value < throughput.value => {
-                let _ = writeln!(text, ", {:.2} of them good", goodput.value);
+                let _ = writeln!(text, ", {:.2} of them within the objective", goodput.value);
             }
             _ => text.push('\n'),
         }
@@ -79,7 +80,7 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
     for (what, rate) in [("requests", &answer.rpm), ("tokens", &answer.tpm)] {
         if let Some(rate) = rate {
             let _ =
-                writeln!(text, "  {:.0} {what} a minute ({:.0} to {:.0})", rate.value, rate.low, rate.high);
+                writeln!(text, "  {:.0} {what} per minute ({:.0} to {:.0})", rate.value, rate.low, rate.high);
         }
     }
     for note in &answer.notes {
@@ -97,7 +98,7 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
         };
         let _ = writeln!(text, "  {passed:<3}{:<16}{}", check.name, check.told);
     }
-    let _ = writeln!(text, "spent {}", spend(&outcome.spend));
+    let _ = writeln!(text, "used {}", spend(&outcome.spend));
     if !outcome.lines.is_empty() {
         let _ = write!(text, "\n{}", outcome.lines);
     }
@@ -106,35 +107,35 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
 
 fn describe_binding(binding: Binding) -> &'static str {
     match binding {
-        Binding::ConcurrencyLimit => "the server takes so many calls at once, and turns away the next",
-        Binding::RequestRate => "the server takes so many requests over time",
-        Binding::TokenRate => "the server takes so many tokens over time",
-        Binding::Saturation => "the server gets no faster by having more to do",
-        Binding::KvCliff => "the engine's memory for keys and values is full above it",
-        Binding::Client => "this client: it could not hold a higher cap",
-        Binding::NotReached => "nothing, up to the highest cap that was looked at",
+        Binding::ConcurrencyLimit => "a concurrency limit: the server rejects calls above the cap",
+        Binding::RequestRate => "a request rate limit of the server",
+        Binding::TokenRate => "a token rate limit of the server",
+        Binding::Saturation => "saturation: more concurrency does not raise the server's throughput",
+        Binding::KvCliff => "KV-cache memory: the engine runs out of it above the cap",
+        Binding::Client => "this client, which could not keep a higher cap busy",
+        Binding::NotReached => "nothing up to the highest cap tried",
     }
 }
 
-/// Why it ended before its end.
+/// Returns why the sweep ended early, or `None` if it ran to completion.
 pub(super) fn ended(ended: Ended) -> Option<&'static str> {
     Some(match ended {
         Ended::Found => return None,
-        Ended::Interrupted => "it was interrupted: this is what was known by then",
-        Ended::Refused => "the server takes no more calls of this key: this is what was known by then",
-        Ended::Ceiling(Ceiling::Cost) => "it ended at --max-cost: this is what was known by then",
-        Ended::Ceiling(Ceiling::Tokens) => "it ended at --max-tokens: this is what was known by then",
-        Ended::Ceiling(Ceiling::Time) => "it ended at --max-time: this is what was known by then",
-        Ended::Ceiling(Ceiling::Calls) => "it ended at --max-calls: this is what was known by then",
+        Ended::Interrupted => "the sweep was interrupted; the result is partial",
+        Ended::Refused => "the server rejects all further calls with this key; the result is partial",
+        Ended::Ceiling(Ceiling::Cost) => "the sweep reached --max-cost; the result is partial",
+        Ended::Ceiling(Ceiling::Tokens) => "the sweep reached --max-tokens; the result is partial",
+        Ended::Ceiling(Ceiling::Time) => "the sweep reached --max-time; the result is partial",
+        Ended::Ceiling(Ceiling::Calls) => "the sweep reached --max-calls; the result is partial",
     })
 }
 
-/// A step that is over, in a line.
+/// Renders a completed step as one line.
 pub(super) fn step(step: &StepResult) -> String {
     let what = match &step.verdict {
         Verdict::Accepted => "ok".to_owned(),
-        Verdict::Rejected(why) => format!("too many: {why}"),
-        Verdict::Invalid(why) => format!("says nothing: {why}"),
+        Verdict::Rejected(why) => format!("rejected: {why}"),
+        Verdict::Invalid(why) => format!("invalid: {why}"),
         Verdict::Undecided(why) => format!("undecided: {why}"),
     };
     let rate =
