@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_sim::engine::{EngineConfig, StepCost};
-use tidegate_sim::{Faults, Refused, SimConfig, Simulator};
+use tidegate_sim::{ConnectionRefused, Faults, SimConfig, Simulator};
 use tower::Service;
 
 /// Requests go to a [`Simulator`] in process, as over a network of this round trip.
@@ -41,8 +41,8 @@ impl Service<Request<RequestBody>> for SimTransport {
             let answer =
                 simulator.respond(request.map(|body| body.bytes().cloned().unwrap_or_default())).await;
             travel(round_trip / 2).await;
-            let response =
-                answer.map_err(|refused: Refused| Error::new(ErrorKind::Connect, refused.to_string()))?;
+            let response = answer
+                .map_err(|refused: ConnectionRefused| Error::new(ErrorKind::Connect, refused.to_string()))?;
             Ok(response.map(|body| {
                 ResponseBody::new(body.map_err(|broken| Error::new(ErrorKind::Transport, broken.to_string())))
             }))
@@ -77,7 +77,7 @@ pub(crate) fn steady(service: Duration, faults: Faults) -> SimConfig {
         },
         attempt_log: 1_000_000,
         faults,
-        ..SimConfig::post()
+        ..SimConfig::calibrated()
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn build_config(args: &Args) -> Result<SimConfig, Failure> {
     let mut config = match &args.config {
         Some(path) => read_json(path)?,
-        None => SimConfig::post(),
+        None => SimConfig::calibrated(),
     };
     if let Some(scale) = args.time_scale {
         config.time_scale = scale;

@@ -6,7 +6,7 @@ use tidegate_sim::SimConfig;
 use tidegate_sim::scenario::{Arrivals, Run, calibration};
 
 fn main() {
-    let config = SimConfig::post();
+    let config = SimConfig::calibrated();
     println!("constants chosen on seeds from 1-10 with paced arrivals; below, seeds 11-30");
     for arrivals in [Arrivals::Paced, Arrivals::Poisson] {
         for run in [Run::Baseline, Run::CapsOff] {
@@ -19,7 +19,7 @@ fn main() {
                 println!(
                     "| {:6} | {:18} | {:6.0} | {:6.0} | {range:15} | {:5.2} | {holds:5} |",
                     f.tenant,
-                    f.what.name(),
+                    f.metric.name(),
                     f.post,
                     f.median,
                     f.ratio()

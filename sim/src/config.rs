@@ -7,7 +7,7 @@ use crate::engine::EngineConfig;
 use crate::faults::Faults;
 use crate::pool::Routing;
 
-/// A simulated deployment. [`Default`] is [`SimConfig::post`].
+/// A simulated deployment. [`Default`] is [`SimConfig::calibrated`].
 ///
 /// In JSON or TOML every key may be left out; an unknown one is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,14 +48,14 @@ pub struct Adapter {
 
 impl Default for SimConfig {
     fn default() -> Self {
-        Self::post()
+        Self::calibrated()
     }
 }
 
 impl SimConfig {
     /// The cluster of the post on per-tenant caps: two workers, constants calibrated as told in
     /// [`crate::scenario`].
-    pub fn post() -> Self {
+    pub fn calibrated() -> Self {
         Self {
             workers: 2,
             routing: Routing::RoundRobin,
@@ -115,8 +115,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_preset_is_valid_and_survives_json() {
-        let preset = SimConfig::post();
+    fn default_config_is_valid_and_round_trips_through_json() {
+        let preset = SimConfig::calibrated();
         assert_eq!(preset.validate(), Ok(()));
         let json = serde_json::to_string(&preset).unwrap();
         assert_eq!(serde_json::from_str::<SimConfig>(&json).unwrap(), preset);
@@ -126,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn invalid_settings_are_rejected_by_key() {
         let key = |change: fn(&mut SimConfig)| {
-            let mut config = SimConfig::post();
+            let mut config = SimConfig::calibrated();
             change(&mut config);
             config.validate().unwrap_err().key
         };

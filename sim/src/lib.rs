@@ -34,6 +34,8 @@ mod server;
 
 pub use self::config::{Adapter, SimConfig};
 pub use self::config_error::ConfigError;
-pub use self::driver::{Attempt, BodyError, Outcome, Refused, SimBody, Simulator, Stats, TenantStats};
+pub use self::driver::{
+    AttemptEnd, BodyError, ConnectionRefused, LoggedAttempt, SimBody, Simulator, Stats, TenantStats,
+};
 pub use self::faults::Faults;
 pub use self::server::{serve, serve_until};

@@ -16,10 +16,10 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::driver::{Refused, SimBody, Simulator};
+use crate::driver::{ConnectionRefused, SimBody, Simulator};
 
 /// Longest request body read: more gets a 413.
-const LONGEST_BODY: usize = 64 << 20;
+const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Serves until the future is dropped. Connections already open go on in their own tasks.
 ///
@@ -71,7 +71,7 @@ async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
         match listener.accept().await {
             Ok((stream, _)) => return Ok(stream),
             // A client that was gone before we took it up.
-            Err(e) if is_connection(&e) => {}
+            Err(e) if is_connection_error(&e) => {}
             // Out of file handles: let some close.
             Err(e) if e.raw_os_error().is_some_and(|code| code == 23 || code == 24) => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -81,13 +81,16 @@ async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     }
 }
 
-fn is_connection(e: &io::Error) -> bool {
+fn is_connection_error(e: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// [`Refused`] makes hyper close the connection (or reset the stream) without an answer.
-async fn handle(simulator: Simulator, request: Request<Incoming>) -> Result<Response<SimBody>, Refused> {
+/// [`ConnectionRefused`] makes hyper close the connection (or reset the stream) without an answer.
+async fn handle(
+    simulator: Simulator,
+    request: Request<Incoming>,
+) -> Result<Response<SimBody>, ConnectionRefused> {
     let (parts, body) = request.into_parts();
     match read(body).await {
         Ok(bytes) => simulator.respond(Request::from_parts(parts, bytes)).await,
@@ -96,7 +99,7 @@ async fn handle(simulator: Simulator, request: Request<Incoming>) -> Result<Resp
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Response<SimBody>> {
-    match Limited::new(body, LONGEST_BODY).collect().await {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(e) if e.is::<LengthLimitError>() => Err(SimBody::status(413, "the body is too long")),
         Err(_) => Err(SimBody::status(400, "the body broke off")),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_sim::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, StepCost};
-use tidegate_sim::pool::{Pool, Routing};
+use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
+use tidegate_sim::pool::{EnginePool, Routing};
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -47,7 +47,7 @@ fn config() -> impl Strategy<Value = EngineConfig> {
 
 #[derive(Debug, Default, PartialEq)]
 struct Played {
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
     submitted: BTreeMap<SequenceId, u32>,
     aborted: BTreeSet<SequenceId>,
 }
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn first_come_first_served(config in config(), acts in prop::collection::vec(act(), 1..60)) {
+    fn sequences_are_admitted_in_arrival_order(config in config(), acts in prop::collection::vec(act(), 1..60)) {
         let played = play(&config, &acts);
         let admitted: Vec<_> =
             played.events.iter().filter(|e| e.kind == EventKind::Admitted).map(|e| e.id).collect();
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn time_never_runs_back_and_runs_repeat(config in config(), acts in prop::collection::vec(act(), 1..60)) {
+    fn event_times_are_monotonic_and_runs_are_deterministic(config in config(), acts in prop::collection::vec(act(), 1..60)) {
         let played = play(&config, &acts);
         // An abort may silence a sequence, but what is told is told in order.
         prop_assert!(played.events.windows(2).all(|w| w[0].at <= w[1].at));
@@ -139,8 +139,8 @@ proptest! {
     }
 
     #[test]
-    fn a_pool_of_one_is_an_engine(config in config(), loads in prop::collection::vec((1u32..120, 1u32..60), 1..20)) {
-        let mut pool = Pool::new(1, &config, Routing::RoundRobin);
+    fn pool_of_one_engine_behaves_like_the_engine(config in config(), loads in prop::collection::vec((1u32..120, 1u32..60), 1..20)) {
+        let mut pool = EnginePool::new(1, &config, Routing::RoundRobin);
         let mut engine = Engine::new(config.clone());
         let (mut of_pool, mut of_engine) = (Vec::new(), Vec::new());
         for (i, (prompt, output)) in loads.iter().enumerate() {

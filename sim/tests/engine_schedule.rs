@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use tidegate_sim::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, StepCost};
-use tidegate_sim::pool::{Pool, Routing};
+use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
+use tidegate_sim::pool::{EnginePool, Routing};
 
 /// 10 ms a step, 1 ms a prompt token, 2 ms a sequence.
 fn config() -> EngineConfig {
@@ -29,7 +29,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn run(engine: &mut Engine) -> Vec<Event> {
+fn run(engine: &mut Engine) -> Vec<EngineEvent> {
     let mut events = Vec::new();
     while let Some(at) = engine.next_event() {
         engine.advance(at, &mut events);
@@ -37,13 +37,13 @@ fn run(engine: &mut Engine) -> Vec<Event> {
     events
 }
 
-fn token_times(events: &[Event], id: u64) -> Vec<Duration> {
+fn token_times(events: &[EngineEvent], id: u64) -> Vec<Duration> {
     let own = events.iter().filter(|e| e.id == SequenceId(id) && matches!(e.kind, EventKind::Token { .. }));
     own.map(|e| e.at).collect()
 }
 
 #[test]
-fn one_sequence_alone() {
+fn single_sequence_timing() {
     let mut engine = Engine::new(config());
     engine.submit(ms(5), SequenceId(0), 8, 3).unwrap();
     // 10 + 8 + 2, then 12 a token.
@@ -51,7 +51,7 @@ fn one_sequence_alone() {
 }
 
 #[test]
-fn an_arrival_waits_for_the_step_in_progress_and_slows_the_next() {
+fn arrival_waits_for_the_running_step_and_slows_the_next() {
     let mut engine = Engine::new(config());
     engine.submit(ms(0), SequenceId(0), 8, 3).unwrap();
     engine.submit(ms(1), SequenceId(1), 4, 1).unwrap();
@@ -62,7 +62,7 @@ fn an_arrival_waits_for_the_step_in_progress_and_slows_the_next() {
 }
 
 #[test]
-fn a_long_prompt_is_chunked_behind_running_sequences() {
+fn long_prompt_is_chunked_behind_running_sequences() {
     let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 5, ..config() });
     engine.submit(ms(0), SequenceId(0), 4, 3).unwrap();
     engine.submit(ms(0), SequenceId(1), 8, 1).unwrap();
@@ -74,7 +74,7 @@ fn a_long_prompt_is_chunked_behind_running_sequences() {
 }
 
 #[test]
-fn the_last_admitted_is_preempted_and_recomputed_first() {
+fn last_admitted_sequence_is_preempted_and_recomputed_first() {
     // 10 blocks of 4. Two sequences of 16 tokens hold 4 blocks each and need one more at token 17, the first
     // a sixth at 21. The third, of 6 blocks, fits beside neither.
     let mut engine = Engine::new(config());
@@ -107,7 +107,7 @@ fn the_last_admitted_is_preempted_and_recomputed_first() {
 }
 
 #[test]
-fn nobody_is_admitted_in_a_step_that_preempted() {
+fn no_sequence_is_admitted_in_a_step_that_preempted() {
     let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 17, ..config() });
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
@@ -118,7 +118,7 @@ fn nobody_is_admitted_in_a_step_that_preempted() {
 }
 
 #[test]
-fn an_abort_in_the_middle_of_a_step_frees_at_once() {
+fn abort_during_a_step_frees_blocks_at_once() {
     let mut engine = Engine::new(config());
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     assert_eq!(engine.blocks().used(), 4);
@@ -129,7 +129,7 @@ fn an_abort_in_the_middle_of_a_step_frees_at_once() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused() {
+fn sequences_that_can_never_fit_are_rejected() {
     let mut engine = Engine::new(config());
     let refused = engine.submit(ms(0), SequenceId(0), 40, 1).unwrap_err();
     assert_eq!((refused.tokens, refused.longest), (41, 40));
@@ -138,7 +138,7 @@ fn what_can_never_fit_is_refused() {
 }
 
 #[test]
-fn a_slowdown_stretches_coming_steps() {
+fn slowdown_lengthens_later_steps() {
     let mut engine = Engine::new(config());
     engine.set_slowdown(3.0);
     engine.submit(ms(0), SequenceId(0), 8, 2).unwrap();
@@ -150,9 +150,9 @@ fn a_slowdown_stretches_coming_steps() {
 }
 
 #[test]
-fn routing() {
+fn routers_pick_engines() {
     let owners = |routing| {
-        let mut pool = Pool::new(3, &config(), routing);
+        let mut pool = EnginePool::new(3, &config(), routing);
         let lengths = [(30, 8), (4, 1), (4, 1), (4, 1), (4, 1)];
         let submit = |(i, (prompt, output)): (usize, &(u32, u32))| {
             let now = ms(40 * i as u64);

@@ -9,8 +9,10 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::json;
 use support::{chat, events, get, post, simulator, text, value};
-use tidegate_sim::faults::{Counted, Cut, Outage, OutageMode, RateLimitWindow, SlowStart, Stall, TokenRate};
-use tidegate_sim::{BodyError, Faults, Outcome, Refused, SimBody, Simulator};
+use tidegate_sim::faults::{
+    Outage, OutageMode, RateLimitWindow, SlowStart, Stall, StreamCut, TokenCounting, TokenRate,
+};
+use tidegate_sim::{AttemptEnd, BodyError, ConnectionRefused, Faults, SimBody, Simulator};
 use tokio::time::{Duration, Instant, advance, sleep};
 
 fn with(faults: Faults) -> Simulator {
@@ -22,7 +24,7 @@ async fn status(sim: &Simulator) -> u16 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_limit_window() {
+async fn rate_limit_window_rejects_all_calls() {
     let window = |retry_after: Option<&str>| RateLimitWindow {
         from_s: 1.0,
         until_s: 4.0,
@@ -46,7 +48,7 @@ async fn rate_limit_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrency_limit() {
+async fn concurrency_limit_rejects_calls_above_it() {
     let sim = with(Faults { concurrency_limit: Some(2), ..Faults::default() });
     let (first, second) = (sim.respond(chat(5)).await.unwrap(), sim.respond(chat(5)).await.unwrap());
     assert_eq!(status(&sim).await, 429);
@@ -58,7 +60,7 @@ async fn concurrency_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queue_limit_as_status_and_as_event() {
+async fn full_queue_answers_with_a_status_or_an_error_event() {
     let sim = simulator(|c| {
         c.engine.max_num_seqs = 1;
         c.faults.max_num_queued_reqs = Some(1);
@@ -72,11 +74,11 @@ async fn queue_limit_as_status_and_as_event() {
     let whole = sim.respond(post("/v1/chat/completions", &body)).await.unwrap();
     assert_eq!((whole.status().as_u16(), whole.headers().get("retry-after")), (503, None));
     drop(held);
-    assert_eq!(sim.stats().tenants["t"].outcomes[&Outcome::Rejected], 2);
+    assert_eq!(sim.stats().tenants["t"].outcomes[&AttemptEnd::Rejected], 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalls() {
+async fn stalls_delay_headers_and_streams() {
     let pause = Some(Stall { seconds: Some(30.0), after_tokens: 2, probability: 1.0 });
     let whole = text(with(Faults::default()).respond(chat(4)).await.unwrap()).await;
     let sim = with(Faults { stall_before_headers: pause, ..Faults::default() });
@@ -103,8 +105,8 @@ async fn stalls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resets_and_truncated_streams() {
-    let cut = Some(Cut { after_tokens: 2, probability: 1.0 });
+async fn streams_are_reset_or_truncated() {
+    let cut = Some(StreamCut { after_tokens: 2, probability: 1.0 });
     let sim = with(Faults { reset_mid_stream: cut, ..Faults::default() });
     let mut body = sim.respond(chat(9)).await.unwrap().into_body();
     assert!(body.frame().await.unwrap().is_ok() && body.frame().await.unwrap().is_ok());
@@ -118,12 +120,15 @@ async fn resets_and_truncated_streams() {
     assert!(shorter.contains("[DONE]"));
     drop(body);
     let outcomes = &sim.stats().tenants["t"].outcomes;
-    assert_eq!([Outcome::Reset, Outcome::Truncated, Outcome::Completed].map(|o| outcomes[&o]), [1, 1, 1]);
+    assert_eq!(
+        [AttemptEnd::Reset, AttemptEnd::Truncated, AttemptEnd::Completed].map(|o| outcomes[&o]),
+        [1, 1, 1]
+    );
     assert_eq!(sim.stats().running, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_start() {
+async fn slow_start_lengthens_early_steps() {
     let sim =
         with(Faults { slow_start: Some(SlowStart { over_s: 100.0, factor: 11.0 }), ..Faults::default() });
     let first_token = async || {
@@ -141,7 +146,7 @@ async fn slow_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_rate_reserved() {
+async fn token_rate_charges_the_maximum_on_arrival() {
     let rate =
         TokenRate { tokens_per_minute: Some(600.0), requests_per_minute: Some(60.0), ..TokenRate::default() };
     let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
@@ -169,7 +174,7 @@ async fn token_rate_reserved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_is_told_in_the_body_and_cut_like_the_others() {
+async fn gemini_gets_the_retry_delay_in_the_body() {
     let body = json!({"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 3}});
     let call = || post("/v1beta/models/sim:streamGenerateContent?alt=sse", &body);
     let window = RateLimitWindow { from_s: 0.0, until_s: 3.5, retry_after: None };
@@ -180,7 +185,7 @@ async fn gemini_is_told_in_the_body_and_cut_like_the_others() {
     assert_eq!(error["status"], "RESOURCE_EXHAUSTED");
     assert_eq!(error["details"][0]["retryDelay"], "3.5s");
 
-    let cut = Cut { after_tokens: 2, ..Cut::default() };
+    let cut = StreamCut { after_tokens: 2, ..StreamCut::default() };
     sim.set_faults(Faults { truncate_stream: Some(cut), ..Faults::default() }).unwrap();
     let events = events(&text(sim.respond(call()).await.unwrap()).await);
     assert_eq!(events.len(), 2);
@@ -194,11 +199,11 @@ async fn gemini_is_told_in_the_body_and_cut_like_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_rate_actual() {
+async fn token_rate_charges_generated_tokens_at_the_end() {
     let rate = TokenRate {
         tokens_per_minute: Some(600.0),
         burst_s: 1.0,
-        counts: Counted::Actual,
+        counts: TokenCounting::Actual,
         ..TokenRate::default()
     };
     let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
@@ -212,13 +217,13 @@ async fn token_rate_actual() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outages() {
+async fn outages_reject_or_refuse_calls() {
     let outage = |mode| vec![Outage { from_s: 0.0, until_s: 60.0, mode }];
     let sim = with(Faults { outages: outage(OutageMode::Refuse), ..Faults::default() });
-    assert_eq!(sim.respond(chat(1)).await.err(), Some(Refused));
-    assert_eq!(sim.respond(get("/health")).await.err(), Some(Refused));
+    assert_eq!(sim.respond(chat(1)).await.err(), Some(ConnectionRefused));
+    assert_eq!(sim.respond(get("/health")).await.err(), Some(ConnectionRefused));
     assert_eq!(sim.respond(get("/sim/stats")).await.unwrap().status(), 200);
-    assert_eq!(sim.stats().tenants["t"].outcomes[&Outcome::Refused], 1);
+    assert_eq!(sim.stats().tenants["t"].outcomes[&AttemptEnd::Refused], 1);
     advance(Duration::from_secs(60)).await;
     assert_eq!(status(&sim).await, 200);
     sim.set_faults(Faults { outages: outage(OutageMode::Unavailable), ..Faults::default() }).unwrap();
@@ -248,7 +253,7 @@ async fn ends_within_an_hour<T>(what: impl Future<Output = T>) -> Option<T> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_takes_requests_and_says_nothing() {
+async fn hang_outage_accepts_requests_without_answering() {
     let sim = with(Faults::default());
     let mut open = begun(&sim).await;
     sim.set_faults(outage(0.0, OutageMode::Hang)).unwrap();
@@ -264,7 +269,7 @@ async fn a_server_that_hangs_takes_requests_and_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_engine_is_told_by_its_server() {
+async fn dead_engine_outage_answers_with_errors() {
     let sim = with(Faults::default());
     sim.set_faults(outage(0.2, OutageMode::Dead)).unwrap();
     let open = sim.respond(chat(20)).await.unwrap();
@@ -284,20 +289,23 @@ async fn a_dead_engine_is_told_by_its_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_server_breaks_what_is_open() {
+async fn kill_outage_breaks_open_streams() {
     let sim = with(Faults::default());
     sim.set_faults(outage(0.2, OutageMode::Kill)).unwrap();
     let open = sim.respond(chat(20)).await.unwrap().into_body().collect();
     let (open, whole) = tokio::join!(open, sim.respond(question()));
     assert!(open.is_err(), "the stream breaks off");
-    assert_eq!((whole.err(), sim.respond(get("/health")).await.err()), (Some(Refused), Some(Refused)));
+    assert_eq!(
+        (whole.err(), sim.respond(get("/health")).await.err()),
+        (Some(ConnectionRefused), Some(ConnectionRefused))
+    );
     assert_eq!((sim.stats().in_flight, sim.stats().running), (0, 0));
     advance(Duration::from_secs(60)).await;
     assert_eq!(status(&sim).await, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_share_of_500s_by_seed() {
+async fn error_500_share_follows_probability_and_seed() {
     let draw = async |seed| {
         let sim = with(Faults { seed, error_500: 0.3, ..Faults::default() });
         let mut seen = Vec::new();
@@ -315,7 +323,7 @@ async fn a_share_of_500s_by_seed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn engines_that_change_their_size() {
+async fn max_num_seqs_can_change_at_run_time() {
     let sim = simulator(|c| c.workers = 1);
     sim.set_max_num_seqs(1);
     let _held = [sim.respond(chat(50)).await.unwrap(), sim.respond(chat(50)).await.unwrap()];
@@ -327,7 +335,7 @@ async fn engines_that_change_their_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn control_over_http() {
+async fn faults_are_set_over_http() {
     let sim = simulator(|_| ());
     let set = |body| post("/sim/faults", &body);
     assert_eq!(sim.respond(set(json!({"error_500": 1.0}))).await.unwrap().status(), 200);

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use tidegate_sim::engine::{EngineConfig, EventKind, SequenceId};
-use tidegate_sim::pool::{Pool, Routing};
+use tidegate_sim::pool::{EnginePool, Routing};
 
-fn pool(workers: usize, routing: Routing) -> Pool {
-    Pool::new(workers, &EngineConfig::default(), routing)
+fn pool(workers: usize, routing: Routing) -> EnginePool {
+    EnginePool::new(workers, &EngineConfig::default(), routing)
 }
 
-fn submit(pool: &mut Pool, ids: std::ops::Range<u64>) -> Vec<usize> {
+fn submit(pool: &mut EnginePool, ids: std::ops::Range<u64>) -> Vec<usize> {
     ids.filter_map(|id| pool.submit(Duration::ZERO, SequenceId(id), 100, 5).ok()).collect()
 }
 
 /// Those that finish, in order.
-fn finish(pool: &mut Pool) -> Vec<u64> {
+fn finish(pool: &mut EnginePool) -> Vec<u64> {
     let mut events = Vec::new();
     while let Some(at) = pool.next_event() {
         pool.advance(at, &mut events);
@@ -26,7 +26,7 @@ fn finish(pool: &mut Pool) -> Vec<u64> {
 }
 
 #[test]
-fn a_router_leaves_an_engine_out() {
+fn router_skips_unroutable_engines() {
     let mut turns = pool(3, Routing::RoundRobin);
     turns.set_routable(1, false);
     assert_eq!(submit(&mut turns, 0..4), [0, 2, 0, 2]);
@@ -43,7 +43,7 @@ fn a_router_leaves_an_engine_out() {
 }
 
 #[test]
-fn an_engine_that_is_reset_loses_what_it_had_and_nothing_else() {
+fn reset_drops_only_the_sequences_of_that_engine() {
     let mut pool = pool(2, Routing::RoundRobin);
     submit(&mut pool, 0..6);
     assert_eq!(pool.reset(1), [1, 3, 5].map(SequenceId));
@@ -54,7 +54,7 @@ fn an_engine_that_is_reset_loses_what_it_had_and_nothing_else() {
 }
 
 #[test]
-fn fewer_places_are_given_to_those_who_come_after() {
+fn lower_max_num_seqs_applies_to_later_sequences() {
     let mut pool = pool(1, Routing::RoundRobin);
     submit(&mut pool, 0..4);
     let mut events = Vec::new();

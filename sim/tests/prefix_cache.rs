@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_sim::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, StepCost};
+use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
 
 /// A millisecond for each prompt token, and ten a step.
 fn config() -> EngineConfig {
@@ -26,7 +26,7 @@ fn config() -> EngineConfig {
 }
 
 /// Plays all there is to the end.
-fn run(engine: &mut Engine) -> Vec<Event> {
+fn run(engine: &mut Engine) -> Vec<EngineEvent> {
     let mut events = Vec::new();
     while let Some(at) = engine.next_event() {
         engine.advance(at, &mut events);
@@ -44,7 +44,7 @@ fn first_token_ms(engine: &mut Engine, id: u64, prompt: u32, hashes: &[u64]) -> 
 }
 
 #[test]
-fn what_is_cached_is_not_computed_but_for_the_last_token() {
+fn cached_prefix_is_not_recomputed_except_its_last_token() {
     let mut engine = Engine::new(config());
     assert_eq!(first_token_ms(&mut engine, 1, 14, &[1, 2, 3]), 24);
     assert_eq!(
@@ -62,7 +62,7 @@ fn what_is_cached_is_not_computed_but_for_the_last_token() {
 }
 
 #[test]
-fn without_a_cache_hashes_mean_nothing() {
+fn hashes_are_ignored_without_a_prefix_cache() {
     let mut engine = Engine::new(EngineConfig { prefix_cache: false, ..config() });
     assert_eq!(first_token_ms(&mut engine, 1, 14, &[1, 2, 3]), 24);
     assert_eq!(first_token_ms(&mut engine, 2, 14, &[1, 2, 3]), 24);
@@ -70,7 +70,7 @@ fn without_a_cache_hashes_mean_nothing() {
 }
 
 #[test]
-fn the_least_recently_used_goes_first_and_of_it_the_end() {
+fn least_recently_used_blocks_are_evicted_last_block_first() {
     let mut engine = Engine::new(config());
     first_token_ms(&mut engine, 1, 16, &[1, 2, 3, 4]);
     first_token_ms(&mut engine, 2, 16, &[11, 12, 13, 14]);
@@ -82,7 +82,7 @@ fn the_least_recently_used_goes_first_and_of_it_the_end() {
 }
 
 #[test]
-fn what_runs_is_shared_and_never_evicted() {
+fn running_sequences_share_blocks_that_are_never_evicted() {
     let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 20, ..config() });
     let mut events = Vec::new();
     engine.submit_with(Duration::ZERO, SequenceId(1), 16, 20, &[1, 2, 3, 4]).unwrap();
@@ -96,7 +96,7 @@ fn what_runs_is_shared_and_never_evicted() {
 }
 
 #[test]
-fn what_a_sequence_generated_is_found_by_the_next_turn() {
+fn next_turn_reuses_generated_blocks() {
     let mut engine = Engine::new(config());
     engine.submit_with(Duration::ZERO, SequenceId(1), 6, 7, &[1, 2, 3]).unwrap();
     run(&mut engine);
@@ -108,7 +108,7 @@ fn what_a_sequence_generated_is_found_by_the_next_turn() {
 }
 
 #[test]
-fn what_is_to_be_computed_leaves_out_what_is_cached() {
+fn uncomputed_excludes_cached_tokens() {
     let mut engine = Engine::new(EngineConfig { max_num_seqs: 1, ..config() });
     first_token_ms(&mut engine, 1, 8, &[1, 2]);
     engine.submit_with(Duration::from_secs(2), SequenceId(2), 20, 5, &[]).unwrap();
@@ -132,7 +132,7 @@ fn load() -> impl Strategy<Value = Load> {
 }
 
 /// The events and the engine at the end; `own`: nobody shares anything.
-fn play(config: EngineConfig, loads: &[Load], own: bool) -> (Vec<Event>, Engine) {
+fn play(config: EngineConfig, loads: &[Load], own: bool) -> (Vec<EngineEvent>, Engine) {
     let mut engine = Engine::new(config);
     let (mut now, mut events) = (Duration::ZERO, Vec::new());
     for (id, load) in loads.iter().enumerate() {
@@ -162,14 +162,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_shares_nothing_gains_nothing(loads in prop::collection::vec(load(), 1..30)) {
+    fn unshared_prompts_gain_nothing(loads in prop::collection::vec(load(), 1..30)) {
         let (events, engine) = play(large(), &loads, true);
         prop_assert_eq!(engine.totals().prefix_hits, 0);
         prop_assert_eq!(events, play(EngineConfig { prefix_cache: false, ..large() }, &loads, true).0);
     }
 
     #[test]
-    fn every_prompt_token_is_found_or_computed(loads in prop::collection::vec(load(), 1..30)) {
+    fn every_prompt_token_is_cached_or_computed(loads in prop::collection::vec(load(), 1..30)) {
         let (_, engine) = play(large(), &loads, false);
         let totals = engine.totals();
         prop_assert_eq!(totals.preemptions, 0);
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn a_small_cache_loses_nothing_but_time(loads in prop::collection::vec(load(), 1..30)) {
+    fn small_cache_changes_only_timing(loads in prop::collection::vec(load(), 1..30)) {
         let (events, engine) = play(EngineConfig { num_blocks: 18, max_model_len: 72, ..config() }, &loads, false);
         for (id, load) in loads.iter().enumerate() {
             let own = events.iter().filter(|event| event.id == SequenceId(id as u64));

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use support::simulator;
-use tidegate_sim::faults::{Cut, Outage, OutageMode};
+use tidegate_sim::faults::{Outage, OutageMode, StreamCut};
 use tidegate_sim::{Faults, Simulator, serve_until};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -61,7 +61,7 @@ async fn text(body: Incoming) -> String {
 }
 
 #[tokio::test]
-async fn streams_over_both_versions_and_ends_gracefully() {
+async fn serves_http1_and_http2_and_shuts_down_gracefully() {
     let server = server(100.0).await;
     for (http2, version) in [(false, Version::HTTP_11), (true, Version::HTTP_2)] {
         let response = client(http2).request(request(&server, 20)).await.unwrap();
@@ -76,7 +76,7 @@ async fn streams_over_both_versions_and_ends_gracefully() {
 }
 
 #[tokio::test]
-async fn a_disconnect_aborts_the_sequence() {
+async fn disconnect_aborts_the_sequence() {
     for http2 in [false, true] {
         let server = server(1.0).await;
         // In the middle of a stream of hours.
@@ -97,10 +97,12 @@ async fn a_disconnect_aborts_the_sequence() {
 }
 
 #[tokio::test]
-async fn resets_and_refusals_break_the_transport() {
+async fn resets_and_refused_connections_break_the_transport() {
     let server = server(100.0).await;
-    let reset =
-        Faults { reset_mid_stream: Some(Cut { after_tokens: 2, probability: 1.0 }), ..Faults::default() };
+    let reset = Faults {
+        reset_mid_stream: Some(StreamCut { after_tokens: 2, probability: 1.0 }),
+        ..Faults::default()
+    };
     server.simulator.set_faults(reset).unwrap();
     for http2 in [false, true] {
         let response = client(http2).request(request(&server, 20)).await.unwrap();
@@ -118,7 +120,7 @@ async fn resets_and_refusals_break_the_transport() {
 }
 
 #[tokio::test]
-async fn stats_over_http() {
+async fn serves_stats_over_http() {
     let server = server(100.0).await;
     text(client(false).request(request(&server, 2)).await.unwrap().into_body()).await;
     let get = Request::get(format!("{}/sim/stats", server.url)).body(Full::default()).unwrap();

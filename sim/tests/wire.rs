@@ -13,7 +13,7 @@ use tidegate_sim::Adapter;
 use tokio::time::{Duration, Instant};
 
 #[tokio::test(start_paused = true)]
-async fn chat_stream() {
+async fn streams_chat_completions() {
     let sim = simulator(|_| ());
     let body = json!({
         "model": "sim", "stream": true, "stream_options": {"include_usage": true}, "max_completion_tokens": 3,
@@ -36,7 +36,7 @@ async fn chat_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_only_where_asked_and_stop_under_the_maximum() {
+async fn usage_is_sent_on_request_and_short_answers_finish_with_stop() {
     let sim = simulator(|_| ());
     let body = json!({
         "model": "sim", "stream": true, "max_tokens": 10, "sim_output_tokens": 2,
@@ -49,7 +49,7 @@ async fn usage_only_where_asked_and_stop_under_the_maximum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completions_stream() {
+async fn streams_completions() {
     let sim = simulator(|_| ());
     let body = json!({"model": "sim", "stream": true, "max_tokens": 2, "prompt": "hi"});
     let events = events(&text(sim.respond(post("/v1/completions", &body)).await.unwrap()).await);
@@ -60,7 +60,7 @@ async fn completions_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn responses_stream() {
+async fn streams_responses() {
     let sim = simulator(|_| ());
     let body = json!({"model": "sim", "stream": true, "max_output_tokens": 2, "input": "hi"});
     let sse = text(sim.respond(post("/v1/responses", &body)).await.unwrap()).await;
@@ -84,7 +84,7 @@ async fn responses_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_stream() {
+async fn streams_messages() {
     let sim = simulator(|_| ());
     let body = json!({"model": "sim", "stream": true, "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]});
     let sse = text(sim.respond(post("/v1/messages", &body)).await.unwrap()).await;
@@ -113,7 +113,7 @@ fn gemini(output: u32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_stream() {
+async fn streams_gemini() {
     let sim = simulator(|_| ());
     let path = "/v1beta/models/sim:streamGenerateContent";
     let response = sim.respond(post(&format!("{path}?alt=sse"), &gemini(2))).await.unwrap();
@@ -135,7 +135,7 @@ async fn gemini_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_whole_on_vertex_and_refused() {
+async fn gemini_answers_vertex_paths_and_rejects_invalid_requests() {
     let sim = simulator(|_| ());
     let path = "/v1beta1/projects/p/locations/l/publishers/google/models/sim:generateContent";
     let answer = value(sim.respond(post(path, &gemini(2))).await.unwrap()).await;
@@ -152,7 +152,7 @@ async fn gemini_whole_on_vertex_and_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whole_answers() {
+async fn answers_without_streaming() {
     let sim = simulator(|_| ());
     let messages = json!([{"role": "user", "content": "hi"}]);
     let chat = json!({"model": "sim", "max_tokens": 2, "messages": messages});
@@ -174,7 +174,7 @@ async fn whole_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overrides_by_header_and_time_as_the_engine_says() {
+async fn headers_override_token_counts() {
     let sim = simulator(|c| c.default_output_tokens = 3);
     let (start, mut request) = (Instant::now(), chat(200));
     request.headers_mut().insert("x-sim-prompt-tokens", "100".parse().unwrap());
@@ -190,7 +190,7 @@ async fn overrides_by_header_and_time_as_the_engine_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_scale_makes_it_faster() {
+async fn time_scale_speeds_up_the_simulation() {
     let sim = simulator(|c| c.time_scale = 10.0);
     let start = Instant::now();
     text(sim.respond(chat(20)).await.unwrap()).await;
@@ -205,7 +205,7 @@ async fn a_time_scale_makes_it_faster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_as_vllm_words_them() {
+async fn errors_match_vllm() {
     let sim = simulator(|c| c.engine.max_model_len = 100);
     let message = |text: &str| json!([{"role": "user", "content": text}]);
     let cases = [
@@ -240,7 +240,7 @@ async fn refusals_as_vllm_words_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_health_and_what_is_not_there() {
+async fn serves_models_and_health_and_404() {
     let sim = simulator(|_| ());
     let models = value(sim.respond(get("/v1/models")).await.unwrap()).await;
     assert_eq!(
@@ -267,7 +267,7 @@ async fn adapters_are_models_with_a_parent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_begins_as_one_before_is_found_in_the_cache_and_is_quicker() {
+async fn repeated_prefix_hits_the_cache_and_shortens_ttft() {
     let sim = simulator(|c| c.engine.prefix_cache = true);
     let ask = |question: &str| {
         let system = "The tide comes in and goes out. ".repeat(100);
@@ -292,7 +292,7 @@ async fn a_prompt_that_begins_as_one_before_is_found_in_the_cache_and_is_quicker
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_there_from_the_start_and_count() {
+async fn metrics_exist_from_the_start_and_count() {
     let sim = simulator(|c| c.workers = 2);
     let read = |text: &str, series: &str| {
         let line = text
@@ -332,7 +332,7 @@ proptest! {
 
     /// Any bytes, on any path, get an answer.
     #[test]
-    fn no_input_panics(path in 0usize..7, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
+    fn arbitrary_requests_get_an_answer(path in 0usize..7, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
         let paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
             "/v1beta/models/sim:streamGenerateContent", "/sim/faults", "/x"];
         let shaped = json!({"model": "sim", "messages": [{"role": token, "content": [token, n]}], "prompt": [n, n],

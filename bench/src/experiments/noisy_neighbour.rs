@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate::config::{Config, Mode, Target, Tenant};
 use tidegate::{Gate, Transport};
-use tidegate_sim::scenario::{Arrivals, Call, OUTPUT_TOKENS, PROMPT_TOKENS, Run, Summary, summarise};
+use tidegate_sim::scenario::{
+    Arrivals, CallSummary, CallTiming, OUTPUT_TOKENS, PROMPT_TOKENS, Run, summarise,
+};
 use tidegate_sim::{SimConfig, Simulator};
 use tokio::time::{Instant, sleep_until};
 
@@ -119,7 +121,7 @@ fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> 
 /// One tenant's figures in one run.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    pub(super) summary: Summary,
+    pub(super) summary: CallSummary,
     /// The most that the upstream had of it at once: slots held.
     pub(super) peak_upstream: usize,
 }
@@ -209,7 +211,7 @@ fn post(run: usize) -> &'static [(&'static str, Columns)] {
 
 fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row>> {
     virtual_time::run(seed, async move {
-        let simulator = Simulator::new(SimConfig::post())?;
+        let simulator = Simulator::new(SimConfig::calibrated())?;
         let gate = Gate::over(config(caps)?, SimTransport::over(&simulator, Duration::ZERO))?;
         Ok(through(&gate, &simulator, run, arrivals, seed).await)
     })
@@ -242,19 +244,19 @@ pub(super) async fn through(
         .filter(|name| tenants.iter().any(|tenant| tenant.name == *name))
         .map(|name| {
             let calls: Vec<_> = seen.iter().filter(|(tenant, ..)| *tenant == name).collect();
-            let rows: Vec<Call> = calls.iter().map(|(_, at, seen)| row(*at, seen)).collect();
+            let rows: Vec<CallTiming> = calls.iter().map(|(_, at, seen)| row(*at, seen)).collect();
             // In the summary a call that never ends stays in flight; ours do end, refused.
             let peak = peak(calls.iter().map(|(_, at, seen)| (*at, *at + seen.took)));
-            let summary = Summary { peak_in_flight: peak, ..summarise(&rows) };
+            let summary = CallSummary { peak_in_flight: peak, ..summarise(&rows) };
             let peak_upstream = stats.tenants.get(name).map_or(0, |tenant| tenant.peak_in_flight);
             Row { name, summary, peak_upstream }
         })
         .collect()
 }
 
-fn row(at: Duration, seen: &crate::traffic::Seen) -> Call {
+fn row(at: Duration, seen: &crate::traffic::Seen) -> CallTiming {
     let first_token = seen.first.filter(|_| seen.ok).map(|first| at + first);
-    Call { sent: at, first_token, finished: seen.ok.then(|| at + seen.took), tokens: OUTPUT_TOKENS }
+    CallTiming { sent: at, first_token, finished: seen.ok.then(|| at + seen.took), tokens: OUTPUT_TOKENS }
 }
 
 fn peak(spans: impl Iterator<Item = (Duration, Duration)>) -> usize {

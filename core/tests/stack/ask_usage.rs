@@ -156,7 +156,7 @@ async fn an_error_under_200_is_retried_as_ever() {
 
 /// The simulator as a transport.
 fn simulated() -> Transport {
-    let simulator = Simulator::new(SimConfig::post()).unwrap();
+    let simulator = Simulator::new(SimConfig::calibrated()).unwrap();
     Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
         let simulator = simulator.clone();
         async move {

@@ -9,7 +9,7 @@ fn chunk(e: &Encoder, choices: Value) -> Value {
         "id": format!("chatcmpl-{}", e.id),
         "object": "chat.completion.chunk",
         "created": e.created,
-        "model": e.job.model,
+        "model": e.request.model,
         "choices": choices,
     })
 }
@@ -19,7 +19,7 @@ fn choice(delta: Value, finish: Option<&str>) -> Value {
 }
 
 pub(super) fn usage(e: &Encoder, tokens: u32) -> Value {
-    let prompt = e.job.prompt_tokens;
+    let prompt = e.request.prompt_tokens;
     json!({"prompt_tokens": prompt, "total_tokens": u64::from(prompt) + u64::from(tokens), "completion_tokens": tokens})
 }
 
@@ -31,8 +31,8 @@ pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
 }
 
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
-    sse::data(out, &chunk(e, choice(json!({}), Some(e.job.finish.as_str()))));
-    if e.job.include_usage {
+    sse::data(out, &chunk(e, choice(json!({}), Some(e.request.finish.as_str()))));
+    if e.request.include_usage {
         let mut last = chunk(e, json!([]));
         if let Value::Object(fields) = &mut last {
             fields.insert("usage".to_owned(), usage(e, tokens));
@@ -47,12 +47,12 @@ pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
         "id": format!("chatcmpl-{}", e.id),
         "object": "chat.completion",
         "created": e.created,
-        "model": e.job.model,
+        "model": e.request.model,
         "choices": [{
             "index": 0,
             "message": {"role": "assistant", "content": text(tokens), "refusal": null, "tool_calls": []},
             "logprobs": null,
-            "finish_reason": e.job.finish.as_str(),
+            "finish_reason": e.request.finish.as_str(),
         }],
         "usage": usage(e, tokens),
     })

@@ -9,7 +9,7 @@ fn answer(e: &Encoder, choices: Value) -> Value {
         "id": format!("cmpl-{}", e.id),
         "object": "text_completion",
         "created": e.created,
-        "model": e.job.model,
+        "model": e.request.model,
         "choices": choices,
     })
 }
@@ -28,17 +28,17 @@ fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
 
 /// The last token's chunk carries the finish reason, so there is none after it.
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
-    let finish = (index + 1 == e.job.output_tokens).then(|| e.job.finish.as_str());
+    let finish = (index + 1 == e.request.output_tokens).then(|| e.request.finish.as_str());
     sse::data(out, &answer(e, choice(token_text(index), finish)));
 }
 
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
-    if e.job.include_usage {
+    if e.request.include_usage {
         sse::data(out, &with_usage(e, json!([]), tokens));
     }
     out.push_str(sse::DONE);
 }
 
 pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
-    with_usage(e, choice(&text(tokens), Some(e.job.finish.as_str())), tokens)
+    with_usage(e, choice(&text(tokens), Some(e.request.finish.as_str())), tokens)
 }

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::{ApiError, Job, Protocol, chat, completions, gemini, messages, responses, sse};
+use super::{ApiError, GenerationRequest, Protocol, chat, completions, gemini, messages, responses, sse};
 
 /// Writes one answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
-    pub(super) job: Job,
+    pub(super) request: GenerationRequest,
     /// Unique, from the sequence's number.
     pub(super) id: String,
     /// Seconds since 1970, of the simulated clock.
@@ -17,19 +17,19 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn new(job: Job, number: u64, created: u64) -> Self {
-        Self { job, id: format!("{number:024x}"), created, sent: 0 }
+    pub(crate) fn new(request: GenerationRequest, number: u64, created: u64) -> Self {
+        Self { request, id: format!("{number:024x}"), created, sent: 0 }
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
-        self.job.protocol
+        self.request.protocol
     }
 
     /// What comes right behind the headers, before any token. Only Responses has such; the others send
     /// nothing until the first token.
     pub(crate) fn open(&mut self) -> Option<Bytes> {
         let mut out = String::new();
-        if self.job.protocol == Protocol::Responses {
+        if self.request.protocol == Protocol::Responses {
             responses::open(self, &mut out);
         }
         (!out.is_empty()).then(|| out.into())
@@ -38,7 +38,7 @@ impl Encoder {
     /// The events of the token at `index`, with the role (or `message_start`) before the first one.
     pub(crate) fn token(&mut self, index: u32) -> Bytes {
         let mut out = String::new();
-        match self.job.protocol {
+        match self.request.protocol {
             Protocol::Chat => chat::token(self, index, &mut out),
             Protocol::Completions => completions::token(self, index, &mut out),
             Protocol::Responses => responses::token(self, index, &mut out),
@@ -51,7 +51,7 @@ impl Encoder {
     /// The end of a stream of `tokens`.
     pub(crate) fn close(&mut self, tokens: u32) -> Bytes {
         let mut out = String::new();
-        match self.job.protocol {
+        match self.request.protocol {
             Protocol::Chat => chat::close(self, tokens, &mut out),
             Protocol::Completions => completions::close(self, tokens, &mut out),
             Protocol::Responses => responses::close(self, tokens, &mut out),
@@ -63,12 +63,12 @@ impl Encoder {
 
     /// What a stream is said to be.
     pub(crate) fn content_type(&self) -> &'static str {
-        if self.job.list { "application/json; charset=UTF-8" } else { "text/event-stream; charset=utf-8" }
+        if self.request.list { "application/json; charset=UTF-8" } else { "text/event-stream; charset=utf-8" }
     }
 
     /// The whole answer of a call that does not stream.
     pub(crate) fn full(&self, tokens: u32) -> Bytes {
-        let value = match self.job.protocol {
+        let value = match self.request.protocol {
             Protocol::Chat => chat::full(self, tokens),
             Protocol::Completions => completions::full(self, tokens),
             Protocol::Responses => responses::full(self, tokens),

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::{ApiError, Encoder, Finish, text, token_text};
 
 /// What the path says.
-pub(super) struct Place<'a> {
+pub(super) struct ModelPath<'a> {
     pub(super) model: &'a str,
     pub(super) stream: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ModelPath<'a> {
     /// `None` for the path of anything else. Vertex puts a project in front of `models`.
     pub(super) fn of(path: &'a str) -> Option<Self> {
         let (before, last) = path.rsplit_once('/')?;
@@ -28,8 +28,8 @@ impl<'a> Place<'a> {
 }
 
 /// Whether a stream is to be a list rather than events.
-pub(super) fn asks_for_list(uri: &Uri) -> bool {
-    Place::of(uri.path()).is_some_and(|place| place.stream)
+pub(super) fn streams_json_list(uri: &Uri) -> bool {
+    ModelPath::of(uri.path()).is_some_and(|model_path| model_path.stream)
         && !uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"))
 }
 
@@ -38,7 +38,7 @@ fn chunk(e: &Encoder, content: &str, finish: Option<&str>, tokens: u32) -> Value
     if let (Value::Object(fields), Some(finish)) = (&mut candidate, finish) {
         fields.insert("finishReason".to_owned(), json!(finish));
     }
-    let prompt = e.job.prompt_tokens;
+    let prompt = e.request.prompt_tokens;
     json!({
         "candidates": [candidate],
         "usageMetadata": {
@@ -46,20 +46,20 @@ fn chunk(e: &Encoder, content: &str, finish: Option<&str>, tokens: u32) -> Value
             "candidatesTokenCount": tokens,
             "totalTokenCount": u64::from(prompt) + u64::from(tokens),
         },
-        "modelVersion": e.job.model,
+        "modelVersion": e.request.model,
         "responseId": e.id,
     })
 }
 
 fn finish_reason(e: &Encoder) -> &'static str {
-    match e.job.finish {
+    match e.request.finish {
         Finish::Length => "MAX_TOKENS",
         Finish::Stop => "STOP",
     }
 }
 
 fn write(e: &Encoder, first: bool, value: &Value, out: &mut String) {
-    match (e.job.list, first) {
+    match (e.request.list, first) {
         (false, _) => out.push_str(&format!("data: {value}\r\n\r\n")),
         (true, true) => out.push_str(&format!("[{value}")),
         (true, false) => out.push_str(&format!(",\r\n{value}")),
@@ -72,7 +72,7 @@ pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
 
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
     write(e, tokens == 0, &chunk(e, "", Some(finish_reason(e)), tokens), out);
-    if e.job.list {
+    if e.request.list {
         out.push_str("\r\n]");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Encoder, Finish, sse, text, token_text};
 
 fn stop_reason(e: &Encoder) -> &'static str {
-    match e.job.finish {
+    match e.request.finish {
         Finish::Length => "max_tokens",
         Finish::Stop => "end_turn",
     }
@@ -16,11 +16,11 @@ fn message(e: &Encoder, content: Value, stop: Option<&str>, tokens: u32) -> Valu
         "id": format!("msg_{}", e.id),
         "type": "message",
         "role": "assistant",
-        "model": e.job.model,
+        "model": e.request.model,
         "content": content,
         "stop_reason": stop,
         "stop_sequence": null,
-        "usage": {"input_tokens": e.job.prompt_tokens, "output_tokens": tokens},
+        "usage": {"input_tokens": e.request.prompt_tokens, "output_tokens": tokens},
     })
 }
 
@@ -37,7 +37,7 @@ pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
     sse::event(out, &json!({"type": "content_block_stop", "index": 0}));
     let delta = json!({"stop_reason": stop_reason(e), "stop_sequence": null});
-    let usage = json!({"input_tokens": e.job.prompt_tokens, "output_tokens": tokens});
+    let usage = json!({"input_tokens": e.request.prompt_tokens, "output_tokens": tokens});
     sse::event(out, &json!({"type": "message_delta", "delta": delta, "usage": usage}));
     sse::event(out, &json!({"type": "message_stop"}));
 }

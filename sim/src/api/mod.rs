@@ -1,6 +1,6 @@
 //! The wire: what vLLM's server reads and writes, without any I/O.
 //!
-//! [`request`] turns a body into a [`Job`] or an [`ApiError`]; [`Encoder`] turns generated tokens into
+//! [`request`] turns a body into a [`GenerationRequest`] or an [`ApiError`]; [`Encoder`] turns generated tokens into
 //! server-sent events or one JSON answer. One file for each of the five shapes: vLLM's own four, and Gemini's.
 
 mod chat;
@@ -16,7 +16,7 @@ mod sse;
 
 pub(crate) use self::encoder::{Encoder, error_stream};
 pub(crate) use self::error::ApiError;
-pub(crate) use self::request::Job;
+pub(crate) use self::request::GenerationRequest;
 
 use http::Uri;
 
@@ -37,7 +37,7 @@ impl Protocol {
             "/v1/completions" => Some(Self::Completions),
             "/v1/responses" => Some(Self::Responses),
             "/v1/messages" => Some(Self::Messages),
-            path => gemini::Place::of(path).map(|_| Self::Gemini),
+            path => gemini::ModelPath::of(path).map(|_| Self::Gemini),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Map, Value};
 
 /// Keys whose text the model reads, in the order in which a template puts them.
-const READ: [&str; 8] =
+const PROMPT_KEYS: [&str; 8] =
     ["tools", "system", "instructions", "systemInstruction", "messages", "prompt", "input", "contents"];
 /// Keys within them that are form, not text.
-const FORM: [&str; 3] = ["role", "type", "id"];
+const IGNORED_KEYS: [&str; 3] = ["role", "type", "id"];
 /// Bytes of text that count as a token.
 const TOKEN_BYTES: u64 = 4;
 
@@ -23,21 +23,22 @@ pub(super) struct Prompt {
 
 /// Reads a prompt; `block_size` in tokens, `None` for one that nobody shares.
 pub(super) fn read(model: &str, body: &Map<String, Value>, block_size: Option<u32>) -> Prompt {
-    let mut sum = Sum { bytes: 0, ids: 0, chain: block_size.map(|size| Chain::new(size, model, body)) };
-    for value in READ.iter().filter_map(|key| body.get(*key)) {
+    let mut sum =
+        PromptReader { bytes: 0, ids: 0, chain: block_size.map(|size| BlockHasher::new(size, model, body)) };
+    for value in PROMPT_KEYS.iter().filter_map(|key| body.get(*key)) {
         sum.add(value);
     }
     let blocks = sum.chain.map_or_else(Vec::new, |chain| chain.blocks);
     Prompt { tokens: (sum.bytes.div_ceil(TOKEN_BYTES) + sum.ids).max(1), blocks }
 }
 
-struct Sum {
+struct PromptReader {
     bytes: u64,
     ids: u64,
-    chain: Option<Chain>,
+    chain: Option<BlockHasher>,
 }
 
-impl Sum {
+impl PromptReader {
     /// Recursion is bounded by the JSON parser's own limit of depth.
     fn add(&mut self, value: &Value) {
         match value {
@@ -57,7 +58,7 @@ impl Sum {
             Value::Array(parts) => parts.iter().for_each(|part| self.add(part)),
             Value::Object(fields) => fields
                 .iter()
-                .filter(|(key, _)| !FORM.contains(&key.as_str()))
+                .filter(|(key, _)| !IGNORED_KEYS.contains(&key.as_str()))
                 .for_each(|(_, value)| self.add(value)),
             Value::Bool(_) | Value::Null => {}
         }
@@ -65,31 +66,31 @@ impl Sum {
 }
 
 /// Hashes one block after the other, each with all before it.
-struct Chain {
+struct BlockHasher {
     hasher: DefaultHasher,
     block_bytes: usize,
     /// Bytes that the block under way lacks.
-    lacks: usize,
+    missing: usize,
     blocks: Vec<u64>,
 }
 
-impl Chain {
+impl BlockHasher {
     fn new(block_size: u32, model: &str, body: &Map<String, Value>) -> Self {
         let mut hasher = DefaultHasher::new();
         (model, body.get("cache_salt").and_then(Value::as_str)).hash(&mut hasher);
         let block_bytes = (block_size as usize).saturating_mul(TOKEN_BYTES as usize).max(1);
-        Self { hasher, block_bytes, lacks: block_bytes, blocks: Vec::new() }
+        Self { hasher, block_bytes, missing: block_bytes, blocks: Vec::new() }
     }
 
     fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let (now, rest) = bytes.split_at(self.lacks.min(bytes.len()));
+            let (now, rest) = bytes.split_at(self.missing.min(bytes.len()));
             self.hasher.write(now);
-            self.lacks -= now.len();
+            self.missing -= now.len();
             bytes = rest;
-            if self.lacks == 0 {
+            if self.missing == 0 {
                 self.blocks.push(self.hasher.finish());
-                self.lacks = self.block_bytes;
+                self.missing = self.block_bytes;
             }
         }
     }
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_share_the_blocks_of_what_they_begin_with() {
+    fn prompts_with_a_common_prefix_share_its_blocks() {
         let chat = |system: &str, user: &str| json!({"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]});
         let one = of("m", &chat("You are a tide.", "Rise and fall, again."));
         assert_eq!((one.tokens, one.blocks.len()), (9, 4), "36 bytes");
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn token_ids_are_a_token_each() {
+    fn each_token_id_counts_as_one_token() {
         let prompt = of("m", &json!({"prompt": [1, 2, 3, 4, 5]}));
         assert_eq!((prompt.tokens, prompt.blocks.len()), (5, 2));
         assert_eq!(prompt.blocks[0], of("m", &json!({"prompt": [1, 2, 9]})).blocks[0]);

@@ -1,4 +1,4 @@
-//! From a body to a [`Job`].
+//! From a body to a [`GenerationRequest`].
 
 use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::config::Adapter;
 
 /// A generation request, understood.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct GenerationRequest {
     pub(crate) protocol: Protocol,
     pub(crate) model: String,
     pub(crate) stream: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Job {
 
 /// What the server allows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits<'a> {
+pub(crate) struct ServerLimits<'a> {
     /// Empty: any.
     pub(crate) models: &'a [String],
     pub(crate) adapters: &'a [Adapter],
@@ -44,22 +44,22 @@ pub(crate) fn read(
     uri: &Uri,
     headers: &HeaderMap,
     body: &[u8],
-    limits: Limits<'_>,
-) -> Result<Job, ApiError> {
+    limits: ServerLimits<'_>,
+) -> Result<GenerationRequest, ApiError> {
     let value: Value = serde_json::from_slice(body).map_err(|e| {
         ApiError::bad_request(format!("[{{'type': 'json_invalid', 'msg': 'JSON decode error: {e}'}}]"))
     })?;
     let Value::Object(body) = value else {
         return Err(ApiError::bad_request("the body must be a JSON object"));
     };
-    let place = gemini::Place::of(uri.path());
-    let model = match &place {
-        Some(place) => served(place.model.to_owned(), limits)?,
+    let model_path = gemini::ModelPath::of(uri.path());
+    let model = match &model_path {
+        Some(model_path) => served(model_path.model.to_owned(), limits)?,
         None => read_model(&body, limits)?,
     };
     require_prompt(protocol, &body)?;
-    let stream = match &place {
-        Some(place) => place.stream,
+    let stream = match &model_path {
+        Some(model_path) => model_path.stream,
         None => boolean(&body, "stream")?,
     };
     let empty = Map::new();
@@ -97,11 +97,11 @@ pub(crate) fn read(
     let output = natural.min(most);
     // An answer that ends by itself under its maximum stops; one cut by it has reached its length.
     let stops = output < most;
-    Ok(Job {
+    Ok(GenerationRequest {
         protocol,
         model,
         stream,
-        list: gemini::asks_for_list(uri),
+        list: gemini::streams_json_list(uri),
         include_usage,
         prompt_tokens: small(prompt),
         output_tokens: small(output),
@@ -115,7 +115,7 @@ fn small(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
-fn read_model(body: &Map<String, Value>, limits: Limits<'_>) -> Result<String, ApiError> {
+fn read_model(body: &Map<String, Value>, limits: ServerLimits<'_>) -> Result<String, ApiError> {
     let model = match body.get("model") {
         Some(Value::String(model)) => model.clone(),
         // As vLLM: no model means the one it serves.
@@ -125,7 +125,7 @@ fn read_model(body: &Map<String, Value>, limits: Limits<'_>) -> Result<String, A
     served(model, limits)
 }
 
-fn served(model: String, limits: Limits<'_>) -> Result<String, ApiError> {
+fn served(model: String, limits: ServerLimits<'_>) -> Result<String, ApiError> {
     let adapted = limits.adapters.iter().any(|adapter| adapter.name == model);
     if limits.models.is_empty() || limits.models.contains(&model) || adapted {
         return Ok(model);

@@ -10,7 +10,7 @@ fn response(e: &Encoder, status: &str, output: Value, usage: Value) -> Value {
         "object": "response",
         "created_at": e.created,
         "status": status,
-        "model": e.job.model,
+        "model": e.request.model,
         "output": output,
         "usage": usage,
         "error": null,
@@ -27,11 +27,11 @@ fn response(e: &Encoder, status: &str, output: Value, usage: Value) -> Value {
 
 fn usage(e: &Encoder, tokens: u32) -> Value {
     json!({
-        "input_tokens": e.job.prompt_tokens,
+        "input_tokens": e.request.prompt_tokens,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": u64::from(e.job.prompt_tokens) + u64::from(tokens),
+        "total_tokens": u64::from(e.request.prompt_tokens) + u64::from(tokens),
     })
 }
 

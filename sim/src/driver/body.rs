@@ -8,9 +8,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::clock::SimClock;
-use super::core::Signal;
-use super::stats::Outcome;
-use super::ticket::Ticket;
+use super::guards::CallGuard;
+use super::state::SequenceEvent;
+use super::stats::AttemptEnd;
 use crate::api::{ApiError, Encoder, error_stream};
 use crate::faults::StreamPlan;
 
@@ -19,9 +19,9 @@ use crate::faults::StreamPlan;
 /// # Cancellation safety
 ///
 /// Dropping it aborts the sequence in its engine at once, queued or running.
-pub struct SimBody(Kind);
+pub struct SimBody(BodyKind);
 
-enum Kind {
+enum BodyKind {
     Whole(Option<Bytes>),
     Stream(Box<StreamBody>),
 }
@@ -35,7 +35,7 @@ pub enum BodyError {
 }
 
 struct StreamBody {
-    ticket: Ticket,
+    call: CallGuard,
     encoder: Encoder,
     plan: StreamPlan,
     /// `None` within: for ever.
@@ -47,12 +47,12 @@ struct StreamBody {
 
 impl SimBody {
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self(Kind::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())))
+        Self(BodyKind::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())))
     }
 
-    pub(super) fn stream(ticket: Ticket, encoder: Encoder, plan: StreamPlan, clock: SimClock) -> Self {
+    pub(super) fn stream(call: CallGuard, encoder: Encoder, plan: StreamPlan, clock: SimClock) -> Self {
         let (pause, opened, done) = (None, false, false);
-        Self(Kind::Stream(Box::new(StreamBody { ticket, encoder, plan, pause, clock, opened, done })))
+        Self(BodyKind::Stream(Box::new(StreamBody { call, encoder, plan, pause, clock, opened, done })))
     }
 }
 
@@ -65,23 +65,23 @@ impl Body for SimBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let next = match &mut self.0 {
-            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
-            Kind::Stream(stream) => stream.poll_next(cx),
+            BodyKind::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
+            BodyKind::Stream(stream) => stream.poll_next(cx),
         };
         next.map(|item| item.map(|result| result.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(bytes) => bytes.is_none(),
-            Kind::Stream(stream) => stream.done,
+            BodyKind::Whole(bytes) => bytes.is_none(),
+            BodyKind::Stream(stream) => stream.done,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Kind::Stream(_) => SizeHint::default(),
+            BodyKind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            BodyKind::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -97,32 +97,32 @@ impl StreamBody {
             return Poll::Ready(Some(Ok(bytes)));
         }
         ready!(self.poll_pause(cx));
-        let sent = self.ticket.attempt.sent();
+        let sent = self.call.attempt.sent();
         if self.plan.reset_after == Some(sent) {
-            return self.end(Outcome::Reset, Some(Err(BodyError::Reset)));
+            return self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset)));
         }
         if self.plan.truncate_after == Some(sent) {
-            return self.end(Outcome::Truncated, None);
+            return self.end(AttemptEnd::Truncated, None);
         }
-        match ready!(self.ticket.poll_signal(cx)) {
-            Some(Signal::Token(index)) => {
-                self.ticket.attempt.token_sent();
+        match ready!(self.call.poll_signal(cx)) {
+            Some(SequenceEvent::Token(index)) => {
+                self.call.attempt.token_sent();
                 Poll::Ready(Some(Ok(self.encoder.token(index))))
             }
-            Some(Signal::Finished) => {
+            Some(SequenceEvent::Finished) => {
                 let last = self.encoder.close(sent);
-                self.end(Outcome::Completed, Some(Ok(last)))
+                self.end(AttemptEnd::Completed, Some(Ok(last)))
             }
-            Some(Signal::Died) => {
+            Some(SequenceEvent::Died) => {
                 let last = error_stream(self.encoder.protocol(), &ApiError::dead());
-                self.end(Outcome::Truncated, Some(Ok(last)))
+                self.end(AttemptEnd::Truncated, Some(Ok(last)))
             }
-            None => self.end(Outcome::Reset, Some(Err(BodyError::Reset))),
+            None => self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset))),
         }
     }
 
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let sent = self.ticket.attempt.sent();
+        let sent = self.call.attempt.sent();
         if let Some((_, pause)) = self.plan.stall.take_if(|(after, _)| *after == sent) {
             self.pause = Some(pause.map(|p| Box::pin(tokio::time::sleep(self.clock.client(p)))));
         }
@@ -137,9 +137,9 @@ impl StreamBody {
         }
     }
 
-    fn end<T>(&mut self, outcome: Outcome, last: T) -> Poll<T> {
+    fn end<T>(&mut self, outcome: AttemptEnd, last: T) -> Poll<T> {
         self.done = true;
-        self.ticket.attempt.end(outcome);
+        self.call.attempt.end(outcome);
         Poll::Ready(last)
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::{Method, Response};
 use serde_json::{Value, json};
 
-use super::answer::{EPOCH, error, json as json_response, with_type};
 use super::body::SimBody;
-use super::{Refused, Shared, Simulator};
+use super::respond::{EPOCH, error, json as json_response, with_type};
+use super::{ConnectionRefused, Shared, Simulator};
 use crate::api::ApiError;
 use crate::faults::{Faults, OutageMode};
 
@@ -16,15 +16,15 @@ pub(super) async fn control(
     method: &Method,
     path: &str,
     body: &[u8],
-) -> Result<Response<SimBody>, Refused> {
+) -> Result<Response<SimBody>, ConnectionRefused> {
     let simulator = Simulator { shared: Arc::clone(shared) };
     // The simulator's own face stays reachable in an outage: it is how one ends it.
     if let Some(command) = path.strip_prefix("/sim/") {
-        return Ok(own(&simulator, method, command, body));
+        return Ok(sim_command(&simulator, method, command, body));
     }
-    let outage = shared.core.lock().gate.outage(shared.clock.now());
+    let outage = shared.state.lock().faults.outage(shared.clock.now());
     match outage {
-        Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Refused),
+        Some(OutageMode::Refuse | OutageMode::Kill) => return Err(ConnectionRefused),
         Some(OutageMode::Unavailable) => return Ok(error(None, &ApiError::unavailable())),
         Some(OutageMode::Hang) => return std::future::pending().await,
         Some(OutageMode::Dead) if matches!(path, "/health" | "/ping") => {
@@ -46,7 +46,7 @@ pub(super) async fn control(
     })
 }
 
-fn own(simulator: &Simulator, method: &Method, command: &str, body: &[u8]) -> Response<SimBody> {
+fn sim_command(simulator: &Simulator, method: &Method, command: &str, body: &[u8]) -> Response<SimBody> {
     match (method, command) {
         (&Method::GET, "stats") => as_json(&simulator.stats()),
         (&Method::GET, "faults") => as_json(&simulator.faults()),

@@ -7,7 +7,7 @@ use prometheus::{
 };
 
 use crate::api::Finish;
-use crate::pool::Pool;
+use crate::pool::EnginePool;
 
 const LABELS: [&str; 2] = ["engine", "model_name"];
 const TTFT: [f64; 17] =
@@ -38,7 +38,7 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new(model: &str, pool: &Pool) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(model: &str, pool: &EnginePool) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let gauge = |name: &str, help: &str, labels: &[&str]| {
             let made = GaugeVec::new(Opts::new(name, help), labels)?;
@@ -91,7 +91,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    fn create(&self, pool: &Pool) {
+    fn create(&self, pool: &EnginePool) {
         for (number, engine) in pool.engines().iter().enumerate() {
             let name = number.to_string();
             let labels = [name.as_str(), self.model.as_str()];
@@ -168,7 +168,7 @@ impl Metrics {
     }
 
     /// Prometheus text.
-    pub(super) fn render(&self, pool: &Pool) -> String {
+    pub(super) fn render(&self, pool: &EnginePool) -> String {
         for (number, engine) in pool.engines().iter().enumerate() {
             let name = number.to_string();
             let labels = self.labels(&name);

@@ -5,16 +5,16 @@
 //! background task, started by the first call, plays the engines from step to step and ends with the last
 //! handle.
 
-mod answer;
 mod body;
 mod clock;
 mod control;
-mod core;
+mod engine_task;
+mod guards;
 mod metrics;
-mod pump;
 mod reject;
+mod respond;
+mod state;
 mod stats;
-mod ticket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,14 +26,14 @@ use tokio::sync::Notify;
 
 pub use self::body::{BodyError, SimBody};
 use self::clock::SimClock;
-use self::core::Core;
 use self::metrics::Metrics;
-use self::stats::Record;
-pub use self::stats::{Attempt, Outcome, Stats, TenantStats};
+use self::state::SimState;
+use self::stats::StatsRecorder;
+pub use self::stats::{AttemptEnd, LoggedAttempt, Stats, TenantStats};
 use crate::config::SimConfig;
 use crate::config_error::ConfigError;
-use crate::faults::{FaultGate, Faults};
-use crate::pool::Pool;
+use crate::faults::{FaultInjector, Faults};
+use crate::pool::EnginePool;
 
 /// A simulated vLLM deployment. Clones share it.
 #[derive(Clone)]
@@ -44,14 +44,14 @@ pub struct Simulator {
 /// The simulator does not take connections, or broke one: fault `outages` with mode `refuse` or `kill`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused by the simulator")]
-pub struct Refused;
+pub struct ConnectionRefused;
 
 pub(super) struct Shared {
     config: SimConfig,
     clock: SimClock,
-    core: Mutex<Core>,
+    state: Mutex<SimState>,
     wake: Arc<Notify>,
-    pumping: AtomicBool,
+    task_started: AtomicBool,
 }
 
 impl Drop for Shared {
@@ -71,14 +71,14 @@ impl Simulator {
     pub fn new(config: SimConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let clock = SimClock::new(config.time_scale);
-        let pool = Pool::new(config.workers, &config.engine, config.routing);
+        let pool = EnginePool::new(config.workers, &config.engine, config.routing);
         let model = config.models.first().map_or("sim", String::as_str);
         let metrics =
             Metrics::new(model, &pool).map_err(|e| ConfigError { key: "models", problem: e.to_string() })?;
-        let gate = FaultGate::new(config.faults.clone(), clock.now());
-        let core = Core::new(pool, gate, Record::new(config.attempt_log), metrics);
-        let (wake, pumping) = (Arc::new(Notify::new()), AtomicBool::new(false));
-        Ok(Self { shared: Arc::new(Shared { config, clock, core: Mutex::new(core), wake, pumping }) })
+        let faults = FaultInjector::new(config.faults.clone(), clock.now());
+        let state = SimState::new(pool, faults, StatsRecorder::new(config.attempt_log), metrics);
+        let (wake, task_started) = (Arc::new(Notify::new()), AtomicBool::new(false));
+        Ok(Self { shared: Arc::new(Shared { config, clock, state: Mutex::new(state), wake, task_started }) })
     }
 
     /// Answers one request as vLLM's server would.
@@ -88,14 +88,14 @@ impl Simulator {
     ///
     /// # Errors
     ///
-    /// [`Refused`] during an outage of that kind.
+    /// [`ConnectionRefused`] during an outage of that kind.
     ///
     /// # Cancellation safety
     ///
     /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and counts as
     /// an abort.
-    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, Refused> {
-        answer::answer(&self.shared, request).await
+    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, ConnectionRefused> {
+        respond::respond(&self.shared, request).await
     }
 
     /// Replaces all faults; their times count from now, their draws from their seed. Streams already begun
@@ -107,53 +107,53 @@ impl Simulator {
     pub fn set_faults(&self, faults: Faults) -> Result<(), ConfigError> {
         faults.validate()?;
         let now = self.shared.clock.now();
-        let mut core = self.shared.core.lock();
-        core.advance(now);
-        core.gate = FaultGate::new(faults, now);
+        let mut state = self.shared.state.lock();
+        state.advance(now);
+        state.faults = FaultInjector::new(faults, now);
         // An outage that begins now meets what is open.
-        core.advance(now);
-        drop(core);
+        state.advance(now);
+        drop(state);
         self.shared.wake.notify_one();
         Ok(())
     }
 
     /// The faults in force.
     pub fn faults(&self) -> Faults {
-        self.shared.core.lock().gate.faults().clone()
+        self.shared.state.lock().faults.faults().clone()
     }
 
     /// As [`Engine::set_max_num_seqs`](crate::engine::Engine::set_max_num_seqs), of every engine, from now on.
     pub fn set_max_num_seqs(&self, sequences: u32) {
-        let mut core = self.shared.core.lock();
-        core.advance(self.shared.clock.now());
-        core.pool.set_max_num_seqs(sequences);
+        let mut state = self.shared.state.lock();
+        state.advance(self.shared.clock.now());
+        state.pool.set_max_num_seqs(sequences);
     }
 
     /// What was seen since the start or the last reset.
     pub fn stats(&self) -> Stats {
         let now = self.shared.clock.now();
-        let mut core = self.shared.core.lock();
-        let now = core.advance(now);
-        let mut stats = core.record.snapshot();
+        let mut state = self.shared.state.lock();
+        let now = state.advance(now);
+        let mut stats = state.stats.snapshot();
         stats.now_s = now.as_secs_f64();
-        stats.waiting = core.pool.waiting();
-        stats.running = core.pool.running();
-        stats.preemptions = core.pool.preemptions();
-        stats.peak_kv = core.pool.peak_kv();
+        stats.waiting = state.pool.waiting();
+        stats.running = state.pool.running();
+        stats.preemptions = state.pool.preemptions();
+        stats.peak_kv = state.pool.peak_kv();
         stats
     }
 
     /// Forgets attempts and sums; what is in flight stays counted as such.
     pub fn reset_stats(&self) {
-        self.shared.core.lock().record.reset();
+        self.shared.state.lock().stats.reset();
     }
 
     /// The `vllm:` series as Prometheus text.
     pub fn metrics(&self) -> String {
         let now = self.shared.clock.now();
-        let mut core = self.shared.core.lock();
-        core.advance(now);
-        core.metrics.render(&core.pool)
+        let mut state = self.shared.state.lock();
+        state.advance(now);
+        state.metrics.render(&state.pool)
     }
 
     /// Simulated time since the start.
@@ -175,9 +175,9 @@ impl std::fmt::Debug for Simulator {
 
 impl Shared {
     /// Starts the pump with the first call: only then is there surely a runtime.
-    fn ensure_pump(self: &Arc<Self>) {
-        if !self.pumping.swap(true, Ordering::AcqRel) {
-            tokio::spawn(pump::pump(Arc::downgrade(self), Arc::clone(&self.wake)));
+    fn ensure_engine_task(self: &Arc<Self>) {
+        if !self.task_started.swap(true, Ordering::AcqRel) {
+            tokio::spawn(engine_task::run_engines(Arc::downgrade(self), Arc::clone(&self.wake)));
         }
     }
 }

@@ -6,8 +6,8 @@ use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
 use super::Shared;
-use super::answer::error;
 use super::body::SimBody;
+use super::respond::error;
 use crate::api::{ApiError, Protocol};
 use crate::faults::{RateHeaders, Rejection, RetryAfter};
 
@@ -30,13 +30,15 @@ fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut Head
         Rejection::Connection | Rejection::Unavailable | Rejection::Silence => ApiError::unavailable(),
         Rejection::Dead => ApiError::dead(),
         Rejection::Internal => ApiError::new(500, "InternalServerError", "an internal error, injected"),
-        Rejection::Window { retry_after } => come_back(shared, protocol, too_many(), retry_after, extra),
+        Rejection::Window { retry_after } => {
+            with_retry_after(shared, protocol, too_many(), retry_after, extra)
+        }
         Rejection::Concurrency { limit, retry_after } => {
             let api = limit.map_or_else(too_many, |limit| {
                 let message = format!("Too many concurrent requests: the limit is {limit}.");
                 ApiError::new(429, "concurrency_limit_exceeded", message).code("concurrency_limit_exceeded")
             });
-            come_back(shared, protocol, api, retry_after, extra)
+            with_retry_after(shared, protocol, api, retry_after, extra)
         }
         Rejection::Rate { resource, wait } => {
             let api = resource.map_or_else(too_many, |resource| {
@@ -50,7 +52,7 @@ fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut Head
                     extra.insert(HeaderName::from_static("retry-after-ms"), value);
                 }
             }
-            come_back(shared, protocol, api, RetryAfter::In(wait), extra)
+            with_retry_after(shared, protocol, api, RetryAfter::In(wait), extra)
         }
     }
 }
@@ -61,7 +63,7 @@ fn too_many() -> ApiError {
 }
 
 /// Says when to come back: in a header, Gemini in the body.
-fn come_back(
+fn with_retry_after(
     shared: &Shared,
     protocol: Protocol,
     api: ApiError,
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_as_openai_writes_them() {
+    fn formats_durations_as_openai_does() {
         let written = [0, 12, 1_500, 360_000, 61_250].map(|ms| go_duration(Duration::from_millis(ms)));
         assert_eq!(written, ["0ms", "12ms", "1.5s", "6m0s", "1m1.25s"]);
     }

@@ -29,7 +29,7 @@ pub struct Stats {
     /// `anonymous`.
     pub tenants: BTreeMap<String, TenantStats>,
     /// The latest attempts, in order of arrival; at most [`crate::SimConfig::attempt_log`].
-    pub attempts: VecDeque<Attempt>,
+    pub attempts: VecDeque<LoggedAttempt>,
 }
 
 /// Sums of one tenant.
@@ -41,15 +41,15 @@ pub struct TenantStats {
     pub in_flight: usize,
     /// The most of them at once.
     pub peak_in_flight: usize,
-    /// Ended, by [`Outcome`].
-    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Ended, by [`AttemptEnd`].
+    pub outcomes: BTreeMap<AttemptEnd, u64>,
     /// Answered, by HTTP status.
     pub statuses: BTreeMap<u16, u64>,
 }
 
 /// One attempt as the server saw it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Attempt {
+pub struct LoggedAttempt {
     /// Counts from 0.
     pub number: u64,
     /// Who.
@@ -65,7 +65,7 @@ pub struct Attempt {
     /// HTTP status, once answered.
     pub status: Option<u16>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: AttemptEnd,
     /// Prompt tokens, where the body was understood.
     pub prompt_tokens: u32,
     /// Tokens sent to the caller.
@@ -75,7 +75,7 @@ pub struct Attempt {
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AttemptEnd {
     /// It has not.
     InFlight,
     /// Whole answer sent.
@@ -93,27 +93,27 @@ pub enum Outcome {
 }
 
 /// Past this many tenants, new ones share `other`.
-const MOST_TENANTS: usize = 1_000;
+const MAX_TENANTS: usize = 1_000;
 
 /// The books behind [`Stats`].
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct StatsRecorder {
     stats: Stats,
-    most_attempts: usize,
+    max_attempts: usize,
     next: u64,
     /// Attempts before this number were counted before a reset.
     since: u64,
 }
 
-impl Record {
-    pub(super) fn new(most_attempts: usize) -> Self {
-        Self { stats: Stats::default(), most_attempts, next: 0, since: 0 }
+impl StatsRecorder {
+    pub(super) fn new(max_attempts: usize) -> Self {
+        Self { stats: Stats::default(), max_attempts, next: 0, since: 0 }
     }
 
     pub(super) fn begin(&mut self, now: Duration, tenant: String, path: &str) -> (u64, String) {
         let known = self.stats.tenants.contains_key(&tenant);
         let tenant =
-            if known || self.stats.tenants.len() < MOST_TENANTS { tenant } else { "other".to_owned() };
+            if known || self.stats.tenants.len() < MAX_TENANTS { tenant } else { "other".to_owned() };
         let number = self.next;
         self.next += 1;
         self.stats.total_attempts += 1;
@@ -123,7 +123,7 @@ impl Record {
         sums.attempts += 1;
         sums.in_flight += 1;
         sums.peak_in_flight = sums.peak_in_flight.max(sums.in_flight);
-        self.stats.attempts.push_back(Attempt {
+        self.stats.attempts.push_back(LoggedAttempt {
             number,
             tenant: tenant.clone(),
             path: path.chars().take(64).collect(),
@@ -131,18 +131,18 @@ impl Record {
             first_token_s: None,
             ended_s: None,
             status: None,
-            outcome: Outcome::InFlight,
+            outcome: AttemptEnd::InFlight,
             prompt_tokens: 0,
             output_tokens: 0,
         });
-        while self.stats.attempts.len() > self.most_attempts {
+        while self.stats.attempts.len() > self.max_attempts {
             self.stats.attempts.pop_front();
         }
         (number, tenant)
     }
 
     /// The attempt, where it is still remembered.
-    pub(super) fn attempt(&mut self, number: u64) -> Option<&mut Attempt> {
+    pub(super) fn attempt(&mut self, number: u64) -> Option<&mut LoggedAttempt> {
         let first = self.stats.attempts.front()?.number;
         let at = usize::try_from(number.checked_sub(first)?).ok()?;
         self.stats.attempts.get_mut(at)
@@ -154,7 +154,7 @@ impl Record {
         number: u64,
         tenant: &str,
         status: Option<u16>,
-        outcome: Outcome,
+        outcome: AttemptEnd,
     ) {
         self.stats.in_flight = self.stats.in_flight.saturating_sub(1);
         let sums = self.stats.tenants.entry(tenant.to_owned()).or_default();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_and_no_readable_keys() {
+    fn tenants_are_read_from_headers_without_readable_keys() {
         assert_eq!(of(&[("authorization", "Bearer a"), ("x-tenant", "b")]), "b");
         assert_eq!(of(&[("authorization", "Bearer a")]), "a");
         assert_eq!(of(&[("x-api-key", "c")]), "c");
@@ -240,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_bounded_and_sums_are_not() {
-        let mut record = Record::new(3);
+    fn attempt_log_is_bounded_but_sums_are_not() {
+        let mut record = StatsRecorder::new(3);
         for i in 0..10 {
             let (number, tenant) = record.begin(Duration::from_secs(i), "t".to_owned(), "/");
             if i < 8 {
-                record.end(Duration::from_secs(i), number, &tenant, Some(200), Outcome::Completed);
+                record.end(Duration::from_secs(i), number, &tenant, Some(200), AttemptEnd::Completed);
             }
         }
         let stats = record.snapshot();
@@ -254,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_bounded() {
-        let mut record = Record::new(10);
+    fn number_of_tenants_is_bounded() {
+        let mut record = StatsRecorder::new(10);
         for i in 0..2_000 {
             record.begin(Duration::ZERO, format!("t{i}"), "/");
         }
         let stats = record.snapshot();
-        assert_eq!((stats.tenants.len(), stats.tenants["other"].attempts), (MOST_TENANTS + 1, 1_000));
+        assert_eq!((stats.tenants.len(), stats.tenants["other"].attempts), (MAX_TENANTS + 1, 1_000));
     }
 }

@@ -27,7 +27,7 @@ pub struct BlockPool {
     /// Cached blocks that no sequence holds, by when they were given back.
     idle: BTreeMap<u64, u64>,
     /// Blocks ever given back.
-    given_back: u64,
+    returned: u64,
 }
 
 /// A block that is known by its hash.
@@ -35,20 +35,20 @@ pub struct BlockPool {
 enum Cached {
     /// By so many sequences.
     Held(u32),
-    /// Its place in [`BlockPool::idle`].
+    /// Its model_path in [`BlockPool::idle`].
     Idle(u64),
 }
 
 /// The blocks of one sequence.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Table {
+pub(super) struct BlockTable {
     /// Hashes of its blocks, as far as they are told; the first `cached` of them are in the cache.
     hashes: Box<[u64]>,
     held: u32,
     cached: u32,
 }
 
-impl Table {
+impl BlockTable {
     pub(super) fn new(hashes: &[u64]) -> Self {
         Self { hashes: hashes.into(), held: 0, cached: 0 }
     }
@@ -57,11 +57,11 @@ impl Table {
 impl BlockPool {
     pub(super) fn new(total: u32, block_size: u32) -> Self {
         let (cached, idle) = (HashMap::new(), BTreeMap::new());
-        Self { total, empty: total, block_size: block_size.max(1), cached, idle, given_back: 0 }
+        Self { total, empty: total, block_size: block_size.max(1), cached, idle, returned: 0 }
     }
 
     /// How many of a sequence's first `tokens` are cached, in whole blocks.
-    pub(super) fn find(&self, table: &Table, tokens: u32) -> u32 {
+    pub(super) fn find(&self, table: &BlockTable, tokens: u32) -> u32 {
         self.cached_blocks(&table.hashes, tokens) * self.block_size
     }
 
@@ -72,7 +72,7 @@ impl BlockPool {
 
     /// Gives a table that holds nothing the `found` tokens of [`BlockPool::find`] and as many new blocks as `tokens` need beside them; false, giving nothing, when too
     /// few are free.
-    pub(super) fn open(&mut self, table: &mut Table, found: u32, tokens: u32) -> bool {
+    pub(super) fn open(&mut self, table: &mut BlockTable, found: u32, tokens: u32) -> bool {
         let shared = found / self.block_size;
         let hashes = table.hashes.get(..shared as usize).unwrap_or_default();
         let idle =
@@ -87,7 +87,7 @@ impl BlockPool {
     }
 
     /// Raises a holding to what `tokens` need, and caches the blocks that these fill; false, giving nothing, when too few are free.
-    pub(super) fn grow(&mut self, table: &mut Table, tokens: u32) -> bool {
+    pub(super) fn grow(&mut self, table: &mut BlockTable, tokens: u32) -> bool {
         let need = tokens.div_ceil(self.block_size).saturating_sub(table.held);
         if need > self.free() {
             return false;
@@ -109,7 +109,7 @@ impl BlockPool {
     }
 
     /// Takes back all that a sequence holds.
-    pub(super) fn close(&mut self, table: &mut Table) {
+    pub(super) fn close(&mut self, table: &mut BlockTable) {
         let cached = table.hashes.get(..table.cached as usize).unwrap_or_default();
         self.empty += table.held - table.cached;
         for hash in cached.iter().rev() {
@@ -117,9 +117,9 @@ impl BlockPool {
             match block {
                 Cached::Held(by) if *by > 1 => *by -= 1,
                 _ => {
-                    self.given_back += 1;
-                    *block = Cached::Idle(self.given_back);
-                    self.idle.insert(self.given_back, *hash);
+                    self.returned += 1;
+                    *block = Cached::Idle(self.returned);
+                    self.idle.insert(self.returned, *hash);
                 }
             }
         }

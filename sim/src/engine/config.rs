@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scalability_law_is_met_at_each_load() {
+    fn usl_step_cost_follows_the_scalability_law() {
         let (alone, sigma, kappa) = (40.0, 0.03, 0.0008);
         let step = StepCost::usl(alone, sigma, kappa);
         let rate = |n: u32| f64::from(n) / step.time(n, 1_000).as_secs_f64();

@@ -8,7 +8,7 @@ pub struct SequenceId(pub u64);
 
 /// Something that happened to one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct EngineEvent {
     /// Since the start.
     pub at: Duration,
     /// To whom.
@@ -17,7 +17,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// Kinds of [`Event`].
+/// Kinds of [`EngineEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// Left the waiting queue for the first time: its prompt is being computed.

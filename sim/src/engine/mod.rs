@@ -45,9 +45,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use self::blocks::BlockPool;
-use self::blocks::Table;
+use self::blocks::BlockTable;
 pub use self::config::{EngineConfig, StepCost};
-pub use self::event::{Event, EventKind, SequenceId, TooLong};
+pub use self::event::{EngineEvent, EventKind, SequenceId, TooLong};
 use self::sequence::Sequence;
 
 /// One engine (a worker, in vLLM's words an engine core): see the [module](self).
@@ -64,7 +64,7 @@ pub struct Engine {
     /// What every step's time is multiplied by: 1 but for a slow start.
     slowdown: f64,
     /// Preemptions and the like found at the start of a step, told with the next [`Engine::advance`].
-    pending: Vec<Event>,
+    pending: Vec<EngineEvent>,
     totals: Totals,
 }
 
@@ -134,7 +134,7 @@ impl Engine {
         output_tokens: u32,
         hashes: &[u64],
     ) -> Result<(), TooLong> {
-        let table = Table::new(if self.config.prefix_cache { hashes } else { &[] });
+        let table = BlockTable::new(if self.config.prefix_cache { hashes } else { &[] });
         let sequence = Sequence::new(id, prompt_tokens.max(1), output_tokens.max(1), table);
         let longest = u64::from(self.config.max_model_len).min(self.blocks.capacity_tokens());
         if sequence.final_tokens() > longest {
@@ -147,7 +147,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a sequence wherever it is; its place and its blocks are free at once. False if there is none of
+    /// Ends a sequence wherever it is; its model_path and its blocks are free at once. False if there is none of
     /// this id (it has finished, or was aborted before). A step in progress still takes the time it was going
     /// to take.
     pub fn abort(&mut self, id: SequenceId) -> bool {
@@ -167,7 +167,7 @@ impl Engine {
 
     /// Ends every step that ends by `now`, appends what happened to `events` in order, and begins the next
     /// ones back to back.
-    pub fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+    pub fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         events.append(&mut self.pending);
         while let Some(end) = self.step_ends.filter(|&end| end <= now) {
             self.end_step(end, events);
@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// Appends what has happened but was not told yet: the admissions of a step that a submit began.
-    pub fn drain(&mut self, events: &mut Vec<Event>) {
+    pub fn drain(&mut self, events: &mut Vec<EngineEvent>) {
         events.append(&mut self.pending);
     }
 
@@ -213,7 +213,7 @@ impl Engine {
         self.waiting.len()
     }
 
-    /// Sequences that hold a place in the batch.
+    /// Sequences that hold a model_path in the batch.
     pub fn running(&self) -> usize {
         self.running.len()
     }

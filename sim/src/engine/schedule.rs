@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Engine, Event, EventKind};
+use super::{Engine, EngineEvent, EventKind};
 
 /// What one step computes.
 #[derive(Debug, Default)]
-struct Plan {
+struct StepPlan {
     sequences: u32,
     prefill_tokens: u32,
 }
@@ -14,7 +14,7 @@ struct Plan {
 impl Engine {
     /// Plans a step at `now`; stays idle when nothing is left to do.
     pub(super) fn begin_step(&mut self, now: Duration) {
-        let mut plan = Plan::default();
+        let mut plan = StepPlan::default();
         let mut budget = self.config.max_num_batched_tokens;
         let preempted = self.schedule_running(now, &mut plan, &mut budget);
         // As in vLLM: who was just evicted must not be let in again by the room that it left.
@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// True when a sequence was preempted.
-    fn schedule_running(&mut self, now: Duration, plan: &mut Plan, budget: &mut u32) -> bool {
+    fn schedule_running(&mut self, now: Duration, plan: &mut StepPlan, budget: &mut u32) -> bool {
         let mut preempted = false;
         let mut at = 0;
         while *budget > 0 {
@@ -55,7 +55,7 @@ impl Engine {
         preempted
     }
 
-    fn schedule_waiting(&mut self, now: Duration, plan: &mut Plan, budget: &mut u32) {
+    fn schedule_waiting(&mut self, now: Duration, plan: &mut StepPlan, budget: &mut u32) {
         while *budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some(first) = self.waiting.front_mut() else { break };
             let found = self.blocks.find(&first.table, first.reusable());
@@ -72,7 +72,7 @@ impl Engine {
             if !std::mem::replace(&mut sequence.admitted, true) {
                 self.totals.prefix_queries += u64::from(sequence.prompt());
                 self.totals.prefix_hits += u64::from(found);
-                self.pending.push(Event { at: now, id: sequence.id, kind: EventKind::Admitted });
+                self.pending.push(EngineEvent { at: now, id: sequence.id, kind: EventKind::Admitted });
             }
             self.running.push(sequence);
         }
@@ -83,27 +83,27 @@ impl Engine {
         self.blocks.close(&mut victim.table);
         victim.reset();
         self.totals.preemptions += 1;
-        self.pending.push(Event { at: now, id: victim.id, kind: EventKind::Preempted });
+        self.pending.push(EngineEvent { at: now, id: victim.id, kind: EventKind::Preempted });
         self.waiting.push_front(victim);
     }
 
-    pub(super) fn end_step(&mut self, at: Duration, events: &mut Vec<Event>) {
+    pub(super) fn end_step(&mut self, at: Duration, events: &mut Vec<EngineEvent>) {
         let Self { running, blocks, totals, .. } = self;
         running.retain_mut(|sequence| {
             let Some(index) = sequence.commit() else { return true };
             totals.generated_tokens += 1;
-            events.push(Event { at, id: sequence.id, kind: EventKind::Token { index } });
+            events.push(EngineEvent { at, id: sequence.id, kind: EventKind::Token { index } });
             if !sequence.finished() {
                 return true;
             }
             blocks.close(&mut sequence.table);
-            events.push(Event { at, id: sequence.id, kind: EventKind::Finished });
+            events.push(EngineEvent { at, id: sequence.id, kind: EventKind::Finished });
             false
         });
     }
 }
 
-impl Plan {
+impl StepPlan {
     fn add(&mut self, decoding: bool, tokens: u32) {
         self.sequences += 1;
         if !decoding {

@@ -1,7 +1,7 @@
 //! One sequence in an engine.
 
 use super::SequenceId;
-use super::blocks::Table;
+use super::blocks::BlockTable;
 
 #[derive(Debug, Clone)]
 pub(super) struct Sequence {
@@ -14,13 +14,13 @@ pub(super) struct Sequence {
     /// Tokens that the step in progress computes.
     scheduled: u32,
     /// KV blocks held; none while waiting.
-    pub(super) table: Table,
+    pub(super) table: BlockTable,
     /// Has been admitted before (a preempted sequence is not admitted twice).
     pub(super) admitted: bool,
 }
 
 impl Sequence {
-    pub(super) fn new(id: SequenceId, prompt: u32, output: u32, table: Table) -> Self {
+    pub(super) fn new(id: SequenceId, prompt: u32, output: u32, table: BlockTable) -> Self {
         Self { id, prompt, output, generated: 0, computed: 0, scheduled: 0, table, admitted: false }
     }
 

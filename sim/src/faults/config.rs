@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::load::{Drift, LimitRamp, Load, LoadGrowth, Overload};
+use super::load_dependent::{Drift, LimitRamp, Load, LoadGrowth, Overload};
 use crate::config_error::{ConfigError, require};
 
 /// Every fault is off by default.
@@ -38,9 +38,9 @@ pub struct Faults {
     /// Streams that pause, or never go on.
     pub stall_mid_stream: Option<Stall>,
     /// Streams whose connection breaks.
-    pub reset_mid_stream: Option<Cut>,
+    pub reset_mid_stream: Option<StreamCut>,
     /// Streams that end cleanly without their terminal event.
-    pub truncate_stream: Option<Cut>,
+    pub truncate_stream: Option<StreamCut>,
     /// Engines that are slow at first.
     pub slow_start: Option<SlowStart>,
     /// A provider's budget of tokens (and requests) a minute.
@@ -80,7 +80,7 @@ pub struct Stall {
 /// A stream that breaks off.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Cut {
+pub struct StreamCut {
     /// Share of streams hit, 0 to 1. Default 1.
     pub probability: f64,
     /// Tokens sent before the end. Default 0. A shorter answer is left whole.
@@ -114,7 +114,7 @@ pub struct TokenRate {
     pub burst_s: f64,
     /// What a call costs.
     #[serde(default)]
-    pub counts: Counted,
+    pub counts: TokenCounting,
     /// Whether answers carry the headers. Default true.
     #[serde(default = "yes")]
     pub headers: bool,
@@ -130,7 +130,7 @@ impl Default for TokenRate {
             tokens_per_minute: None,
             requests_per_minute: None,
             burst_s: minute(),
-            counts: Counted::default(),
+            counts: TokenCounting::default(),
             headers: true,
             retry_after: true,
         }
@@ -148,7 +148,7 @@ fn minute() -> f64 {
 /// What a call costs in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counted {
+pub enum TokenCounting {
     /// The prompt and the most that may be generated, at arrival, as OpenAI counts.
     #[default]
     Reserved,
@@ -174,7 +174,7 @@ pub struct Outage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutageMode {
-    /// [`crate::Refused`] in the virtual face; over HTTP, connections closed without an answer.
+    /// [`crate::ConnectionRefused`] in the virtual face; over HTTP, connections closed without an answer.
     #[default]
     Refuse,
     /// 503 at once.
@@ -195,7 +195,7 @@ impl Default for Stall {
     }
 }
 
-impl Default for Cut {
+impl Default for StreamCut {
     fn default() -> Self {
         Self { probability: 1.0, after_tokens: 0 }
     }

@@ -3,14 +3,14 @@
 //! Random ones draw from one generator with the seed of [`Faults::seed`], in order of arrival, so that a run
 //! under virtual time repeats itself.
 
-mod bucket;
 mod config;
-mod gate;
-mod load;
+mod injector;
+mod load_dependent;
+mod token_bucket;
 
-pub(crate) use self::bucket::RateHeaders;
 pub use self::config::{
-    Counted, Cut, Faults, Outage, OutageMode, RateLimitWindow, SlowStart, Stall, TokenRate,
+    Faults, Outage, OutageMode, RateLimitWindow, SlowStart, Stall, StreamCut, TokenCounting, TokenRate,
 };
-pub(crate) use self::gate::{FaultGate, Rejection, RetryAfter, StreamPlan};
-pub use self::load::{Drift, LimitRamp, LoadGrowth, Overload};
+pub(crate) use self::injector::{FaultInjector, Rejection, RetryAfter, StreamPlan};
+pub use self::load_dependent::{Drift, LimitRamp, LoadGrowth, Overload};
+pub(crate) use self::token_bucket::RateHeaders;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, EngineConfig, Event, EventKind, SequenceId, TooLong};
+use crate::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, TooLong};
 
 /// How the router picks an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub enum Routing {
 
 /// Engines and their router.
 #[derive(Debug, Clone)]
-pub struct Pool {
+pub struct EnginePool {
     engines: Vec<Engine>,
     routing: Routing,
     next: usize,
@@ -33,7 +33,7 @@ pub struct Pool {
     owner: HashMap<SequenceId, usize>,
 }
 
-impl Pool {
+impl EnginePool {
     /// `workers` idle engines of one kind (at least one).
     pub fn new(workers: usize, config: &EngineConfig, routing: Routing) -> Self {
         let engines: Vec<_> = (0..workers.max(1)).map(|_| Engine::new(config.clone())).collect();
@@ -55,7 +55,7 @@ impl Pool {
         self.submit_with(now, id, prompt_tokens, output_tokens, &[])
     }
 
-    /// As [`Pool::submit`], and [`Engine::submit_with`].
+    /// As [`EnginePool::submit`], and [`Engine::submit_with`].
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Pool {
     }
 
     /// As [`Engine::advance`], over all engines, events in order of time.
-    pub fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+    pub fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         let from = events.len();
         while let Some(at) = self.next_event().filter(|&at| at <= now) {
             for engine in self.engines.iter_mut().filter(|e| e.next_event() == Some(at)) {
@@ -152,7 +152,7 @@ impl Pool {
     }
 
     /// As [`Engine::drain`], over all engines.
-    pub fn drain(&mut self, events: &mut Vec<Event>) {
+    pub fn drain(&mut self, events: &mut Vec<EngineEvent>) {
         for engine in &mut self.engines {
             engine.drain(events);
         }

@@ -1,15 +1,15 @@
 //! The model's figures over many seeds beside the post's.
 
-use super::{Arrivals, Report, Run, Summary, noisy_neighbour, quantile};
+use super::{Arrivals, CallSummary, Run, RunReport, noisy_neighbour, quantile};
 use crate::config::SimConfig;
 
 /// One figure of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub struct CalibrationFigure {
     /// The tenant's name.
     pub tenant: &'static str,
     /// Which of the post's columns.
-    pub what: What,
+    pub metric: CalibrationMetric,
     /// What the post says.
     pub post: f64,
     /// Median over the seeds.
@@ -22,7 +22,7 @@ pub struct Figure {
 
 /// The post's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum CalibrationMetric {
     /// Median TTFT, ms.
     TtftMedian,
     /// p99 TTFT, ms.
@@ -33,11 +33,11 @@ pub enum What {
     PeakInFlight,
 }
 
-impl What {
+impl CalibrationMetric {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::TtftMedian, Self::TtftP99, Self::Decode, Self::PeakInFlight];
 
-    fn of(self, summary: &Summary) -> f64 {
+    fn of(self, summary: &CallSummary) -> f64 {
         match self {
             Self::TtftMedian => summary.ttft_median_ms,
             Self::TtftP99 => summary.ttft_p99_ms,
@@ -57,7 +57,7 @@ impl What {
     }
 }
 
-impl Figure {
+impl CalibrationFigure {
     /// The model's median over the post's figure.
     pub fn ratio(&self) -> f64 {
         self.median / self.post
@@ -72,15 +72,15 @@ impl Figure {
     /// 30 %. Medians of TTFT have no bar.
     pub fn holds(&self) -> Option<bool> {
         let within = |share: f64| (self.ratio() - 1.0).abs() <= share;
-        match self.what {
-            What::TtftMedian => None,
-            What::TtftP99 => Some(within(0.15) || self.in_range()),
-            What::Decode | What::PeakInFlight => Some(within(0.30)),
+        match self.metric {
+            CalibrationMetric::TtftMedian => None,
+            CalibrationMetric::TtftP99 => Some(within(0.15) || self.in_range()),
+            CalibrationMetric::Decode | CalibrationMetric::PeakInFlight => Some(within(0.30)),
         }
     }
 }
 
-/// The post's figures of a run: tenant, then as [`What::ALL`]; it does not give run 1's peaks.
+/// The post's figures of a run: tenant, then as [`CalibrationMetric::ALL`]; it does not give run 1's peaks.
 fn post(run: Run) -> &'static [(&'static str, [Option<f64>; 4])] {
     match run {
         Run::Baseline => &[
@@ -101,18 +101,18 @@ pub fn calibration(
     run: Run,
     arrivals: Arrivals,
     seeds: impl IntoIterator<Item = u64>,
-) -> Vec<Figure> {
-    let reports: Vec<Report> =
+) -> Vec<CalibrationFigure> {
+    let reports: Vec<RunReport> =
         seeds.into_iter().map(|seed| noisy_neighbour(config, run, arrivals, seed)).collect();
     let mut figures = Vec::new();
     for (tenant, row) in post(run) {
-        for (what, post) in What::ALL.into_iter().zip(row) {
+        for (metric, post) in CalibrationMetric::ALL.into_iter().zip(row) {
             let Some(post) = *post else { continue };
             let of_tenant =
-                |r: &Report| r.tenants.iter().find(|(name, _)| name == tenant).map(|(_, s)| what.of(s));
+                |r: &RunReport| r.tenants.iter().find(|(name, _)| name == tenant).map(|(_, s)| metric.of(s));
             let mut values: Vec<f64> = reports.iter().filter_map(of_tenant).collect();
             let [median, least, most] = [0.5, 0.0, 1.0].map(|q| quantile(&mut values, q));
-            figures.push(Figure { tenant, what, post, median, least, most });
+            figures.push(CalibrationFigure { tenant, metric, post, median, least, most });
         }
     }
     figures

@@ -1,7 +1,7 @@
 //! Calibration: the post on per-tenant caps, played on the engines in pure virtual time.
 //!
 //! The post ("Per-Tenant Concurrency Caps", third of a series on vLLM on EKS) has two workers, prompts of 512
-//! tokens, answers of 128, and three runs. The constants of [`SimConfig::post`](crate::SimConfig::post) were
+//! tokens, answers of 128, and three runs. The constants of [`SimConfig::calibrated`](crate::SimConfig::calibrated) were
 //! chosen on runs 1 (A and C alone) and 2 (B bursts, no caps). **Run 3, with caps, took no part in the
 //! choice**: it is a prediction, made elsewhere, through the real client.
 //!
@@ -63,6 +63,8 @@ mod noisy_neighbour;
 mod summary;
 
 pub use self::arrivals::Arrivals;
-pub use self::calibration::{Figure, What, calibration};
-pub use self::noisy_neighbour::{OUTPUT_TOKENS, PROMPT_TOKENS, Report, Run, Tenant, noisy_neighbour};
-pub use self::summary::{Call, Summary, quantile, summarise};
+pub use self::calibration::{CalibrationFigure, CalibrationMetric, calibration};
+pub use self::noisy_neighbour::{
+    OUTPUT_TOKENS, PROMPT_TOKENS, Run, RunReport, TenantTraffic, noisy_neighbour,
+};
+pub use self::summary::{CallSummary, CallTiming, quantile, summarise};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{Arrivals, Call, Summary, summarise};
+use super::{Arrivals, CallSummary, CallTiming, summarise};
 use crate::config::SimConfig;
 use crate::engine::{EventKind, SequenceId};
-use crate::pool::Pool;
+use crate::pool::EnginePool;
 
 /// One of the post's two runs without caps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Run {
 
 /// A tenant's traffic.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tenant {
+pub struct TenantTraffic {
     /// Its name in the post.
     pub name: &'static str,
     /// Calls a second.
@@ -40,8 +40,8 @@ pub const OUTPUT_TOKENS: u32 = 128;
 impl Run {
     /// The traffic. The post says 30 calls a second for about 30 s but counts 450 of B's: 15 s of them, here
     /// from 30 s on.
-    pub fn tenants(self) -> Vec<Tenant> {
-        let tenant = |name, per_second, calls, start| Tenant {
+    pub fn tenants(self) -> Vec<TenantTraffic> {
+        let tenant = |name, per_second, calls, start| TenantTraffic {
             name,
             per_second,
             calls,
@@ -55,7 +55,7 @@ impl Run {
         }
     }
 
-    /// Every call of the run in order of time: the tenant's place in [`Run::tenants`], and when it is sent.
+    /// Every call of the run in order of time: the tenant's model_path in [`Run::tenants`], and when it is sent.
     /// Run 3 of the post has the calls of [`Run::CapsOff`].
     pub fn calls(self, arrivals: Arrivals, seed: u64) -> Vec<(usize, Duration)> {
         let mut rng = Rng::with_seed(seed);
@@ -71,9 +71,9 @@ impl Run {
 
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// By tenant, in the order of [`Run::tenants`].
-    pub tenants: Vec<(&'static str, Summary)>,
+    pub tenants: Vec<(&'static str, CallSummary)>,
     /// Preemptions over all engines.
     pub preemptions: u64,
     /// Largest share of any engine's KV cache held, 0 to 1.
@@ -81,11 +81,11 @@ pub struct Report {
 }
 
 /// Plays one run in virtual time: event-driven, no runtime, the same for the same arguments.
-pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u64) -> Report {
+pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u64) -> RunReport {
     let tenants = run.tenants();
     let calls = run.calls(arrivals, seed);
-    let mut pool = Pool::new(config.workers, &config.engine, config.routing);
-    let mut records: Vec<Vec<Call>> = vec![Vec::new(); tenants.len()];
+    let mut pool = EnginePool::new(config.workers, &config.engine, config.routing);
+    let mut records: Vec<Vec<CallTiming>> = vec![Vec::new(); tenants.len()];
     let mut places: HashMap<SequenceId, (usize, usize)> = HashMap::new();
     let mut events = Vec::new();
     for (number, &(tenant, sent)) in calls.iter().enumerate() {
@@ -94,7 +94,7 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
         let id = SequenceId(number as u64);
         let Some(rows) = records.get_mut(tenant) else { continue };
         places.insert(id, (tenant, rows.len()));
-        rows.push(Call { sent, tokens: OUTPUT_TOKENS, ..Call::default() });
+        rows.push(CallTiming { sent, tokens: OUTPUT_TOKENS, ..CallTiming::default() });
         // A cache too small for such a call refuses it: it never finishes, and so counts as a failure.
         if pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS).is_err() {
             places.remove(&id);
@@ -104,7 +104,7 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
         pool.advance(at, &mut events);
         settle(&mut events, &places, &mut records);
     }
-    Report {
+    RunReport {
         tenants: tenants.iter().map(|t| t.name).zip(records.iter().map(|r| summarise(r))).collect(),
         preemptions: pool.preemptions(),
         peak_kv: pool.peak_kv(),
@@ -112,9 +112,9 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
 }
 
 fn settle(
-    events: &mut Vec<crate::engine::Event>,
+    events: &mut Vec<crate::engine::EngineEvent>,
     places: &HashMap<SequenceId, (usize, usize)>,
-    records: &mut [Vec<Call>],
+    records: &mut [Vec<CallTiming>],
 ) {
     for event in events.drain(..) {
         let call = places.get(&event.id).and_then(|&(tenant, row)| records.get_mut(tenant)?.get_mut(row));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// One call of one tenant, as its client saw it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Call {
+pub struct CallTiming {
     /// When it was sent.
     pub sent: Duration,
     /// When its first token came.
@@ -17,7 +17,7 @@ pub struct Call {
 
 /// A tenant's row in the post's tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Summary {
+pub struct CallSummary {
     /// Calls sent.
     pub calls: usize,
     /// Calls that did not finish.
@@ -33,11 +33,11 @@ pub struct Summary {
 }
 
 /// The figures of a set of calls.
-pub fn summarise(calls: &[Call]) -> Summary {
+pub fn summarise(calls: &[CallTiming]) -> CallSummary {
     let mut ttft: Vec<f64> =
         calls.iter().filter_map(|c| Some(ms(c.first_token?.saturating_sub(c.sent)))).collect();
     let mut decode: Vec<f64> = calls.iter().filter_map(decode_ms).collect();
-    Summary {
+    CallSummary {
         calls: calls.len(),
         failures: calls.iter().filter(|c| c.finished.is_none()).count(),
         ttft_median_ms: quantile(&mut ttft, 0.5),
@@ -47,7 +47,7 @@ pub fn summarise(calls: &[Call]) -> Summary {
     }
 }
 
-fn decode_ms(call: &Call) -> Option<f64> {
+fn decode_ms(call: &CallTiming) -> Option<f64> {
     let gaps = call.tokens.checked_sub(1).filter(|&gaps| gaps > 0)?;
     Some(ms(call.finished?.saturating_sub(call.first_token?)) / f64::from(gaps))
 }
@@ -59,15 +59,15 @@ fn ms(duration: Duration) -> f64 {
 /// The `q` quantile, interpolated between neighbours as numpy does; 0 for no values. Sorts.
 pub fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    let place = q.clamp(0.0, 1.0) * values.len().saturating_sub(1) as f64;
-    let (low, high) = (place.floor() as usize, place.ceil() as usize);
+    let model_path = q.clamp(0.0, 1.0) * values.len().saturating_sub(1) as f64;
+    let (low, high) = (model_path.floor() as usize, model_path.ceil() as usize);
     match (values.get(low), values.get(high)) {
-        (Some(a), Some(b)) => a + (b - a) * place.fract(),
+        (Some(a), Some(b)) => a + (b - a) * model_path.fract(),
         _ => 0.0,
     }
 }
 
-fn peak(calls: &[Call]) -> usize {
+fn peak(calls: &[CallTiming]) -> usize {
     // An end at the instant of an arrival comes first.
     let mut edges: Vec<(Duration, i32)> = calls.iter().map(|c| (c.sent, 1)).collect();
     edges.extend(calls.iter().filter_map(|c| Some((c.finished?, -1))));
@@ -93,15 +93,15 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_few_calls() {
+    fn summary_of_a_few_calls() {
         let s = Duration::from_secs;
-        let call = |sent, first, end| Call {
+        let call = |sent, first, end| CallTiming {
             sent: s(sent),
             first_token: Some(s(first)),
             finished: Some(s(end)),
             tokens: 5,
         };
-        let lost = Call { sent: s(3), tokens: 5, ..Call::default() };
+        let lost = CallTiming { sent: s(3), tokens: 5, ..CallTiming::default() };
         let summary = summarise(&[call(0, 1, 5), call(2, 4, 12), call(5, 6, 10), lost]);
         assert_eq!((summary.calls, summary.failures, summary.ttft_median_ms), (4, 1, 1_000.0));
         assert_eq!(summary.decode_median_ms, 1_000.0);

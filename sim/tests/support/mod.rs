@@ -10,7 +10,7 @@ use tidegate_sim::{SimBody, SimConfig, Simulator};
 
 /// A simulator of one quick engine, which serves the model `sim`.
 pub(crate) fn simulator(change: impl FnOnce(&mut SimConfig)) -> Simulator {
-    let mut config = SimConfig { workers: 1, ..SimConfig::post() };
+    let mut config = SimConfig { workers: 1, ..SimConfig::calibrated() };
     change(&mut config);
     Simulator::new(config).unwrap()
 }

@@ -37,7 +37,7 @@ pub(crate) fn steady(faults: Faults) -> Simulator {
             ..EngineConfig::default()
         },
         faults,
-        ..SimConfig::post()
+        ..SimConfig::calibrated()
     };
     Simulator::new(config).unwrap()
 }

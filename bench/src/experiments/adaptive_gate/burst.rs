@@ -110,7 +110,7 @@ fn bars(report: &mut Report, door: &str, rows: &[Vec<Row>]) {
 
 fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallible<(Vec<Row>, Stats)> {
     virtual_time::run(seed, async {
-        let simulator = Simulator::new(SimConfig::post())?;
+        let simulator = Simulator::new(SimConfig::calibrated())?;
         let gate = Gate::over(config.clone(), SimTransport::over(&simulator, Duration::ZERO))?;
         let watcher = watched.then(|| watch(&gate, Duration::from_secs(1)));
         let rows = through(&gate, &simulator, Run::CapsOff, arrivals, seed).await;

@@ -19,7 +19,7 @@ pub(super) fn config(server: &Server) -> SimConfig {
         Server::Engines { engines, config } => (*engines, config.clone(), Faults::default()),
         Server::Hosted { at_once, .. } => (1, unbound(), turned_away(*at_once)),
     };
-    SimConfig { workers, engine, faults, ..SimConfig::post() }
+    SimConfig { workers, engine, faults, ..SimConfig::calibrated() }
 }
 
 /// As quick with many as with one: 50 tokens a second each.

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tidegate_sim::SimConfig;
-use tidegate_sim::engine::{Event, EventKind, SequenceId};
-use tidegate_sim::pool::Pool;
+use tidegate_sim::engine::{EngineEvent, EventKind, SequenceId};
+use tidegate_sim::pool::EnginePool;
 
 use super::controllers::Controller;
 use super::load::{Arrival, Load, TENANTS};
@@ -55,11 +55,11 @@ pub(super) struct Played {
 
 /// Plays a load to its end.
 pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, seed: u64) -> Played {
-    let config = SimConfig::post();
+    let config = SimConfig::calibrated();
     let arrivals = load.draw(seed);
     let mut gateway = Gateway {
         door: *door,
-        pool: Pool::new(config.workers, &config.engine, config.routing),
+        pool: EnginePool::new(config.workers, &config.engine, config.routing),
         controller,
         calls: Vec::with_capacity(arrivals.len()),
         queues: Default::default(),
@@ -97,7 +97,7 @@ pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, se
 
 struct Gateway<'a> {
     door: Door,
-    pool: Pool,
+    pool: EnginePool,
     controller: &'a mut dyn Controller,
     calls: Vec<Call>,
     queues: [VecDeque<usize>; TENANTS],
@@ -118,7 +118,7 @@ impl Gateway<'_> {
         [self.pool.next_event(), expiry, self.controller.next_tick()].into_iter().flatten().min()
     }
 
-    fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+    fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         self.pool.advance(now, events);
         for event in events.drain(..) {
             let Some(&index) = self.routes.get(&event.id) else { continue };

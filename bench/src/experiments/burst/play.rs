@@ -55,7 +55,7 @@ fn replica() -> SimConfig {
             ..EngineConfig::default()
         },
         attempt_log: 0,
-        ..SimConfig::post()
+        ..SimConfig::calibrated()
     }
 }
 

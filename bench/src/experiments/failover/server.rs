@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tidegate_sim::faults::{Outage, OutageMode};
-use tidegate_sim::{Faults, Refused, SimBody, Simulator};
+use tidegate_sim::{ConnectionRefused, Faults, SimBody, Simulator};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -102,7 +102,10 @@ async fn exchange(stream: TcpStream, simulator: Simulator) {
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
 }
 
-async fn answer(simulator: Simulator, request: Request<Incoming>) -> Result<Response<SimBody>, Refused> {
+async fn answer(
+    simulator: Simulator,
+    request: Request<Incoming>,
+) -> Result<Response<SimBody>, ConnectionRefused> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
     simulator.respond(Request::from_parts(parts, body)).await

@@ -101,7 +101,7 @@ fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Ou
 
 /// The same calls through the client that users have, over the simulator.
 fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<Outcome> {
-    let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::post() };
+    let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::calibrated() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
     virtual_time::run(seed, async {
         let simulator = Simulator::new(config)?;

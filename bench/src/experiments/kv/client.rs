@@ -45,7 +45,7 @@ pub(super) fn play(
     calls: &[Work],
     seed: u64,
 ) -> Fallible<Outcome> {
-    let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::post() };
+    let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::calibrated() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
     virtual_time::run(seed, async {
         let simulator = Simulator::new(config)?;

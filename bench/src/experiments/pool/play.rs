@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate::placement::Places;
-use tidegate_sim::engine::{EngineConfig, Event, EventKind, SequenceId};
+use tidegate_sim::engine::{EngineConfig, EngineEvent, EventKind, SequenceId};
 
 use super::choosers::{Ask, Chooser};
 use super::figures::{Answered, Run};
@@ -220,7 +220,7 @@ impl Play<'_> {
         }
     }
 
-    fn tell(&mut self, Event { at, id, kind }: Event) {
+    fn tell(&mut self, EngineEvent { at, id, kind }: EngineEvent) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let Some(chooser) = self.choosers.get_mut(open.client) else { return };
         self.run.last = self.run.last.max(at);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::placement::{Places, Standing};
-use tidegate_sim::engine::{Engine, EngineConfig, Event, SequenceId, StepCost};
+use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, SequenceId, StepCost};
 
 use super::workload::{Call, Workload};
 
@@ -113,7 +113,7 @@ impl Replicas {
         self.engines.iter().filter_map(Engine::next_event).min()
     }
 
-    pub(crate) fn advance(&mut self, now: Duration, events: &mut Vec<Event>) {
+    pub(crate) fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         for engine in &mut self.engines {
             engine.advance(now, events);
         }

@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_happens_while_it_reads() {
-        let simulator = Simulator::new(SimConfig::post()).unwrap();
+        let simulator = Simulator::new(SimConfig::calibrated()).unwrap();
         let client =
             Laborious::new(SimTransport::over(&simulator, Duration::ZERO), Duration::from_millis(200));
         let (mut cpu, began) = (client.cpu(), Instant::now());

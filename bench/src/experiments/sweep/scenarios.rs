@@ -109,7 +109,7 @@ fn server(step: StepCost, faults: Faults) -> SimConfig {
         },
         attempt_log: 0,
         faults,
-        ..SimConfig::post()
+        ..SimConfig::calibrated()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{BlockPool, Table};
+use super::{BlockPool, BlockTable};
 
 const SEQUENCES: usize = 5;
 
@@ -44,7 +44,7 @@ fn hashes(path: &[bool]) -> Vec<u64> {
 struct Block {
     hash: Option<u64>,
     held_by: u32,
-    given_back: u64,
+    returned: u64,
 }
 
 /// The same, by going through all blocks.
@@ -70,9 +70,8 @@ impl Naive {
 
     fn take(&mut self) -> usize {
         let free = (0..self.blocks.len()).filter(|at| self.blocks[*at].held_by == 0);
-        let at =
-            free.min_by_key(|at| (self.blocks[*at].hash.is_some(), self.blocks[*at].given_back)).unwrap();
-        self.blocks[at] = Block { hash: None, held_by: 1, given_back: 0 };
+        let at = free.min_by_key(|at| (self.blocks[*at].hash.is_some(), self.blocks[*at].returned)).unwrap();
+        self.blocks[at] = Block { hash: None, held_by: 1, returned: 0 };
         at
     }
 
@@ -85,14 +84,14 @@ impl Naive {
             let at = self.take();
             own.push(at);
         }
-        for (place, hash) in hashes.iter().enumerate().take((tokens / self.size) as usize) {
-            let at = own[place];
+        for (model_path, hash) in hashes.iter().enumerate().take((tokens / self.size) as usize) {
+            let at = own[model_path];
             match self.with_hash(*hash) {
                 Some(known) if known == at => {}
                 Some(known) => {
                     self.blocks[at] = Block::default();
                     self.blocks[known].held_by += 1;
-                    own[place] = known;
+                    own[model_path] = known;
                 }
                 None => self.blocks[at].hash = Some(*hash),
             }
@@ -104,7 +103,7 @@ impl Naive {
         while let Some(at) = own.pop() {
             self.clock += 1;
             self.blocks[at].held_by -= 1;
-            self.blocks[at].given_back = self.clock;
+            self.blocks[at].returned = self.clock;
         }
     }
 }
@@ -113,15 +112,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn as_if_every_block_were_looked_at(total in 1u32..14, size in 1u32..5, acts in prop::collection::vec(act(), 1..80)) {
+    fn pool_matches_the_naive_model(total in 1u32..14, size in 1u32..5, acts in prop::collection::vec(act(), 1..80)) {
         let mut pool = BlockPool::new(total, size);
         let mut naive = Naive { blocks: vec![Block::default(); total as usize], size, clock: 0 };
-        let mut open: Vec<(Table, Vec<u64>, Vec<usize>, u32)> = Vec::new();
+        let mut open: Vec<(BlockTable, Vec<u64>, Vec<usize>, u32)> = Vec::new();
         for act in acts {
             match act {
                 Act::Open { path, tokens } if open.len() < SEQUENCES => {
                     let hashes = hashes(&path);
-                    let mut table = Table::new(&hashes);
+                    let mut table = BlockTable::new(&hashes);
                     let found = pool.find(&table, tokens - 1);
                     let known = naive.find(&hashes, tokens - 1);
                     prop_assert_eq!(found as usize, known.len() * size as usize);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sim::engine::{self, EngineConfig, EventKind, SequenceId};
-use tidegate_sim::pool::{Pool, Routing};
+use tidegate_sim::pool::{EnginePool, Routing};
 
 use super::others::{Others, THEIRS};
 use super::{Change, Event, Rejection, Upstream, What};
@@ -12,12 +12,12 @@ use crate::lengths::Work;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Engines {
-    pool: Pool,
+    pool: EnginePool,
     others: Others,
     /// The engine that is gone, and until when the router has not noticed.
     lost: Option<(usize, Duration)>,
     broken: Vec<Event>,
-    told: Vec<engine::Event>,
+    told: Vec<engine::EngineEvent>,
 }
 
 /// How long a router sends calls to an engine that is gone; they get 503.
@@ -25,7 +25,7 @@ const NOTICED: Duration = Duration::from_secs(5);
 
 impl Engines {
     pub(crate) fn new(engines: usize, config: &EngineConfig, others: Others) -> Self {
-        let pool = Pool::new(engines, config, Routing::RoundRobin);
+        let pool = EnginePool::new(engines, config, Routing::RoundRobin);
         Self { pool, others, lost: None, broken: Vec::new(), told: Vec::new() }
     }
 

@@ -34,7 +34,7 @@ async fn taken(sim: &Simulator, calls: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_move() {
+async fn concurrency_limits_change_over_time() {
     let ramp = Some(LimitRamp { from: 2, over_s: 10.0 });
     let sim = with(Faults { concurrency_limit: Some(12), limit_ramp: ramp, ..Faults::default() });
     assert_eq!(taken(&sim, 20).await, 2);
@@ -59,7 +59,7 @@ async fn limits_that_move() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn speeds_that_change() {
+async fn step_times_change_with_load() {
     let drift = Drift { after_s: Some(100.0), after_calls: None, factor: 2.0, limit: None };
     let overload = Overload { above: 4, for_s: 60.0, factor: 5.0, limit: None };
     let sim = simulator(|c| {
@@ -84,7 +84,7 @@ async fn speeds_that_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_tell_what_they_are_told_to() {
+async fn rejections_contain_the_configured_details() {
     let limited = Faults { concurrency_limit: Some(0), ..Faults::default() };
     let sim = with(limited.clone());
     let refused = sim.respond(chat(1)).await.unwrap();
@@ -113,7 +113,7 @@ async fn refusals_tell_what_they_are_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_work_is_named() {
+async fn invalid_load_faults_are_rejected_by_key() {
     let sim = with(Faults::default());
     for (bad, key) in [
         (json!({"limit_ramp": {"from": 2, "over_s": 1}}), "limit_ramp.from"),
@@ -130,7 +130,7 @@ async fn what_cannot_work_is_named() {
 
 /// A client that holds exactly as many as are taken is never refused: the server counts an end before the client can see it.
 #[tokio::test(start_paused = true)]
-async fn a_client_at_the_limit_is_never_refused_in_process() {
+async fn client_at_the_limit_is_never_rejected_in_process() {
     let sim = with(Faults { concurrency_limit: Some(5), ..Faults::default() });
     let call = async |stream: bool| {
         let body = json!({"model": "sim", "stream": stream, "max_tokens": 3, "messages": [{"role": "user", "content": "hi"}]});
@@ -150,7 +150,7 @@ async fn a_client_at_the_limit_is_never_refused_in_process() {
 
 /// The same over sockets, on several threads; and a place that a refusal took is free before the refusal is seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_client_at_the_limit_is_never_refused_over_http() {
+async fn client_at_the_limit_is_never_rejected_over_http() {
     let sim = simulator(|c| {
         c.time_scale = 1_000.0;
         c.faults.concurrency_limit = Some(5);

@@ -7,16 +7,18 @@ mod support;
 use http_body_util::BodyExt;
 use serde_json::json;
 use support::post;
-use tidegate_sim::scenario::{Arrivals, Call, OUTPUT_TOKENS, PROMPT_TOKENS, Run, noisy_neighbour, summarise};
+use tidegate_sim::scenario::{
+    Arrivals, CallTiming, OUTPUT_TOKENS, PROMPT_TOKENS, Run, noisy_neighbour, summarise,
+};
 use tidegate_sim::{SimConfig, Simulator};
 use tokio::time::{Duration, Instant, sleep_until};
 
-async fn call(sim: Simulator, start: Instant, at: Duration) -> Call {
+async fn call(sim: Simulator, start: Instant, at: Duration) -> CallTiming {
     sleep_until(start + at).await;
     let body = json!({
         "model": "sim", "stream": true, "prompt": "x", "max_tokens": OUTPUT_TOKENS, "sim_prompt_tokens": PROMPT_TOKENS,
     });
-    let mut call = Call { sent: start.elapsed(), tokens: OUTPUT_TOKENS, ..Call::default() };
+    let mut call = CallTiming { sent: start.elapsed(), tokens: OUTPUT_TOKENS, ..CallTiming::default() };
     let mut body = sim.respond(post("/v1/completions", &body)).await.unwrap().into_body();
     while let Some(frame) = body.frame().await {
         frame.unwrap();
@@ -27,9 +29,9 @@ async fn call(sim: Simulator, start: Instant, at: Duration) -> Call {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tell_the_same() {
+async fn driver_and_model_give_the_same_figures() {
     let (run, arrivals, seed) = (Run::Baseline, Arrivals::Poisson, 5);
-    let config = SimConfig::post();
+    let config = SimConfig::calibrated();
     let pure = noisy_neighbour(&config, run, arrivals, seed);
     let (sim, start) = (Simulator::new(config).unwrap(), Instant::now());
     let calls: Vec<_> = run

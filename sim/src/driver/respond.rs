@@ -8,22 +8,22 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 
 use super::body::SimBody;
-use super::core::{Signal, Work};
-use super::stats::{self, Outcome};
-use super::ticket::{AttemptGuard, Ticket};
-use super::{Refused, Shared, control, reject};
-use crate::api::request::{Limits, read};
-use crate::api::{ApiError, Encoder, Job, Protocol, error_stream};
+use super::guards::{AttemptGuard, CallGuard};
+use super::state::{SequenceEvent, Submission};
+use super::stats::{self, AttemptEnd};
+use super::{ConnectionRefused, Shared, control, reject};
+use crate::api::request::{ServerLimits, read};
+use crate::api::{ApiError, Encoder, GenerationRequest, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
 
 /// Where simulated dates begin, in seconds since 1970: dates are of the simulation, so that runs repeat
 /// themselves.
 pub(super) const EPOCH: u64 = 1_750_000_000;
 
-pub(super) async fn answer(
+pub(super) async fn respond(
     shared: &Arc<Shared>,
     request: Request<Bytes>,
-) -> Result<Response<SimBody>, Refused> {
+) -> Result<Response<SimBody>, ConnectionRefused> {
     let (parts, body) = request.into_parts();
     match (Protocol::of(&parts.uri), &parts.method) {
         (Some(protocol), &Method::POST) => {
@@ -40,24 +40,24 @@ async fn generate(
     uri: &Uri,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<Response<SimBody>, Refused> {
-    shared.ensure_pump();
-    let (mut attempt, arrived) = arrive(shared, uri.path(), headers);
+) -> Result<Response<SimBody>, ConnectionRefused> {
+    shared.ensure_engine_task();
+    let (mut attempt, arrived) = begin_attempt(shared, uri.path(), headers);
     let admitted = match arrived {
         Ok(()) => admit(shared, protocol, uri, headers, body, &attempt),
         Err(Rejection::Connection) => {
-            attempt.end(Outcome::Refused);
-            return Err(Refused);
+            attempt.end(AttemptEnd::Refused);
+            return Err(ConnectionRefused);
         }
         // Until the caller goes.
         Err(Rejection::Silence) => std::future::pending().await,
         Err(no) => Err(reject::response(shared, protocol, no, &[])),
     };
-    let Admitted { job, plan, rate } = match admitted {
+    let AcceptedCall { request, plan, rate } = match admitted {
         Ok(admitted) => admitted,
         Err(response) => {
             attempt.answered(response.status().as_u16());
-            attempt.end(Outcome::Rejected);
+            attempt.end(AttemptEnd::Rejected);
             return Ok(response);
         }
     };
@@ -66,29 +66,32 @@ async fn generate(
         Some(Some(pause)) => tokio::time::sleep(shared.clock.client(pause)).await,
         None => {}
     }
-    let stream = job.stream;
-    let mut ticket = match submit(shared, &job, attempt) {
-        Ok(ticket) => ticket,
+    let stream = request.stream;
+    let mut call = match submit(shared, &request, attempt) {
+        Ok(call) => call,
         Err(no) => {
             let (mut attempt, api) = *no;
             // vLLM has sent the head of a stream before it looks at its queue.
             let response = if stream && api.status == 503 && protocol != Protocol::Gemini {
-                stream_of("text/event-stream; charset=utf-8", SimBody::whole(error_stream(protocol, &api)))
+                stream_response(
+                    "text/event-stream; charset=utf-8",
+                    SimBody::whole(error_stream(protocol, &api)),
+                )
             } else {
                 error(Some(protocol), &api)
             };
             attempt.answered(response.status().as_u16());
-            attempt.end(Outcome::Rejected);
+            attempt.end(AttemptEnd::Rejected);
             return Ok(response);
         }
     };
     let created = EPOCH + shared.clock.now().as_secs();
-    let encoder = Encoder::new(job, ticket.attempt.number(), created);
+    let encoder = Encoder::new(request, call.attempt.number(), created);
     let mut response = if stream {
-        ticket.attempt.answered(200);
-        stream_of(encoder.content_type(), SimBody::stream(ticket, encoder, plan, shared.clock))
+        call.attempt.answered(200);
+        stream_response(encoder.content_type(), SimBody::stream(call, encoder, plan, shared.clock))
     } else {
-        whole(ticket, &encoder).await?
+        full_response(call, &encoder).await?
     };
     response.headers_mut().extend(rate);
     Ok(response)
@@ -97,42 +100,49 @@ async fn generate(
 /// # Errors
 ///
 /// The server was killed meanwhile.
-async fn whole(mut ticket: Ticket, encoder: &Encoder) -> Result<Response<SimBody>, Refused> {
+async fn full_response(
+    mut call: CallGuard,
+    encoder: &Encoder,
+) -> Result<Response<SimBody>, ConnectionRefused> {
     loop {
-        match ticket.signal().await {
-            Some(Signal::Token(_)) => ticket.attempt.token_sent(),
-            Some(Signal::Finished) => {
-                ticket.attempt.answered(200);
-                ticket.attempt.end(Outcome::Completed);
-                return Ok(with_type(200, "application/json", encoder.full(ticket.attempt.sent())));
+        match call.signal().await {
+            Some(SequenceEvent::Token(_)) => call.attempt.token_sent(),
+            Some(SequenceEvent::Finished) => {
+                call.attempt.answered(200);
+                call.attempt.end(AttemptEnd::Completed);
+                return Ok(with_type(200, "application/json", encoder.full(call.attempt.sent())));
             }
-            Some(Signal::Died) => {
-                ticket.attempt.answered(500);
-                ticket.attempt.end(Outcome::Rejected);
+            Some(SequenceEvent::Died) => {
+                call.attempt.answered(500);
+                call.attempt.end(AttemptEnd::Rejected);
                 return Ok(error(Some(encoder.protocol()), &ApiError::dead()));
             }
             None => {
-                ticket.attempt.end(Outcome::Refused);
-                return Err(Refused);
+                call.attempt.end(AttemptEnd::Refused);
+                return Err(ConnectionRefused);
             }
         }
     }
 }
 
-struct Admitted {
-    job: Job,
+struct AcceptedCall {
+    request: GenerationRequest,
     plan: StreamPlan,
     rate: HeaderMap,
 }
 
 /// Books an attempt and asks the faults, under one lock: two at once must not count each other.
-fn arrive(shared: &Arc<Shared>, path: &str, headers: &HeaderMap) -> (AttemptGuard, Result<(), Rejection>) {
+fn begin_attempt(
+    shared: &Arc<Shared>,
+    path: &str,
+    headers: &HeaderMap,
+) -> (AttemptGuard, Result<(), Rejection>) {
     let now = shared.clock.now();
-    let mut core = shared.core.lock();
-    let others = core.record.in_flight();
-    let (number, tenant) = core.record.begin(now, stats::tenant(headers), path);
-    let arrived = core.gate.arrive(now, others);
-    drop(core);
+    let mut state = shared.state.lock();
+    let others = state.stats.in_flight();
+    let (number, tenant) = state.stats.begin(now, stats::tenant(headers), path);
+    let arrived = state.faults.arrive(now, others);
+    drop(state);
     (AttemptGuard::new(Arc::clone(shared), number, tenant), arrived)
 }
 
@@ -146,9 +156,9 @@ fn admit(
     headers: &HeaderMap,
     body: &[u8],
     attempt: &AttemptGuard,
-) -> Result<Admitted, Response<SimBody>> {
+) -> Result<AcceptedCall, Response<SimBody>> {
     let config = &shared.config;
-    let limits = Limits {
+    let limits = ServerLimits {
         models: &config.models,
         adapters: &config.adapters,
         block_size: config.engine.prefix_cache.then_some(config.engine.block_size),
@@ -156,50 +166,54 @@ fn admit(
         default_output_tokens: config.default_output_tokens,
     };
     // Outside the lock: the body may be large.
-    let job = read(protocol, uri, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
+    let request = read(protocol, uri, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
     let now = shared.clock.now();
-    let mut core = shared.core.lock();
-    if let Some(row) = core.record.attempt(attempt.number()) {
-        row.prompt_tokens = job.prompt_tokens;
+    let mut state = shared.state.lock();
+    if let Some(row) = state.stats.attempt(attempt.number()) {
+        row.prompt_tokens = request.prompt_tokens;
     }
-    let charged = core.gate.charge(now, job.prompt_tokens, job.max_tokens);
-    let rate = charged.map_err(|no| reject::response(shared, protocol, no, &core.gate.headers(now)))?;
-    Ok(Admitted { job, plan: core.gate.plan(), rate: reject::rate_headers(shared, protocol, &rate) })
+    let charged = state.faults.charge(now, request.prompt_tokens, request.max_tokens);
+    let rate = charged.map_err(|no| reject::response(shared, protocol, no, &state.faults.headers(now)))?;
+    Ok(AcceptedCall {
+        request,
+        plan: state.faults.plan(),
+        rate: reject::rate_headers(shared, protocol, &rate),
+    })
 }
 
 fn submit(
     shared: &Arc<Shared>,
-    job: &Job,
+    request: &GenerationRequest,
     attempt: AttemptGuard,
-) -> Result<Ticket, Box<(AttemptGuard, ApiError)>> {
-    let work = Work {
+) -> Result<CallGuard, Box<(AttemptGuard, ApiError)>> {
+    let submission = Submission {
         attempt: attempt.number(),
-        prompt_tokens: job.prompt_tokens,
-        output_tokens: job.output_tokens,
-        finish: job.finish,
-        blocks: &job.blocks,
+        prompt_tokens: request.prompt_tokens,
+        output_tokens: request.output_tokens,
+        finish: request.finish,
+        blocks: &request.blocks,
     };
-    let mut core = shared.core.lock();
-    let now = core.advance(shared.clock.now());
-    if core.gate.queue_full(core.pool.waiting()) {
-        core.metrics.queue_full();
-        drop(core);
+    let mut state = shared.state.lock();
+    let now = state.advance(shared.clock.now());
+    if state.faults.queue_full(state.pool.waiting()) {
+        state.metrics.queue_full();
+        drop(state);
         return Err(Box::new((attempt, ApiError::overloaded())));
     }
-    let before = core.pool.next_event();
-    let submitted = core.submit(now, &work);
-    let woken = core.pool.next_event() != before;
-    drop(core);
+    let before = state.pool.next_event();
+    let submitted = state.submit(now, &submission);
+    let woken = state.pool.next_event() != before;
+    drop(state);
     if woken {
         shared.wake.notify_one();
     }
     match submitted {
-        Ok((id, signals)) => Ok(Ticket::new(Arc::clone(shared), id, signals, attempt)),
+        Ok((id, signals)) => Ok(CallGuard::new(Arc::clone(shared), id, signals, attempt)),
         Err(long) => Err(Box::new((attempt, ApiError::bad_request(long.to_string()).param("input_tokens")))),
     }
 }
 
-fn stream_of(kind: &'static str, body: SimBody) -> Response<SimBody> {
+fn stream_response(kind: &'static str, body: SimBody) -> Response<SimBody> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use super::Shared;
-use super::core::Signal;
-use super::stats::Outcome;
+use super::state::SequenceEvent;
+use super::stats::AttemptEnd;
 use crate::engine::SequenceId;
 
 /// An attempt in flight. Dropped before [`AttemptGuard::end`], it ends as aborted.
@@ -43,28 +43,28 @@ impl AttemptGuard {
         self.sent
     }
 
-    pub(super) fn end(&mut self, outcome: Outcome) {
+    pub(super) fn end(&mut self, outcome: AttemptEnd) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         let now = self.shared.clock.now();
-        let mut core = self.shared.core.lock();
-        core.gate.settle(now, self.sent);
-        if let Some(attempt) = core.record.attempt(self.number) {
+        let mut state = self.shared.state.lock();
+        state.faults.settle(now, self.sent);
+        if let Some(attempt) = state.stats.attempt(self.number) {
             attempt.output_tokens = self.sent;
         }
-        core.record.end(now, self.number, &self.tenant, self.status, outcome);
+        state.stats.end(now, self.number, &self.tenant, self.status, outcome);
     }
 }
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        self.end(Outcome::Aborted);
+        self.end(AttemptEnd::Aborted);
     }
 }
 
 /// A sequence in an engine: dropped, it is aborted there at once.
-pub(super) struct Ticket {
+pub(super) struct CallGuard {
     // Before the attempt, so that the engine is free when the attempt has ended.
     sequence: SequenceGuard,
     pub(super) attempt: AttemptGuard,
@@ -73,25 +73,25 @@ pub(super) struct Ticket {
 struct SequenceGuard {
     shared: Arc<Shared>,
     id: SequenceId,
-    signals: mpsc::UnboundedReceiver<Signal>,
+    signals: mpsc::UnboundedReceiver<SequenceEvent>,
 }
 
-impl Ticket {
+impl CallGuard {
     pub(super) fn new(
         shared: Arc<Shared>,
         id: SequenceId,
-        signals: mpsc::UnboundedReceiver<Signal>,
+        signals: mpsc::UnboundedReceiver<SequenceEvent>,
         attempt: AttemptGuard,
     ) -> Self {
         Self { sequence: SequenceGuard { shared, id, signals }, attempt }
     }
 
     /// `None` only if the simulator lost the sequence.
-    pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
+    pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<SequenceEvent>> {
         self.sequence.signals.poll_recv(cx)
     }
 
-    pub(super) async fn signal(&mut self) -> Option<Signal> {
+    pub(super) async fn signal(&mut self) -> Option<SequenceEvent> {
         self.sequence.signals.recv().await
     }
 }
@@ -99,9 +99,9 @@ impl Ticket {
 impl Drop for SequenceGuard {
     fn drop(&mut self) {
         let now = self.shared.clock.now();
-        let mut core = self.shared.core.lock();
+        let mut state = self.shared.state.lock();
         // Steps that have ended by now come first: what was generated was generated.
-        core.advance(now);
-        core.abort(self.id);
+        state.advance(now);
+        state.abort(self.id);
     }
 }

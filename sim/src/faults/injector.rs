@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::bucket::{Bucket, RateHeaders};
-use super::load::LoadState;
-use super::{Counted, Faults, OutageMode};
+use super::load_dependent::LoadState;
+use super::token_bucket::{RateHeaders, TokenBucket};
+use super::{Faults, OutageMode, TokenCounting};
 
 /// A refusal before the engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,18 +48,18 @@ pub(crate) struct StreamPlan {
 }
 
 #[derive(Debug)]
-pub(crate) struct FaultGate {
+pub(crate) struct FaultInjector {
     faults: Faults,
     since: Duration,
     rng: Rng,
-    tokens: Option<Bucket>,
-    requests: Option<Bucket>,
+    tokens: Option<TokenBucket>,
+    requests: Option<TokenBucket>,
     load: LoadState,
 }
 
-impl FaultGate {
+impl FaultInjector {
     pub(crate) fn new(faults: Faults, now: Duration) -> Self {
-        let bucket = |per_minute, burst_s| Bucket::new(per_minute, burst_s, now);
+        let bucket = |per_minute, burst_s| TokenBucket::new(per_minute, burst_s, now);
         let rate = faults.token_rate;
         Self {
             since: now,
@@ -120,7 +120,7 @@ impl FaultGate {
         max_output: u32,
     ) -> Result<Vec<RateHeaders>, Rejection> {
         let reserved = match self.faults.token_rate.map(|r| r.counts) {
-            Some(Counted::Actual) => 0,
+            Some(TokenCounting::Actual) => 0,
             _ => max_output,
         };
         let cost = f64::from(prompt_tokens) + f64::from(reserved);
@@ -153,7 +153,7 @@ impl FaultGate {
 
     /// Charges what was generated, where the budget counts that.
     pub(crate) fn settle(&mut self, now: Duration, generated: u32) {
-        let counted = self.faults.token_rate.is_some_and(|r| r.counts == Counted::Actual);
+        let counted = self.faults.token_rate.is_some_and(|r| r.counts == TokenCounting::Actual);
         if let Some(bucket) = self.tokens.as_mut().filter(|_| counted) {
             bucket.take(now, f64::from(generated));
         }

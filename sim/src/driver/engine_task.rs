@@ -9,14 +9,14 @@ use super::Shared;
 
 /// Sleeps from step to step, or while idle until `wake`; ends when the last handle and answer are gone. It
 /// holds no strong reference while it sleeps.
-pub(super) async fn pump(shared: Weak<Shared>, wake: Arc<Notify>) {
+pub(super) async fn run_engines(shared: Weak<Shared>, wake: Arc<Notify>) {
     let mut reached = std::time::Duration::ZERO;
     loop {
         let next = {
             let Some(shared) = shared.upgrade() else { return };
-            let mut core = shared.core.lock();
-            core.advance(shared.clock.now().max(reached));
-            core.pool.next_event().map(|at| (at, shared.clock.instant(at)))
+            let mut state = shared.state.lock();
+            state.advance(shared.clock.now().max(reached));
+            state.pool.next_event().map(|at| (at, shared.clock.instant(at)))
         };
         match next {
             Some((at, instant)) => tokio::select! {

@@ -111,7 +111,7 @@ pub(super) struct LoadState {
     /// What [`LoadGrowth`] takes, when it was that, and how many there were then.
     level: f64,
     at: Duration,
-    there: usize,
+    last_in_flight: usize,
     overloaded_until: Option<Duration>,
     taken: u64,
 }
@@ -119,7 +119,7 @@ pub(super) struct LoadState {
 impl LoadState {
     pub(super) fn new(load: Load) -> Self {
         let level = load.growth.map_or(0.0, |growth| growth.at_once as f64);
-        Self { load, level, at: Duration::ZERO, there: 0, overloaded_until: None, taken: 0 }
+        Self { load, level, at: Duration::ZERO, last_in_flight: 0, overloaded_until: None, taken: 0 }
     }
 
     /// A call arrives and finds so many in flight: the limit that refuses it, if one does.
@@ -160,15 +160,15 @@ impl LoadState {
     fn grow(&mut self, now: Duration, in_flight: usize) -> Option<usize> {
         let growth = self.load.growth?;
         let most = growth.per_s * now.saturating_sub(self.at).as_secs_f64();
-        let aim = |there: usize| (there + growth.at_once) as f64 - self.level;
+        let aim = |last_in_flight: usize| (last_in_flight + growth.at_once) as f64 - self.level;
         // Since the last one came, as many were there as it made; how many left meanwhile shows now.
-        self.level += match (aim(self.there), aim(in_flight)) {
+        self.level += match (aim(self.last_in_flight), aim(in_flight)) {
             (rise, _) if rise > 0.0 => rise.min(most),
             (_, fall) => fall.min(0.0).max(-0.1 * most),
         };
         self.at = self.at.max(now);
         let level = self.level as usize;
-        self.there = (in_flight + 1).min(level);
+        self.last_in_flight = (in_flight + 1).min(level);
         Some(level)
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_ramps() {
+    fn limit_ramp_rises_linearly() {
         let ramp = Some(LimitRamp { from: 4, over_s: 10.0 });
         let mut state = LoadState::new(Load { limit: Some(24), ramp, ..Load::default() });
         assert_eq!([0, 5, 10, 99].map(|s| state.arrive(at(s), 100)), [Err(4), Err(14), Err(24), Err(24)]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn load_may_rise_and_fall_only_so_quickly() {
+    fn load_growth_limits_how_fast_load_rises() {
         let growth = Some(LoadGrowth { at_once: 4, per_s: 2.0 });
         let mut state = LoadState::new(Load { growth, ..Load::default() });
         // Ten at once: four are taken, and two more after a second.
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!((state.arrive(at(1), 5), state.arrive(at(1), 6)), (Ok(()), Err(6)));
         // Ten are there again and again, though all of them leave at once each time.
         for second in 2..20 {
-            for there in 0..10 {
-                let _ = state.arrive(at(second), there);
+            for in_flight in 0..10 {
+                let _ = state.arrive(at(second), in_flight);
             }
         }
         // 10, and 4 at once.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overload_is_felt_for_a_while() {
+    fn overload_lasts_for_its_duration() {
         let overload = Some(Overload { above: 20, for_s: 30.0, factor: 3.0, limit: Some(8) });
         let mut state = LoadState::new(Load { limit: Some(16), overload, ..Load::default() });
         assert_eq!((state.arrive(at(0), 15), state.arrive(at(0), 16)), (Ok(()), Err(16)));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_comes_by_time_or_by_calls() {
+    fn drift_starts_after_a_time_or_a_number_of_calls() {
         let drift = Drift { after_s: Some(60.0), after_calls: Some(3), factor: 0.5, limit: Some(5) };
         let state = || LoadState::new(Load { limit: Some(9), drift: Some(drift), ..Load::default() });
         let mut by_time = state();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A continuously refilled bucket.
 #[derive(Debug, Clone)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     per_second: f64,
     most: f64,
     level: f64,
@@ -23,7 +23,7 @@ pub(crate) struct RateHeaders {
     pub(crate) reset: Duration,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub(super) fn new(per_minute: f64, burst_s: f64, now: Duration) -> Self {
         let per_second = per_minute / 60.0;
         let most = per_second * burst_s;
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn refills_up_to_its_burst_and_carries_debt() {
         let at = Duration::from_secs;
-        let mut bucket = Bucket::new(600.0, 10.0, at(0));
+        let mut bucket = TokenBucket::new(600.0, 10.0, at(0));
         assert_eq!(bucket.wait(at(0), 100.0), Duration::ZERO);
         bucket.take(at(0), 150.0);
         assert_eq!(bucket.headers(at(0), "tokens").remaining, 0);
