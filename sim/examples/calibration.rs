@@ -1,4 +1,4 @@
-//! Prints the calibration table: the post's runs 1 and 2 beside the model.
+//! Prints the calibration table: runs 1 and 2 of the post and of the model.
 //!
 //! `cargo run -p tidegate-sim --example calibration`
 

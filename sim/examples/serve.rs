@@ -1,4 +1,4 @@
-//! The simulator as a server, ten times faster than life.
+//! Serves the simulator at ten times real speed.
 //!
 //! `cargo run -p tidegate-sim --example serve -- 127.0.0.1:8000`
 

@@ -1,4 +1,4 @@
-//! What a simulator is made of.
+//! Configuration of a simulated deployment.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,39 +9,40 @@ use crate::pool::Routing;
 
 /// A simulated deployment. [`Default`] is [`SimConfig::calibrated`].
 ///
-/// In JSON or TOML every key may be left out; an unknown one is an error.
+/// In JSON and TOML, every key is optional and unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SimConfig {
-    /// Engines behind the router, 1 to 1,024. Default 2.
+    /// Number of engines behind the router, 1 to 1,024. Default 2.
     pub workers: usize,
-    /// How the router picks one. Default round robin.
+    /// How the router picks an engine. Default round robin.
     pub routing: Routing,
     /// Size and speed of each engine.
     pub engine: EngineConfig,
-    /// Models served; a request for another gets a 404, as from vLLM. Empty: every name is served. Default
-    /// `["sim"]`.
+    /// Models served. A request for another model gets a 404, as from vLLM. If empty, every name is
+    /// served. Default `["sim"]`.
     pub models: Vec<String>,
-    /// Adapters (LoRA) served beside them, each a model of its own name. Default none.
+    /// LoRA adapters served in addition, each as a model of its own name. Default none.
     pub adapters: Vec<Adapter>,
-    /// Tokens of an answer whose request names no maximum. Default 128.
+    /// Length, in tokens, of an answer whose request has no maximum. Default 128.
     pub default_output_tokens: u32,
-    /// Simulated seconds in one second of tokio's clock, which is real time unless paused. Above 0. Default
-    /// 1.
+    /// Simulated seconds per second of tokio's clock, which is real time unless paused. 0.001 to
+    /// 100,000. Default 1.
     pub time_scale: f64,
-    /// Attempts remembered one by one in [`crate::Stats`]; older ones stay in the sums. Default 100,000.
+    /// Number of attempts kept individually in [`crate::Stats`]. Older attempts remain in the sums.
+    /// Default 100,000.
     pub attempt_log: usize,
-    /// Faults from the start on; see [`crate::Simulator::set_faults`].
+    /// Faults in force from the start. See [`crate::Simulator::set_faults`].
     pub faults: Faults,
 }
 
-/// An adapter (LoRA).
+/// A LoRA adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adapter {
-    /// What requests ask for.
+    /// Model name that requests use.
     pub name: String,
-    /// The model that it adapts. Absent: the first of [`SimConfig::models`].
+    /// Base model. Default: the first of [`SimConfig::models`].
     #[serde(default)]
     pub parent: Option<String>,
 }
@@ -53,8 +54,8 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The cluster of the post on per-tenant caps: two workers, constants calibrated as told in
-    /// [`crate::scenario`].
+    /// Returns the two-worker cluster of the noisy-neighbour blog post, with the constants derived
+    /// in [`crate::scenario`].
     pub fn calibrated() -> Self {
         Self {
             workers: 2,
@@ -73,7 +74,7 @@ impl SimConfig {
     ///
     /// # Errors
     ///
-    /// The first key whose value cannot work.
+    /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let engine = &self.engine;
         require("workers", "must be 1 to 1024", (1..=1024).contains(&self.workers))?;
@@ -97,7 +98,7 @@ impl SimConfig {
         ] {
             require(key, "must be 0 to 60000", (0.0..=60_000.0).contains(&ms))?;
         }
-        // A step that takes no time would let the engine run ahead of the clock for ever.
+        // A step that takes no time would let the engine run ahead of the clock forever.
         let some_time = !step.time(1, 0).is_zero();
         require("engine.step", "must take some time for one sequence", some_time)?;
         for adapter in &self.adapters {

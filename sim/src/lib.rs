@@ -1,11 +1,11 @@
-//! An iteration-level model of vLLM with two faces.
+//! An iteration-level model of a vLLM deployment, usable in process and over HTTP.
 //!
-//! - [`engine`] and [`pool`]: the model itself, pure: no clock, no I/O, no async.
-//! - [`Simulator`]: the model on tokio's clock, answering HTTP requests in process. Under the paused clock
-//!   that is virtual time.
-//! - [`serve`]: the same over real sockets.
-//! - [`faults`]: what can be made to go wrong, in the configuration or at run time.
-//! - [`scenario`]: the calibration: which constant came from which figure, and what remains off.
+//! - [`engine`] and [`pool`]: the model itself. Pure: no clock, no I/O, no async.
+//! - [`Simulator`]: the model on tokio's clock, answering HTTP requests in process. Under the
+//!   paused clock, a run takes virtual time.
+//! - [`serve`]: the simulator over real sockets.
+//! - [`faults`]: the faults that can be injected, by configuration or at run time.
+//! - [`scenario`]: the calibration of the model's constants, and its remaining errors.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -13,7 +13,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let simulator = Simulator::new(SimConfig::post())?;
+//! let simulator = Simulator::new(SimConfig::calibrated())?;
 //! let body = r#"{"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}"#;
 //! let request = http::Request::post("/v1/chat/completions").body(Bytes::from(body))?;
 //! let response = simulator.respond(request).await?;

@@ -1,7 +1,8 @@
-//! The HTTP face: every request goes to [`Simulator::respond`].
+//! HTTP server that passes every request to [`Simulator::respond`].
 //!
-//! HTTP/1.1 and HTTP/2 (with prior knowledge, hyper's default of 200 streams a connection) on one port. A
-//! client that disconnects drops its answer's future or body, which aborts the sequence.
+//! Serves HTTP/1.1 and HTTP/2 (with prior knowledge, at hyper's default of 200 streams per
+//! connection) on one port. A client that disconnects drops the response future or body, which
+//! aborts the sequence.
 
 use std::io;
 use std::time::Duration;
@@ -18,23 +19,23 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::driver::{ConnectionRefused, SimBody, Simulator};
 
-/// Longest request body read: more gets a 413.
+/// Maximum length of a request body, in bytes. A longer body gets a 413.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Serves until the future is dropped. Connections already open go on in their own tasks.
+/// Serves until the future is dropped. Open connections continue in their own tasks.
 ///
 /// # Errors
 ///
-/// None but what makes the listener unusable.
+/// Returns an error only if the listener becomes unusable.
 pub async fn serve(listener: TcpListener, simulator: Simulator) -> io::Result<()> {
     serve_until(listener, simulator, std::future::pending()).await
 }
 
-/// Serves until `end` is ready, then takes no more connections, lets calls in flight end, and returns.
+/// Serves until `end` is ready, then closes the listener, waits for calls in flight, and returns.
 ///
 /// # Errors
 ///
-/// As [`serve`].
+/// As for [`serve`].
 pub async fn serve_until(
     listener: TcpListener,
     simulator: Simulator,
@@ -48,17 +49,16 @@ pub async fn serve_until(
             accepted = accept(&listener) => accepted?,
             () = &mut end => break,
         };
-        // Small SSE writes must not wait for acknowledgements.
+        // Small SSE writes must not wait for acknowledgements (Nagle's algorithm).
         if stream.set_nodelay(true).is_err() {
-            // It is gone already.
+            // The client has already disconnected.
             continue;
         }
         let simulator = simulator.clone();
         let service = service_fn(move |request| handle(simulator.clone(), request));
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let watched = graceful.watch(connection);
-        // An error here is a connection that broke, which is the client's doing or a fault that was asked
-        // for.
+        // An error is a broken connection, caused by the client or by an injected fault.
         tokio::spawn(async move { drop(watched.await) });
     }
     drop(listener);
@@ -70,9 +70,9 @@ async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return Ok(stream),
-            // A client that was gone before we took it up.
+            // The client disconnected before the connection was accepted.
             Err(e) if is_connection_error(&e) => {}
-            // Out of file handles: let some close.
+            // Out of file handles (ENFILE, EMFILE): wait until some are closed.
             Err(e) if e.raw_os_error().is_some_and(|code| code == 23 || code == 24) => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -86,7 +86,8 @@ fn is_connection_error(e: &io::Error) -> bool {
     matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// [`ConnectionRefused`] makes hyper close the connection (or reset the stream) without an answer.
+/// Answers one request. A [`ConnectionRefused`] error makes hyper close the connection or reset the
+/// stream without a response.
 async fn handle(
     simulator: Simulator,
     request: Request<Incoming>,
@@ -101,7 +102,7 @@ async fn handle(
 async fn read(body: Incoming) -> Result<Bytes, Response<SimBody>> {
     match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(e) if e.is::<LengthLimitError>() => Err(SimBody::status(413, "the body is too long")),
-        Err(_) => Err(SimBody::status(400, "the body broke off")),
+        Err(e) if e.is::<LengthLimitError>() => Err(SimBody::status(413, "the request body is too long")),
+        Err(_) => Err(SimBody::status(400, "the request body ended early")),
     }
 }

@@ -1,4 +1,5 @@
-//! The preset against the post's runs 1 and 2, on seeds on which no constant was chosen.
+//! Compares the calibrated configuration with runs 1 and 2 of the post, on seeds that were not used
+//! for the fit.
 
 use tidegate_sim::SimConfig;
 use tidegate_sim::scenario::{Arrivals, Run, calibration, noisy_neighbour};

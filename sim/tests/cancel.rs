@@ -1,4 +1,4 @@
-//! Dropping what the simulator gave ends the sequence in the engine.
+//! Dropping a response future or body aborts the sequence in the engine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! What must hold of an engine for any load, aborts included.
+//! Properties of an engine under any load, including aborts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -92,7 +92,7 @@ fn check(engine: &Engine) {
     assert!(engine.blocks().used() <= engine.blocks().total());
     assert!(engine.running() <= engine.config().max_num_seqs as usize);
     assert!(engine.running() > 0 || engine.blocks().used() == 0, "blocks without an owner");
-    // Work conserving: with anything to do, a step is on its way.
+    // Work conserving: if there is anything to do, a step is in progress.
     assert!(engine.next_event().is_some() || engine.waiting() + engine.running() == 0);
 }
 
@@ -133,7 +133,7 @@ proptest! {
     #[test]
     fn event_times_are_monotonic_and_runs_are_deterministic(config in config(), acts in prop::collection::vec(act(), 1..60)) {
         let played = play(&config, &acts);
-        // An abort may silence a sequence, but what is told is told in order.
+        // An abort may drop events of its sequence, but the remaining events are in order.
         prop_assert!(played.events.windows(2).all(|w| w[0].at <= w[1].at));
         prop_assert_eq!(&played, &play(&config, &acts));
     }

@@ -1,4 +1,4 @@
-//! Small loads whose schedule can be worked out by hand.
+//! Small loads whose schedule can be computed by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
 use tidegate_sim::pool::{EnginePool, Routing};
 
-/// 10 ms a step, 1 ms a prompt token, 2 ms a sequence.
+/// A step takes 10 ms, plus 1 ms per prompt token and 2 ms per sequence.
 fn config() -> EngineConfig {
     EngineConfig {
         block_size: 4,
@@ -46,7 +46,7 @@ fn token_times(events: &[EngineEvent], id: u64) -> Vec<Duration> {
 fn single_sequence_timing() {
     let mut engine = Engine::new(config());
     engine.submit(ms(5), SequenceId(0), 8, 3).unwrap();
-    // 10 + 8 + 2, then 12 a token.
+    // 10 + 8 + 2 ms, then 12 ms per token.
     assert_eq!(token_times(&run(&mut engine), 0), [ms(25), ms(37), ms(49)]);
 }
 
@@ -56,7 +56,7 @@ fn arrival_waits_for_the_running_step_and_slows_the_next() {
     engine.submit(ms(0), SequenceId(0), 8, 3).unwrap();
     engine.submit(ms(1), SequenceId(1), 4, 1).unwrap();
     let events = run(&mut engine);
-    // The second step decodes one and prefills four: 10 + 4 + 2 * 2.
+    // The second step decodes one sequence and prefills four tokens: 10 + 4 + 2 * 2 ms.
     assert_eq!(token_times(&events, 0), [ms(20), ms(38), ms(50)]);
     assert_eq!(token_times(&events, 1), [ms(38)]);
 }
@@ -67,16 +67,17 @@ fn long_prompt_is_chunked_behind_running_sequences() {
     engine.submit(ms(0), SequenceId(0), 4, 3).unwrap();
     engine.submit(ms(0), SequenceId(1), 8, 1).unwrap();
     let events = run(&mut engine);
-    // Step 1: 4 prompt tokens of the first (the second was not there yet). Step 2: its decode and 4 of the
-    // second's 8. Step 3 the same.
+    // Step 1: four prompt tokens of the first sequence (the second has not arrived). Step 2: decode
+    // of the first, and 4 of the second's 8 prompt tokens. Step 3 is the same.
     assert_eq!(token_times(&events, 0), [ms(16), ms(34), ms(52)]);
     assert_eq!(token_times(&events, 1), [ms(52)]);
 }
 
 #[test]
 fn last_admitted_sequence_is_preempted_and_recomputed_first() {
-    // 10 blocks of 4. Two sequences of 16 tokens hold 4 blocks each and need one more at token 17, the first
-    // a sixth at 21. The third, of 6 blocks, fits beside neither.
+    // 10 blocks of 4 tokens. Two sequences of 16 tokens hold 4 blocks each and need one more at
+    // token 17; the first needs a sixth at token 21. The third sequence, of 6 blocks, does not fit
+    // beside either.
     let mut engine = Engine::new(config());
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
@@ -102,7 +103,7 @@ fn last_admitted_sequence_is_preempted_and_recomputed_first() {
         "the victim goes ahead of one that waited longer behind it"
     );
     assert_eq!(engine.totals().preemptions, 1);
-    // Three prompts, and the victim's 16 + 4 generated once more.
+    // Three prompts, and the 16 + 4 recomputed tokens of the preempted sequence.
     assert_eq!(engine.totals().prefill_tokens, 16 + 16 + 24 + 20);
 }
 
@@ -112,8 +113,9 @@ fn no_sequence_is_admitted_in_a_step_that_preempted() {
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
     let times = token_times(&run(&mut engine), 0);
-    // The sixth step evicts the other and is of one sequence (12 ms), though a chunk of it would fit; the
-    // seventh computes that chunk (30 ms); the eighth evicts it again.
+    // The sixth step preempts the second sequence and contains one sequence (12 ms), although a
+    // chunk of the second would fit. The seventh computes that chunk (30 ms), and the eighth
+    // preempts it again.
     assert_eq!(times, [28, 58, 72, 86, 100, 112, 142, 154].map(ms));
 }
 

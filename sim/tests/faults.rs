@@ -208,7 +208,7 @@ async fn token_rate_charges_generated_tokens_at_the_end() {
     };
     let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50});
-    // 1 for the prompt now, 50 at the end: 40 in debt.
+    // 1 token for the prompt now, 50 at the end: a debt of 40.
     assert_eq!(sim.respond(post("/v1/chat/completions", &body)).await.unwrap().status(), 200);
     let refused = sim.respond(post("/v1/chat/completions", &body)).await.unwrap();
     assert_eq!(refused.status(), 429);
@@ -239,7 +239,7 @@ fn question() -> Request<Bytes> {
     post("/v1/chat/completions", &body)
 }
 
-/// Reads a stream until it has given two frames.
+/// Reads a stream until it has yielded two frames.
 async fn begun(sim: &Simulator) -> SimBody {
     let mut body = sim.respond(chat(20)).await.unwrap().into_body();
     for _ in 0..2 {
@@ -316,7 +316,7 @@ async fn error_500_share_follows_probability_and_seed() {
     };
     let first = draw(1).await;
     let share = first.iter().filter(|s| **s == 500).count();
-    // 120 expected, sigma 9.
+    // 120 expected, standard deviation 9.
     assert!((80..160).contains(&share), "{share}");
     assert_eq!(first, draw(1).await);
     assert_ne!(first, draw(2).await);

@@ -1,4 +1,4 @@
-//! Faults that come of load: what callers see of them, in both faces.
+//! Faults that depend on load, as callers see them in process and over HTTP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -24,7 +24,7 @@ fn with(faults: Faults) -> Simulator {
     simulator(|c| c.faults = faults)
 }
 
-/// So many calls at once, held: how many were taken.
+/// Sends `calls` calls at once and holds them. Returns how many were accepted.
 async fn taken(sim: &Simulator, calls: usize) -> usize {
     let mut held = Vec::new();
     for _ in 0..calls {
@@ -91,7 +91,7 @@ async fn rejections_contain_the_configured_details() {
     assert_eq!((refused.status().as_u16(), refused.headers().get("retry-after")), (429, None));
     assert_eq!(value(refused).await["error"]["code"], "concurrency_limit_exceeded");
 
-    sim.set_faults(Faults { limits_retry_after_s: Some(2.0), vague: true, ..limited }).unwrap();
+    sim.set_faults(Faults { limits_retry_after_s: Some(2.0), hide_limit_name: true, ..limited }).unwrap();
     let refused = sim.respond(chat(1)).await.unwrap();
     assert_eq!(refused.headers()["retry-after"], "2");
     assert_eq!(value(refused).await["error"]["message"], "Too many requests.");
@@ -102,7 +102,7 @@ async fn rejections_contain_the_configured_details() {
         retry_after: false,
         ..TokenRate::default()
     };
-    sim.set_faults(Faults { token_rate: Some(rate), vague: true, ..Faults::default() }).unwrap();
+    sim.set_faults(Faults { token_rate: Some(rate), hide_limit_name: true, ..Faults::default() }).unwrap();
     let rates =
         |answer: &http::Response<_>| answer.headers().keys().any(|name| name.as_str().contains("rate"));
     assert!(!rates(&sim.respond(chat(1)).await.unwrap()));
@@ -128,7 +128,8 @@ async fn invalid_load_faults_are_rejected_by_key() {
     }
 }
 
-/// A client that holds exactly as many as are taken is never refused: the server counts an end before the client can see it.
+/// A client that keeps exactly as many calls as are accepted is never rejected, because the server
+/// counts the end of a call before the client can see it.
 #[tokio::test(start_paused = true)]
 async fn client_at_the_limit_is_never_rejected_in_process() {
     let sim = with(Faults { concurrency_limit: Some(5), ..Faults::default() });
@@ -148,7 +149,8 @@ async fn client_at_the_limit_is_never_rejected_in_process() {
     assert_eq!(sim.stats().peak_in_flight, 5);
 }
 
-/// The same over sockets, on several threads; and a place that a refusal took is free before the refusal is seen.
+/// The same over sockets and several threads. In addition, a rejected call no longer counts as in
+/// flight when the client sees its rejection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn client_at_the_limit_is_never_rejected_over_http() {
     let sim = simulator(|c| {

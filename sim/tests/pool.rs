@@ -1,4 +1,4 @@
-//! Engines behind a router: what it leaves out, and what an engine loses.
+//! Engines behind a router: unroutable and reset engines.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn submit(pool: &mut EnginePool, ids: std::ops::Range<u64>) -> Vec<usize> {
     ids.filter_map(|id| pool.submit(Duration::ZERO, SequenceId(id), 100, 5).ok()).collect()
 }
 
-/// Those that finish, in order.
+/// Returns the ids of the finished sequences, in order.
 fn finish(pool: &mut EnginePool) -> Vec<u64> {
     let mut events = Vec::new();
     while let Some(at) = pool.next_event() {
@@ -35,7 +35,7 @@ fn router_skips_unroutable_engines() {
     let mut least = pool(3, Routing::LeastLoaded);
     least.set_routable(0, false);
     assert_eq!(submit(&mut least, 0..4), [1, 2, 1, 2]);
-    // With none to choose it takes any: a router has no queue of its own.
+    // If no engine is routable, the router uses any engine, because it has no queue of its own.
     let mut none = pool(2, Routing::RoundRobin);
     none.set_routable(0, false);
     none.set_routable(1, false);

@@ -1,4 +1,4 @@
-//! What an engine gains from prompts that begin alike.
+//! Effect of the prefix cache on prompts with a common prefix.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
 
-/// A millisecond for each prompt token, and ten a step.
+/// A step takes 10 ms, plus 1 ms per prompt token.
 fn config() -> EngineConfig {
     EngineConfig {
         block_size: 4,
@@ -25,7 +25,7 @@ fn config() -> EngineConfig {
     }
 }
 
-/// Plays all there is to the end.
+/// Runs the engine until it is idle.
 fn run(engine: &mut Engine) -> Vec<EngineEvent> {
     let mut events = Vec::new();
     while let Some(at) = engine.next_event() {
@@ -34,7 +34,7 @@ fn run(engine: &mut Engine) -> Vec<EngineEvent> {
     events
 }
 
-/// The time that one sequence takes to its first token, alone.
+/// Returns the time to first token of one sequence alone, in milliseconds.
 fn first_token_ms(engine: &mut Engine, id: u64, prompt: u32, hashes: &[u64]) -> u128 {
     let now = Duration::from_secs(id);
     engine.submit_with(now, SequenceId(id), prompt, 1, hashes).unwrap();
@@ -74,7 +74,7 @@ fn least_recently_used_blocks_are_evicted_last_block_first() {
     let mut engine = Engine::new(config());
     first_token_ms(&mut engine, 1, 16, &[1, 2, 3, 4]);
     first_token_ms(&mut engine, 2, 16, &[11, 12, 13, 14]);
-    // Two blocks were never used; this takes one more.
+    // Two blocks were never used; this prompt takes one more.
     first_token_ms(&mut engine, 3, 12, &[21, 22, 23]);
     let kept = |hashes: &[u64]| engine.blocks().prefix(hashes, 17);
     assert_eq!((kept(&[1, 2, 3, 4]), kept(&[11, 12, 13, 14]), kept(&[21, 22, 23])), (12, 16, 12));
@@ -131,7 +131,7 @@ fn load() -> impl Strategy<Value = Load> {
         .prop_map(|(after_ms, path, prompt, output)| Load { after_ms, path, prompt, output })
 }
 
-/// The events and the engine at the end; `own`: nobody shares anything.
+/// Returns the events and the engine at the end. With `own`, no sequence shares blocks.
 fn play(config: EngineConfig, loads: &[Load], own: bool) -> (Vec<EngineEvent>, Engine) {
     let mut engine = Engine::new(config);
     let (mut now, mut events) = (Duration::ZERO, Vec::new());

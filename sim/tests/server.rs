@@ -1,4 +1,4 @@
-//! The HTTP face over real sockets.
+//! The HTTP server over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -46,7 +46,7 @@ fn request(server: &Server, output: u32) -> Request<Full<Bytes>> {
     Request::post(url).header("authorization", "Bearer a").body(Full::from(body.to_string())).unwrap()
 }
 
-/// The limit only keeps a failure from hanging.
+/// Polls until `holds` returns `true`. The limit only keeps a failure from hanging.
 async fn until(mut holds: impl FnMut() -> bool) {
     let poll = async {
         while !holds() {
@@ -79,13 +79,13 @@ async fn serves_http1_and_http2_and_shuts_down_gracefully() {
 async fn disconnect_aborts_the_sequence() {
     for http2 in [false, true] {
         let server = server(1.0).await;
-        // In the middle of a stream of hours.
+        // During a stream of hours.
         let mut response = client(http2).request(request(&server, 8_000)).await.unwrap();
         response.body_mut().frame().await.unwrap().unwrap();
         assert_eq!(server.simulator.stats().running, 1);
         drop(response);
         until(|| server.simulator.stats().in_flight == 0).await;
-        // Before any answer.
+        // Before any response.
         let body =
             json!({"model": "sim", "max_tokens": 8000, "messages": [{"role": "user", "content": "hi"}]});
         let whole = Request::post(format!("{}/v1/chat/completions", server.url));
@@ -113,7 +113,7 @@ async fn resets_and_refused_connections_break_the_transport() {
     for http2 in [false, true] {
         assert!(client(http2).request(request(&server, 20)).await.is_err());
     }
-    // The way back stays open.
+    // The control API stays reachable.
     let heal = Request::post(format!("{}/sim/faults", server.url)).body(Full::from("{}")).unwrap();
     assert_eq!(client(false).request(heal).await.unwrap().status(), 200);
     assert_eq!(client(false).request(request(&server, 2)).await.unwrap().status(), 200);

@@ -1,4 +1,4 @@
-//! The virtual face of the driver against the pure runner: one model, so that both tell the same.
+//! Compares the in-process simulator with the pure model: both give the same figures.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -45,7 +45,8 @@ async fn driver_and_model_give_the_same_figures() {
     }
     for ((name, pure), rows) in pure.tenants.iter().zip(&rows) {
         let driven = summarise(rows);
-        // The driver's timers count in milliseconds: an arrival may come one later, and so miss a step.
+        // The driver's timers have a resolution of 1 ms, so an arrival may be 1 ms late and miss a
+        // step.
         assert!(
             (driven.ttft_median_ms - pure.ttft_median_ms).abs() < 5.0,
             "{name}: {driven:?}, not {pure:?}"

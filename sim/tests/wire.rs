@@ -1,4 +1,4 @@
-//! What callers read, in virtual time.
+//! Responses as callers read them, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -183,7 +183,7 @@ async fn headers_override_token_counts() {
     let step = &sim.config().engine.step;
     let expected = step.time(1, 100) + step.time(1, 0);
     let took = start.elapsed();
-    // The timer counts in milliseconds.
+    // The timer has a resolution of 1 ms.
     assert!(took >= expected && took < expected + Duration::from_millis(2), "{took:?}, not {expected:?}");
     let attempt = &sim.stats().attempts[0];
     assert_eq!((attempt.prompt_tokens, attempt.output_tokens), (100, 2));
@@ -197,7 +197,7 @@ async fn time_scale_speeds_up_the_simulation() {
     let step = &sim.config().engine.step;
     let simulated = step.time(1, 2) + step.time(1, 0) * 19;
     let took = start.elapsed();
-    // Rounding to the timer's milliseconds must not add up over the steps.
+    // Rounding to the timer's milliseconds must not accumulate over the steps.
     assert!(
         took >= simulated / 10 && took < simulated / 10 + Duration::from_millis(2),
         "{took:?} for {simulated:?}"
@@ -230,7 +230,7 @@ async fn errors_match_vllm() {
     let anthropic = json!({"model": "gone", "max_tokens": 1, "messages": message("x")});
     let error = value(sim.respond(post("/v1/messages", &anthropic)).await.unwrap()).await;
     assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!("not_found_error")));
-    // Prompt and wish together over the length: cut silently.
+    // Prompt and maximum output exceed the model length, so the maximum is silently reduced.
     let long = json!({"model": "sim", "messages": message(&"x".repeat(360)), "max_tokens": 50});
     let cut = value(sim.respond(post("/v1/chat/completions", &long)).await.unwrap()).await;
     assert_eq!(
@@ -280,7 +280,7 @@ async fn repeated_prefix_hits_the_cache_and_shortens_ttft() {
         text(sim.respond(ask(question)).await.unwrap()).await;
         took.push(start.elapsed());
     }
-    // 800 of 801 or 802 tokens are found, of .27 ms each.
+    // 800 of 801 or 802 tokens are cached, and each saves 0.27 ms.
     assert_eq!((took[0] - took[1]).as_millis(), 216);
     let metrics = sim.metrics();
     let told = |series: &str, value: u32| {

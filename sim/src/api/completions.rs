@@ -26,7 +26,7 @@ fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
     value
 }
 
-/// The last token's chunk carries the finish reason, so there is none after it.
+/// Appends the chunk of one token. The chunk of the last token carries the finish reason.
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
     let finish = (index + 1 == e.request.output_tokens).then(|| e.request.finish.as_str());
     sse::data(out, &answer(e, choice(token_text(index), finish)));

@@ -1,18 +1,18 @@
-//! One answer, in the shape of its protocol.
+//! Encodes one answer in the shape of its protocol.
 
 use bytes::Bytes;
 
 use super::{ApiError, GenerationRequest, Protocol, chat, completions, gemini, messages, responses, sse};
 
-/// Writes one answer.
+/// Encodes the events or the JSON document of one answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
     pub(super) request: GenerationRequest,
-    /// Unique, from the sequence's number.
+    /// Unique identifier, derived from the attempt number.
     pub(super) id: String,
-    /// Seconds since 1970, of the simulated clock.
+    /// Creation time in seconds since 1970, on the simulated clock.
     pub(super) created: u64,
-    /// Events sent so far (Responses number them).
+    /// Number of events sent so far; Responses events are numbered.
     pub(super) sent: u64,
 }
 
@@ -25,8 +25,8 @@ impl Encoder {
         self.request.protocol
     }
 
-    /// What comes right behind the headers, before any token. Only Responses has such; the others send
-    /// nothing until the first token.
+    /// Returns the events that precede the first token. Only the Responses protocol has such
+    /// events.
     pub(crate) fn open(&mut self) -> Option<Bytes> {
         let mut out = String::new();
         if self.request.protocol == Protocol::Responses {
@@ -35,7 +35,7 @@ impl Encoder {
         (!out.is_empty()).then(|| out.into())
     }
 
-    /// The events of the token at `index`, with the role (or `message_start`) before the first one.
+    /// Returns the events of the token at `index`, preceded by the opening events if `index` is 0.
     pub(crate) fn token(&mut self, index: u32) -> Bytes {
         let mut out = String::new();
         match self.request.protocol {
@@ -48,7 +48,7 @@ impl Encoder {
         out.into()
     }
 
-    /// The end of a stream of `tokens`.
+    /// Returns the events that end a stream of `tokens` tokens.
     pub(crate) fn close(&mut self, tokens: u32) -> Bytes {
         let mut out = String::new();
         match self.request.protocol {
@@ -61,12 +61,12 @@ impl Encoder {
         out.into()
     }
 
-    /// What a stream is said to be.
+    /// Returns the content type of a stream.
     pub(crate) fn content_type(&self) -> &'static str {
         if self.request.list { "application/json; charset=UTF-8" } else { "text/event-stream; charset=utf-8" }
     }
 
-    /// The whole answer of a call that does not stream.
+    /// Returns the whole body of an answer that does not stream.
     pub(crate) fn full(&self, tokens: u32) -> Bytes {
         let value = match self.request.protocol {
             Protocol::Chat => chat::full(self, tokens),
@@ -79,7 +79,7 @@ impl Encoder {
     }
 }
 
-/// A stream which is nothing but an error, under status 200.
+/// Returns a stream that contains only an error event, for a response with status 200.
 pub(crate) fn error_stream(protocol: Protocol, error: &ApiError) -> Bytes {
     let mut out = String::new();
     let body = error.body(Some(protocol));

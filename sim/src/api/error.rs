@@ -1,4 +1,4 @@
-//! Errors as vLLM words them.
+//! API errors with the wording of vLLM.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::{Protocol, gemini};
 
-/// A refusal with a JSON body.
+/// An error response with a JSON body.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) status: u16,
     pub(crate) kind: &'static str,
     pub(crate) message: String,
     pub(crate) param: Option<&'static str>,
-    /// Providers say a word here, vLLM repeats the status.
+    /// Error code. Providers put a word here, vLLM repeats the status.
     pub(crate) code: Option<&'static str>,
-    /// When to come back, in the client's time.
+    /// Delay until the next attempt, in the client's time.
     pub(crate) retry_in: Option<Duration>,
 }
 
@@ -32,7 +32,7 @@ impl ApiError {
         Self::new(503, "ServiceUnavailableError", "the service is unavailable")
     }
 
-    /// As vLLM words its `EngineDeadError`.
+    /// Returns vLLM's `EngineDeadError`.
     pub(crate) fn dead() -> Self {
         let message = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
         Self::new(500, "InternalServerError", message)

@@ -1,20 +1,22 @@
-//! `POST .../models/MODEL:generateContent` and `:streamGenerateContent`, Gemini's shape.
+//! Gemini's `POST .../models/MODEL:generateContent` and `:streamGenerateContent`.
 //!
-//! The model and whether it streams are in the path. Events with `?alt=sse`, and without it one JSON list, written bit by bit.
+//! The path carries the model and whether the answer streams. Streams are server-sent events with
+//! `?alt=sse`, otherwise one JSON list that is written incrementally.
 
 use http::Uri;
 use serde_json::{Value, json};
 
 use super::{ApiError, Encoder, Finish, text, token_text};
 
-/// What the path says.
+/// The model and the streaming mode that a path contains.
 pub(super) struct ModelPath<'a> {
     pub(super) model: &'a str,
     pub(super) stream: bool,
 }
 
 impl<'a> ModelPath<'a> {
-    /// `None` for the path of anything else. Vertex puts a project in front of `models`.
+    /// Parses a path, or returns `None` if the path is not a Gemini one. Vertex puts a project
+    /// before `models`.
     pub(super) fn of(path: &'a str) -> Option<Self> {
         let (before, last) = path.rsplit_once('/')?;
         let (model, verb) = last.rsplit_once(':')?;
@@ -27,7 +29,7 @@ impl<'a> ModelPath<'a> {
     }
 }
 
-/// Whether a stream is to be a list rather than events.
+/// Returns `true` if the answer is a streamed JSON list instead of events.
 pub(super) fn streams_json_list(uri: &Uri) -> bool {
     ModelPath::of(uri.path()).is_some_and(|model_path| model_path.stream)
         && !uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"))
@@ -81,7 +83,7 @@ pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
     chunk(e, &text(tokens), Some(finish_reason(e)), tokens)
 }
 
-/// Google says in the body when to come back, and not in a header.
+/// Returns the error body. Google puts the retry delay into the body, not into a header.
 pub(super) fn error(error: &ApiError) -> Value {
     let status = match error.status {
         400 | 413 => "INVALID_ARGUMENT",

@@ -1,4 +1,4 @@
-//! `POST /v1/messages`, Anthropic's shape.
+//! Anthropic's `POST /v1/messages`.
 
 use serde_json::{Value, json};
 

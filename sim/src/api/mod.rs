@@ -1,7 +1,8 @@
-//! The wire: what vLLM's server reads and writes, without any I/O.
+//! The wire formats of vLLM's server and of Gemini, without I/O.
 //!
-//! [`request`] turns a body into a [`GenerationRequest`] or an [`ApiError`]; [`Encoder`] turns generated tokens into
-//! server-sent events or one JSON answer. One file for each of the five shapes: vLLM's own four, and Gemini's.
+//! [`request`] parses a body into a [`GenerationRequest`] or an [`ApiError`]. [`Encoder`] encodes
+//! generated tokens as server-sent events or as one JSON answer. Each of the five protocols has a
+//! module.
 
 mod chat;
 mod completions;
@@ -20,7 +21,7 @@ pub(crate) use self::request::GenerationRequest;
 
 use http::Uri;
 
-/// The shape of a call.
+/// The wire protocol of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Chat,
@@ -42,7 +43,7 @@ impl Protocol {
     }
 }
 
-/// Why an answer ended.
+/// Why generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finish {
     Length,
@@ -50,7 +51,7 @@ pub(crate) enum Finish {
 }
 
 impl Finish {
-    /// As in OpenAI's `finish_reason` and vLLM's `finished_reason` label.
+    /// Returns the value of OpenAI's `finish_reason` and of vLLM's `finished_reason` label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Length => "length",
@@ -59,7 +60,8 @@ impl Finish {
     }
 }
 
-/// The text of the token at `index`: always the same, so that an answer can be checked.
+/// Returns the text of the token at `index`. The text is deterministic, so that tests can check
+/// answers.
 pub(crate) fn token_text(index: u32) -> &'static str {
     const WORDS: [&str; 8] = ["The", " tide", " comes", " in", " and", " goes", " out", "."];
     match index {
@@ -68,7 +70,7 @@ pub(crate) fn token_text(index: u32) -> &'static str {
     }
 }
 
-/// The text of the first `tokens` tokens.
+/// Returns the text of the first `tokens` tokens.
 pub(crate) fn text(tokens: u32) -> String {
     (0..tokens).map(token_text).collect()
 }

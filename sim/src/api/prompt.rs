@@ -1,27 +1,28 @@
-//! How long a prompt is, and what it shares with others.
+//! Counts the tokens of a prompt and hashes its KV blocks.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Map, Value};
 
-/// Keys whose text the model reads, in the order in which a template puts them.
+/// Keys whose text the model reads, in the order in which a chat template places them.
 const PROMPT_KEYS: [&str; 8] =
     ["tools", "system", "instructions", "systemInstruction", "messages", "prompt", "input", "contents"];
-/// Keys within them that are form, not text.
+/// Nested keys that are structure, not text.
 const IGNORED_KEYS: [&str; 3] = ["role", "type", "id"];
-/// Bytes of text that count as a token.
+/// Bytes of text per token.
 const TOKEN_BYTES: u64 = 4;
 
-/// What the model reads of a request.
+/// Length and block hashes of a prompt.
 #[derive(Debug, PartialEq)]
 pub(super) struct Prompt {
-    /// UTF-8 bytes over four, token ids one each; at least one.
+    /// Number of tokens: UTF-8 bytes divided by four, plus one per token id; at least one.
     pub(super) tokens: u64,
-    /// The hashes of its full blocks, each of all before its end: of the model, `cache_salt`, text and token ids. Empty where no block size was given.
+    /// Hash of each full block. A hash covers the model, `cache_salt`, and all text and token ids
+    /// up to the end of the block. Empty if no block size was given.
     pub(super) blocks: Vec<u64>,
 }
 
-/// Reads a prompt; `block_size` in tokens, `None` for one that nobody shares.
+/// Reads a prompt. `block_size` is in tokens; `None` disables block hashes.
 pub(super) fn read(model: &str, body: &Map<String, Value>, block_size: Option<u32>) -> Prompt {
     let mut sum =
         PromptReader { bytes: 0, ids: 0, chain: block_size.map(|size| BlockHasher::new(size, model, body)) };
@@ -39,7 +40,7 @@ struct PromptReader {
 }
 
 impl PromptReader {
-    /// Recursion is bounded by the JSON parser's own limit of depth.
+    /// Adds a value. The JSON parser's depth limit bounds the recursion.
     fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
@@ -51,7 +52,7 @@ impl PromptReader {
             Value::Number(id) => {
                 self.ids += 1;
                 if let Some(chain) = &mut self.chain {
-                    // As long as a token of text. Ids of a vocabulary fit.
+                    // Four bytes, as for a token of text. Token ids fit in 32 bits.
                     chain.feed(&(id.as_u64().unwrap_or_default() as u32).to_le_bytes());
                 }
             }
@@ -65,11 +66,11 @@ impl PromptReader {
     }
 }
 
-/// Hashes one block after the other, each with all before it.
+/// Hashes consecutive blocks, each together with everything before it.
 struct BlockHasher {
     hasher: DefaultHasher,
     block_bytes: usize,
-    /// Bytes that the block under way lacks.
+    /// Number of bytes until the current block is full.
     missing: usize,
     blocks: Vec<u64>,
 }
@@ -110,14 +111,14 @@ mod tests {
     fn prompts_with_a_common_prefix_share_its_blocks() {
         let chat = |system: &str, user: &str| json!({"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]});
         let one = of("m", &chat("You are a tide.", "Rise and fall, again."));
-        assert_eq!((one.tokens, one.blocks.len()), (9, 4), "36 bytes");
+        assert_eq!((one.tokens, one.blocks.len()), (9, 4), "36 bytes are 9 tokens in 4 full blocks");
         let other = of("m", &chat("You are a tide.", "Rise no more."));
         assert_eq!(one.blocks[..2], other.blocks[..2], "16 bytes are two blocks");
         assert_ne!(one.blocks[2], other.blocks[2]);
         assert_eq!(
             one,
             of("m", &chat("You are", " a tide.Rise and fall, again.")),
-            "how it is split is form"
+            "the split into messages does not matter"
         );
         let salted =
             json!({"cache_salt": "a", "messages": [{"role": "system", "content": "You are a tide."}]});

@@ -1,4 +1,4 @@
-//! From a body to a [`GenerationRequest`].
+//! Parses a request body into a [`GenerationRequest`].
 
 use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
@@ -6,39 +6,41 @@ use serde_json::{Map, Value};
 use super::{ApiError, Finish, Protocol, gemini, prompt};
 use crate::config::Adapter;
 
-/// A generation request, understood.
+/// A parsed generation request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GenerationRequest {
     pub(crate) protocol: Protocol,
     pub(crate) model: String,
     pub(crate) stream: bool,
-    /// Streams a JSON list rather than events.
+    /// Whether a stream is a JSON list instead of events.
     pub(crate) list: bool,
     pub(crate) include_usage: bool,
     pub(crate) prompt_tokens: u32,
-    /// What will be generated.
+    /// Number of tokens that will be generated.
     pub(crate) output_tokens: u32,
-    /// What the caller allowed: what a provider reserves.
+    /// Maximum number of tokens that the caller allowed, which a provider reserves.
     pub(crate) max_tokens: u32,
     pub(crate) finish: Finish,
-    /// Hashes of its prompt's full blocks, where prefixes are cached.
+    /// Hashes of the prompt's full blocks, if the prefix cache is on.
     pub(crate) blocks: Vec<u64>,
 }
 
-/// What the server allows.
+/// What the server accepts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerLimits<'a> {
-    /// Empty: any.
+    /// Models served. If empty, every name is accepted.
     pub(crate) models: &'a [String],
     pub(crate) adapters: &'a [Adapter],
-    /// Tokens of a block whose hash is wanted.
+    /// Tokens per block, if block hashes are needed.
     pub(crate) block_size: Option<u32>,
     pub(crate) max_model_len: u32,
     pub(crate) default_output_tokens: u32,
 }
 
-/// Reads a request. Header names and body keys `sim_prompt_tokens` (header `x-sim-prompt-tokens`) and
-/// `sim_output_tokens` (`x-sim-output-tokens`) override what text and `max_tokens` say.
+/// Parses a request.
+///
+/// The body keys `sim_prompt_tokens` and `sim_output_tokens` (or the headers `x-sim-prompt-tokens`
+/// and `x-sim-output-tokens`) override the lengths that follow from the text and `max_tokens`.
 pub(crate) fn read(
     protocol: Protocol,
     uri: &Uri,
@@ -63,7 +65,7 @@ pub(crate) fn read(
         None => boolean(&body, "stream")?,
     };
     let empty = Map::new();
-    // Gemini keeps the parameters of a generation apart.
+    // Gemini has a separate object for generation parameters.
     let parameters = match protocol {
         Protocol::Gemini => body.get("generationConfig").and_then(Value::as_object).unwrap_or(&empty),
         _ => &body,
@@ -81,7 +83,7 @@ pub(crate) fn read(
     let prompt_override = overridden(headers, "x-sim-prompt-tokens", &body, "sim_prompt_tokens")?;
     let read = prompt::read(&model, &body, limits.block_size);
     let prompt = prompt_override.unwrap_or(read.tokens).max(1);
-    // vLLM leaves at least one token to generate, and cuts a longer wish silently.
+    // vLLM keeps room for at least one generated token, and silently shortens a larger maximum.
     if prompt >= length {
         return Err(ApiError::bad_request(format!(
             "This model's maximum context length is {length} tokens. However, your request has {prompt} input tokens. \
@@ -95,7 +97,8 @@ pub(crate) fn read(
     let wanted = overridden(headers, "x-sim-output-tokens", &body, "sim_output_tokens")?;
     let natural = wanted.or(asked).unwrap_or_else(|| u64::from(limits.default_output_tokens)).max(1);
     let output = natural.min(most);
-    // An answer that ends by itself under its maximum stops; one cut by it has reached its length.
+    // The answer finishes with `stop` if it is shorter than its maximum, and with `length` if it
+    // reaches it.
     let stops = output < most;
     Ok(GenerationRequest {
         protocol,
@@ -118,7 +121,7 @@ fn small(tokens: u64) -> u32 {
 fn read_model(body: &Map<String, Value>, limits: ServerLimits<'_>) -> Result<String, ApiError> {
     let model = match body.get("model") {
         Some(Value::String(model)) => model.clone(),
-        // As vLLM: no model means the one it serves.
+        // As in vLLM, a request without a model uses the model that is served.
         None | Some(Value::Null) => limits.models.first().map_or_else(|| "sim".to_owned(), String::clone),
         Some(_) => return Err(ApiError::bad_request("model must be a string").param("model")),
     };
@@ -155,7 +158,7 @@ fn require_prompt(protocol: Protocol, body: &Map<String, Value>) -> Result<(), A
     if good {
         Ok(())
     } else {
-        Err(ApiError::bad_request(format!("{key} is missing or of the wrong kind")).param(key))
+        Err(ApiError::bad_request(format!("{key} is missing or has the wrong type")).param(key))
     }
 }
 
@@ -183,7 +186,7 @@ fn integer(body: &Map<String, Value>, key: &'static str) -> Result<Option<u64>, 
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(n) => Ok(Some(n)),
-            None => Err(ApiError::bad_request(format!("{key} must be a whole number from 0 on")).param(key)),
+            None => Err(ApiError::bad_request(format!("{key} must be a non-negative integer")).param(key)),
         },
     }
 }
@@ -204,7 +207,5 @@ fn overridden(
 ) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get(header) else { return integer(body, key) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    number
-        .map(Some)
-        .ok_or_else(|| ApiError::bad_request(format!("{header} must be a whole number from 0 on")))
+    number.map(Some).ok_or_else(|| ApiError::bad_request(format!("{header} must be a non-negative integer")))
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/responses`.
+//! OpenAI's `POST /v1/responses`.
 
 use serde_json::{Value, json};
 

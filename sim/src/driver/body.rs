@@ -1,4 +1,4 @@
-//! The body of an answer.
+//! Response bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,11 +14,12 @@ use super::stats::AttemptEnd;
 use crate::api::{ApiError, Encoder, error_stream};
 use crate::faults::StreamPlan;
 
-/// A body: whole, or a stream of server-sent events as the engine generates.
+/// A response body: a whole document, or a stream of server-sent events as the engine generates
+/// tokens.
 ///
 /// # Cancellation safety
 ///
-/// Dropping it aborts the sequence in its engine at once, queued or running.
+/// Dropping the body aborts the sequence in its engine at once, queued or running.
 pub struct SimBody(BodyKind);
 
 enum BodyKind {
@@ -26,10 +27,10 @@ enum BodyKind {
     Stream(Box<StreamBody>),
 }
 
-/// A body that breaks off.
+/// An error that ends a body early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The fault `reset_mid_stream`, or a server that was killed; over HTTP the connection is broken.
+    /// The connection was reset by the fault `reset_mid_stream` or by a killed server.
     #[error("connection reset by the simulator")]
     Reset,
 }
@@ -38,7 +39,7 @@ struct StreamBody {
     call: CallGuard,
     encoder: Encoder,
     plan: StreamPlan,
-    /// `None` within: for ever.
+    /// Current pause: `Some(None)` lasts forever.
     pause: Option<Option<Pin<Box<Sleep>>>>,
     clock: SimClock,
     opened: bool,

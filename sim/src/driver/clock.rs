@@ -1,10 +1,10 @@
-//! Simulated time over tokio's clock.
+//! Simulated time on tokio's clock.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Maps tokio's clock, real or paused, to simulated time and back.
+/// Converts tokio's clock, real or paused, to simulated time and back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SimClock {
     epoch: Instant,
@@ -16,21 +16,21 @@ impl SimClock {
         Self { epoch: Instant::now(), scale }
     }
 
-    /// Simulated time since the simulator was made.
+    /// Returns the simulated time since the simulator was created.
     pub(crate) fn now(&self) -> Duration {
         let passed = self.epoch.elapsed();
-        // Exact where it can be: floating point would lose nanoseconds.
+        // Converted without floating point if possible, which would lose nanoseconds.
         if self.scale == 1.0 { passed } else { scaled(passed, self.scale) }
     }
 
-    /// When `time` comes on tokio's clock.
+    /// Returns the instant of tokio's clock at simulated time `time`.
     pub(super) fn instant(&self, time: Duration) -> Instant {
         let after = self.client(time);
-        // Far enough to be "never", near enough for the timer.
+        // A year is far enough to mean never, and near enough for tokio's timer.
         self.epoch + after.min(Duration::from_secs(86_400 * 365))
     }
 
-    /// A span of simulated time as the client's clock measures it.
+    /// Converts a span of simulated time to the client's clock.
     pub(crate) fn client(&self, span: Duration) -> Duration {
         if self.scale == 1.0 { span } else { scaled(span, 1.0 / self.scale) }
     }

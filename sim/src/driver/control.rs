@@ -1,4 +1,4 @@
-//! What is no generation: models, health, metrics, and the simulator's own `/sim/...`.
+//! Requests that generate nothing: models, health, metrics, and the control API under `/sim/`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) async fn control(
     body: &[u8],
 ) -> Result<Response<SimBody>, ConnectionRefused> {
     let simulator = Simulator { shared: Arc::clone(shared) };
-    // The simulator's own face stays reachable in an outage: it is how one ends it.
+    // The control API stays reachable during an outage, because a test uses it to end the outage.
     if let Some(command) = path.strip_prefix("/sim/") {
         return Ok(sim_command(&simulator, method, command, body));
     }
@@ -83,7 +83,7 @@ fn models(shared: &Shared) -> Value {
             "root": name, "parent": null, "max_model_len": length,
         })
     });
-    // Of an adapter vLLM does not say how long its sequences may be.
+    // vLLM reports no maximum length for an adapter.
     let adapters = shared.config.adapters.iter().map(|adapter| {
         json!({
             "id": adapter.name, "object": "model", "created": EPOCH, "owned_by": "vllm",

@@ -1,4 +1,4 @@
-//! The task that plays the engines while time passes.
+//! The task that advances the engines while time passes.
 
 use std::sync::{Arc, Weak};
 
@@ -7,8 +7,10 @@ use tokio::time::sleep_until;
 
 use super::Shared;
 
-/// Sleeps from step to step, or while idle until `wake`; ends when the last handle and answer are gone. It
-/// holds no strong reference while it sleeps.
+/// Sleeps from step to step, or until `wake` while the engines are idle. Ends when the last handle
+/// and response are gone.
+///
+/// The task holds no strong reference while it sleeps.
 pub(super) async fn run_engines(shared: Weak<Shared>, wake: Arc<Notify>) {
     let mut reached = std::time::Duration::ZERO;
     loop {
@@ -21,8 +23,8 @@ pub(super) async fn run_engines(shared: Weak<Shared>, wake: Arc<Notify>) {
         match next {
             Some((at, instant)) => tokio::select! {
                 biased;
-                // The timer may fire a rounding early on the simulated clock; the step has ended all the
-                // same.
+                // The timer may fire early by a rounding error of the simulated clock. The step has
+                // ended nevertheless.
                 () = sleep_until(instant) => reached = at,
                 () = wake.notified() => {}
             },

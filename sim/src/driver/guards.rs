@@ -1,4 +1,4 @@
-//! Guards that keep the books right whatever happens to a call.
+//! Guards that record the end of a call, however the call ends.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +10,8 @@ use super::state::SequenceEvent;
 use super::stats::AttemptEnd;
 use crate::engine::SequenceId;
 
-/// An attempt in flight. Dropped before [`AttemptGuard::end`], it ends as aborted.
+/// An attempt in flight. Dropping the guard before [`AttemptGuard::end`] ends the attempt as
+/// aborted.
 pub(super) struct AttemptGuard {
     shared: Arc<Shared>,
     number: u64,
@@ -29,12 +30,12 @@ impl AttemptGuard {
         self.number
     }
 
-    /// The status of the answer's head.
+    /// Records the status of the response head.
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// One more token given to the caller.
+    /// Records that one more token was sent to the caller.
     pub(super) fn token_sent(&mut self) {
         self.sent += 1;
     }
@@ -63,9 +64,9 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// A sequence in an engine: dropped, it is aborted there at once.
+/// A call with a sequence in an engine. Dropping the guard aborts the sequence at once.
 pub(super) struct CallGuard {
-    // Before the attempt, so that the engine is free when the attempt has ended.
+    // Declared before the attempt, so that the engine is free when the attempt ends.
     sequence: SequenceGuard,
     pub(super) attempt: AttemptGuard,
 }
@@ -86,7 +87,7 @@ impl CallGuard {
         Self { sequence: SequenceGuard { shared, id, signals }, attempt }
     }
 
-    /// `None` only if the simulator lost the sequence.
+    /// Polls for the next event. Returns `None` only if the simulator lost the sequence.
     pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<SequenceEvent>> {
         self.sequence.signals.poll_recv(cx)
     }
@@ -100,7 +101,7 @@ impl Drop for SequenceGuard {
     fn drop(&mut self) {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
-        // Steps that have ended by now come first: what was generated was generated.
+        // Advance first: tokens of the steps that have ended by now were generated.
         state.advance(now);
         state.abort(self.id);
     }

@@ -1,4 +1,4 @@
-//! The `vllm:` series.
+//! Prometheus series with vLLM's names.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const TTFT: [f64; 17] =
 const INTER_TOKEN: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 const WHOLE: [f64; 15] = [0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0];
 
-/// Every series of every engine, there from the start.
+/// The series of all engines. Each series exists from the start.
 pub(super) struct Metrics {
     registry: Registry,
     model: String,
@@ -158,7 +158,7 @@ impl Metrics {
         self.successes.with_label_values(&[engine.to_string().as_str(), &self.model, "abort"]).inc();
     }
 
-    /// Refused before the router: counted with the first engine.
+    /// Counts a rejection before routing, on the first engine.
     pub(super) fn queue_full(&self) {
         self.rejections.with_label_values(&["0", &self.model, "max_num_queued_reqs"]).inc();
     }
@@ -167,14 +167,14 @@ impl Metrics {
         [engine, &self.model]
     }
 
-    /// Prometheus text.
+    /// Returns the series in Prometheus text format.
     pub(super) fn render(&self, pool: &EnginePool) -> String {
         for (number, engine) in pool.engines().iter().enumerate() {
             let name = number.to_string();
             let labels = self.labels(&name);
             self.running.with_label_values(&labels).set(engine.running() as f64);
             self.waiting.with_label_values(&labels).set(engine.waiting() as f64);
-            // The model has one reason to wait: the batch or the cache is full.
+            // The model has one reason to wait: the batch or the KV cache is full.
             let by_reason = [labels[0], labels[1], "capacity"];
             self.waiting_by_reason.with_label_values(&by_reason).set(engine.waiting() as f64);
             self.waiting_by_reason.with_label_values(&[labels[0], labels[1], "deferred"]).set(0.0);
@@ -183,14 +183,14 @@ impl Metrics {
             for (counter, tokens) in
                 [(&self.prefix_queries, totals.prefix_queries), (&self.prefix_hits, totals.prefix_hits)]
             {
-                // The engine counts, from its own start on.
+                // The engine keeps the totals, and resets them when it restarts.
                 let counter = counter.with_label_values(&labels);
                 counter.reset();
                 counter.inc_by(tokens);
             }
         }
         let mut out = Vec::new();
-        // Writing to memory cannot fail; a registry of unique names can always be encoded.
+        // Writing to memory cannot fail, and a registry with unique names can always be encoded.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         String::from_utf8_lossy(&out).into_owned()
     }

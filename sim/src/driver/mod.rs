@@ -1,9 +1,9 @@
-//! The engines on a clock: one [`Simulator`] behind both faces.
+//! Runs the engines on tokio's clock, behind one [`Simulator`].
 //!
-//! In process, [`Simulator::respond`] is the whole server: under tokio's paused clock a run is virtual time
-//! and repeats itself. The HTTP face ([`crate::serve`]) hands every request to the same function. A
-//! background task, started by the first call, plays the engines from step to step and ends with the last
-//! handle.
+//! [`Simulator::respond`] is the whole server in process. Under tokio's paused clock, a run takes
+//! virtual time and is reproducible. The HTTP server ([`crate::serve`]) passes every request to the
+//! same function. A background task, which the first call starts, advances the engines from step to
+//! step and ends with the last handle.
 
 mod body;
 mod clock;
@@ -35,13 +35,13 @@ use crate::config_error::ConfigError;
 use crate::faults::{FaultInjector, Faults};
 use crate::pool::EnginePool;
 
-/// A simulated vLLM deployment. Clones share it.
+/// A simulated vLLM deployment. Clones share the same state.
 #[derive(Clone)]
 pub struct Simulator {
     shared: Arc<Shared>,
 }
 
-/// The simulator does not take connections, or broke one: fault `outages` with mode `refuse` or `kill`.
+/// The simulator refuses or breaks a connection, because of an outage with mode `refuse` or `kill`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused by the simulator")]
 pub struct ConnectionRefused;
@@ -56,18 +56,18 @@ pub(super) struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Lets an idle pump see that it is alone.
+        // Lets an idle engine task see that no handle is left.
         self.wake.notify_one();
     }
 }
 
 impl Simulator {
-    /// A simulator whose time starts now. Make it inside the runtime that will use it, so that it reads that
-    /// runtime's clock.
+    /// Returns a simulator whose time starts now. Must be called in the runtime that will use it,
+    /// because it reads that runtime's clock.
     ///
     /// # Errors
     ///
-    /// A configuration that cannot work.
+    /// Returns an error if the configuration is invalid.
     pub fn new(config: SimConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let clock = SimClock::new(config.time_scale);
@@ -83,53 +83,55 @@ impl Simulator {
 
     /// Answers one request as vLLM's server would.
     ///
-    /// Streams get their head at once and their events as the engine generates; other calls wait for their
-    /// whole answer. Any request gets some answer, whatever its bytes.
+    /// The head of a stream is returned at once, and events follow as the engine generates tokens.
+    /// Other calls return when the whole answer is generated. Every request gets an answer,
+    /// whatever its bytes.
     ///
     /// # Errors
     ///
-    /// [`ConnectionRefused`] during an outage of that kind.
+    /// Returns [`ConnectionRefused`] during an outage with mode `refuse` or `kill`.
     ///
     /// # Cancellation safety
     ///
-    /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and counts as
-    /// an abort.
+    /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and
+    /// is counted as an abort.
     pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, ConnectionRefused> {
         respond::respond(&self.shared, request).await
     }
 
-    /// Replaces all faults; their times count from now, their draws from their seed. Streams already begun
-    /// keep theirs.
+    /// Replaces all faults. Their times count from now, and their random draws restart from their
+    /// seed. Streams that have begun keep their faults.
     ///
     /// # Errors
     ///
-    /// A value that cannot work; the faults before stay.
+    /// Returns an error if a value is invalid; the previous faults then stay in force.
     pub fn set_faults(&self, faults: Faults) -> Result<(), ConfigError> {
         faults.validate()?;
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         state.advance(now);
         state.faults = FaultInjector::new(faults, now);
-        // An outage that begins now meets what is open.
+        // An outage that begins now affects open streams.
         state.advance(now);
         drop(state);
         self.shared.wake.notify_one();
         Ok(())
     }
 
-    /// The faults in force.
+    /// Returns the faults in force.
     pub fn faults(&self) -> Faults {
         self.shared.state.lock().faults.faults().clone()
     }
 
-    /// As [`Engine::set_max_num_seqs`](crate::engine::Engine::set_max_num_seqs), of every engine, from now on.
+    /// Changes [`Engine::set_max_num_seqs`](crate::engine::Engine::set_max_num_seqs) for every
+    /// engine.
     pub fn set_max_num_seqs(&self, sequences: u32) {
         let mut state = self.shared.state.lock();
         state.advance(self.shared.clock.now());
         state.pool.set_max_num_seqs(sequences);
     }
 
-    /// What was seen since the start or the last reset.
+    /// Returns the statistics since the start or the last reset.
     pub fn stats(&self) -> Stats {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
@@ -143,12 +145,12 @@ impl Simulator {
         stats
     }
 
-    /// Forgets attempts and sums; what is in flight stays counted as such.
+    /// Clears attempts and sums. Attempts in flight remain counted as in flight.
     pub fn reset_stats(&self) {
         self.shared.state.lock().stats.reset();
     }
 
-    /// The `vllm:` series as Prometheus text.
+    /// Returns the `vllm:` series in Prometheus text format.
     pub fn metrics(&self) -> String {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
@@ -156,12 +158,12 @@ impl Simulator {
         state.metrics.render(&state.pool)
     }
 
-    /// Simulated time since the start.
+    /// Returns the simulated time since the start.
     pub fn now(&self) -> std::time::Duration {
         self.shared.clock.now()
     }
 
-    /// What it was made of.
+    /// Returns the configuration.
     pub fn config(&self) -> &SimConfig {
         &self.shared.config
     }
@@ -174,7 +176,7 @@ impl std::fmt::Debug for Simulator {
 }
 
 impl Shared {
-    /// Starts the pump with the first call: only then is there surely a runtime.
+    /// Starts the engine task with the first call, because only then a runtime is certain to exist.
     fn ensure_engine_task(self: &Arc<Self>) {
         if !self.task_started.swap(true, Ordering::AcqRel) {
             tokio::spawn(engine_task::run_engines(Arc::downgrade(self), Arc::clone(&self.wake)));

@@ -1,4 +1,4 @@
-//! Refusals as providers word them.
+//! Rejections with the wording and the headers of providers.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::respond::error;
 use crate::api::{ApiError, Protocol};
 use crate::faults::{RateHeaders, Rejection, RetryAfter};
 
-/// The answer of a fault that refuses before the engine, with the rate headers as they stand.
+/// Returns the response of a fault that rejects a call before the engine, with the current rate
+/// headers.
 pub(super) fn response(
     shared: &Shared,
     protocol: Protocol,
@@ -57,12 +58,12 @@ fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut Head
     }
 }
 
-/// A 429 that does not say of what there were too many.
+/// Returns a 429 that does not name the exceeded limit.
 fn too_many() -> ApiError {
     ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded")
 }
 
-/// Says when to come back: in a header, Gemini in the body.
+/// Adds the retry delay: in a header, or in the body for Gemini.
 fn with_retry_after(
     shared: &Shared,
     protocol: Protocol,
@@ -88,7 +89,7 @@ fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-/// OpenAI's headers, times in the client's seconds. Google has none.
+/// Returns OpenAI's rate headers, with times in the client's seconds. Google has no such headers.
 pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHeaders]) -> HeaderMap {
     let mut map = HeaderMap::new();
     if protocol == Protocol::Gemini {
@@ -111,7 +112,7 @@ pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHead
     map
 }
 
-/// As OpenAI writes durations: `12ms`, `1.5s`, `6m0s`.
+/// Formats a duration as OpenAI does: `12ms`, `1.5s`, `6m0s`.
 fn go_duration(span: Duration) -> String {
     let ms = span.as_millis();
     match (ms / 60_000, ms % 60_000) {

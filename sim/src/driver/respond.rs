@@ -1,4 +1,4 @@
-//! From a request to a response.
+//! Turns a request into a response.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::api::request::{ServerLimits, read};
 use crate::api::{ApiError, Encoder, GenerationRequest, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
 
-/// Where simulated dates begin, in seconds since 1970: dates are of the simulation, so that runs repeat
-/// themselves.
+/// Start of the simulated calendar, in seconds since 1970. Dates are simulated, so runs are
+/// reproducible.
 pub(super) const EPOCH: u64 = 1_750_000_000;
 
 pub(super) async fn respond(
@@ -49,7 +49,7 @@ async fn generate(
             attempt.end(AttemptEnd::Refused);
             return Err(ConnectionRefused);
         }
-        // Until the caller goes.
+        // Hangs until the caller disconnects.
         Err(Rejection::Silence) => std::future::pending().await,
         Err(no) => Err(reject::response(shared, protocol, no, &[])),
     };
@@ -71,7 +71,7 @@ async fn generate(
         Ok(call) => call,
         Err(no) => {
             let (mut attempt, api) = *no;
-            // vLLM has sent the head of a stream before it looks at its queue.
+            // vLLM sends the response head of a stream before it checks its queue.
             let response = if stream && api.status == 503 && protocol != Protocol::Gemini {
                 stream_response(
                     "text/event-stream; charset=utf-8",
@@ -97,9 +97,11 @@ async fn generate(
     Ok(response)
 }
 
+/// Waits for the whole answer.
+///
 /// # Errors
 ///
-/// The server was killed meanwhile.
+/// Returns an error if the server is killed meanwhile.
 async fn full_response(
     mut call: CallGuard,
     encoder: &Encoder,
@@ -131,7 +133,8 @@ struct AcceptedCall {
     rate: HeaderMap,
 }
 
-/// Books an attempt and asks the faults, under one lock: two at once must not count each other.
+/// Records an attempt and asks the faults whether to reject it, under one lock, so that concurrent
+/// attempts count each other exactly once.
 fn begin_attempt(
     shared: &Arc<Shared>,
     path: &str,
@@ -146,8 +149,9 @@ fn begin_attempt(
     (AttemptGuard::new(Arc::clone(shared), number, tenant), arrived)
 }
 
-/// What a gateway or provider judges before the engine: the body, then the budgets.
-// The error is the answer itself, moved once.
+/// Validates the body and charges the rate budgets, as a gateway or provider does before the
+/// engine.
+// The error is the response itself, which is moved once.
 #[allow(clippy::result_large_err)]
 fn admit(
     shared: &Shared,
@@ -165,7 +169,7 @@ fn admit(
         max_model_len: config.engine.max_model_len,
         default_output_tokens: config.default_output_tokens,
     };
-    // Outside the lock: the body may be large.
+    // Parsed outside of the lock, because the body may be large.
     let request = read(protocol, uri, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
     let now = shared.clock.now();
     let mut state = shared.state.lock();
@@ -235,7 +239,7 @@ pub(super) fn error(protocol: Option<Protocol>, api: &ApiError) -> Response<SimB
 }
 
 impl SimBody {
-    /// An error that never reached [`super::Simulator::respond`].
+    /// Returns an error response for a request that never reached [`super::Simulator::respond`].
     pub(crate) fn status(status: u16, message: &str) -> Response<Self> {
         error(None, &ApiError::new(status, "BadRequestError", message))
     }

@@ -1,4 +1,4 @@
-//! The state behind one lock: engines, live sequences, faults and books.
+//! The simulator's state behind one lock: engines, live sequences, faults and statistics.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::engine::{EngineEvent, EventKind, SequenceId, TooLong};
 use crate::faults::{FaultInjector, OutageMode};
 use crate::pool::EnginePool;
 
-/// What the engine tells a waiting answer.
+/// An event of a sequence, sent to the response that waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SequenceEvent {
-    /// The token at this index.
+    /// The token at this index was generated.
     Token(u32),
     Finished,
     /// The engine died.
@@ -29,14 +29,15 @@ pub(super) struct SimState {
     pub(super) metrics: Metrics,
     live: HashMap<SequenceId, LiveSequence>,
     next_id: u64,
-    /// Latest time seen: a wake-up a rounding early must not turn it back.
+    /// Latest simulated time seen. A wake-up that is early by a rounding error must not turn time
+    /// back.
     last: Duration,
     events: Vec<EngineEvent>,
 }
 
 /// A sequence in an engine.
 struct LiveSequence {
-    /// Bounded by the sequence's own length.
+    /// Holds at most one message per token of the sequence.
     signals: mpsc::UnboundedSender<SequenceEvent>,
     attempt: u64,
     engine: usize,
@@ -44,17 +45,17 @@ struct LiveSequence {
     last_token: Duration,
     prompt_tokens: u32,
     finish: Finish,
-    /// A hang met it: its caller hears no more, and is not told of an end either.
+    /// The sequence was running when a hang began. Its caller receives neither tokens nor an end.
     muted: bool,
 }
 
-/// What is submitted.
+/// A sequence to submit to an engine.
 pub(super) struct Submission<'a> {
     pub(super) attempt: u64,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
     pub(super) finish: Finish,
-    /// See [`EnginePool::submit_with`].
+    /// Block hashes; see [`EnginePool::submit_with`].
     pub(super) blocks: &'a [u64],
 }
 
@@ -69,10 +70,10 @@ impl SimState {
         Self { pool, faults, stats, metrics, live, next_id: 0, last: Duration::ZERO, events }
     }
 
-    /// Plays the engines up to `now` and tells the answers what happened. Returns the time reached.
+    /// Advances the engines to `now` and dispatches their events. Returns the time reached.
     pub(super) fn advance(&mut self, now: Duration) -> Duration {
         self.last = self.last.max(now);
-        // The pump comes at every step's end, so that the next one begins about now.
+        // The engine task runs at the end of each step, so the next step begins at about this time.
         self.pool.set_slowdown(self.faults.slowdown(self.last));
         self.pool.advance(self.last, &mut self.events);
         self.dispatch_events();
@@ -85,7 +86,8 @@ impl SimState {
         self.last
     }
 
-    /// The engines lose what they had; who waits for it is told `last`, and then that there is no more.
+    /// Drops all sequences of all engines. Sends `last` to each waiting response, and then closes
+    /// its channel.
     fn drop_sequences(&mut self, last: Option<SequenceEvent>) {
         for worker in 0..self.pool.engines().len() {
             self.pool.reset(worker);
@@ -123,13 +125,14 @@ impl SimState {
                 }
                 live.last_token = at;
                 if !live.muted {
-                    // The reader may just have gone; its call aborts.
+                    // The reader may have just been dropped; its guard aborts the sequence.
                     let _ = live.signals.send(SequenceEvent::Token(index));
                 }
             }
             EventKind::Finished => {
                 self.metrics.finished(live.engine, since(live.arrived), live.finish);
-                // A silent one stays until its caller goes: the end of its signals would be an answer.
+                // A muted sequence stays until its caller leaves, because a closed channel would
+                // end the response.
                 if !live.muted {
                     let _ = live.signals.send(SequenceEvent::Finished);
                     self.live.remove(&id);
@@ -138,7 +141,7 @@ impl SimState {
         }
     }
 
-    /// Queues a sequence at `now`, to which the engines have been advanced.
+    /// Queues a sequence at `now`. The engines must have been advanced to `now`.
     pub(super) fn submit(
         &mut self,
         now: Duration,
@@ -169,7 +172,7 @@ impl SimState {
         Ok((id, receiver))
     }
 
-    /// Ends a sequence, if it has not ended.
+    /// Aborts a sequence, if it has not ended.
     pub(super) fn abort(&mut self, id: SequenceId) {
         let Some(live) = self.live.remove(&id) else { return };
         if self.pool.abort(id) {

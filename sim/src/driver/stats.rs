@@ -1,4 +1,4 @@
-//! What the simulator saw of its callers.
+//! Statistics of the calls that the simulator received.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,67 +6,68 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde::Serialize;
 
-/// A snapshot, also as JSON at `GET /sim/stats`. Times are simulated seconds since the simulator was made.
+/// A snapshot of the statistics, also served as JSON at `GET /sim/stats`. Times are simulated
+/// seconds since the simulator was created.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// When this was taken.
+    /// Time of the snapshot.
     pub now_s: f64,
-    /// Attempts arrived and not ended, over all tenants.
+    /// Attempts in flight, over all tenants.
     pub in_flight: usize,
-    /// The most of them at once.
+    /// Maximum number of attempts in flight at the same time.
     pub peak_in_flight: usize,
-    /// Sequences in the engines' queues.
+    /// Sequences in the queues of the engines.
     pub waiting: usize,
-    /// Sequences in the engines' batches.
+    /// Sequences in the batches of the engines.
     pub running: usize,
     /// Preemptions since the start.
     pub preemptions: u64,
-    /// Largest share of any engine's KV cache held since the start, 0 to 1.
+    /// Largest share of any engine's KV cache that was in use since the start, 0 to 1.
     pub peak_kv: f64,
     /// Attempts arrived since the last reset.
     pub total_attempts: u64,
-    /// By tenant: the header `x-tenant`, else the bearer token or `x-api-key` (long ones shortened), else
-    /// `anonymous`.
+    /// Statistics by tenant. The tenant is the header `x-tenant`, or else the bearer token or
+    /// `x-api-key` (long keys are shortened), or else `anonymous`.
     pub tenants: BTreeMap<String, TenantStats>,
-    /// The latest attempts, in order of arrival; at most [`crate::SimConfig::attempt_log`].
+    /// The latest attempts in order of arrival, at most [`crate::SimConfig::attempt_log`].
     pub attempts: VecDeque<LoggedAttempt>,
 }
 
 /// Sums of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TenantStats {
-    /// Attempts arrived.
+    /// Attempts received.
     pub attempts: u64,
-    /// Arrived and not ended.
+    /// Attempts in flight.
     pub in_flight: usize,
-    /// The most of them at once.
+    /// Maximum number of attempts in flight at the same time.
     pub peak_in_flight: usize,
-    /// Ended, by [`AttemptEnd`].
+    /// Number of ended attempts by [`AttemptEnd`].
     pub outcomes: BTreeMap<AttemptEnd, u64>,
-    /// Answered, by HTTP status.
+    /// Number of responses by HTTP status.
     pub statuses: BTreeMap<u16, u64>,
 }
 
-/// One attempt as the server saw it.
+/// One attempt, as the server saw it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoggedAttempt {
-    /// Counts from 0.
+    /// Sequence number, from 0.
     pub number: u64,
-    /// Who.
+    /// The tenant.
     pub tenant: String,
-    /// The request's path.
+    /// Path of the request.
     pub path: String,
-    /// When it arrived.
+    /// Arrival time, in simulated seconds.
     pub arrived_s: f64,
-    /// When its first token was generated.
+    /// Time of the first generated token, in simulated seconds.
     pub first_token_s: Option<f64>,
-    /// When it ended; for an aborted one, when the server noticed.
+    /// End time, in simulated seconds. For an aborted attempt, the time when the server noticed.
     pub ended_s: Option<f64>,
-    /// HTTP status, once answered.
+    /// HTTP status, once the response head was sent.
     pub status: Option<u16>,
     /// How it ended.
     pub outcome: AttemptEnd,
-    /// Prompt tokens, where the body was understood.
+    /// Prompt tokens; 0 if the body could not be parsed.
     pub prompt_tokens: u32,
     /// Tokens sent to the caller.
     pub output_tokens: u32,
@@ -76,32 +77,32 @@ pub struct LoggedAttempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptEnd {
-    /// It has not.
+    /// The attempt is still in flight.
     InFlight,
-    /// Whole answer sent.
+    /// The whole answer was sent.
     Completed,
-    /// Answered with an error (429, 4xx, 5xx, or an error event under 200).
+    /// The answer was an error: 429, another 4xx, 5xx, or an error event under 200.
     Rejected,
-    /// Refused without an answer.
+    /// The connection was refused without an answer.
     Refused,
-    /// The caller went away.
+    /// The caller disconnected.
     Aborted,
-    /// Broken off by a fault: connection reset.
+    /// A fault reset the connection.
     Reset,
-    /// Broken off by a fault: clean end without terminal.
+    /// A fault ended the stream cleanly, but without its terminal event.
     Truncated,
 }
 
-/// Past this many tenants, new ones share `other`.
+/// Maximum number of tenants. Further tenants share the name `other`.
 const MAX_TENANTS: usize = 1_000;
 
-/// The books behind [`Stats`].
+/// Records the statistics behind [`Stats`].
 #[derive(Debug)]
 pub(super) struct StatsRecorder {
     stats: Stats,
     max_attempts: usize,
     next: u64,
-    /// Attempts before this number were counted before a reset.
+    /// Attempts below this number began before the last reset.
     since: u64,
 }
 
@@ -141,7 +142,7 @@ impl StatsRecorder {
         (number, tenant)
     }
 
-    /// The attempt, where it is still remembered.
+    /// Returns the attempt, if it is still in the log.
     pub(super) fn attempt(&mut self, number: u64) -> Option<&mut LoggedAttempt> {
         let first = self.stats.attempts.front()?.number;
         let at = usize::try_from(number.checked_sub(first)?).ok()?;
@@ -159,7 +160,7 @@ impl StatsRecorder {
         self.stats.in_flight = self.stats.in_flight.saturating_sub(1);
         let sums = self.stats.tenants.entry(tenant.to_owned()).or_default();
         sums.in_flight = sums.in_flight.saturating_sub(1);
-        // What arrived before a reset is not counted after it, but must not stay in flight.
+        // An attempt from before the reset is not counted, but must not remain in flight.
         if number >= self.since {
             *sums.outcomes.entry(outcome).or_default() += 1;
             if let Some(status) = status {
@@ -181,7 +182,7 @@ impl StatsRecorder {
         self.stats.clone()
     }
 
-    /// Forgets all but what is in flight.
+    /// Clears everything except the attempts in flight.
     pub(super) fn reset(&mut self) {
         self.since = self.next;
         let in_flight = self.stats.in_flight;
@@ -196,7 +197,7 @@ impl StatsRecorder {
     }
 }
 
-/// Who sent a request.
+/// Returns the tenant of a request.
 pub(super) fn tenant(headers: &HeaderMap) -> String {
     let text =
         |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim).filter(|t| !t.is_empty());
@@ -207,7 +208,7 @@ pub(super) fn tenant(headers: &HeaderMap) -> String {
     bearer.or_else(|| text("x-api-key")).map_or_else(|| "anonymous".to_owned(), shortened)
 }
 
-/// A real key must not be readable in the stats.
+/// Shortens a long key, so that a real key is not readable in the statistics.
 fn shortened(key: &str) -> String {
     let chars: Vec<char> = key.chars().collect();
     match (chars.get(..4), chars.len().checked_sub(4).and_then(|at| chars.get(at..))) {

@@ -1,48 +1,53 @@
-//! The paged KV cache, counted in blocks, and which of them a coming prompt could use again.
+//! The paged KV cache, counted in blocks, with a prefix cache.
 //!
-//! Sequences that share a beginning share its full blocks, as with vLLM's automatic prefix caching. A block is known by a hash of all tokens up to its end, which
-//! the caller gives. It is cached from when it is full until its room is needed: as long as a sequence holds it it stays; after that it is *idle*, counts as free,
-//! and is evicted when no other free block is left, least recently used first. A sequence gives its blocks back last first, so that of a beginning the end goes first.
+//! Sequences with a common prefix share its full blocks, as in vLLM's automatic prefix caching. The
+//! caller identifies a block by a hash of all tokens up to its end. A block is cached once it is
+//! full. While a sequence holds a cached block, the block stays. Afterwards the block is *idle*: it
+//! counts as free, and is evicted, least recently used first, when no empty block is left. A
+//! sequence returns its blocks last to first, so the end of a prefix is evicted first.
 //!
 //! # Invariants
 //!
-//! - Every block is held by sequences, idle or empty, and exactly one of these.
-//! - A block that a sequence holds is never evicted; one that several hold is counted once.
-//! - Of a sequence's cached blocks, which are the first ones of it, none is missing while it holds them.
+//! - Every block is in exactly one state: held by sequences, idle, or empty.
+//! - A held block is never evicted, and is counted once even if several sequences hold it.
+//! - The cached blocks of a sequence are its first blocks, and none is missing while the sequence
+//!   holds them.
 //!
-//! Two sequences that compute the same block at the same time hold one of it from when it is full; vLLM keeps both. vLLM also takes idle blocks before empty ones
-//! that were freed later.
+//! Two differences from vLLM: if two sequences compute the same block at the same time, they share
+//! one copy once it is full, whereas vLLM keeps both; and vLLM reuses idle blocks before empty
+//! blocks that were freed later.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// A pool of equal KV blocks. Which block holds what does not change a step's time, so blocks without a hash are only counted.
+/// A pool of equal KV blocks. Blocks without a hash are only counted, because their content does
+/// not affect the time of a step.
 #[derive(Debug, Clone)]
 pub struct BlockPool {
     total: u32,
-    /// Blocks that hold nothing.
+    /// Number of blocks without content.
     empty: u32,
     block_size: u32,
-    /// By hash. Only ever asked for one, so that its order cannot matter.
+    /// Cached blocks by hash. Only looked up by key, so iteration order cannot matter.
     cached: HashMap<u64, Cached>,
-    /// Cached blocks that no sequence holds, by when they were given back.
+    /// Idle blocks: hash by the order in which they were returned.
     idle: BTreeMap<u64, u64>,
-    /// Blocks ever given back.
+    /// Number of blocks returned so far, for the order of [`BlockPool::idle`].
     returned: u64,
 }
 
-/// A block that is known by its hash.
+/// State of a cached block.
 #[derive(Debug, Clone, Copy)]
 enum Cached {
-    /// By so many sequences.
+    /// Held by this number of sequences.
     Held(u32),
-    /// Its model_path in [`BlockPool::idle`].
+    /// Idle, with its key in [`BlockPool::idle`].
     Idle(u64),
 }
 
 /// The blocks of one sequence.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BlockTable {
-    /// Hashes of its blocks, as far as they are told; the first `cached` of them are in the cache.
+    /// Hashes of the blocks, as far as they are known. The first `cached` of them are in the cache.
     hashes: Box<[u64]>,
     held: u32,
     cached: u32,
@@ -60,7 +65,7 @@ impl BlockPool {
         Self { total, empty: total, block_size: block_size.max(1), cached, idle, returned: 0 }
     }
 
-    /// How many of a sequence's first `tokens` are cached, in whole blocks.
+    /// Returns how many of the first `tokens` tokens of a sequence are cached, in whole blocks.
     pub(super) fn find(&self, table: &BlockTable, tokens: u32) -> u32 {
         self.cached_blocks(&table.hashes, tokens) * self.block_size
     }
@@ -70,8 +75,10 @@ impl BlockPool {
         hashes.iter().take(whole).take_while(|hash| self.cached.contains_key(hash)).count() as u32
     }
 
-    /// Gives a table that holds nothing the `found` tokens of [`BlockPool::find`] and as many new blocks as `tokens` need beside them; false, giving nothing, when too
-    /// few are free.
+    /// Gives an empty table the `found` tokens of [`BlockPool::find`] and new blocks for the rest
+    /// of `tokens`.
+    ///
+    /// Returns `false` and changes nothing if too few blocks are free.
     pub(super) fn open(&mut self, table: &mut BlockTable, found: u32, tokens: u32) -> bool {
         let shared = found / self.block_size;
         let hashes = table.hashes.get(..shared as usize).unwrap_or_default();
@@ -86,7 +93,9 @@ impl BlockPool {
         self.grow(table, tokens)
     }
 
-    /// Raises a holding to what `tokens` need, and caches the blocks that these fill; false, giving nothing, when too few are free.
+    /// Grows a table to hold `tokens` tokens, and caches the blocks that become full.
+    ///
+    /// Returns `false` and changes nothing if too few blocks are free.
     pub(super) fn grow(&mut self, table: &mut BlockTable, tokens: u32) -> bool {
         let need = tokens.div_ceil(self.block_size).saturating_sub(table.held);
         if need > self.free() {
@@ -100,7 +109,7 @@ impl BlockPool {
         let full = (tokens / self.block_size) as usize;
         let new = table.hashes.get(table.cached as usize..full.min(table.hashes.len())).unwrap_or_default();
         for hash in new {
-            // Of a block that is known already its own copy is not needed.
+            // The block is already cached, so the sequence's own copy is freed.
             self.empty += u32::from(self.cached.contains_key(hash));
             self.hold(*hash);
         }
@@ -108,7 +117,7 @@ impl BlockPool {
         true
     }
 
-    /// Takes back all that a sequence holds.
+    /// Frees all blocks of a sequence.
     pub(super) fn close(&mut self, table: &mut BlockTable) {
         let cached = table.hashes.get(..table.cached as usize).unwrap_or_default();
         self.empty += table.held - table.cached;
@@ -127,7 +136,7 @@ impl BlockPool {
         debug_assert!(self.free() <= self.total, "a block was freed twice");
     }
 
-    /// One more sequence holds it.
+    /// Adds a sequence to the holders of a block.
     fn hold(&mut self, hash: u64) {
         let block = self.cached.entry(hash).or_insert(Cached::Held(0));
         match block {
@@ -149,37 +158,38 @@ impl BlockPool {
         self.empty + self.idle.len() as u32
     }
 
-    /// How many tokens of a prompt of that length would not have to be computed if it came now: whole blocks, and never all of it.
+    /// Returns how many tokens of such a prompt would not be computed if it arrived now: whole
+    /// blocks, and never the whole prompt.
     pub fn prefix(&self, hashes: &[u64], prompt_tokens: u32) -> u32 {
         self.cached_blocks(hashes, prompt_tokens.saturating_sub(1)) * self.block_size
     }
 
-    /// All blocks.
+    /// Returns the total number of blocks.
     pub fn total(&self) -> u32 {
         self.total
     }
 
-    /// Blocks held by running sequences.
+    /// Returns the number of blocks held by running sequences.
     pub fn used(&self) -> u32 {
         self.total - self.free()
     }
 
-    /// Blocks that no sequence holds, but whose content could be used again.
+    /// Returns the number of blocks that no sequence holds and whose content can be reused.
     pub fn idle(&self) -> u32 {
         self.idle.len() as u32
     }
 
-    /// Tokens that one block holds.
+    /// Returns the number of tokens per block.
     pub fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    /// Tokens that the whole cache holds.
+    /// Returns the capacity of the cache, in tokens.
     pub fn capacity_tokens(&self) -> u64 {
         u64::from(self.total) * u64::from(self.block_size)
     }
 
-    /// Share of blocks held, 0 to 1 (vLLM's `kv_cache_usage_perc`).
+    /// Returns the share of blocks in use, 0 to 1 (vLLM's `kv_cache_usage_perc`).
     pub fn usage(&self) -> f64 {
         if self.total == 0 { 0.0 } else { f64::from(self.used()) / f64::from(self.total) }
     }

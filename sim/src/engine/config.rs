@@ -1,49 +1,50 @@
-//! An engine's constants.
+//! Constants of an engine.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Size and speed of one engine. [`Default`] is calibrated: see [`crate::scenario`].
+/// Size and speed of one engine. [`Default`] is calibrated; see [`crate::scenario`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Tokens in a KV block. Default 16, as vLLM's.
+    /// Tokens per KV block. Default 16, as in vLLM.
     pub block_size: u32,
-    /// KV blocks. Default 5,625 (90,000 tokens).
+    /// Number of KV blocks. Default 5,625 (90,000 tokens).
     pub num_blocks: u32,
-    /// Most sequences in a batch. Default 256.
+    /// Maximum number of sequences in a batch. Default 256.
     pub max_num_seqs: u32,
-    /// Tokens a step, prompt and decode together. Default 2,048.
+    /// Maximum number of tokens per step, prefill and decode together. Default 2,048.
     pub max_num_batched_tokens: u32,
-    /// Whether full blocks are kept for coming sequences that begin with them. vLLM's default is yes. Default here: no, since the texts that this was calibrated on
-    /// tell of prompts that share nothing.
+    /// Whether full blocks are cached for later sequences with the same prefix. Default off, unlike
+    /// in vLLM, because the calibration data come from prompts without common prefixes.
     pub prefix_cache: bool,
-    /// Longest sequence, prompt and output together. Default 8,192; at most the whole cache.
+    /// Maximum length of a sequence in tokens, prompt and output together. Default 8,192; at most
+    /// the whole cache.
     pub max_model_len: u32,
-    /// What a step costs.
+    /// Time of a step.
     pub step: StepCost,
 }
 
-/// The time that a step takes: `base + per_prompt_token * prompt tokens + per_sequence * sequences +
-/// per_sequence_squared * sequences^2`, in milliseconds.
+/// The time of a step, in milliseconds: `base + per_prompt_token * prompt tokens + per_sequence *
+/// sequences + per_sequence_squared * sequences^2`.
 ///
-/// Where prompts cost nothing and a call takes a fixed number of steps, a term in the square makes the engine follow the universal
-/// scalability law exactly: [`StepCost::usl`].
+/// If prompts cost nothing and a call takes a fixed number of steps, the quadratic term makes the
+/// engine follow the universal scalability law exactly; see [`StepCost::usl`].
 ///
-/// The cost of reading the KV cache grows with the context of each sequence; the texts that this was
-/// calibrated on hold the context constant, so that it cannot be told apart from the cost per sequence, and
-/// is in it.
+/// The cost of reading the KV cache grows with the context of each sequence. The calibration data
+/// hold the context constant, so this cost is part of the cost per sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepCost {
-    /// One pass over the weights, whatever the batch.
+    /// Time of one pass over the weights, in milliseconds.
     pub base_ms: f64,
-    /// Each prompt token computed or recomputed.
+    /// Time per prompt token computed or recomputed, in milliseconds.
     pub per_prompt_token_ms: f64,
-    /// Each sequence in the batch.
+    /// Time per sequence in the batch, in milliseconds.
     pub per_sequence_ms: f64,
-    /// Each sequence for each sequence in the batch: what they get in one another's way. An engine has none of it; other services have. Default 0.
+    /// Time per pair of sequences in the batch, in milliseconds: contention, which engines do not
+    /// have but other services do. Default 0.
     pub per_sequence_squared_ms: f64,
 }
 
@@ -68,10 +69,14 @@ impl Default for StepCost {
 }
 
 impl StepCost {
-    /// A service that follows the universal scalability law instead of an engine's: with `n` sequences it generates `alone * n / (1 + sigma (n - 1) +
-    /// kappa n (n - 1))` tokens a second, so that the most come out at `sqrt((1 - sigma) / kappa)` of them. Prompts cost nothing.
+    /// Returns the cost of a service that follows the universal scalability law.
     ///
-    /// It is exact while the batch is full at each step: [`EngineConfig::max_num_batched_tokens`] has to hold all prompts that may come at once.
+    /// With `n` sequences, the service generates `alone * n / (1 + sigma (n - 1) + kappa n (n -
+    /// 1))` tokens per second, with a maximum at `n = sqrt((1 - sigma) / kappa)`. Prompts cost
+    /// nothing.
+    ///
+    /// The law is exact while the batch is full at each step, so
+    /// [`EngineConfig::max_num_batched_tokens`] must hold all prompts that can arrive at once.
     pub fn usl(alone: f64, sigma: f64, kappa: f64) -> Self {
         let ms = 1e3 / alone;
         Self {
@@ -82,7 +87,8 @@ impl StepCost {
         }
     }
 
-    /// The time of a step over `sequences` which computes `prompt_tokens` of prompt.
+    /// Returns the time of a step with `sequences` sequences that computes `prompt_tokens` prompt
+    /// tokens.
     pub fn time(&self, sequences: u32, prompt_tokens: u32) -> Duration {
         let ms = self.base_ms
             + self.per_prompt_token_ms * f64::from(prompt_tokens)

@@ -1,45 +1,44 @@
-//! What an engine tells.
+//! Events that an engine reports.
 
 use std::time::Duration;
 
-/// Names a sequence; chosen by the caller, unique within an engine or a pool.
+/// Identifier of a sequence, chosen by the caller and unique within an engine or pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
 
-/// Something that happened to one sequence.
+/// An event of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineEvent {
-    /// Since the start.
+    /// Time since the start.
     pub at: Duration,
-    /// To whom.
+    /// The sequence.
     pub id: SequenceId,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
 /// Kinds of [`EngineEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// Left the waiting queue for the first time: its prompt is being computed.
+    /// The sequence left the waiting queue for the first time, and its prompt is being computed.
     Admitted,
-    /// A token was generated; `index` counts from 0, so 0 is the first token. A recomputed sequence does not
-    /// repeat tokens.
+    /// A token was generated. A recomputed sequence does not repeat tokens.
     Token {
-        /// Place among the generated tokens.
+        /// Index among the generated tokens, from 0.
         index: u32,
     },
-    /// Lost its KV blocks to an older sequence; it waits at the front of the queue.
+    /// The sequence lost its KV blocks to an older sequence, and waits at the front of the queue.
     Preempted,
-    /// The last token was generated (told right after it); its blocks are free.
+    /// The last token was generated, and the blocks are free. Follows the last `Token` directly.
     Finished,
 }
 
-/// A sequence that no engine could ever finish.
+/// A sequence that is too long for the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{tokens} tokens of prompt and output exceed the longest sequence of {longest}")]
 pub struct TooLong {
-    /// Prompt and output.
+    /// Length of prompt and output, in tokens.
     pub tokens: u64,
-    /// The longest that fits.
+    /// Maximum length, in tokens.
     pub longest: u64,
 }

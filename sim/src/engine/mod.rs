@@ -1,25 +1,26 @@
-//! One vLLM engine: pure, without clock or I/O.
+//! One vLLM engine. Pure: no clock, no I/O.
 //!
-//! The unit of time is the *step* (one forward pass). At the start of a step the scheduler picks tokens to
-//! compute as vLLM V1 does: sequences already running first, in the order in which they were admitted; then
-//! the waiting queue, first come first served, both inside one token budget (a long prompt is *chunked* over
-//! steps). Each token needs room in a paged KV cache; when a running sequence finds none, the last-admitted
-//! one is *preempted*: it loses its blocks, goes to the front of the queue and is recomputed, prompt and
-//! generated tokens alike. At the end of the step each sequence whose last known token was computed gains one
-//! token.
+//! Time advances in *steps* (forward passes). At the start of a step, the scheduler selects tokens
+//! to compute as vLLM V1 does: first the running sequences, in order of admission, then the waiting
+//! queue, first come first served, both within one token budget (a long prompt is *chunked* over
+//! several steps). Each token needs space in a paged KV cache. If a running sequence finds none,
+//! the last admitted sequence is *preempted*: it loses its blocks, returns to the front of the
+//! queue, and is recomputed, prompt and generated tokens alike. At the end of the step, each
+//! sequence whose last known token was computed gains one token.
 //!
-//! With [`EngineConfig::prefix_cache`], full blocks of KV cache outlive their sequences, and a sequence that begins with the same ones does not compute them
-//! again, though always its last token ([`BlockPool`] tells how they are kept and evicted).
+//! With [`EngineConfig::prefix_cache`], full blocks outlive their sequences. A later sequence with
+//! the same prefix does not compute them again, except its last token. [`BlockPool`] describes
+//! caching and eviction.
 //!
 //! # Invariants
 //!
-//! - Blocks held never exceed the pool, and are all free when no sequence is left.
-//! - Every submitted sequence ends exactly once: [`EventKind::Finished`], or [`Engine::abort`] returning
-//!   true.
-//! - An abort frees the sequence's place and blocks at once, also in the middle of a step or while it is
-//!   queued. (vLLM takes aborts between two steps.)
-//! - No clock: time is the `Duration` since any fixed start, given by the caller, never going back. The same
-//!   calls give the same events.
+//! - Blocks in use never exceed the pool, and all blocks are free when no sequence is left.
+//! - Every submitted sequence ends exactly once: with [`EventKind::Finished`], or with
+//!   [`Engine::abort`] returning `true`.
+//! - An abort frees the batch place and the blocks of a sequence at once, also during a step or in
+//!   the queue. (vLLM processes aborts between steps.)
+//! - Time is the `Duration` since a fixed start. The caller passes it, and it never decreases. The
+//!   same calls give the same events.
 //!
 //! ```
 //! use std::time::Duration;
@@ -50,45 +51,45 @@ pub use self::config::{EngineConfig, StepCost};
 pub use self::event::{EngineEvent, EventKind, SequenceId, TooLong};
 use self::sequence::Sequence;
 
-/// One engine (a worker, in vLLM's words an engine core): see the [module](self).
+/// One engine (in vLLM, an engine core): see the [module](self).
 #[derive(Debug, Clone)]
 pub struct Engine {
     config: EngineConfig,
     blocks: BlockPool,
-    /// First come first served; preempted sequences go back to the front.
+    /// Waiting sequences, first come first served. Preempted sequences return to the front.
     waiting: VecDeque<Sequence>,
-    /// In order of admission; the last is the first victim.
+    /// Running sequences in order of admission. The last one is preempted first.
     running: Vec<Sequence>,
-    /// End of the step in progress.
+    /// End time of the current step.
     step_ends: Option<Duration>,
-    /// What every step's time is multiplied by: 1 but for a slow start.
+    /// Factor on the time of every step. 1 is the calibrated speed.
     slowdown: f64,
-    /// Preemptions and the like found at the start of a step, told with the next [`Engine::advance`].
+    /// Events from the start of a step, reported by the next [`Engine::advance`].
     pending: Vec<EngineEvent>,
     totals: Totals,
 }
 
-/// What an engine has done since it was made.
+/// Counters of an engine since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Steps begun.
     pub steps: u64,
-    /// Prompt tokens computed, recomputed ones included.
+    /// Prompt tokens computed, including recomputed tokens.
     pub prefill_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// Sequences that lost their blocks to an older one.
+    /// Sequences that lost their blocks to an older sequence.
     pub preemptions: u64,
-    /// Most KV blocks ever held.
+    /// Maximum number of KV blocks in use at the same time.
     pub peak_blocks: u32,
-    /// Prompt tokens of the sequences that were admitted: looked up in the prefix cache, if there is one.
+    /// Prompt tokens of admitted sequences that were looked up in the prefix cache.
     pub prefix_queries: u64,
-    /// Those among them that were found there.
+    /// Prompt tokens that were found in the prefix cache.
     pub prefix_hits: u64,
 }
 
 impl Engine {
-    /// An idle engine.
+    /// Returns an idle engine.
     pub fn new(config: EngineConfig) -> Self {
         Self {
             blocks: BlockPool::new(config.num_blocks, config.block_size),
@@ -102,13 +103,15 @@ impl Engine {
         }
     }
 
-    /// Queues a sequence of `prompt_tokens` that will generate `output_tokens` (0 counts as 1 for both). An
-    /// idle engine starts a step with it at once. `id` must be unused.
+    /// Queues a sequence that will generate `output_tokens` tokens. An idle engine starts a step
+    /// with it at once.
+    ///
+    /// Lengths of 0 count as 1. `id` must be unused.
     ///
     /// # Errors
     ///
-    /// [`TooLong`] when prompt and output together exceed [`EngineConfig::max_model_len`] or the whole KV
-    /// cache: such a sequence could never end.
+    /// Returns [`TooLong`] if prompt and output together exceed [`EngineConfig::max_model_len`] or
+    /// the whole KV cache.
     pub fn submit(
         &mut self,
         now: Duration,
@@ -119,13 +122,16 @@ impl Engine {
         self.submit_with(now, id, prompt_tokens, output_tokens, &[])
     }
 
-    /// As [`Engine::submit`], of a sequence whose blocks have these hashes: each stands for [`EngineConfig::block_size`] tokens and all before them, prompt first,
-    /// then what will be generated, as far as the caller can tell. Blocks beyond them are shared with nobody. Without [`EngineConfig::prefix_cache`] they are
-    /// ignored.
+    /// Queues a sequence like [`Engine::submit`], with hashes of its blocks.
+    ///
+    /// Each hash identifies [`EngineConfig::block_size`] tokens together with all tokens before
+    /// them: first the prompt, then the generated tokens as far as the caller can predict them.
+    /// Blocks without a hash are not shared. Hashes are ignored without
+    /// [`EngineConfig::prefix_cache`].
     ///
     /// # Errors
     ///
-    /// As [`Engine::submit`].
+    /// As for [`Engine::submit`].
     pub fn submit_with(
         &mut self,
         now: Duration,
@@ -147,9 +153,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a sequence wherever it is; its model_path and its blocks are free at once. False if there is none of
-    /// this id (it has finished, or was aborted before). A step in progress still takes the time it was going
-    /// to take.
+    /// Aborts a sequence, and frees its place and its blocks at once.
+    ///
+    /// Returns `false` if no such sequence exists, because it has finished or was aborted before. A
+    /// step in progress keeps its planned duration.
     pub fn abort(&mut self, id: SequenceId) -> bool {
         if let Some(at) = self.waiting.iter().position(|s| s.id == id) {
             return self.waiting.remove(at).is_some();
@@ -160,13 +167,13 @@ impl Engine {
         true
     }
 
-    /// When the step in progress ends; `None` while idle.
+    /// Returns the end time of the current step, or `None` if the engine is idle.
     pub fn next_event(&self) -> Option<Duration> {
         self.step_ends
     }
 
-    /// Ends every step that ends by `now`, appends what happened to `events` in order, and begins the next
-    /// ones back to back.
+    /// Ends every step that ends by `now`, appends the events in order, and begins the following
+    /// steps back to back.
     pub fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         events.append(&mut self.pending);
         while let Some(end) = self.step_ends.filter(|&end| end <= now) {
@@ -176,61 +183,63 @@ impl Engine {
         }
     }
 
-    /// Appends what has happened but was not told yet: the admissions of a step that a submit began.
+    /// Appends events that were not reported yet: the admissions of a step that a submit began.
     pub fn drain(&mut self, events: &mut Vec<EngineEvent>) {
         events.append(&mut self.pending);
     }
 
-    /// Multiplies the time of every step begun from now on (1 = as calibrated). Values below 0 or not finite
+    /// Sets the factor on the time of every later step. Values that are negative or not finite
     /// count as 1.
     pub fn set_slowdown(&mut self, factor: f64) {
         self.slowdown = if factor.is_finite() && factor >= 0.0 { factor } else { 1.0 };
     }
 
-    /// What was set by [`Engine::set_slowdown`].
+    /// Returns the factor set by [`Engine::set_slowdown`].
     pub fn slowdown(&self) -> f64 {
         self.slowdown
     }
 
-    /// Changes [`EngineConfig::max_num_seqs`], as if by a restart that loses nothing: sequences above it that run already go on to their end.
+    /// Changes [`EngineConfig::max_num_seqs`]. Sequences that already run continue to their end.
     pub fn set_max_num_seqs(&mut self, sequences: u32) {
         self.config.max_num_seqs = sequences.max(1);
     }
 
-    /// Loses everything it had, as a process that is killed and started again: its sequences, its cache, its counters and a slowdown. What it was configured
-    /// with stays, a changed [`EngineConfig::max_num_seqs`] too.
+    /// Drops all sequences, the cache, the counters and the slowdown, as if the process were killed
+    /// and restarted. The configuration stays, including a changed [`EngineConfig::max_num_seqs`].
     pub fn reset(&mut self) {
         *self = Self::new(self.config.clone());
     }
 
-    /// The constants this engine runs on.
+    /// Returns the configuration.
     pub fn config(&self) -> &EngineConfig {
         &self.config
     }
 
-    /// Sequences that wait for their first or (preempted) next admission.
+    /// Returns the number of sequences that wait for their first admission, or for another one
+    /// after a preemption.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Sequences that hold a model_path in the batch.
+    /// Returns the number of sequences in the batch.
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Tokens of prompts, and of what is to be recomputed, that stand between now and an empty queue, as the prefix cache is now.
+    /// Returns the number of tokens that remain to be prefilled or recomputed, given the current
+    /// prefix cache.
     pub fn uncomputed(&self) -> u64 {
         let waiting = self.waiting.iter().map(|s| s.uncomputed() - self.blocks.find(&s.table, s.reusable()));
         let running = self.running.iter().filter(|s| !s.decoding()).map(Sequence::uncomputed);
         waiting.chain(running).map(u64::from).sum()
     }
 
-    /// The paged KV cache.
+    /// Returns the paged KV cache.
     pub fn blocks(&self) -> &BlockPool {
         &self.blocks
     }
 
-    /// Counters since the start.
+    /// Returns the counters since the start.
     pub fn totals(&self) -> Totals {
         self.totals
     }

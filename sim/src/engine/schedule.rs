@@ -1,4 +1,4 @@
-//! The scheduler: what a step computes, what it costs, and what it yields.
+//! The scheduler: selects what a step computes, and applies the results.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ struct StepPlan {
 }
 
 impl Engine {
-    /// Plans a step at `now`; stays idle when nothing is left to do.
+    /// Starts a step at `now`, or leaves the engine idle if there is nothing to do.
     pub(super) fn begin_step(&mut self, now: Duration) {
         let mut plan = StepPlan::default();
         let mut budget = self.config.max_num_batched_tokens;
         let preempted = self.schedule_running(now, &mut plan, &mut budget);
-        // As in vLLM: who was just evicted must not be let in again by the room that it left.
+        // As in vLLM: a sequence that was just preempted must not take back the blocks that it
+        // freed.
         if !preempted {
             self.schedule_waiting(now, &mut plan, &mut budget);
         }
@@ -32,7 +33,7 @@ impl Engine {
         self.step_ends = Some(now.saturating_add(took.mul_f64(self.slowdown.min(1e6))));
     }
 
-    /// True when a sequence was preempted.
+    /// Schedules the running sequences. Returns `true` if a sequence was preempted.
     fn schedule_running(&mut self, now: Duration, plan: &mut StepPlan, budget: &mut u32) -> bool {
         let mut preempted = false;
         let mut at = 0;
@@ -46,8 +47,8 @@ impl Engine {
                 *budget -= new;
                 at += 1;
             } else {
-                // The last-admitted pays. It may be this one, and then the loop finds no sequence here and
-                // ends.
+                // The last admitted sequence is preempted. If it is this sequence, the loop finds
+                // no sequence at this index and ends.
                 preempted = true;
                 self.preempt_last(now);
             }
@@ -60,7 +61,7 @@ impl Engine {
             let Some(first) = self.waiting.front_mut() else { break };
             let found = self.blocks.find(&first.table, first.reusable());
             let new = (first.uncomputed() - found).min(*budget);
-            // No overtaking: a head that does not fit holds the queue.
+            // No overtaking: a first sequence that does not fit blocks the queue.
             if !self.blocks.open(&mut first.table, found, found + new) {
                 break;
             }

@@ -9,13 +9,14 @@ pub(super) struct Sequence {
     prompt: u32,
     output: u32,
     generated: u32,
-    /// Tokens whose keys and values are in the cache.
+    /// Number of tokens whose keys and values are in the cache.
     computed: u32,
-    /// Tokens that the step in progress computes.
+    /// Number of tokens that the current step computes.
     scheduled: u32,
-    /// KV blocks held; none while waiting.
+    /// KV blocks held. Empty while waiting.
     pub(super) table: BlockTable,
-    /// Has been admitted before (a preempted sequence is not admitted twice).
+    /// Whether the sequence was admitted before. A preempted sequence is not reported as admitted
+    /// again.
     pub(super) admitted: bool,
 }
 
@@ -24,23 +25,23 @@ impl Sequence {
         Self { id, prompt, output, generated: 0, computed: 0, scheduled: 0, table, admitted: false }
     }
 
-    /// Length at its end.
+    /// Returns the length at the end, in tokens.
     pub(super) fn final_tokens(&self) -> u64 {
         u64::from(self.prompt) + u64::from(self.output)
     }
 
-    /// Tokens known but not yet computed: the prompt at first, then one a step; all of them again after a
-    /// preemption.
+    /// Returns the number of known tokens that are not computed: first the prompt, then one per
+    /// step, and all tokens after a preemption.
     pub(super) fn uncomputed(&self) -> u32 {
         self.prompt + self.generated - self.computed
     }
 
-    /// Whether the next token to compute is the one it generated last, all before it being in the cache.
+    /// Returns `true` if only the last generated token remains to be computed.
     pub(super) fn decoding(&self) -> bool {
         self.generated > 0 && self.uncomputed() == 1
     }
 
-    /// Cache positions needed once `new` more tokens are computed.
+    /// Returns the number of cache positions needed after `new` more tokens are computed.
     pub(super) fn tokens_after(&self, new: u32) -> u32 {
         self.computed + new
     }
@@ -49,12 +50,13 @@ impl Sequence {
         self.prompt
     }
 
-    /// Its first tokens that may be taken from the cache: all but the last one known, of which the next is made.
+    /// Returns how many of the first tokens may come from the cache: all except the last known
+    /// token, which the next token depends on.
     pub(super) fn reusable(&self) -> u32 {
         self.prompt + self.generated - 1
     }
 
-    /// Begins with so many tokens already in the cache.
+    /// Marks the first `tokens` tokens as already computed.
     pub(super) fn reuse(&mut self, tokens: u32) {
         self.computed = tokens;
     }
@@ -63,12 +65,12 @@ impl Sequence {
         self.scheduled = new;
     }
 
-    /// Ends a step: the index of the token that it generated, if it did.
+    /// Ends a step, and returns the index of the token that the sequence generated, if any.
     pub(super) fn commit(&mut self) -> Option<u32> {
         let ran = std::mem::take(&mut self.scheduled);
         self.computed += ran;
-        // A chunk of a prompt yields no token, and a sequence left out of the step (budget spent) none
-        // either.
+        // A prompt chunk yields no token, and neither does a sequence that the budget excluded from
+        // the step.
         if ran == 0 || self.uncomputed() > 0 {
             return None;
         }
@@ -80,7 +82,7 @@ impl Sequence {
         self.generated >= self.output
     }
 
-    /// Forgets what was computed, so that it is computed anew.
+    /// Discards what was computed, so that the sequence is recomputed.
     pub(super) fn reset(&mut self) {
         self.computed = 0;
         self.scheduled = 0;

@@ -1,130 +1,135 @@
-//! What can go wrong.
+//! Configuration of the injected faults.
 
 use serde::{Deserialize, Serialize};
 
 use super::load_dependent::{Drift, LimitRamp, Load, LoadGrowth, Overload};
 use crate::config_error::{ConfigError, require};
 
-/// Every fault is off by default.
+/// The faults to inject. Every fault is off by default.
 ///
-/// Times are simulated seconds from the moment when these faults were set. The same keys in JSON for `POST
-/// /sim/faults`; an unknown key is an error. Setting faults replaces all those before.
+/// Times are simulated seconds since these faults were set. `POST /sim/faults` takes the same keys
+/// as JSON; unknown keys are errors. Setting faults replaces all previous faults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// Seed of everything drawn.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Times in which every call gets a 429.
+    /// Time windows in which every call gets a 429.
     pub rate_limit_windows: Vec<RateLimitWindow>,
-    /// 429 for a call that finds this many in flight.
+    /// Calls that find this many calls in flight get a 429.
     pub concurrency_limit: Option<usize>,
-    /// That limit is lower at first.
+    /// Makes the concurrency limit rise from a lower value at the start.
     pub limit_ramp: Option<LimitRamp>,
-    /// 429 while load rises too quickly.
+    /// Rejects calls with a 429 while load rises too quickly.
     pub load_growth: Option<LoadGrowth>,
-    /// What too many in flight leave behind.
+    /// Degrades the server for a while after an overload.
     pub overload: Option<Overload>,
-    /// One change in mid-run.
+    /// Changes the server once during the run.
     pub drift: Option<Drift>,
-    /// The Retry-After of these 429s (not of windows and budgets, which have their own), in simulated seconds. Absent: no such header.
+    /// `Retry-After` of the 429s of the concurrency limits above, in simulated seconds. Without it,
+    /// the header is absent. Windows and rate budgets have their own setting.
     pub limits_retry_after_s: Option<f64>,
-    /// 429s of limits and budgets do not name what was exceeded: "Too many requests."
-    pub vague: bool,
-    /// vLLM's `--max-num-queued-reqs`: a call that finds this many waiting, over all engines, gets a 503
-    /// without Retry-After, or, if it streams, a 200 with that error as its only event.
+    /// Whether the 429s of limits and rate budgets only say "Too many requests.", without naming
+    /// the exceeded limit.
+    pub hide_limit_name: bool,
+    /// vLLM's `--max-num-queued-reqs`: a call that finds this many waiting sequences, over all
+    /// engines, gets a 503 without `Retry-After`, or a 200 with that error as its only event if the
+    /// call streams.
     pub max_num_queued_reqs: Option<usize>,
-    /// Calls that get no headers for a while, or never.
+    /// Delays the response headers of some calls, or withholds them forever.
     pub stall_before_headers: Option<Stall>,
-    /// Streams that pause, or never go on.
+    /// Pauses some streams, or stops them forever.
     pub stall_mid_stream: Option<Stall>,
-    /// Streams whose connection breaks.
+    /// Breaks the connection of some streams.
     pub reset_mid_stream: Option<StreamCut>,
-    /// Streams that end cleanly without their terminal event.
+    /// Ends some streams cleanly without their terminal event.
     pub truncate_stream: Option<StreamCut>,
-    /// Engines that are slow at first.
+    /// Slows the engines down at the start.
     pub slow_start: Option<SlowStart>,
-    /// A provider's budget of tokens (and requests) a minute.
+    /// A provider's token and request budget per minute.
     pub token_rate: Option<TokenRate>,
-    /// Times in which nothing is served.
+    /// Time windows in which nothing is served.
     pub outages: Vec<Outage>,
-    /// Probability of a 500, 0 to 1.
+    /// Probability that a call gets a 500, 0 to 1.
     pub error_500: f64,
 }
 
-/// A time in which every call gets a 429.
+/// A time window in which every call gets a 429.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitWindow {
-    /// Begin, inclusive.
+    /// Start in simulated seconds, inclusive.
     pub from_s: f64,
-    /// End, exclusive.
+    /// End in simulated seconds, exclusive.
     pub until_s: f64,
-    /// The `Retry-After` header: absent = what is left of the window, in the client's seconds, rounded up;
-    /// `"none"` = no header; anything else verbatim (so that `"-1"` and dates can be sent).
+    /// The `Retry-After` header. Absent: the rest of the window in the client's seconds, rounded
+    /// up. `"none"`: no header. Any other text is sent verbatim, for example `"-1"` or a date.
     #[serde(default)]
     pub retry_after: Option<String>,
 }
 
-/// A pause.
+/// A pause that hits some calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stall {
-    /// Share of calls hit, 0 to 1. Default 1.
+    /// Share of calls that are hit, 0 to 1. Default 1.
     pub probability: f64,
-    /// Simulated seconds; absent = for ever.
+    /// Length of the pause in simulated seconds. Absent: forever.
     pub seconds: Option<f64>,
-    /// Tokens sent before the pause (in mid-stream only). Default 0.
+    /// Number of tokens sent before the pause, for pauses within a stream. Default 0.
     pub after_tokens: u32,
 }
 
-/// A stream that breaks off.
+/// An early end that hits some streams.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamCut {
-    /// Share of streams hit, 0 to 1. Default 1.
+    /// Share of streams that are hit, 0 to 1. Default 1.
     pub probability: f64,
-    /// Tokens sent before the end. Default 0. A shorter answer is left whole.
+    /// Number of tokens sent before the end. Default 0. A shorter answer is sent whole.
     pub after_tokens: u32,
 }
 
-/// Steps take `factor` times their time at first, falling linearly to 1.
+/// A slow start: steps take `factor` times their normal time at first, falling linearly to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowStart {
-    /// Until full speed.
+    /// Time until full speed, in simulated seconds.
     pub over_s: f64,
-    /// At the start; 1 to 1,000.
+    /// Factor at the start, 1 to 1,000.
     pub factor: f64,
 }
 
-/// A budget over time, refilled continuously, of tokens, of requests, or of both. Answers carry
-/// `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`; a call that does not fit gets a 429 with
-/// `Retry-After` and `retry-after-ms`, in the client's seconds. Either can be left out.
+/// Continuously refilled budgets of tokens, requests, or both.
+///
+/// Answers carry `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`. A call that exceeds a
+/// budget gets a 429 with `Retry-After` and `retry-after-ms`, in the client's seconds. Both kinds
+/// of headers can be turned off.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRate {
-    /// Tokens a (simulated) minute; absent = no limit.
+    /// Tokens per simulated minute. Absent: no limit.
     #[serde(default)]
     pub tokens_per_minute: Option<f64>,
-    /// Requests a (simulated) minute; absent = no limit.
+    /// Requests per simulated minute. Absent: no limit.
     #[serde(default)]
     pub requests_per_minute: Option<f64>,
-    /// The most that idle time saves up, in seconds of the rate. Default 60.
+    /// Maximum saved budget, in seconds of the rate. Default 60.
     #[serde(default = "minute")]
     pub burst_s: f64,
-    /// What a call costs.
+    /// How the tokens of a call are counted.
     #[serde(default)]
     pub counts: TokenCounting,
-    /// Whether answers carry the headers. Default true.
+    /// Whether answers carry the `x-ratelimit-*` headers. Default true.
     #[serde(default = "yes")]
     pub headers: bool,
-    /// Whether 429s say when to come back. Default true.
+    /// Whether 429s carry a retry delay. Default true.
     #[serde(default = "yes")]
     pub retry_after: bool,
 }
 
 impl Default for TokenRate {
-    /// One that limits nothing.
+    /// Returns a setting without any limit.
     fn default() -> Self {
         Self {
             tokens_per_minute: None,
@@ -145,47 +150,51 @@ fn minute() -> f64 {
     60.0
 }
 
-/// What a call costs in tokens.
+/// How the tokens of a call are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenCounting {
-    /// The prompt and the most that may be generated, at arrival, as OpenAI counts.
+    /// The prompt and the maximum output, charged on arrival, as OpenAI counts.
     #[default]
     Reserved,
-    /// The prompt at arrival, the generated tokens at the end, as Anthropic counts; the bucket may go below
-    /// zero.
+    /// The prompt, charged on arrival, and the generated tokens, charged at the end, as Anthropic
+    /// counts. The budget may become negative.
     Actual,
 }
 
-/// A time in which nothing is served.
+/// A time window in which nothing is served.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// Begin, inclusive.
+    /// Start in simulated seconds, inclusive.
     pub from_s: f64,
-    /// End, exclusive.
+    /// End in simulated seconds, exclusive.
     pub until_s: f64,
-    /// How it shows.
+    /// How the outage appears to callers.
     #[serde(default)]
     pub mode: OutageMode,
 }
 
-/// How an outage shows.
+/// How an outage appears to callers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutageMode {
-    /// [`crate::ConnectionRefused`] in the virtual face; over HTTP, connections closed without an answer.
+    /// Connections are refused: [`crate::ConnectionRefused`] in process, a closed connection over
+    /// HTTP.
     #[default]
     Refuse,
-    /// 503 at once.
+    /// Every request gets a 503 at once.
     Unavailable,
-    /// Requests are taken and never answered, `/health` and `/metrics` too, and streams that are open fall silent, for good: as vLLM after a SIGTERM with requests
-    /// open. What comes after the outage is answered.
+    /// Requests are accepted and never answered, including `/health` and `/metrics`, and open
+    /// streams stop forever, as in vLLM after a SIGTERM with open requests. Requests after the
+    /// outage are answered.
     Hang,
-    /// The engine's process has died and its server has not: open streams end with an error 500 as an event, all else gets a 500, `/health` a 503. What the
-    /// engines held is lost, their caches too.
+    /// The engine process is dead, but its server is not. Open streams end with a 500 as an error
+    /// event, `/health` gets a 503, and other requests get a 500. The engines lose their sequences
+    /// and caches.
     Dead,
-    /// The server was killed: as `Refuse`, and what is open breaks. What the engines held is lost, their caches too.
+    /// The server is killed: as `Refuse`, and open connections break. The engines lose their
+    /// sequences and caches.
     Kill,
 }
 
@@ -206,10 +215,10 @@ impl Faults {
     ///
     /// # Errors
     ///
-    /// The first key whose value cannot work.
+    /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let share = |p: f64| (0.0..=1.0).contains(&p);
-        // Longer than any run, short enough that no conversion overflows.
+        // Longer than any run, and short enough that no conversion overflows.
         let time = |s: f64| (0.0..=1e9).contains(&s);
         for w in &self.rate_limit_windows {
             let ordered = time(w.from_s) && time(w.until_s) && w.from_s <= w.until_s;

@@ -1,4 +1,4 @@
-//! Which fault hits which call.
+//! Decides which fault hits which call.
 
 use std::time::Duration;
 
@@ -8,39 +8,40 @@ use super::load_dependent::LoadState;
 use super::token_bucket::{RateHeaders, TokenBucket};
 use super::{Faults, OutageMode, TokenCounting};
 
-/// A refusal before the engine.
+/// A rejection before the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rejection {
-    /// No answer at all.
+    /// The connection is refused without an answer.
     Connection,
-    /// 503: the whole deployment is away.
+    /// 503: the deployment is down.
     Unavailable,
-    /// An answer that never comes.
+    /// The call is never answered.
     Silence,
     /// 500: the engine has died.
     Dead,
-    /// 500, drawn.
+    /// 500, drawn at random.
     Internal,
-    /// 429 from a window; the `Retry-After` text.
+    /// 429 from a rate limit window.
     Window { retry_after: RetryAfter },
-    /// 429: too many in flight; the limit, where it is told.
+    /// 429 from a concurrency limit. `limit` is `None` if it must not be named.
     Concurrency { limit: Option<usize>, retry_after: RetryAfter },
-    /// 429: a budget is spent, of what and for how long (simulated) where that is told.
+    /// 429 from a rate budget. `resource` and `wait` (simulated) are `None` if they must not be
+    /// named.
     Rate { resource: Option<&'static str>, wait: Option<Duration> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RetryAfter {
     None,
-    /// Simulated time.
+    /// A delay in simulated time.
     In(Duration),
     Text(String),
 }
 
-/// What will happen to an admitted call.
+/// The faults that will hit an accepted call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct StreamPlan {
-    /// `Some(None)`: for ever.
+    /// Pause before the response headers. `Some(None)` lasts forever.
     pub(crate) before_headers: Option<Option<Duration>>,
     pub(crate) stall: Option<(u32, Option<Duration>)>,
     pub(crate) reset_after: Option<u32>,
@@ -84,7 +85,8 @@ impl FaultInjector {
         self.faults.outages.iter().find(|o| (o.from_s..o.until_s).contains(&at)).map(|o| o.mode)
     }
 
-    /// What an arriving call meets before its body is read; `in_flight` without itself.
+    /// Decides whether an arriving call is rejected before its body is read. `in_flight` excludes
+    /// the call itself.
     pub(crate) fn arrive(&mut self, now: Duration, in_flight: usize) -> Result<(), Rejection> {
         match self.outage(now) {
             Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Rejection::Connection),
@@ -108,11 +110,14 @@ impl FaultInjector {
         self.load.arrive(now.saturating_sub(self.since), in_flight).map_err(|limit| {
             let after = self.faults.limits_retry_after_s.map(|s| Duration::try_from_secs_f64(s).ok());
             let retry_after = after.flatten().map_or(RetryAfter::None, RetryAfter::In);
-            Rejection::Concurrency { limit: Some(limit).filter(|_| !self.faults.vague), retry_after }
+            Rejection::Concurrency {
+                limit: Some(limit).filter(|_| !self.faults.hide_limit_name),
+                retry_after,
+            }
         })
     }
 
-    /// Charges the budgets; on success what the rate headers say.
+    /// Charges the rate budgets, and returns the rate headers if the call fits.
     pub(crate) fn charge(
         &mut self,
         now: Duration,
@@ -125,14 +130,14 @@ impl FaultInjector {
         };
         let cost = f64::from(prompt_tokens) + f64::from(reserved);
         let parts = [(&mut self.requests, "requests", 1.0), (&mut self.tokens, "tokens", cost)];
-        // Both are asked before either pays: a refused call costs nothing.
+        // Both budgets are checked before either is charged, so that a rejected call costs nothing.
         let mut buckets: Vec<_> =
             parts.into_iter().filter_map(|(b, name, cost)| Some((b.as_mut()?, name, cost))).collect();
         for (bucket, resource, cost) in &mut buckets {
             let wait = bucket.wait(now, *cost);
             if !wait.is_zero() {
                 let told = self.faults.token_rate.is_none_or(|r| r.retry_after);
-                let resource = Some(*resource).filter(|_| !self.faults.vague);
+                let resource = Some(*resource).filter(|_| !self.faults.hide_limit_name);
                 return Err(Rejection::Rate { resource, wait: Some(wait).filter(|_| told) });
             }
         }
@@ -142,7 +147,7 @@ impl FaultInjector {
         Ok(self.headers(now))
     }
 
-    /// What the rate headers say now.
+    /// Returns the current rate headers.
     pub(crate) fn headers(&mut self, now: Duration) -> Vec<RateHeaders> {
         if self.faults.token_rate.is_some_and(|r| !r.headers) {
             return Vec::new();
@@ -151,7 +156,7 @@ impl FaultInjector {
         parts.into_iter().filter_map(|(b, name)| Some(b.as_mut()?.headers(now, name))).collect()
     }
 
-    /// Charges what was generated, where the budget counts that.
+    /// Charges the generated tokens, if the budget counts actual tokens.
     pub(crate) fn settle(&mut self, now: Duration, generated: u32) {
         let counted = self.faults.token_rate.is_some_and(|r| r.counts == TokenCounting::Actual);
         if let Some(bucket) = self.tokens.as_mut().filter(|_| counted) {
@@ -163,7 +168,7 @@ impl FaultInjector {
         self.faults.max_num_queued_reqs.is_some_and(|most| waiting >= most)
     }
 
-    /// Takes a call: draws what will happen to it.
+    /// Accepts a call, and draws the faults that will hit it.
     pub(crate) fn plan(&mut self) -> StreamPlan {
         self.load.take();
         let pause = |s: Option<f64>| s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
@@ -177,7 +182,7 @@ impl FaultInjector {
         }
     }
 
-    /// What a step begun now is slowed by.
+    /// Returns the factor on the time of a step that begins now.
     pub(crate) fn slowdown(&self, now: Duration) -> f64 {
         let by_load = self.load.slowdown(now.saturating_sub(self.since));
         let Some(slow) = self.faults.slow_start else { return by_load };

@@ -1,4 +1,4 @@
-//! What the load itself makes of a server: limits that it has to earn, penalties, changes in mid-run.
+//! Faults that depend on load: rising limits, overload penalties, and changes during a run.
 
 use std::time::Duration;
 
@@ -6,57 +6,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::config_error::{ConfigError, require};
 
-/// [`concurrency_limit`](super::Faults::concurrency_limit) is lower at first, as where machines are added once there is load.
+/// A [`concurrency_limit`](super::Faults::concurrency_limit) that rises linearly at the start, as
+/// if machines were added under load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitRamp {
-    /// The limit at the start; it rises linearly.
+    /// Limit at the start.
     pub from: usize,
-    /// Until all of the limit is there.
+    /// Time until the full limit, in simulated seconds.
     pub over_s: f64,
 }
 
-/// 429 for load that rises too quickly: calls in flight are taken up to a level which follows them, `at_once` above, by `per_s` a second upwards, and a tenth of
-/// that downwards.
+/// Rejects calls with a 429 if load rises too quickly.
+///
+/// Calls are accepted up to a level that follows the calls in flight: the level moves towards
+/// `at_once` above them, by at most `per_s` per second upwards and a tenth of that downwards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadGrowth {
-    /// So many more than there were are taken at once; above 0.
+    /// Number of calls above the current load that are accepted at once; above 0.
     pub at_once: usize,
-    /// So many more are taken each second; above 0.
+    /// Rise of the level per simulated second; above 0.
     pub per_s: f64,
 }
 
-/// A server that once overloaded stays worse for a while.
+/// A penalty that follows an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overload {
-    /// It is overloaded by each call that finds this many in flight, taken or refused.
+    /// A call that finds this many calls in flight causes an overload, whether the call is accepted
+    /// or rejected.
     pub above: usize,
-    /// It stays worse for so long after the last of them.
+    /// Duration of the penalty after the last overload, in simulated seconds.
     pub for_s: f64,
-    /// Steps take so many times as long meanwhile; 1 to 1,000. Default 1.
+    /// Factor on the time of steps during the penalty, 1 to 1,000. Default 1.
     #[serde(default = "one")]
     pub factor: f64,
-    /// The most in flight meanwhile. Default: as without.
+    /// Concurrency limit during the penalty. Default: unchanged.
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// A server that changes once, for good: after `after_s` or `after_calls`, whichever is first.
+/// A single permanent change, after `after_s` or `after_calls`, whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
-    /// So late.
+    /// Time of the change, in simulated seconds.
     #[serde(default)]
     pub after_s: Option<f64>,
-    /// After so many calls were taken.
+    /// Number of accepted calls after which the change occurs.
     #[serde(default)]
     pub after_calls: Option<u64>,
-    /// Steps take so many times as long from then on; .001 to 1,000. Default 1.
+    /// Factor on the time of steps after the change, 0.001 to 1,000. Default 1.
     #[serde(default = "one")]
     pub factor: f64,
-    /// The most in flight from then on. Default: as before.
+    /// Concurrency limit after the change. Default: unchanged.
     #[serde(default)]
     pub limit: Option<usize>,
 }
@@ -65,7 +69,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// Those of one [`Faults`](super::Faults).
+/// The load-dependent settings of one [`Faults`](super::Faults).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Load {
     pub(super) limit: Option<usize>,
@@ -104,11 +108,11 @@ impl Load {
     }
 }
 
-/// What a server made of its load so far. Times count from when the faults were set.
+/// State of the load-dependent faults. Times count from when the faults were set.
 #[derive(Debug)]
 pub(super) struct LoadState {
     load: Load,
-    /// What [`LoadGrowth`] takes, when it was that, and how many there were then.
+    /// Level of [`LoadGrowth`], the time of its last update, and the calls in flight at that time.
     level: f64,
     at: Duration,
     last_in_flight: usize,
@@ -122,7 +126,8 @@ impl LoadState {
         Self { load, level, at: Duration::ZERO, last_in_flight: 0, overloaded_until: None, taken: 0 }
     }
 
-    /// A call arrives and finds so many in flight: the limit that refuses it, if one does.
+    /// Decides on an arriving call that finds `in_flight` calls. Returns the limit that rejects it
+    /// as the error.
     pub(super) fn arrive(&mut self, now: Duration, in_flight: usize) -> Result<(), usize> {
         if let Some(overload) = self.load.overload.filter(|overload| in_flight >= overload.above) {
             self.overloaded_until = Some(now.saturating_add(seconds(overload.for_s)));
@@ -135,12 +140,12 @@ impl LoadState {
         }
     }
 
-    /// It was taken.
+    /// Counts an accepted call.
     pub(super) fn take(&mut self) {
         self.taken += 1;
     }
 
-    /// What a step begun now is slowed by.
+    /// Returns the factor on the time of a step that begins now.
     pub(super) fn slowdown(&self, now: Duration) -> f64 {
         let overloaded = self.overload(now).map_or(1.0, |overload| overload.factor);
         overloaded * self.drift(now).map_or(1.0, |drift| drift.factor)
@@ -156,12 +161,13 @@ impl LoadState {
         [limit, self.overload(now).and_then(|overload| overload.limit)].into_iter().flatten().min()
     }
 
-    /// The level moves towards a little more than there are.
+    /// Moves the level towards `at_once` above the calls in flight, and returns it.
     fn grow(&mut self, now: Duration, in_flight: usize) -> Option<usize> {
         let growth = self.load.growth?;
         let most = growth.per_s * now.saturating_sub(self.at).as_secs_f64();
         let aim = |last_in_flight: usize| (last_in_flight + growth.at_once) as f64 - self.level;
-        // Since the last one came, as many were there as it made; how many left meanwhile shows now.
+        // Since the last arrival, as many calls were in flight as that arrival left; how many have
+        // ended since shows in `in_flight`.
         self.level += match (aim(self.last_in_flight), aim(in_flight)) {
             (rise, _) if rise > 0.0 => rise.min(most),
             (_, fall) => fall.min(0.0).max(-0.1 * most),
@@ -208,19 +214,19 @@ mod tests {
     fn load_growth_limits_how_fast_load_rises() {
         let growth = Some(LoadGrowth { at_once: 4, per_s: 2.0 });
         let mut state = LoadState::new(Load { growth, ..Load::default() });
-        // Ten at once: four are taken, and two more after a second.
+        // Ten calls at once: four are accepted, and two more after a second.
         assert_eq!((0..10).filter(|n| state.arrive(at(0), *n.min(&4)).is_ok()).count(), 4);
         assert_eq!((state.arrive(at(1), 5), state.arrive(at(1), 6)), (Ok(()), Err(6)));
-        // Ten are there again and again, though all of them leave at once each time.
+        // Ten calls are in flight again and again, although all of them end at once each time.
         for second in 2..20 {
             for in_flight in 0..10 {
                 let _ = state.arrive(at(second), in_flight);
             }
         }
-        // 10, and 4 at once.
+        // The level is 10 calls and 4 at once.
         assert_eq!((state.arrive(at(19), 13), state.arrive(at(19), 14)), (Ok(()), Err(14)));
         let _ = state.arrive(at(19), 0);
-        // Their places are kept for a while.
+        // The level falls slowly.
         assert_eq!((state.arrive(at(24), 0), state.arrive(at(24), 12)), (Ok(()), Ok(())));
         let _ = state.arrive(at(24), 0);
         assert_eq!((state.arrive(at(99), 0), state.arrive(at(99), 4)), (Ok(()), Err(4)));

@@ -1,7 +1,7 @@
-//! Faults to inject, and the state that decides when.
+//! Faults to inject, and the state that decides when they occur.
 //!
-//! Random ones draw from one generator with the seed of [`Faults::seed`], in order of arrival, so that a run
-//! under virtual time repeats itself.
+//! Random faults draw from one generator, seeded with [`Faults::seed`], in order of arrival, so a
+//! run in virtual time is reproducible.
 
 mod config;
 mod injector;

@@ -1,4 +1,4 @@
-//! A budget over time.
+//! A token bucket that can go into debt.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub(super) struct TokenBucket {
     at: Duration,
 }
 
-/// What the `x-ratelimit-*` headers of one resource say.
+/// Values of the `x-ratelimit-*` headers of one resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RateHeaders {
     /// `tokens` or `requests`.
     pub(crate) resource: &'static str,
-    /// A minute's worth.
+    /// Amount per minute.
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     /// Simulated time until the bucket is full.
@@ -36,18 +36,20 @@ impl TokenBucket {
         self.at = self.at.max(now);
     }
 
-    /// How long until `cost` fits (zero: it does). More than the bucket holds never fits: told as the time to
-    /// fill it.
+    /// Returns the time until `cost` fits, or zero if it fits now.
+    ///
+    /// A cost above the capacity never fits; the time to fill the bucket is returned for it.
     pub(super) fn wait(&mut self, now: Duration, cost: f64) -> Duration {
         self.refill(now);
-        // A millionth of slack: a client that waits exactly as told must not be refused for a rounding.
+        // The tolerance of one millionth ensures that a client that waits exactly this long is not
+        // rejected because of rounding.
         if cost <= self.level + 1e-6 * self.most {
             return Duration::ZERO;
         }
         seconds((cost - self.level) / self.per_second)
     }
 
-    /// Takes, into debt if need be.
+    /// Removes `cost`, going into debt if necessary.
     pub(super) fn take(&mut self, now: Duration, cost: f64) {
         self.refill(now);
         self.level -= cost;
@@ -82,7 +84,7 @@ mod tests {
         assert_eq!(bucket.wait(at(1), 10.0), at(5));
         assert_eq!(bucket.wait(at(6), 10.0), Duration::ZERO);
         assert_eq!(bucket.headers(at(1_000), "tokens").remaining, 100);
-        // Time that runs back gives nothing.
+        // Time that goes back refills nothing.
         bucket.take(at(1_000), 100.0);
         assert_eq!(bucket.wait(at(500), 10.0), at(1));
     }

@@ -1,7 +1,7 @@
-//! Several engines behind one router, as a "production stack" of vLLM workers.
+//! Several engines behind one router, like a "production stack" of vLLM workers.
 //!
-//! Pure, like [`crate::engine`]: the router picks an engine when a sequence is submitted, and the sequence
-//! stays there. Events of all engines come in order of time, ties by the engine's number.
+//! Pure, like [`crate::engine`]. The router picks an engine when a sequence is submitted, and the
+//! sequence stays there. Events of all engines are ordered by time, and then by engine number.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, To
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Routing {
-    /// One after the other: the default of vLLM's production stack.
+    /// The next engine in turn, the default of vLLM's production stack.
     #[default]
     RoundRobin,
-    /// The one with the fewest sequences, waiting or running; ties by number.
+    /// The engine with the fewest waiting and running sequences; ties go to the lowest number.
     LeastLoaded,
 }
 
@@ -27,24 +27,24 @@ pub struct EnginePool {
     engines: Vec<Engine>,
     routing: Routing,
     next: usize,
-    /// Engines that the router leaves out.
+    /// Whether the router skips an engine.
     out: Vec<bool>,
-    /// Only asked, or iterated and sorted, so that its order cannot matter.
+    /// Looked up by key, or sorted after iteration, so iteration order cannot matter.
     owner: HashMap<SequenceId, usize>,
 }
 
 impl EnginePool {
-    /// `workers` idle engines of one kind (at least one).
+    /// Returns a pool of `workers` idle engines, at least one, with the same configuration.
     pub fn new(workers: usize, config: &EngineConfig, routing: Routing) -> Self {
         let engines: Vec<_> = (0..workers.max(1)).map(|_| Engine::new(config.clone())).collect();
         Self { out: vec![false; engines.len()], engines, routing, next: 0, owner: HashMap::new() }
     }
 
-    /// Routes and queues a sequence; returns the engine's number.
+    /// Routes and queues a sequence, and returns the number of the engine.
     ///
     /// # Errors
     ///
-    /// As [`Engine::submit`].
+    /// As for [`Engine::submit`].
     pub fn submit(
         &mut self,
         now: Duration,
@@ -55,11 +55,11 @@ impl EnginePool {
         self.submit_with(now, id, prompt_tokens, output_tokens, &[])
     }
 
-    /// As [`EnginePool::submit`], and [`Engine::submit_with`].
+    /// Routes and queues a sequence with block hashes, like [`Engine::submit_with`].
     ///
     /// # Errors
     ///
-    /// As [`Engine::submit`].
+    /// As for [`Engine::submit`].
     pub fn submit_with(
         &mut self,
         now: Duration,
@@ -76,7 +76,7 @@ impl EnginePool {
         Ok(worker)
     }
 
-    /// Among those that are not left out; among all where all are.
+    /// Picks a routable engine, or any engine if none is routable.
     fn route(&mut self) -> usize {
         let all_out = self.out.iter().all(|out| *out);
         let takes = |worker: usize| all_out || self.out.get(worker) == Some(&false);
@@ -95,14 +95,16 @@ impl EnginePool {
         }
     }
 
-    /// Whether the router sends sequences to that engine, as a router does that checks its engines' health. At first, to all.
+    /// Sets whether the router sends sequences to an engine, as a router with health checks does.
+    /// All engines are routable at first.
     pub fn set_routable(&mut self, worker: usize, routable: bool) {
         if let Some(out) = self.out.get_mut(worker) {
             *out = !routable;
         }
     }
 
-    /// That engine loses all it had ([`Engine::reset`]): those sequences, in order of their ids. They end without an event.
+    /// Resets an engine ([`Engine::reset`]), and returns the ids of its lost sequences in ascending
+    /// order. No event reports their end.
     pub fn reset(&mut self, worker: usize) -> Vec<SequenceId> {
         let Some(engine) = self.engines.get_mut(worker) else { return Vec::new() };
         engine.reset();
@@ -115,14 +117,14 @@ impl EnginePool {
         lost
     }
 
-    /// As [`Engine::set_max_num_seqs`], of every engine.
+    /// Calls [`Engine::set_max_num_seqs`] on every engine.
     pub fn set_max_num_seqs(&mut self, sequences: u32) {
         for engine in &mut self.engines {
             engine.set_max_num_seqs(sequences);
         }
     }
 
-    /// As [`Engine::abort`].
+    /// Aborts a sequence, like [`Engine::abort`].
     pub fn abort(&mut self, id: SequenceId) -> bool {
         let Some(engine) = self.owner.remove(&id).and_then(|worker| self.engines.get_mut(worker)) else {
             return false;
@@ -130,12 +132,12 @@ impl EnginePool {
         engine.abort(id)
     }
 
-    /// When the next step of any engine ends; `None` while all are idle.
+    /// Returns the time at which the next step of any engine ends, or `None` if all are idle.
     pub fn next_event(&self) -> Option<Duration> {
         self.engines.iter().filter_map(Engine::next_event).min()
     }
 
-    /// As [`Engine::advance`], over all engines, events in order of time.
+    /// Advances all engines, like [`Engine::advance`], and appends their events in order of time.
     pub fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         let from = events.len();
         while let Some(at) = self.next_event().filter(|&at| at <= now) {
@@ -151,47 +153,47 @@ impl EnginePool {
         }
     }
 
-    /// As [`Engine::drain`], over all engines.
+    /// Appends the pending events of all engines, like [`Engine::drain`].
     pub fn drain(&mut self, events: &mut Vec<EngineEvent>) {
         for engine in &mut self.engines {
             engine.drain(events);
         }
     }
 
-    /// Slows every engine's coming steps: [`Engine::set_slowdown`].
+    /// Calls [`Engine::set_slowdown`] on every engine.
     pub fn set_slowdown(&mut self, factor: f64) {
         for engine in &mut self.engines {
             engine.set_slowdown(factor);
         }
     }
 
-    /// The engines, in order of their number.
+    /// Returns the engines in order of their numbers.
     pub fn engines(&self) -> &[Engine] {
         &self.engines
     }
 
-    /// The engine that has a sequence which has not ended.
+    /// Returns the number of the engine that holds a sequence, if the sequence has not ended.
     pub fn owner(&self, id: SequenceId) -> Option<usize> {
         self.owner.get(&id).copied()
     }
 
-    /// Preemptions since the start, over all engines.
+    /// Returns the preemptions since the start, over all engines.
     pub fn preemptions(&self) -> u64 {
         self.engines.iter().map(|engine| engine.totals().preemptions).sum()
     }
 
-    /// Largest share of any engine's KV cache ever held, 0 to 1.
+    /// Returns the largest share of any engine's KV cache that was ever in use, 0 to 1.
     pub fn peak_kv(&self) -> f64 {
         let peak = |e: &Engine| f64::from(e.totals().peak_blocks) / f64::from(e.blocks().total().max(1));
         self.engines.iter().map(peak).fold(0.0, f64::max)
     }
 
-    /// Sequences that wait, over all engines.
+    /// Returns the number of waiting sequences, over all engines.
     pub fn waiting(&self) -> usize {
         self.engines.iter().map(Engine::waiting).sum()
     }
 
-    /// Sequences that run, over all engines.
+    /// Returns the number of running sequences, over all engines.
     pub fn running(&self) -> usize {
         self.engines.iter().map(Engine::running).sum()
     }

@@ -1,26 +1,27 @@
-//! When calls arrive.
+//! Arrival times of calls.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// How arrivals are drawn at a given mean rate.
+/// The arrival process for a given mean rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
-    /// One every `1 / rate`, as a load generator with a timer sends them; only the phase is random.
+    /// One arrival every `1 / rate` seconds, as from a load generator with a timer. Only the phase
+    /// is random.
     Paced,
-    /// Independent: exponential gaps.
+    /// A Poisson process: independent, exponentially distributed gaps.
     Poisson,
 }
 
 impl Arrivals {
-    /// `count` arrival times at `per_second`, in order, from `start` on.
+    /// Draws `count` ascending arrival times at `per_second` calls per second, starting at `start`.
     pub fn draw(self, rng: &mut Rng, start: Duration, per_second: f64, count: usize) -> Vec<Duration> {
         let gap = 1.0 / per_second;
         let mut at = start.as_secs_f64() + if self == Self::Paced { gap * rng.f64() } else { 0.0 };
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
-            // 1 - f64() is in (0, 1], so that the logarithm is finite.
+            // 1 - f64() is in (0, 1], so the logarithm is finite.
             if self == Self::Poisson {
                 at += -(1.0 - rng.f64()).ln() * gap;
             }

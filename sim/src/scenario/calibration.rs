@@ -1,40 +1,40 @@
-//! The model's figures over many seeds beside the post's.
+//! Compares the model's figures over many seeds with those of the blog post.
 
 use super::{Arrivals, CallSummary, Run, RunReport, noisy_neighbour, quantile};
 use crate::config::SimConfig;
 
-/// One figure of one tenant.
+/// One figure of one tenant, in the post and in the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CalibrationFigure {
-    /// The tenant's name.
+    /// Name of the tenant.
     pub tenant: &'static str,
-    /// Which of the post's columns.
+    /// The metric.
     pub metric: CalibrationMetric,
-    /// What the post says.
+    /// Value in the post.
     pub post: f64,
     /// Median over the seeds.
     pub median: f64,
-    /// Least over the seeds.
+    /// Minimum over the seeds.
     pub least: f64,
-    /// Most over the seeds.
+    /// Maximum over the seeds.
     pub most: f64,
 }
 
-/// The post's columns.
+/// The metrics that the post reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CalibrationMetric {
-    /// Median TTFT, ms.
+    /// Median TTFT, in milliseconds.
     TtftMedian,
-    /// p99 TTFT, ms.
+    /// 99th percentile of the TTFT, in milliseconds.
     TtftP99,
-    /// Median time per token, ms.
+    /// Median time per output token, in milliseconds.
     Decode,
-    /// Most calls in flight.
+    /// Maximum number of calls in flight at the same time.
     PeakInFlight,
 }
 
 impl CalibrationMetric {
-    /// All of them.
+    /// All metrics, in the order of the post's columns.
     pub const ALL: [Self; 4] = [Self::TtftMedian, Self::TtftP99, Self::Decode, Self::PeakInFlight];
 
     fn of(self, summary: &CallSummary) -> f64 {
@@ -46,30 +46,32 @@ impl CalibrationMetric {
         }
     }
 
-    /// Heading.
+    /// Returns the column heading.
     pub fn name(self) -> &'static str {
         match self {
             Self::TtftMedian => "median TTFT, ms",
             Self::TtftP99 => "p99 TTFT, ms",
-            Self::Decode => "decode, ms a token",
+            Self::Decode => "time per output token, ms",
             Self::PeakInFlight => "peak in flight",
         }
     }
 }
 
 impl CalibrationFigure {
-    /// The model's median over the post's figure.
+    /// Returns the model's median divided by the post's value.
     pub fn ratio(&self) -> f64 {
         self.median / self.post
     }
 
-    /// Whether the post's figure is one that the model gave with some seed.
+    /// Returns `true` if the post's value lies within the range over the seeds.
     pub fn in_range(&self) -> bool {
         (self.least..=self.most).contains(&self.post)
     }
 
-    /// Whether it is as near as was asked: p99 TTFT within 15 % or inside the range, decode and peak within
-    /// 30 %. Medians of TTFT have no bar.
+    /// Returns whether the figure is within its tolerance, or `None` if it has none.
+    ///
+    /// The tolerance of the p99 TTFT is 15 % or the range over the seeds, that of decode and peak
+    /// is 30 %. Median TTFTs have no tolerance.
     pub fn holds(&self) -> Option<bool> {
         let within = |share: f64| (self.ratio() - 1.0).abs() <= share;
         match self.metric {
@@ -80,7 +82,8 @@ impl CalibrationFigure {
     }
 }
 
-/// The post's figures of a run: tenant, then as [`CalibrationMetric::ALL`]; it does not give run 1's peaks.
+/// Returns the post's figures of a run, by tenant in the order of [`CalibrationMetric::ALL`]. The
+/// post does not report the peaks of run 1.
 fn post(run: Run) -> &'static [(&'static str, [Option<f64>; 4])] {
     match run {
         Run::Baseline => &[
@@ -95,7 +98,7 @@ fn post(run: Run) -> &'static [(&'static str, [Option<f64>; 4])] {
     }
 }
 
-/// Plays a run once for each seed and sets every figure beside the post's.
+/// Plays a run once per seed, and compares every figure with the post's.
 pub fn calibration(
     config: &SimConfig,
     run: Run,

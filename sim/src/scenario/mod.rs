@@ -1,27 +1,29 @@
-//! Calibration: the post on per-tenant caps, played on the engines in pure virtual time.
+//! Calibration of the model: the workload of the noisy-neighbour blog post, played in pure virtual
+//! time.
 //!
-//! The post ("Per-Tenant Concurrency Caps", third of a series on vLLM on EKS) has two workers, prompts of 512
-//! tokens, answers of 128, and three runs. The constants of [`SimConfig::calibrated`](crate::SimConfig::calibrated) were
-//! chosen on runs 1 (A and C alone) and 2 (B bursts, no caps). **Run 3, with caps, took no part in the
-//! choice**: it is a prediction, made elsewhere, through the real client.
+//! The post ("Per-Tenant Concurrency Caps", third in a series on vLLM on EKS) has two workers,
+//! prompts of 512 tokens, answers of 128 tokens, and three runs. The constants of
+//! [`SimConfig::calibrated`](crate::SimConfig::calibrated) were fitted on run 1 (tenants A and C
+//! alone) and run 2 (tenant B sends a burst, no caps). **Run 3, with caps, was not used for the
+//! fit**: it is a prediction, which the benchmarks make through the real client.
 //!
-//! # Which constant came from which figure
+//! # Source of each constant
 //!
 //! | constant | value | from |
 //! |---|---|---|
-//! | `base_ms` | 47 | run 1's decode, 61 ms a token: a step costs 47 + .2 * 12 sequences, and about a fifth of the time goes to prompts |
-//! | `per_prompt_token_ms` | .27 | run 2's p99 TTFT, 32.4 to 34.3 s: the burst's 230,000 prompt tokens take 31 s on two workers; and run 1's TTFT of about 200 ms, which is one step with a prompt in it behind the rest of another |
-//! | `per_sequence_ms` | .2 | run 2's decode: A's and C's 131 and 134 ms beside B's 267 |
-//! | `num_blocks` | 5,625 (90,000 tokens) | run 2's peaks (126, 73) and decode of A and C: who arrives while the cache is full waits, and decodes in steps that are as long as the cache is large. The post's plot shows the cache at 100 % |
-//! | `max_num_seqs` | 256 | vLLM's usual figure; the cache holds about 140 to 175 of these sequences, so that it never binds and is not identified |
+//! | `base_ms` | 47 | run 1's decode, 61 ms per token: a step costs 47 + 0.2 * 12 sequences, and prompts take about a fifth of the time |
+//! | `per_prompt_token_ms` | 0.27 | run 2's p99 TTFT, 32.4 to 34.3 s: the burst's 230,000 prompt tokens take 31 s on two workers; and run 1's TTFT of about 200 ms, which is one step with a prompt after the rest of another |
+//! | `per_sequence_ms` | 0.2 | run 2's decode: 131 and 134 ms for A and C, 267 ms for B |
+//! | `num_blocks` | 5,625 (90,000 tokens) | run 2's peaks (126, 73) and the decode of A and C: calls that arrive while the cache is full wait, and then decode in steps whose length grows with the cache. The post's plot shows the cache at 100 % |
+//! | `max_num_seqs` | 256 | vLLM's usual value; the cache holds about 140 to 175 of these sequences, so the value never binds and cannot be identified |
 //! | `max_num_batched_tokens` | 2,048 | vLLM's default; not fitted |
 //! | `block_size` | 16 | vLLM's default; not fitted |
 //!
-//! The four fitted ones were chosen from two grids, a coarse and a fine one (44-50, .25-.29, .15-.5,
-//! 84,000-114,000), by the sum of squared logarithms of the ratios, each over its bar, with paced arrivals,
-//! on up to five of the seeds 1 to 10 set aside for it. The table is for seeds 11 to 30, paced arrivals,
-//! median over the seeds (`cargo run -p tidegate-sim --example calibration`, which prints the ranges and
-//! Poisson arrivals as well):
+//! The four fitted constants were chosen from a coarse and a fine grid (44-50, 0.25-0.29, 0.15-0.5,
+//! 84,000-114,000). The score was the sum of the squared logarithms of the ratios, each divided by
+//! its tolerance, with paced arrivals, on up to five of the seeds 1 to 10. The following table is
+//! for seeds 11 to 30, with paced arrivals, as the median over the seeds. `cargo run -p
+//! tidegate-sim --example calibration` also prints the ranges and Poisson arrivals.
 //!
 //! | run | tenant | median TTFT, post / model | p99 TTFT | decode | peak in flight |
 //! |---|---|---|---|---|---|
@@ -33,29 +35,32 @@
 //!
 //! # Assumptions
 //!
-//! - B's burst is 450 calls at 30 a second, 15 s of them. The post says about 30 s, but counts 450 calls; at
-//!   15 a second over 30 s no point of the grid came as near. It begins at 30 s; from 5 to 50 s the figures
-//!   hardly differ, from 60 s on too few of A's and C's calls come after it.
-//! - Arrivals are paced. With Poisson arrivals run 1's p99 TTFT is 340 to 350 ms and more (two prompts in one
-//!   step), which the post did not see; run 2 differs little, but its medians spread over seconds from seed
-//!   to seed.
-//! - The gateway adds nothing: a constant of 20 ms moved the fit's score by a few hundredths either way, and
-//!   is left out.
+//! - B's burst is 450 calls at 30 per second, which takes 15 s. The post says about 30 s, but
+//!   counts 450 calls; at 15 per second over 30 s, no point of the grid fitted as well. The burst
+//!   begins at 30 s. Between 5 and 50 s, its start hardly changes the figures; from 60 s on, too
+//!   few calls of A and C follow it.
+//! - Arrivals are paced. With Poisson arrivals, the p99 TTFT of run 1 is at least 340 to 350 ms
+//!   (two prompts in one step), which the post did not observe. Run 2 differs little, but its
+//!   medians vary by seconds between seeds.
+//! - The gateway adds no latency. A constant of 20 ms changed the score by a few hundredths either
+//!   way, and is left out.
 //!
-//! # What remains off, and why we think so
+//! # Remaining errors and their likely causes
 //!
-//! - **Run 2's median TTFTs of A and B** (4.2 and 2.2 times the post's). In one queue, first come first
-//!   served, A and C wait alike when paced alike; the post has A at 1.3 s and C at 6.1 s. About half of A's
-//!   calls meet the burst, so that A's median lies on the edge between 0.3 and 10 s and moves by seconds with
-//!   the time of the burst. B's 5.5 s beside the same p99 would need arrivals that come slower at first, for
-//!   instance from a load generator that falls behind its rate.
-//! - **C's peak in run 2** (61 for 73). C sends one a second; 73 in flight means that one call took more than
-//!   70 s, longer than any TTFT plus decode that the post reports. With Poisson arrivals some seeds reach 72.
-//! - **A's p99 in run 1** (236 for 263): 120 calls, so that it is the second worst; some jitter of gateway
-//!   and network is not modelled.
-//! - The post reads its slow decode as preemption. In the model the cache is as full as there, with some 80
-//!   preemptions; most of the slowness is prompts of the burst computed in the same steps (chunked
-//!   prefill), 550 ms for a full step.
+//! - **Median TTFTs of A and B in run 2** (4.2 and 2.2 times the post's). In one
+//!   first-come-first-served queue, A and C wait equally long if they are paced equally; in the
+//!   post, A has 1.3 s and C 6.1 s. About half of A's calls overlap the burst, so A's median lies
+//!   between 0.3 and 10 s and shifts by seconds with the time of the burst. B's 5.5 s together with
+//!   the same p99 would need slower arrivals at first, for example from a load generator that falls
+//!   behind its rate.
+//! - **C's peak in run 2** (61 instead of 73). C sends one call per second; 73 calls in flight mean
+//!   that one call took more than 70 s, longer than any TTFT plus decode time in the post. With
+//!   Poisson arrivals, some seeds reach 72.
+//! - **A's p99 in run 1** (236 ms instead of 263 ms): of 120 calls, the p99 is the second worst,
+//!   and jitter of the gateway and the network is not modelled.
+//! - The post attributes its slow decode to preemption. In the model, the cache is equally full,
+//!   with some 80 preemptions, but most of the slowness comes from prompts of the burst in the same
+//!   steps (chunked prefill), 550 ms for a full step.
 
 mod arrivals;
 mod calibration;

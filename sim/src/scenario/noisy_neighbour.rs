@@ -1,4 +1,4 @@
-//! The post's three tenants, without caps: runs 1 and 2.
+//! The post's three tenants without caps: runs 1 and 2.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,31 +15,33 @@ use crate::pool::EnginePool;
 pub enum Run {
     /// Run 1: A and C alone for 60 s.
     Baseline,
-    /// Run 2: A and C for 120 s, B bursts.
+    /// Run 2: A and C for 120 s, with a burst of B.
     CapsOff,
 }
 
-/// A tenant's traffic.
+/// The traffic of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TenantTraffic {
-    /// Its name in the post.
+    /// Name in the post.
     pub name: &'static str,
-    /// Calls a second.
+    /// Calls per second.
     pub per_second: f64,
-    /// Calls in all.
+    /// Total number of calls.
     pub calls: usize,
-    /// When the first may come.
+    /// Earliest time of the first call.
     pub start: Duration,
 }
 
-/// Tokens of every prompt in the post.
+/// Tokens per prompt in the post.
 pub const PROMPT_TOKENS: u32 = 512;
-/// Tokens of every answer in the post.
+/// Tokens per answer in the post.
 pub const OUTPUT_TOKENS: u32 = 128;
 
 impl Run {
-    /// The traffic. The post says 30 calls a second for about 30 s but counts 450 of B's: 15 s of them, here
-    /// from 30 s on.
+    /// Returns the traffic of each tenant.
+    ///
+    /// The post says that B sends 30 calls per second for about 30 s, but counts 450 calls. Here B
+    /// sends 30 per second for 15 s, starting at 30 s.
     pub fn tenants(self) -> Vec<TenantTraffic> {
         let tenant = |name, per_second, calls, start| TenantTraffic {
             name,
@@ -55,8 +57,8 @@ impl Run {
         }
     }
 
-    /// Every call of the run in order of time: the tenant's model_path in [`Run::tenants`], and when it is sent.
-    /// Run 3 of the post has the calls of [`Run::CapsOff`].
+    /// Returns every call of the run in order of time: the index of its tenant in [`Run::tenants`],
+    /// and the time at which the call is sent. Run 3 of the post has the calls of [`Run::CapsOff`].
     pub fn calls(self, arrivals: Arrivals, seed: u64) -> Vec<(usize, Duration)> {
         let mut rng = Rng::with_seed(seed);
         let mut calls: Vec<(usize, Duration)> = Vec::new();
@@ -69,18 +71,18 @@ impl Run {
     }
 }
 
-/// What a run gave.
+/// The figures of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
-    /// By tenant, in the order of [`Run::tenants`].
+    /// Figures by tenant, in the order of [`Run::tenants`].
     pub tenants: Vec<(&'static str, CallSummary)>,
     /// Preemptions over all engines.
     pub preemptions: u64,
-    /// Largest share of any engine's KV cache held, 0 to 1.
+    /// Largest share of any engine's KV cache in use, 0 to 1.
     pub peak_kv: f64,
 }
 
-/// Plays one run in virtual time: event-driven, no runtime, the same for the same arguments.
+/// Plays one run in virtual time. Event-driven and deterministic, without a runtime.
 pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u64) -> RunReport {
     let tenants = run.tenants();
     let calls = run.calls(arrivals, seed);
@@ -95,7 +97,7 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
         let Some(rows) = records.get_mut(tenant) else { continue };
         places.insert(id, (tenant, rows.len()));
         rows.push(CallTiming { sent, tokens: OUTPUT_TOKENS, ..CallTiming::default() });
-        // A cache too small for such a call refuses it: it never finishes, and so counts as a failure.
+        // A call that is too large for the cache never finishes, and so counts as a failure.
         if pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS).is_err() {
             places.remove(&id);
         }

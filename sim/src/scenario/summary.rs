@@ -1,38 +1,38 @@
-//! From single calls to the post's figures.
+//! Computes the post's figures from individual calls.
 
 use std::time::Duration;
 
-/// One call of one tenant, as its client saw it.
+/// Timing of one call, as its client saw it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallTiming {
-    /// When it was sent.
+    /// Time at which the call was sent.
     pub sent: Duration,
-    /// When its first token came.
+    /// Time of the first token.
     pub first_token: Option<Duration>,
-    /// When its last token came.
+    /// Time of the last token.
     pub finished: Option<Duration>,
-    /// Tokens it generated.
+    /// Number of generated tokens.
     pub tokens: u32,
 }
 
-/// A tenant's row in the post's tables.
+/// Figures of one tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CallSummary {
-    /// Calls sent.
+    /// Number of calls sent.
     pub calls: usize,
-    /// Calls that did not finish.
+    /// Number of calls that did not finish.
     pub failures: usize,
-    /// Median time to first token, milliseconds.
+    /// Median time to first token, in milliseconds.
     pub ttft_median_ms: f64,
-    /// 99th percentile of it, milliseconds.
+    /// 99th percentile of the time to first token, in milliseconds.
     pub ttft_p99_ms: f64,
-    /// Median over calls of the mean time between two tokens, milliseconds.
+    /// Median over calls of the mean time between tokens, in milliseconds.
     pub decode_median_ms: f64,
-    /// Most calls in flight at once, from sent to finished.
+    /// Maximum number of calls in flight at the same time, from sent to finished.
     pub peak_in_flight: usize,
 }
 
-/// The figures of a set of calls.
+/// Computes the figures of a set of calls.
 pub fn summarise(calls: &[CallTiming]) -> CallSummary {
     let mut ttft: Vec<f64> =
         calls.iter().filter_map(|c| Some(ms(c.first_token?.saturating_sub(c.sent)))).collect();
@@ -56,7 +56,8 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// The `q` quantile, interpolated between neighbours as numpy does; 0 for no values. Sorts.
+/// Returns the `q` quantile, interpolated as numpy does, or 0 if there are no values. Sorts
+/// `values`.
 pub fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let model_path = q.clamp(0.0, 1.0) * values.len().saturating_sub(1) as f64;
@@ -68,7 +69,7 @@ pub fn quantile(values: &mut [f64], q: f64) -> f64 {
 }
 
 fn peak(calls: &[CallTiming]) -> usize {
-    // An end at the instant of an arrival comes first.
+    // An end at the time of an arrival is counted first.
     let mut edges: Vec<(Duration, i32)> = calls.iter().map(|c| (c.sent, 1)).collect();
     edges.extend(calls.iter().filter_map(|c| Some((c.finished?, -1))));
     edges.sort();
@@ -105,7 +106,7 @@ mod tests {
         let summary = summarise(&[call(0, 1, 5), call(2, 4, 12), call(5, 6, 10), lost]);
         assert_eq!((summary.calls, summary.failures, summary.ttft_median_ms), (4, 1, 1_000.0));
         assert_eq!(summary.decode_median_ms, 1_000.0);
-        // The first has ended when the third comes; the lost one never ends.
+        // The first call has ended when the third begins, and the lost call never ends.
         assert_eq!(summary.peak_in_flight, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Shared by the tests of the driver.
+//! Helpers shared by the tests of the simulator.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate_sim::{SimBody, SimConfig, Simulator};
 
-/// A simulator of one quick engine, which serves the model `sim`.
+/// Returns a simulator with one fast engine that serves the model `sim`.
 pub(crate) fn simulator(change: impl FnOnce(&mut SimConfig)) -> Simulator {
     let mut config = SimConfig { workers: 1, ..SimConfig::calibrated() };
     change(&mut config);
@@ -23,7 +23,7 @@ pub(crate) fn get(path: &str) -> Request<Bytes> {
     Request::get(path).body(Bytes::new()).unwrap()
 }
 
-/// A streamed chat call of `output` tokens.
+/// Returns a streaming chat request for `output` tokens.
 pub(crate) fn chat(output: u32) -> Request<Bytes> {
     let body = json!({
         "model": "sim", "stream": true, "max_tokens": output,
@@ -40,7 +40,7 @@ pub(crate) async fn value(response: Response<SimBody>) -> Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
 
-/// The `data:` lines, parsed but for `[DONE]`.
+/// Returns the parsed `data:` lines, without `[DONE]`.
 pub(crate) fn events(sse: &str) -> Vec<Value> {
     let data = sse.lines().filter_map(|line| line.strip_prefix("data: "));
     data.map(|d| if d == "[DONE]" { json!("[DONE]") } else { serde_json::from_str(d).unwrap() }).collect()

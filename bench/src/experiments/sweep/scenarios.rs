@@ -127,7 +127,7 @@ fn limited(limit: usize, retry_after: Option<f64>) -> SimConfig {
     let faults = Faults {
         concurrency_limit: Some(limit),
         limits_retry_after_s: retry_after,
-        vague: true,
+        hide_limit_name: true,
         ..Faults::default()
     };
     server(steady(), faults)
@@ -211,7 +211,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         // A load that may only rise slowly, before a server that saturates.
         scenario("slow start", Saturation, 1, |_| {
             let growth = Some(LoadGrowth { at_once: 6, per_s: 1.0 });
-            server(usl(35.0, 0.02), Faults { load_growth: growth, vague: true, ..Faults::default() })
+            server(usl(35.0, 0.02), Faults { load_growth: growth, hide_limit_name: true, ..Faults::default() })
         }),
         // Machines that are added.
         scenario("limit that ramps", ConcurrencyLimit, 1, |place| {

@@ -1,4 +1,4 @@
-//! The pool beside one that keeps every block as a thing of its own and looks through all of them.
+//! Compares the pool with a naive model that stores every block and scans all of them.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ const SEQUENCES: usize = 5;
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// A path in a tree of two branches: sequences share what their paths share.
+    /// A path in a binary tree: sequences share the blocks of their common prefix.
     Open {
         path: Vec<bool>,
         tokens: u32,
@@ -47,7 +47,7 @@ struct Block {
     returned: u64,
 }
 
-/// The same, by going through all blocks.
+/// A naive pool that stores every block and scans all of them.
 struct Naive {
     blocks: Vec<Block>,
     size: u32,
