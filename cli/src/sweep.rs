@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use tidegate::Transport;
 use tidegate::config::TransportConfig;
 use tidegate::transport::Http;
-use tidegate_sweep::{Binding, Ended, Outcome, Plan, Sweep, SweepError, report};
+use tidegate_sweep::{Binding, Plan, Sweep, SweepEnd, SweepError, SweepOutcome, report};
 use tokio::sync::watch;
 
 pub(crate) use self::args::Args;
@@ -89,14 +89,14 @@ fn confirm(plan: &Plan) -> Result<bool, Failure> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-async fn measure(sweep: Sweep) -> Result<Outcome, Failure> {
+async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
     let signals = count_signals()?;
     let pool_idle = TransportConfig::default().pool_idle.max(sweep.options().search.max_cap);
     let http = Http::new(TransportConfig { pool_idle, ..TransportConfig::default() });
     let http = http.map_err(|error| Failure::runtime(error.to_string()))?;
     let sweep = sweep.began(now());
     #[cfg(unix)]
-    let sweep = sweep.cpu(tidegate_sweep::processors());
+    let sweep = sweep.cpu(tidegate_sweep::cpu_monitor());
     let (stop, stopped) = watch::channel(false);
     let mut display = ProgressDisplay::new();
     let outcome = tokio::select! {
@@ -122,7 +122,7 @@ fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-fn write(directory: &Path, outcome: &Outcome) -> Result<(), Failure> {
+fn write(directory: &Path, outcome: &SweepOutcome) -> Result<(), Failure> {
     for (name, text) in [
         ("result.json", report::json(outcome)),
         ("steps.csv", report::csv(outcome)),
@@ -136,10 +136,10 @@ fn write(directory: &Path, outcome: &Outcome) -> Result<(), Failure> {
 }
 
 /// Maps the outcome to the exit code and the final error message.
-fn exit_status(outcome: &Outcome, at_least: Option<usize>) -> Result<(), Failure> {
+fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });
-    if let Some(ended) = render::ended(outcome.ended).filter(|_| outcome.ended != Ended::Found) {
+    if let Some(ended) = render::ended(outcome.ended).filter(|_| outcome.ended != SweepEnd::Found) {
         return no_answer(ended);
     }
     let Some(cap) = answer.cap else { return no_answer(&answer.because) };

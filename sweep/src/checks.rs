@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::found::{Answer, StepResult, Verdict};
-use crate::outcome::{CallEnds, Check, Passed};
-use crate::search::{Move, Settings};
-use crate::seen::{AttemptSeen, CallSeen, HeldBy, Pulse};
+use crate::observation::{AttemptObservation, BlockedBy, CallObservation, LoadSample};
+use crate::outcome::{CallOutcomes, Check, CheckResult};
+use crate::result::{StepResult, StepVerdict, SweepAnswer};
+use crate::search::{SearchAction, SearchSettings};
 
 /// Calls that a step must have for its means to be compared.
 const ENOUGH: usize = 30;
@@ -16,18 +16,18 @@ const APART: f64 = 0.1;
 /// A timer that is so late, in seconds, shows that the machine had other things to do.
 const STOOD_STILL: f64 = 0.5;
 
-/// Sums over each step, of what was told while it was held.
+/// StepSums over each step, of what was told while it was held.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    steps: BTreeMap<usize, Sums>,
+pub(crate) struct StepTally {
+    steps: BTreeMap<usize, StepSums>,
     now: Option<usize>,
-    last: Option<Pulse>,
+    last: Option<LoadSample>,
     completed: usize,
     failed: usize,
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct StepSums {
     cap: usize,
     began: f64,
     ended: f64,
@@ -35,7 +35,7 @@ struct Sums {
     failures: usize,
     calls: usize,
     completed: usize,
-    ends: CallEnds,
+    ends: CallOutcomes,
     slot_seconds: f64,
     input: u64,
     output: u64,
@@ -50,26 +50,27 @@ struct Sums {
     lag: f64,
 }
 
-impl Tally {
-    pub(crate) fn moved(&mut self, next: &Move, now: f64) {
+impl StepTally {
+    pub(crate) fn moved(&mut self, next: &SearchAction, now: f64) {
         self.last = None;
         self.now = match next {
-            Move::Hold { step, cap, .. } => {
-                self.steps.insert(*step, Sums { cap: *cap, began: now, ended: now, ..Sums::default() });
+            SearchAction::Hold { step, cap, .. } => {
+                self.steps
+                    .insert(*step, StepSums { cap: *cap, began: now, ended: now, ..StepSums::default() });
                 Some(*step)
             }
-            Move::Rest { .. } | Move::Done => None,
+            SearchAction::Rest { .. } | SearchAction::Done => None,
         };
     }
 
-    pub(crate) fn attempt(&mut self, seen: &AttemptSeen) {
+    pub(crate) fn attempt(&mut self, seen: &AttemptObservation) {
         self.failed += usize::from(seen.failure.is_some());
         let Some(sums) = self.now.and_then(|step| self.steps.get_mut(&step)) else { return };
         sums.attempts += 1;
         sums.failures += usize::from(seen.failure.is_some());
     }
 
-    pub(crate) fn call(&mut self, seen: &CallSeen) {
+    pub(crate) fn call(&mut self, seen: &CallObservation) {
         self.completed += usize::from(seen.failure.is_none());
         let Some(sums) = self.steps.get_mut(&seen.step) else { return };
         sums.calls += 1;
@@ -87,7 +88,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn pulse(&mut self, pulse: &Pulse) {
+    pub(crate) fn pulse(&mut self, pulse: &LoadSample) {
         let last = self.last.replace(*pulse);
         let Some(sums) = self.now.and_then(|step| self.steps.get_mut(&step)) else { return };
         sums.ended = pulse.at;
@@ -100,7 +101,7 @@ impl Tally {
             sums.cpu_seconds += time;
         }
         let free = last.in_flight < last.cap;
-        let forbidden = free && !matches!(last.held_by, None | Some(HeldBy::Nothing));
+        let forbidden = free && !matches!(last.held_by, None | Some(BlockedBy::Nothing));
         if last.waiting > 0 && !forbidden {
             sums.pressed += time;
             sums.pressed_slots += time * last.in_flight.min(last.cap) as f64 / last.cap.max(1) as f64;
@@ -109,8 +110,8 @@ impl Tally {
     }
 
     /// What became of the calls of each step.
-    pub(crate) fn ends(&self) -> Vec<CallEnds> {
-        self.steps.iter().map(|(step, sums)| CallEnds { step: *step, ..sums.ends.clone() }).collect()
+    pub(crate) fn ends(&self) -> Vec<CallOutcomes> {
+        self.steps.iter().map(|(step, sums)| CallOutcomes { step: *step, ..sums.ends.clone() }).collect()
     }
 
     /// Calls answered whole, and attempts that failed, so far.
@@ -121,15 +122,15 @@ impl Tally {
     /// The checks, of all that was told.
     pub(crate) fn checks(
         &self,
-        answer: &Answer,
+        answer: &SweepAnswer,
         steps: &[StepResult],
-        settings: &Settings,
+        settings: &SearchSettings,
         cached: f64,
         given: bool,
     ) -> Vec<Check> {
-        let valid: Vec<(&StepResult, &Sums)> = steps
+        let valid: Vec<(&StepResult, &StepSums)> = steps
             .iter()
-            .filter(|step| !matches!(step.verdict, Verdict::Invalid(_)))
+            .filter(|step| !matches!(step.verdict, StepVerdict::Invalid(_)))
             .filter_map(|step| Some((step, self.steps.get(&step.step)?)))
             .collect();
         vec![
@@ -143,7 +144,7 @@ impl Tally {
     }
 
     fn client(&self, steps: &[StepResult]) -> Check {
-        let invalid = steps.iter().filter(|step| matches!(step.verdict, Verdict::Invalid(_))).count();
+        let invalid = steps.iter().filter(|step| matches!(step.verdict, StepVerdict::Invalid(_))).count();
         let lag = self.steps.values().map(|sums| sums.lag).fold(0.0, f64::max);
         let cpu = self
             .steps
@@ -171,15 +172,15 @@ impl Tally {
 
 fn check(name: &str, passed: Option<bool>, told: String) -> Check {
     let passed = match passed {
-        Some(true) => Passed::Yes,
-        Some(false) => Passed::No,
-        None => Passed::Unknown,
+        Some(true) => CheckResult::Yes,
+        Some(false) => CheckResult::No,
+        None => CheckResult::Unknown,
     };
     Check { name: name.to_owned(), passed, told }
 }
 
-fn work_conserving(steps: &[(&StepResult, &Sums)]) -> Check {
-    let near = |sums: &Sums| sums.pressed_slots / sums.pressed;
+fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
+    let near = |sums: &StepSums| sums.pressed_slots / sums.pressed;
     // A step that was rejected at once shows only how its cap was filled.
     let long = steps
         .iter()
@@ -199,7 +200,7 @@ fn work_conserving(steps: &[(&StepResult, &Sums)]) -> Check {
 }
 
 /// The share of failures among all attempts of steps whose cap is so.
-fn failing(steps: &[(&StepResult, &Sums)], which: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
+fn failing(steps: &[(&StepResult, &StepSums)], which: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
     let (failures, attempts) = steps
         .iter()
         .filter(|(step, _)| which(step.cap))
@@ -207,7 +208,7 @@ fn failing(steps: &[(&StepResult, &Sums)], which: impl Fn(usize) -> bool) -> Opt
     (attempts >= ENOUGH).then(|| (failures as f64 / attempts as f64, attempts))
 }
 
-fn stability(steps: &[(&StepResult, &Sums)], answer: &Answer, settings: &Settings) -> Check {
+fn stability(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &SearchSettings) -> Check {
     let Some(cap) = answer.cap else {
         return check("stability", None, "there is no answer to look above of".to_owned());
     };
@@ -220,7 +221,7 @@ fn stability(steps: &[(&StepResult, &Sums)], answer: &Answer, settings: &Setting
     check("stability", Some(at <= settings.too_many), told)
 }
 
-fn success(steps: &[(&StepResult, &Sums)], answer: &Answer, settings: &Settings) -> Check {
+fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &SearchSettings) -> Check {
     let Some(cap) = answer.cap else {
         return check("success", None, "there is no answer to compare".to_owned());
     };
@@ -244,7 +245,7 @@ fn success(steps: &[(&StepResult, &Sums)], answer: &Answer, settings: &Settings)
 }
 
 /// In flight = calls a second times the seconds that each holds a slot.
-fn littles_law(steps: &[(&StepResult, &Sums)]) -> Check {
+fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
     let (mut worst, mut looked_at) = (None::<(f64, usize)>, 0);
     for (step, sums) in steps {
         let time = sums.ended - sums.began;
@@ -276,7 +277,7 @@ fn littles_law(steps: &[(&StepResult, &Sums)]) -> Check {
     }
 }
 
-fn mix(steps: &[(&StepResult, &Sums)], cached: f64, given: bool) -> Check {
+fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, given: bool) -> Check {
     let means: Vec<f64> = steps
         .iter()
         .filter(|(_, sums)| sums.counted >= ENOUGH)
@@ -304,14 +305,14 @@ fn mix(steps: &[(&StepResult, &Sums)], cached: f64, given: bool) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::found::Purpose;
+    use crate::result::Purpose;
 
     /// A minute of a step in which so many slots of ten were held, while calls waited.
-    fn held(in_flight: usize, held_by: Option<HeldBy>) -> Sums {
-        let mut tally = Tally::default();
-        tally.moved(&Move::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
+    fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
+        let mut tally = StepTally::default();
+        tally.moved(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
         for at in 0..=60 {
-            tally.pulse(&Pulse {
+            tally.pulse(&LoadSample {
                 at: f64::from(at),
                 cap: 10,
                 in_flight,
@@ -323,7 +324,7 @@ mod tests {
             });
         }
         for work in 0..60 {
-            tally.call(&CallSeen {
+            tally.call(&CallObservation {
                 work,
                 step: 0,
                 queued_at: 0.0,
@@ -354,7 +355,7 @@ mod tests {
             calls: 60,
             attempts: 60,
             failures: BTreeMap::new(),
-            verdict: Verdict::Accepted,
+            verdict: StepVerdict::Accepted,
             throughput: None,
             goodput: None,
             latency: Default::default(),
@@ -367,12 +368,12 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_are_free_while_calls_wait_are_told() {
+    fn free_slots_while_calls_wait_fail_the_work_conserving_check() {
         for (in_flight, held_by, passed) in [
-            (10, None, Passed::Yes),
-            (6, Some(HeldBy::Nothing), Passed::No),
+            (10, None, CheckResult::Yes),
+            (6, Some(BlockedBy::Nothing), CheckResult::No),
             // A rate kept them free: that is no fault, and nothing is left to be judged.
-            (6, Some(HeldBy::Tokens), Passed::Unknown),
+            (6, Some(BlockedBy::Tokens), CheckResult::Unknown),
         ] {
             assert_eq!(
                 work_conserving(&[(&step(), &held(in_flight, held_by))]).passed,
@@ -383,31 +384,32 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_rejected_at_once_had_no_time_to_fill_its_cap() {
-        let rejected = StepResult { calls: 0, verdict: Verdict::Rejected("all".into()), ..step() };
-        assert_eq!(work_conserving(&[(&rejected, &held(6, None))]).passed, Passed::Unknown);
+    fn work_conserving_check_ignores_steps_rejected_at_once() {
+        let rejected = StepResult { calls: 0, verdict: StepVerdict::Rejected("all".into()), ..step() };
+        assert_eq!(work_conserving(&[(&rejected, &held(6, None))]).passed, CheckResult::Unknown);
     }
 
     #[test]
-    fn a_machine_that_stood_still_is_told() {
-        for (lag, passed) in [(0.02, Passed::Yes), (0.9, Passed::No)] {
-            let tally = Tally { steps: [(0, Sums { lag, ..held(10, None) })].into(), ..Tally::default() };
+    fn client_check_fails_after_a_machine_stall() {
+        for (lag, passed) in [(0.02, CheckResult::Yes), (0.9, CheckResult::No)] {
+            let tally =
+                StepTally { steps: [(0, StepSums { lag, ..held(10, None) })].into(), ..StepTally::default() };
             assert_eq!(tally.client(&[step()]).passed, passed, "{lag}");
         }
     }
 
     #[test]
-    fn what_was_held_is_what_was_served_times_how_long() {
+    fn littles_law_check_compares_slots_with_rate_times_time() {
         // 60 calls of 10 s in 60 s are ten at once.
-        assert_eq!(littles_law(&[(&step(), &held(10, None))]).passed, Passed::Yes);
-        assert_eq!(littles_law(&[(&step(), &held(5, None))]).passed, Passed::No);
+        assert_eq!(littles_law(&[(&step(), &held(10, None))]).passed, CheckResult::Yes);
+        assert_eq!(littles_law(&[(&step(), &held(5, None))]).passed, CheckResult::No);
     }
 
     #[test]
-    fn a_cache_that_helps_is_told() {
+    fn mix_check_fails_if_the_server_cached_prompts() {
         let sums = held(10, None);
-        assert_eq!(mix(&[(&step(), &sums)], 0.0, true).passed, Passed::Yes);
+        assert_eq!(mix(&[(&step(), &sums)], 0.0, true).passed, CheckResult::Yes);
         let check = mix(&[(&step(), &sums)], 0.4, true);
-        assert!(check.passed == Passed::No && check.told.contains("your own prompts"), "{check:?}");
+        assert!(check.passed == CheckResult::No && check.told.contains("your own prompts"), "{check:?}");
     }
 }

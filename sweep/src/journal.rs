@@ -9,14 +9,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::endpoint::{Endpoint, Maximum};
+use crate::background_writer::Writer;
+use crate::endpoint::{Endpoint, OutputLimitKey};
 use crate::error::SweepError;
 use crate::mix::Mix;
-use crate::options::Options;
-use crate::search::Move;
-use crate::seen::{AttemptSeen, CallSeen, Pulse};
-use crate::spend::Spend;
-use crate::writer::Writer;
+use crate::observation::{AttemptObservation, CallObservation, LoadSample};
+use crate::options::SweepOptions;
+use crate::search::SearchAction;
+use crate::spend::SweepSpend;
 
 /// The shape of a journal.
 const FORMAT: u32 = 1;
@@ -25,10 +25,10 @@ pub(crate) const NAME: &str = "journal.jsonl";
 
 /// The first line: what is swept. Holds no key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Head {
+pub(crate) struct JournalHeader {
     pub(crate) format: u32,
     pub(crate) version: String,
-    pub(crate) options: Options,
+    pub(crate) options: SweepOptions,
     /// Of the files that prompts came from.
     pub(crate) digest: u64,
     /// Attempts that a call may have.
@@ -36,8 +36,8 @@ pub(crate) struct Head {
     pub(crate) began: Option<String>,
 }
 
-impl Head {
-    pub(crate) fn new(options: Options, digest: u64, attempts: u32, began: Option<String>) -> Self {
+impl JournalHeader {
+    pub(crate) fn new(options: SweepOptions, digest: u64, attempts: u32, began: Option<String>) -> Self {
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -52,38 +52,38 @@ impl Head {
 /// One line after the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Entry {
+pub(crate) enum JournalEntry {
     /// What the first call showed.
-    Preflight(Shown),
+    Preflight(PreflightResult),
     /// The search was asked, and decided.
-    Next(f64, Move),
-    Attempt(AttemptSeen),
-    Call(CallSeen),
-    Pulse(Pulse),
+    Next(f64, SearchAction),
+    Attempt(AttemptObservation),
+    Call(CallObservation),
+    Pulse(LoadSample),
     /// What was taken until then.
-    Spend(Spend),
+    Spend(SweepSpend),
     /// It was resumed here.
     Resumed,
 }
 
 /// What the first call showed of the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Shown {
+pub(crate) struct PreflightResult {
     /// Tokens that it counted for the prompt of the first place.
     pub(crate) counted: Option<u64>,
     /// Whether it wants `max_completion_tokens`.
     pub(crate) completion_tokens: bool,
-    /// How long the call took, in seconds.
+    /// ExchangeEnd long the call took, in seconds.
     pub(crate) seconds: Option<f64>,
     /// Its `server` header.
     pub(crate) server: Option<String>,
 }
 
-impl Shown {
+impl PreflightResult {
     /// Makes a mix what it was made when this was shown.
     pub(crate) fn apply(&self, mix: &mut Mix, endpoint: &Endpoint) {
         if self.completion_tokens {
-            mix.use_maximum(Maximum::CompletionTokens);
+            mix.use_maximum(OutputLimitKey::CompletionTokens);
         }
         if let Some(counted) = self.counted.filter(|_| !mix.is_given()) {
             let work = mix.work(endpoint, 0, 0);
@@ -113,7 +113,7 @@ impl Journal {
     ///
     /// # Errors
     /// `Resume`, where there is one already: nothing is written over.
-    pub(crate) fn begin(directory: &Path, head: &Head) -> Result<Self, SweepError> {
+    pub(crate) fn begin(directory: &Path, head: &JournalHeader) -> Result<Self, SweepError> {
         std::fs::create_dir_all(directory).map_err(|error| SweepError::file(directory, error))?;
         let path = directory.join(NAME);
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
@@ -130,7 +130,7 @@ impl Journal {
     }
 
     /// Notes something of the step under way.
-    pub(crate) fn note(&mut self, entry: &Entry) -> Result<(), SweepError> {
+    pub(crate) fn note(&mut self, entry: &JournalEntry) -> Result<(), SweepError> {
         self.line(entry)
     }
 
@@ -153,32 +153,32 @@ impl Journal {
     }
 
     /// The step broke off: what was noted of it is forgotten, but not what was spent.
-    pub(crate) fn break_off(&mut self, spend: Spend) -> Result<(), SweepError> {
+    pub(crate) fn break_off(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.step.clear();
-        self.line(&Entry::Spend(spend))?;
+        self.line(&JournalEntry::Spend(spend))?;
         self.sync()
     }
 }
 
 /// A journal that is read.
 #[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) head: Head,
+pub(crate) struct SavedJournal {
+    pub(crate) head: JournalHeader,
     /// Up to the last decision: what came after it belongs to a step that broke off.
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) spend: Spend,
-    /// How often it was resumed before.
+    pub(crate) entries: Vec<JournalEntry>,
+    pub(crate) spend: SweepSpend,
+    /// ExchangeEnd often it was resumed before.
     pub(crate) resumed: u32,
 }
 
 /// Reads one, and opens it to be gone on with: what a crash left of a step is cut off. Nothing is added yet.
-pub(crate) fn resume(directory: &Path) -> Result<(Told, Journal), SweepError> {
+pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepError> {
     let path = directory.join(NAME);
     let cannot = |error| SweepError::file(&path, error);
     let wrong = |problem: &str| SweepError::Resume(format!("{}: {problem}", path.display()));
     let mut file = OpenOptions::new().read(true).append(true).open(&path).map_err(cannot)?;
     let (mut head, mut entries) = (None, Vec::new());
-    let (mut spend, mut resumed) = (Spend::default(), 0);
+    let (mut spend, mut resumed) = (SweepSpend::default(), 0);
     // Up to here the file is whole steps: bytes, and entries.
     let (mut at, mut whole) = (0, (0, 0));
     let mut line = String::new();
@@ -191,7 +191,7 @@ pub(crate) fn resume(directory: &Path) -> Result<(Told, Journal), SweepError> {
         }
         at += line.len() as u64;
         if head.is_none() {
-            let found: Head =
+            let found: JournalHeader =
                 serde_json::from_str(&line).map_err(|_| wrong("is no journal of a sweep of this version"))?;
             if found.format != FORMAT {
                 return Err(wrong("is a journal of another version of tidegate"));
@@ -201,10 +201,11 @@ pub(crate) fn resume(directory: &Path) -> Result<(Told, Journal), SweepError> {
             continue;
         }
         let Ok(entry) = serde_json::from_str(&line) else { break };
-        let ends = !matches!(entry, Entry::Attempt(_) | Entry::Call(_) | Entry::Pulse(_));
+        let ends =
+            !matches!(entry, JournalEntry::Attempt(_) | JournalEntry::Call(_) | JournalEntry::Pulse(_));
         match entry {
-            Entry::Spend(told) => spend = told,
-            Entry::Resumed => resumed += 1,
+            JournalEntry::Spend(told) => spend = told,
+            JournalEntry::Resumed => resumed += 1,
             entry => entries.push(entry),
         }
         if ends {
@@ -215,5 +216,5 @@ pub(crate) fn resume(directory: &Path) -> Result<(Told, Journal), SweepError> {
     entries.truncate(whole.1);
     file.set_len(whole.0).map_err(cannot)?;
     let journal = Journal { file: Writer::new(&path, file)?, step: Vec::new() };
-    Ok((Told { head, entries, spend, resumed }, journal))
+    Ok((SavedJournal { head, entries, spend, resumed }, journal))
 }

@@ -9,40 +9,40 @@
 //!
 //! What passes between them is in [`seen`] (what happened) and [`found`] (what follows).
 
+mod background_writer;
 mod checks;
 mod clock;
+mod config_snippet;
 #[cfg(unix)]
 mod cpu;
-mod drive;
+mod driver;
 mod endpoint;
 mod error;
-pub mod found;
 mod journal;
-mod lines;
 mod mix;
 mod normal;
+pub mod observation;
 mod options;
 pub mod outcome;
 pub mod plan;
 mod progress;
 pub mod report;
+pub mod result;
 pub mod search;
-pub mod seen;
 pub mod spend;
 mod sweep;
-mod writer;
 
 #[cfg(unix)]
-pub use cpu::processors;
-pub use drive::{CallLine, Cpu};
+pub use cpu::cpu_monitor;
+pub use driver::{CallLine, CpuMonitor};
 pub use endpoint::{Api, Endpoint};
 pub use error::SweepError;
-pub use found::{Answer, Binding, Estimate, StepResult, Verdict};
 pub use mix::{Lengths, MixOptions};
-pub use options::Options;
-pub use outcome::{Ended, Outcome};
+pub use options::SweepOptions;
+pub use outcome::{SweepEnd, SweepOutcome};
 pub use plan::Plan;
-pub use progress::{Progress, State};
-pub use search::{Move, Search, Settings};
-pub use spend::{Ceilings, Spend};
-pub use sweep::{CALLS, Sweep};
+pub use progress::{SweepProgress, SweepState};
+pub use result::{Binding, Estimate, StepResult, StepVerdict, SweepAnswer};
+pub use search::{Search, SearchAction, SearchSettings};
+pub use spend::{SweepCeilings, SweepSpend};
+pub use sweep::{CALL_LOG_FILE, Sweep};

@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles() {
+    fn quantile_matches_known_values() {
         for (p, z) in [(0.5, 0.0), (0.975, 1.959964), (0.995, 2.575829), (0.01, -2.326348)] {
             assert!((quantile(p) - z).abs() < 1e-5, "{p}");
         }
     }
 
     #[test]
-    fn draws_are_about_nought_with_a_spread_of_one() {
+    fn draws_have_mean_zero_and_deviation_one() {
         let mut rng = Rng::with_seed(7);
         let drawn: Vec<f64> = (0..20_000).map(|_| draw(&mut rng)).collect();
         let mean = drawn.iter().sum::<f64>() / 20_000.0;

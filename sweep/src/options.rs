@@ -6,14 +6,13 @@ use tidegate::config::TargetConfig;
 use crate::endpoint::Api;
 use crate::error::SweepError;
 use crate::mix::MixOptions;
-use crate::search::Settings;
-use crate::spend::Ceilings;
-use crate::spend::Prices;
+use crate::search::SearchSettings;
+use crate::spend::{SweepCeilings, TokenPrices};
 
 /// All that a sweep is asked for, but the key. As JSON an unknown key is an error; what is left out has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct SweepOptions {
     /// The base URL, or the endpoint's own; see [`crate::Endpoint::new`].
     pub url: String,
     /// The model that calls name.
@@ -27,18 +26,18 @@ pub struct Options {
     /// Whether answers shall be as long as they may be, by vLLM's `ignore_eos` and `min_tokens`, which providers refuse. Default: no.
     pub exact_output: bool,
     /// How caps are looked for.
-    pub search: Settings,
+    pub search: SearchSettings,
     /// Of prompts, lengths and their order. Default 1.
     pub seed: u64,
     /// What tokens cost. Default: not known.
-    pub prices: Option<Prices>,
+    pub prices: Option<TokenPrices>,
     /// What it may take. Default: no ceilings.
-    pub ceilings: Ceilings,
+    pub ceilings: SweepCeilings,
     /// Whether vLLM's `/metrics` at the same origin are read along, where they answer. Default: no.
     pub engine_metrics: bool,
 }
 
-impl Default for Options {
+impl Default for SweepOptions {
     fn default() -> Self {
         Self {
             url: String::new(),
@@ -47,16 +46,16 @@ impl Default for Options {
             name: None,
             mix: MixOptions::default(),
             exact_output: false,
-            search: Settings::default(),
+            search: SearchSettings::default(),
             seed: 1,
             prices: None,
-            ceilings: Ceilings::default(),
+            ceilings: SweepCeilings::default(),
             engine_metrics: false,
         }
     }
 }
 
-impl Options {
+impl SweepOptions {
     /// What a configured target says of itself: its name, its URL, its model where it names one, its objective.
     pub fn take_from(&mut self, target: &TargetConfig) {
         self.name = Some(target.name.to_string());
@@ -103,12 +102,12 @@ impl Options {
                 return wrong(&format!("{what}: an objective is above 0, and an hour at most"));
             }
         }
-        if let Some(Prices { input, output }) = self.prices
+        if let Some(TokenPrices { input, output }) = self.prices
             && !(input.is_finite() && output.is_finite() && input >= 0.0 && output >= 0.0)
         {
             return wrong("prices must be 0 or more");
         }
-        let Ceilings { cost, tokens: _, seconds, calls: _ } = self.ceilings;
+        let SweepCeilings { cost, tokens: _, seconds, calls: _ } = self.ceilings;
         if [cost, seconds].into_iter().flatten().any(|most| !(most >= 0.0 && most.is_finite())) {
             return wrong("ceilings must be 0 or more");
         }

@@ -4,43 +4,43 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::found::{Answer, StepResult};
-use crate::search::Settings;
-use crate::seen::Cause;
-use crate::spend::{Ceiling, Prices, Spend};
+use crate::observation::FailureCause;
+use crate::result::{StepResult, SweepAnswer};
+use crate::search::SearchSettings;
+use crate::spend::{Ceiling, SweepSpend, TokenPrices};
 
-/// The shape of [`Outcome`] as JSON; a reader refuses what it does not know.
+/// The shape of [`SweepOutcome`] as JSON; a reader refuses what it does not know.
 pub const FORMAT: u32 = 1;
 
 /// All that a sweep came to. Times are seconds since it began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct SweepOutcome {
     /// [`FORMAT`] of whoever wrote it.
     pub format: u32,
     /// The cap, and why.
-    pub answer: Answer,
+    pub answer: SweepAnswer,
     /// Each cap that was held, in the order of time.
     pub steps: Vec<StepResult>,
     /// What it took.
-    pub spend: Spend,
+    pub spend: SweepSpend,
     /// What was checked of the measurement itself.
     pub checks: Vec<Check>,
     /// TOML to paste into a configuration; empty where there is no answer.
     pub lines: String,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: SweepEnd,
     /// What was measured, with what.
     pub provenance: Provenance,
     /// What became of the calls of each step.
     #[serde(default)]
-    pub calls: Vec<CallEnds>,
-    /// Slots and queue over time, thinned out to at most [`Moment::MOST`].
-    pub series: Vec<Moment>,
+    pub calls: Vec<CallOutcomes>,
+    /// Slots and queue over time, thinned out to at most [`SeriesPoint::MOST`].
+    pub series: Vec<SeriesPoint>,
 }
 
 /// What became of the calls that were begun in a step, its warm-up's among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallEnds {
+pub struct CallOutcomes {
     /// The step's number.
     pub step: usize,
     /// Answered whole by the first attempt.
@@ -48,13 +48,13 @@ pub struct CallEnds {
     /// Answered whole by a later one.
     pub retried: usize,
     /// Given up, by the cause of the last attempt.
-    pub failed: BTreeMap<Cause, usize>,
+    pub failed: BTreeMap<FailureCause, usize>,
 }
 
 /// Why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", content = "which", rename_all = "snake_case")]
-pub enum Ended {
+pub enum SweepEnd {
     /// The search was done.
     Found,
     /// Somebody stopped it; what is known is told.
@@ -71,7 +71,7 @@ pub struct Check {
     /// Its name: `work_conserving`, `stability`, `success`, `littles_law`, `client`, `mix`.
     pub name: String,
     /// What came of it.
-    pub passed: Passed,
+    pub passed: CheckResult,
     /// What was looked at and found, in a sentence.
     pub told: String,
 }
@@ -79,7 +79,7 @@ pub struct Check {
 /// What came of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Passed {
+pub enum CheckResult {
     /// It holds.
     Yes,
     /// It does not.
@@ -109,11 +109,11 @@ pub struct Provenance {
     /// The seed of prompts and lengths.
     pub seed: u64,
     /// How the search went about it.
-    pub settings: Settings,
+    pub settings: SearchSettings,
     /// Attempts that a call may have.
     pub attempts: u32,
     /// Prices, where they are known.
-    pub prices: Option<Prices>,
+    pub prices: Option<TokenPrices>,
     /// When it began, in RFC 3339; `None`: nobody said (under a clock that is not the wall's).
     pub began: Option<String>,
     /// How often it was resumed.
@@ -122,7 +122,7 @@ pub struct Provenance {
 
 /// Slots and queue at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct SeriesPoint {
     /// When.
     pub at: f64,
     /// Slots in force.
@@ -137,7 +137,7 @@ pub struct Moment {
     pub failed: usize,
 }
 
-impl Moment {
+impl SeriesPoint {
     /// A series holds no more of them.
     pub const MOST: usize = 2_000;
 }

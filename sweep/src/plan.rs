@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::spend::Ceilings;
-use crate::spend::{Ceiling, Prices};
+use crate::spend::{Ceiling, SweepCeilings, TokenPrices};
 
 /// Least, likely, most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -49,7 +48,7 @@ pub struct Plan {
     /// How long a call was taken to last for that, in seconds.
     pub latency: f64,
     /// The ceilings.
-    pub ceilings: Ceilings,
+    pub ceilings: SweepCeilings,
 }
 
 /// A call, until one was seen: half a second to its first token, then forty tokens a second.
@@ -66,8 +65,8 @@ pub(crate) struct Basis {
     /// Tokens in and out of a call, in the mean.
     pub(crate) means: (f64, f64),
     pub(crate) latency: Option<f64>,
-    pub(crate) prices: Option<Prices>,
-    pub(crate) ceilings: Ceilings,
+    pub(crate) prices: Option<TokenPrices>,
+    pub(crate) ceilings: SweepCeilings,
 }
 
 impl Plan {
@@ -126,13 +125,13 @@ mod tests {
             max_cap: 256,
             means: (500.0, 100.0),
             latency: None,
-            prices: Some(Prices { input: 1.0, output: 10.0 }),
-            ceilings: Ceilings::default(),
+            prices: Some(TokenPrices { input: 1.0, output: 10.0 }),
+            ceilings: SweepCeilings::default(),
         }
     }
 
     #[test]
-    fn calls_tokens_money_and_time() {
+    fn plan_estimates_calls_tokens_cost_and_time() {
         let plan = Plan::new(String::new(), basis());
         assert_eq!(plan.input_tokens, Range { least: 200_000.0, likely: 450_000.0, most: 1_000_000.0 });
         let money = plan.money.unwrap();
@@ -141,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_bounds_the_plan() {
-        let ceilings = Ceilings { cost: Some(0.3), seconds: Some(60.0), ..Ceilings::default() };
+    fn ceilings_bound_the_plan() {
+        let ceilings = SweepCeilings { cost: Some(0.3), seconds: Some(60.0), ..SweepCeilings::default() };
         let plan = Plan::new(String::new(), Basis { ceilings, ..basis() });
         assert_eq!(plan.calls.most, 200.0);
         assert!(plan.money.unwrap().most <= 0.3 && plan.seconds.most <= 60.0);

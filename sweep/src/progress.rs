@@ -2,20 +2,20 @@
 
 use serde::Serialize;
 
-use crate::found::{Purpose, StepResult};
-use crate::spend::Spend;
+use crate::result::{Purpose, StepResult};
+use crate::spend::SweepSpend;
 
 /// Told at each turn of things, and ten times a second.
 #[derive(Clone, Debug, Serialize)]
-pub struct Progress {
+pub struct SweepProgress {
     /// What it is at.
-    pub state: State,
+    pub state: SweepState,
     /// The highest cap known to be good.
     pub good: Option<usize>,
     /// The lowest known to be bad.
     pub bad: Option<usize>,
     /// What was taken.
-    pub spend: Spend,
+    pub spend: SweepSpend,
     /// Calls that it may still take: least, likely, most.
     pub calls_to_come: (usize, usize, usize),
     /// Seconds that it may still take, as the calls so far went; `None` until some have.
@@ -31,7 +31,7 @@ pub struct Progress {
 /// What a sweep is at.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum State {
+pub enum SweepState {
     /// The first call.
     Preflight,
     /// Holds a cap.

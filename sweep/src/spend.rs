@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What was taken so far. Tokens are as the server counted them; where it did not, as they were estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Spend {
+pub struct SweepSpend {
     /// Calls that were sent, the preflight's among them.
     pub calls: usize,
     /// Exchanges with the server: calls, and what was tried again of them.
@@ -28,14 +28,14 @@ pub struct Spend {
 /// What tokens cost, in any currency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prices {
+pub struct TokenPrices {
     /// A million tokens of prompts.
     pub input: f64,
     /// A million tokens of answers.
     pub output: f64,
 }
 
-impl Prices {
+impl TokenPrices {
     /// What so many tokens cost. Cached input counts in full: providers' discounts differ.
     pub fn of(&self, input: u64, output: u64) -> f64 {
         (self.input * input as f64 + self.output * output as f64) / 1e6
@@ -60,7 +60,7 @@ pub enum Ceiling {
 /// answer may have, until the server has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Ceilings {
+pub struct SweepCeilings {
     /// Money, in the currency of the prices.
     pub cost: Option<f64>,
     /// Tokens, of prompts and answers together.
@@ -73,13 +73,13 @@ pub struct Ceilings {
 
 /// The one place where a sweep's money is. Shared by whoever sends.
 #[derive(Debug)]
-pub(crate) struct Purse(Mutex<Inner>);
+pub(crate) struct SpendTracker(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    ceilings: Ceilings,
-    prices: Option<Prices>,
-    spent: Spend,
+    ceilings: SweepCeilings,
+    prices: Option<TokenPrices>,
+    spent: SweepSpend,
     /// Of exchanges under way: input, output.
     held: (u64, u64),
     /// The most that a prompt was seen to have, of what was estimated.
@@ -92,18 +92,20 @@ const EXCESS: f64 = 1.25;
 
 /// What was set aside for an exchange. Dropped unsettled, it counts as spent: who knows what the server did.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    purse: Arc<Purse>,
+pub(crate) struct SpendReservation {
+    tracker: Arc<SpendTracker>,
     input: u64,
     output: u64,
     estimated: u64,
     settled: bool,
 }
 
-impl Purse {
-    pub(crate) fn new(ceilings: Ceilings, prices: Option<Prices>, spent: Spend) -> Arc<Self> {
-        let spent =
-            Spend { money: prices.map(|prices| prices.of(spent.input_tokens, spent.output_tokens)), ..spent };
+impl SpendTracker {
+    pub(crate) fn new(ceilings: SweepCeilings, prices: Option<TokenPrices>, spent: SweepSpend) -> Arc<Self> {
+        let spent = SweepSpend {
+            money: prices.map(|prices| prices.of(spent.input_tokens, spent.output_tokens)),
+            ..spent
+        };
         Arc::new(Self(Mutex::new(Inner { ceilings, prices, spent, held: (0, 0), excess: EXCESS, hit: None })))
     }
 
@@ -111,7 +113,12 @@ impl Purse {
     ///
     /// # Errors
     /// The ceiling that it could break. Nothing was set aside then.
-    pub(crate) fn hold(self: &Arc<Self>, input: u64, output: u64, first: bool) -> Result<Hold, Ceiling> {
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        input: u64,
+        output: u64,
+        first: bool,
+    ) -> Result<SpendReservation, Ceiling> {
         let mut inner = self.0.lock();
         let most = inner.most(input);
         if let Some(ceiling) = inner.breaks(most, output) {
@@ -123,7 +130,7 @@ impl Purse {
         inner.spent.attempts += 1;
         inner.spent.calls += usize::from(first);
         drop(inner);
-        Ok(Hold { purse: self.clone(), input: most, output, estimated: input, settled: false })
+        Ok(SpendReservation { tracker: self.clone(), input: most, output, estimated: input, settled: false })
     }
 
     /// The ceiling that one more exchange like this could break, besides `waiting` that were promised one already.
@@ -141,11 +148,11 @@ impl Purse {
     }
 
     /// What was spent so far; `seconds` is the caller's to fill in.
-    pub(crate) fn spent(&self) -> Spend {
+    pub(crate) fn spent(&self) -> SweepSpend {
         self.0.lock().spent
     }
 
-    fn settle(&self, hold: &Hold, input: u64, cached: u64, output: u64) {
+    fn settle(&self, hold: &SpendReservation, input: u64, cached: u64, output: u64) {
         let mut inner = self.0.lock();
         inner.held.0 = inner.held.0.saturating_sub(hold.input);
         inner.held.1 = inner.held.1.saturating_sub(hold.output);
@@ -163,7 +170,7 @@ impl Inner {
     }
 
     fn breaks(&self, input: u64, output: u64) -> Option<Ceiling> {
-        let Ceilings { cost, tokens, seconds: _, calls } = self.ceilings;
+        let SweepCeilings { cost, tokens, seconds: _, calls } = self.ceilings;
         let input = self.spent.input_tokens + self.held.0 + input;
         let output = self.spent.output_tokens + self.held.1 + output;
         let money = self.prices.map(|prices| prices.of(input, output));
@@ -179,28 +186,28 @@ impl Inner {
     }
 }
 
-impl Hold {
+impl SpendReservation {
     /// The server counted.
     pub(crate) fn counted(mut self, input: u64, cached: u64, output: u64) {
         self.settled = true;
         if self.estimated > 0 {
-            let mut inner = self.purse.0.lock();
+            let mut inner = self.tracker.0.lock();
             inner.excess = inner.excess.max(input as f64 / self.estimated as f64);
         }
-        self.purse.settle(&self, input, cached, output);
+        self.tracker.settle(&self, input, cached, output);
     }
 
     /// It was refused, and cost nothing.
     pub(crate) fn refused(mut self) {
         self.settled = true;
-        self.purse.settle(&self, 0, 0, 0);
+        self.tracker.settle(&self, 0, 0, 0);
     }
 }
 
-impl Drop for Hold {
+impl Drop for SpendReservation {
     fn drop(&mut self) {
         if !self.settled {
-            self.purse.settle(self, self.input, 0, self.output);
+            self.tracker.settle(self, self.input, 0, self.output);
         }
     }
 }
@@ -211,37 +218,37 @@ mod tests {
 
     use super::*;
 
-    fn purse(ceilings: Ceilings) -> Arc<Purse> {
-        Purse::new(ceilings, Some(Prices { input: 2.0, output: 10.0 }), Spend::default())
+    fn tracker(ceilings: SweepCeilings) -> Arc<SpendTracker> {
+        SpendTracker::new(ceilings, Some(TokenPrices { input: 2.0, output: 10.0 }), SweepSpend::default())
     }
 
     #[test]
-    fn money_is_kept_back_for_what_is_under_way() {
-        let purse = purse(Ceilings { cost: Some(0.005), ..Ceilings::default() });
-        let hold = purse.hold(400, 200, true).unwrap();
-        assert_eq!(purse.hold(400, 200, true).unwrap_err(), Ceiling::Cost);
-        assert_eq!(purse.hit(), Some(Ceiling::Cost));
+    fn open_exchanges_reserve_their_cost() {
+        let tracker = tracker(SweepCeilings { cost: Some(0.005), ..SweepCeilings::default() });
+        let hold = tracker.reserve(400, 200, true).unwrap();
+        assert_eq!(tracker.reserve(400, 200, true).unwrap_err(), Ceiling::Cost);
+        assert_eq!(tracker.hit(), Some(Ceiling::Cost));
         hold.counted(400, 0, 20);
-        let spent = purse.spent();
+        let spent = tracker.spent();
         assert_eq!((spent.calls, spent.attempts, spent.money), (1, 1, Some(0.001)));
-        purse.hold(400, 200, false).unwrap().refused();
-        assert_eq!(purse.spent().money, Some(0.001));
+        tracker.reserve(400, 200, false).unwrap().refused();
+        assert_eq!(tracker.spent().money, Some(0.001));
     }
 
     proptest! {
         /// Whatever comes of exchanges whose prompts are estimated within a quarter, no ceiling is ever broken.
         #[test]
-        fn no_ceiling_is_broken(
+        fn ceilings_are_never_exceeded(
             tokens in 0u64..20_000,
             cost in 0.0f64..0.2,
             calls in 0usize..40,
             exchanges in prop::collection::vec((1u64..500, 1u64..300, 0.0f64..1.25, 0.0f64..1.0, 0u8..4), 0..60),
         ) {
-            let ceilings = Ceilings { tokens: Some(tokens), cost: Some(cost), calls: Some(calls), seconds: None };
-            let purse = purse(ceilings);
+            let ceilings = SweepCeilings { tokens: Some(tokens), cost: Some(cost), calls: Some(calls), seconds: None };
+            let tracker = tracker(ceilings);
             let mut open = Vec::new();
             for (input, output, part, used, what) in exchanges {
-                if let Ok(hold) = purse.hold(input, output, true) {
+                if let Ok(hold) = tracker.reserve(input, output, true) {
                     let counted = ((input as f64 * part) as u64, (output as f64 * used) as u64);
                     match what {
                         0 => hold.counted(counted.0, 0, counted.1),
@@ -254,7 +261,7 @@ mod tests {
             for (hold, (input, output)) in open {
                 hold.counted(input, 0, output);
             }
-            let spent = purse.spent();
+            let spent = tracker.spent();
             prop_assert!(spent.attempts <= calls);
             prop_assert!(spent.input_tokens + spent.output_tokens <= tokens);
             prop_assert!(spent.money.unwrap() <= cost + 1e-12);

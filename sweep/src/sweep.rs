@@ -9,25 +9,26 @@ use tidegate::config::{
 use tidegate::{Config, Gate, Transport};
 use tokio::sync::watch;
 
+use crate::background_writer::Writer;
 use crate::clock::Clock;
-use crate::drive::{
-    CallLine, Cpu, Desk, Drive, Driven, Meter, Mind, Parts, Signals, preflight, watch_engine,
+use crate::config_snippet::config_snippet;
+use crate::driver::{
+    CallLine, CpuMonitor, Driver, DriverParts, DriverResult, EventHub, MeteringTransport, Monitors,
+    SearchSession, preflight, watch_engine,
 };
 use crate::endpoint::Endpoint;
 use crate::error::SweepError;
-use crate::journal::{self, Entry, Head, Journal, Shown, Told};
-use crate::lines::lines;
+use crate::journal::{self, Journal, JournalEntry, JournalHeader, PreflightResult, SavedJournal};
 use crate::mix::Mix;
-use crate::options::Options;
-use crate::outcome::{FORMAT, Outcome, Provenance};
+use crate::options::SweepOptions;
+use crate::outcome::{FORMAT, Provenance, SweepOutcome};
 use crate::plan::{Basis, Plan};
-use crate::progress::{Progress, State};
-use crate::search::{Move, Search};
-use crate::spend::{Ceiling, Purse, Spend};
-use crate::writer::Writer;
+use crate::progress::{SweepProgress, SweepState};
+use crate::search::{Search, SearchAction};
+use crate::spend::{Ceiling, SpendTracker, SweepSpend};
 
 /// The log of calls in the directory of a sweep.
-pub const CALLS: &str = "calls.jsonl";
+pub const CALL_LOG_FILE: &str = "calls.jsonl";
 
 /// A sweep that has not begun.
 ///
@@ -35,22 +36,22 @@ pub const CALLS: &str = "calls.jsonl";
 /// plays in virtual time, the same each time (but for the jitter of retries, which is `fastrand`'s: seed it).
 #[derive(Debug)]
 pub struct Sweep {
-    options: Options,
+    options: SweepOptions,
     endpoint: Endpoint,
     mix: Mix,
     target: TargetConfig,
-    signals: Signals,
+    monitors: Monitors,
     began: Option<String>,
     keep: Option<PathBuf>,
-    told: Option<(Told, Journal)>,
+    told: Option<(SavedJournal, Journal)>,
 }
 
 impl Sweep {
     /// Reads and checks what is asked for; sends nothing.
     ///
     /// # Errors
-    /// `Options`, naming what cannot work; `File`, where the mix's file cannot be read.
-    pub fn new(options: Options) -> Result<Self, SweepError> {
+    /// `SweepOptions`, naming what cannot work; `File`, where the mix's file cannot be read.
+    pub fn new(options: SweepOptions) -> Result<Self, SweepError> {
         options.check()?;
         let endpoint = Endpoint::new(&options.url, options.api)?;
         let mix = Mix::load(&options.mix, options.seed, &options.model, options.exact_output)?;
@@ -68,7 +69,7 @@ impl Sweep {
             endpoint,
             mix,
             target,
-            signals: Signals::default(),
+            monitors: Monitors::default(),
             began: None,
             keep: None,
             told: None,
@@ -79,11 +80,11 @@ impl Sweep {
     ///
     /// # Errors
     /// `Resume`, where there is no journal that can be gone on with, or a setting or the mix's file is not what it was.
-    pub fn resume(directory: &Path, change: impl FnOnce(&mut Options)) -> Result<Self, SweepError> {
+    pub fn resume(directory: &Path, change: impl FnOnce(&mut SweepOptions)) -> Result<Self, SweepError> {
         let (told, journal) = journal::resume(directory)?;
         let mut options = told.head.options.clone();
         change(&mut options);
-        let same = Options { ceilings: told.head.options.ceilings, ..options.clone() };
+        let same = SweepOptions { ceilings: told.head.options.ceilings, ..options.clone() };
         if let Some(key) = changed(&told.head.options, &same) {
             return Err(SweepError::Resume(format!(
                 "{}: {key} is not what it was: a sweep goes on only with the same settings, but for ceilings",
@@ -104,7 +105,7 @@ impl Sweep {
     /// With this key.
     ///
     /// # Errors
-    /// `Options`, for a key that cannot stand in a header.
+    /// `SweepOptions`, for a key that cannot stand in a header.
     pub fn key(mut self, key: &str) -> Result<Self, SweepError> {
         self.endpoint = self.endpoint.with_key(key)?;
         Ok(self)
@@ -113,7 +114,7 @@ impl Sweep {
     /// As this target is configured: its retries, rates and timeouts. Its cap, limit, queue, tenants, lanes and fallback are the sweep's own, or none.
     ///
     /// # Errors
-    /// `Options` for a pool: a cap belongs to one replica.
+    /// `SweepOptions` for a pool: a cap belongs to one replica.
     pub fn target(mut self, target: TargetConfig) -> Result<Self, SweepError> {
         if target.pool.is_some() {
             return Err(SweepError::options(format!(
@@ -125,9 +126,9 @@ impl Sweep {
         Ok(self)
     }
 
-    /// How the share of processors in use is told. Without it only timers tell whether the client keeps up.
-    pub fn cpu(mut self, cpu: Cpu) -> Self {
-        self.signals.cpu = Some(cpu);
+    /// ExchangeEnd the share of processors in use is told. Without it only timers tell whether the client keeps up.
+    pub fn cpu(mut self, cpu: CpuMonitor) -> Self {
+        self.monitors.cpu = Some(cpu);
         self
     }
 
@@ -144,7 +145,7 @@ impl Sweep {
     }
 
     /// The options, as they are in force.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &SweepOptions {
         &self.options
     }
 
@@ -157,7 +158,7 @@ impl Sweep {
     pub fn plan(&self) -> Plan {
         let search = &self.options.search;
         let basis = Basis {
-            calls: Search::new(search.clone()).calls_to_come(),
+            calls: Search::new(search.clone()).remaining_calls(),
             start: search.start,
             max_cap: search.max_cap,
             means: self.mix.means(),
@@ -165,7 +166,7 @@ impl Sweep {
             prices: self.options.prices,
             ceilings: self.options.ceilings,
         };
-        Plan::new(self.mix.told(), basis)
+        Plan::new(self.mix.describe(), basis)
     }
 
     /// Makes one call, and then sweeps, until the search is done, a ceiling is reached, or `stop` is true. `progress` is told ten times a second.
@@ -173,20 +174,20 @@ impl Sweep {
     /// *Cancellation safety*: dropping the future ends every exchange at once; what a journal holds can be gone on with.
     ///
     /// # Errors
-    /// `Preflight`, where the first call shows that there is nothing to sweep; `Options`; `File`, where the journal or the log cannot be written; `Resume`. A server that
+    /// `Preflight`, where the first call shows that there is nothing to sweep; `SweepOptions`; `File`, where the journal or the log cannot be written; `Resume`. A server that
     /// turns calls away is no error, nor is a ceiling: the outcome tells how it ended.
     pub async fn run(
         self,
         transport: Transport,
-        mut progress: impl FnMut(&Progress) + Send,
+        mut progress: impl FnMut(&SweepProgress) + Send,
         stop: watch::Receiver<bool>,
-    ) -> Result<Outcome, SweepError> {
-        let Self { options, endpoint, mut mix, target, mut signals, began, keep, told } = self;
+    ) -> Result<SweepOutcome, SweepError> {
+        let Self { options, endpoint, mut mix, target, mut monitors, began, keep, told } = self;
         let mut past = Past::recall(told, &options)?;
         let clock = Clock::new(past.seconds());
-        let purse = Purse::new(options.ceilings, options.prices, past.spend);
-        let (desk, events) = Desk::new(clock, purse.clone(), endpoint.api().dialect());
-        progress(&starting(&past.mind.search, past.spend));
+        let tracker = SpendTracker::new(options.ceilings, options.prices, past.spend);
+        let (hub, events) = EventHub::new(clock, tracker.clone(), endpoint.api().dialect());
+        progress(&starting(&past.session.search, past.spend));
         let shown = match past.shown.take() {
             Some(shown) => {
                 shown.apply(&mut mix, &endpoint);
@@ -194,16 +195,22 @@ impl Sweep {
             }
             None => {
                 let directory = keep.as_deref().map(vacant).transpose()?;
-                let first_call = preflight(&transport, &endpoint, &mut mix, &options.model, &desk);
+                let first_call = preflight(&transport, &endpoint, &mut mix, &options.model, &hub);
                 let shown = in_time(first_call, &clock, options.ceilings.seconds, stop.clone()).await?;
                 // A directory is made only for a sweep that has something to sweep.
                 if let Some(directory) = directory {
-                    let head = Head::new(options.clone(), mix.digest(), target.retry.attempts, began.clone());
+                    let head = JournalHeader::new(
+                        options.clone(),
+                        mix.digest(),
+                        target.retry.attempts,
+                        began.clone(),
+                    );
                     let mut journal = Journal::begin(directory, &head)?;
-                    journal.note(&Entry::Preflight(shown.clone()))?;
-                    journal.note(&Entry::Spend(Spend { seconds: clock.now(), ..purse.spent() }))?;
+                    journal.note(&JournalEntry::Preflight(shown.clone()))?;
+                    journal
+                        .note(&JournalEntry::Spend(SweepSpend { seconds: clock.now(), ..tracker.spent() }))?;
                     journal.sync()?;
-                    past.mind.keep(journal);
+                    past.session.keep(journal);
                 }
                 shown
             }
@@ -215,7 +222,7 @@ impl Sweep {
             model: options.model.clone(),
             api: endpoint.api().as_str().to_owned(),
             server: shown.server,
-            mix: mix.told(),
+            mix: mix.describe(),
             seed: options.seed,
             settings: options.search.clone(),
             attempts: target.retry.attempts,
@@ -226,62 +233,64 @@ impl Sweep {
         let given = mix.is_given();
         let endpoint = Arc::new(endpoint);
         if options.engine_metrics {
-            signals.engine = Some(watch_engine(transport.clone(), endpoint.clone()));
+            monitors.engine = Some(watch_engine(transport.clone(), endpoint.clone()));
         }
-        let gate =
-            Gate::over(configured(target, options.search.max_cap), Meter::over(transport, desk.clone()))?;
+        let gate = Gate::over(
+            configured(target, options.search.max_cap),
+            MeteringTransport::over(transport, hub.clone()),
+        )?;
         if gate.mode() != Mode::Enforce {
             return Err(SweepError::options(
                 "TIDEGATE in the environment switches gates off: a sweep needs its gate to act",
             ));
         }
         let mut log = Log::open(keep.as_deref())?;
-        let parts = Parts {
+        let parts = DriverParts {
             gate,
             target: provenance.target.clone(),
-            desk,
+            hub,
             events,
             endpoint,
             mix,
-            mind: past.mind,
-            signals,
+            session: past.session,
+            monitors,
             stop,
             max_seconds: options.ceilings.seconds,
             latency: shown.seconds,
             progress: &mut progress,
             log: &mut |line| log.write(line),
         };
-        let driven = Drive::new(parts).run(past.next.map(|(_, next)| next)).await?;
+        let driven = Driver::new(parts).run(past.next.map(|(_, next)| next)).await?;
         log.finish()?;
-        let spend = Spend { seconds: clock.now(), ..purse.spent() };
+        let spend = SweepSpend { seconds: clock.now(), ..tracker.spent() };
         Ok(outcome(driven, spend, provenance, given))
     }
 }
 
 /// What is known from before: nothing, or what a journal holds.
 struct Past {
-    mind: Mind,
+    session: SearchSession,
     /// The move that broke off, and when it was decided.
-    next: Option<(f64, Move)>,
-    shown: Option<Shown>,
-    spend: Spend,
+    next: Option<(f64, SearchAction)>,
+    shown: Option<PreflightResult>,
+    spend: SweepSpend,
     resumed: u32,
 }
 
 impl Past {
-    fn recall(told: Option<(Told, Journal)>, options: &Options) -> Result<Self, SweepError> {
-        let mind = Mind::new(Search::new(options.search.clone()));
-        let mut past = Self { mind, next: None, shown: None, spend: Spend::default(), resumed: 0 };
+    fn recall(told: Option<(SavedJournal, Journal)>, options: &SweepOptions) -> Result<Self, SweepError> {
+        let session = SearchSession::new(Search::new(options.search.clone()));
+        let mut past = Self { session, next: None, shown: None, spend: SweepSpend::default(), resumed: 0 };
         let Some((told, mut journal)) = told else { return Ok(past) };
-        past.next = past.mind.replay(&told.entries)?;
+        past.next = past.session.replay(&told.entries)?;
         past.shown = told.entries.into_iter().find_map(|entry| match entry {
-            Entry::Preflight(shown) => Some(shown),
+            JournalEntry::Preflight(shown) => Some(shown),
             _ => None,
         });
         (past.spend, past.resumed) = (told.spend, told.resumed + 1);
-        journal.note(&Entry::Resumed)?;
+        journal.note(&JournalEntry::Resumed)?;
         journal.sync()?;
-        past.mind.keep(journal);
+        past.session.keep(journal);
         Ok(past)
     }
 
@@ -296,16 +305,16 @@ fn vacant(directory: &Path) -> Result<&Path, SweepError> {
     if directory.join(journal::NAME).exists() { Err(journal::taken(directory)) } else { Ok(directory) }
 }
 
-fn outcome(driven: Driven, spend: Spend, provenance: Provenance, given: bool) -> Outcome {
-    let Driven { mind, ended, series, last_word } = driven;
-    let mut answer = mind.search.answer();
+fn outcome(driven: DriverResult, spend: SweepSpend, provenance: Provenance, given: bool) -> SweepOutcome {
+    let DriverResult { session, ended, series, last_word } = driven;
+    let mut answer = session.search.answer();
     answer.notes.extend(last_word.map(|said| format!("the server takes no more calls of this key: {said}")));
-    let steps = mind.search.steps().to_vec();
+    let steps = session.search.steps().to_vec();
     let cached = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
-    let checks = mind.tally.checks(&answer, &steps, &provenance.settings, cached, given);
-    let calls = mind.tally.ends();
-    let lines = lines(&answer, &provenance);
-    Outcome { format: FORMAT, answer, steps, spend, checks, lines, ended, provenance, calls, series }
+    let checks = session.tally.checks(&answer, &steps, &provenance.settings, cached, given);
+    let calls = session.tally.ends();
+    let lines = config_snippet(&answer, &provenance);
+    SweepOutcome { format: FORMAT, answer, steps, spend, checks, lines, ended, provenance, calls, series }
 }
 
 /// One target of a cap of its own, for every request; of the rest what production has.
@@ -335,14 +344,14 @@ fn configured(target: TargetConfig, max_cap: usize) -> Config {
     Config { targets: vec![target], ..Config::default() }
 }
 
-fn starting(search: &Search, spend: Spend) -> Progress {
+fn starting(search: &Search, spend: SweepSpend) -> SweepProgress {
     let (good, bad) = search.bracket();
-    Progress {
-        state: State::Preflight,
+    SweepProgress {
+        state: SweepState::Preflight,
         good,
         bad,
         spend,
-        calls_to_come: search.calls_to_come(),
+        calls_to_come: search.remaining_calls(),
         eta: None,
         in_flight: 0,
         waiting: 0,
@@ -352,11 +361,11 @@ fn starting(search: &Search, spend: Spend) -> Progress {
 
 /// Nothing is known yet that could be told: a first call that is interrupted, or takes all the time there is, is an error.
 async fn in_time(
-    first_call: impl Future<Output = Result<Shown, SweepError>>,
+    first_call: impl Future<Output = Result<PreflightResult, SweepError>>,
     clock: &Clock,
     most: Option<f64>,
     mut stop: watch::Receiver<bool>,
-) -> Result<Shown, SweepError> {
+) -> Result<PreflightResult, SweepError> {
     let over = async {
         match most.and_then(|most| clock.at(most)) {
             Some(over) => tokio::time::sleep_until(over).await,
@@ -380,7 +389,7 @@ async fn in_time(
 }
 
 /// The first setting that is not what it was.
-fn changed(was: &Options, is: &Options) -> Option<String> {
+fn changed(was: &SweepOptions, is: &SweepOptions) -> Option<String> {
     let (Ok(was), Ok(is)) = (serde_json::to_value(was), serde_json::to_value(is)) else { return None };
     let (was, is) = (was.as_object()?, is.as_object()?);
     is.iter().find(|(key, value)| was.get(*key) != Some(*value)).map(|(key, _)| key.clone())
@@ -392,7 +401,7 @@ struct Log(Option<Writer>);
 impl Log {
     fn open(directory: Option<&Path>) -> Result<Self, SweepError> {
         let Some(directory) = directory else { return Ok(Self(None)) };
-        let path = directory.join(CALLS);
+        let path = directory.join(CALL_LOG_FILE);
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
         let file = file.map_err(|error| SweepError::file(&path, error))?;
         Ok(Self(Some(Writer::new(&path, file)?)))
@@ -400,8 +409,8 @@ impl Log {
 
     fn write(&mut self, line: &CallLine) -> Result<(), SweepError> {
         let Some(file) = &self.0 else { return Ok(()) };
-        let mut line =
-            serde_json::to_vec(line).map_err(|error| SweepError::file(Path::new(CALLS), error.into()))?;
+        let mut line = serde_json::to_vec(line)
+            .map_err(|error| SweepError::file(Path::new(CALL_LOG_FILE), error.into()))?;
         line.push(b'\n');
         file.write(line)
     }

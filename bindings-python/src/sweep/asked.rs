@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use serde_json::{Map, Value};
 use tidegate::Config;
 use tidegate::config::TargetConfig;
-use tidegate_sweep::{Options, Sweep, SweepError};
+use tidegate_sweep::{Sweep, SweepError, SweepOptions};
 
 use super::told;
 use crate::errors::raised;
@@ -29,7 +29,7 @@ pub(super) fn sweep(
             unfit.map_or(sweep, Err)
         }
         None => {
-            let mut options = Options { engine_metrics: true, ..Options::default() };
+            let mut options = SweepOptions { engine_metrics: true, ..SweepOptions::default() };
             go_over(&mut options, given, target.as_ref()).and_then(|()| Sweep::new(options))
         }
     };
@@ -50,7 +50,7 @@ fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConf
 }
 
 fn go_over(
-    options: &mut Options,
+    options: &mut SweepOptions,
     given: Map<String, Value>,
     target: Option<&TargetConfig>,
 ) -> Result<(), SweepError> {

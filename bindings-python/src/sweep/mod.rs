@@ -68,7 +68,7 @@ impl Sweep {
         }
         #[cfg(unix)]
         if runtime::virtual_time().is_none() {
-            sweep = sweep.cpu(tidegate_sweep::processors());
+            sweep = sweep.cpu(tidegate_sweep::cpu_monitor());
         }
         SweepRun::start(py, sweep)
     }

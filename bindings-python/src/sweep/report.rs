@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tidegate_sweep::outcome::{FORMAT, Outcome};
+use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html};
 
 /// The whole report, one HTML file.
@@ -33,8 +33,8 @@ pub(crate) fn sweep_figure(py: Python<'_>, result: &str, name: &str) -> PyResult
     of(py, result, |outcome| figure(outcome, which))
 }
 
-fn of(py: Python<'_>, result: &str, make: impl FnOnce(&Outcome) -> String + Send) -> PyResult<String> {
-    let outcome: Outcome = serde_json::from_str(result)
+fn of(py: Python<'_>, result: &str, make: impl FnOnce(&SweepOutcome) -> String + Send) -> PyResult<String> {
+    let outcome: SweepOutcome = serde_json::from_str(result)
         .map_err(|e| PyValueError::new_err(format!("this is no result of a sweep: {e}")))?;
     if outcome.format != FORMAT {
         let said = format!("this result has format {}, and {FORMAT} is what is known here", outcome.format);

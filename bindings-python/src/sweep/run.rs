@@ -8,7 +8,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::Transport;
 use tidegate::config::TransportConfig;
-use tidegate_sweep::{Outcome, Progress, SweepError};
+use tidegate_sweep::{SweepError, SweepOutcome, SweepProgress};
 use tidegate_testing::world;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -37,11 +37,11 @@ struct Seen {
 struct State {
     told: VecDeque<(String, bool)>,
     over: bool,
-    result: Option<Result<Outcome, SweepError>>,
+    result: Option<Result<SweepOutcome, SweepError>>,
 }
 
 impl Seen {
-    fn tell(&self, progress: &Progress) {
+    fn tell(&self, progress: &SweepProgress) {
         let Ok(text) = serde_json::to_string(progress) else { return };
         let mut state = self.state.lock();
         // A moment is worth nothing once there is a later one; a step that ended is.
@@ -53,7 +53,7 @@ impl Seen {
         self.changed.notify_one();
     }
 
-    fn end(&self, result: Option<Result<Outcome, SweepError>>) {
+    fn end(&self, result: Option<Result<SweepOutcome, SweepError>>) {
         let mut state = self.state.lock();
         if !state.over {
             (state.over, state.result) = (true, result);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate::Config;
 use tidegate::config::TargetConfig;
-use tidegate_sweep::spend::Prices;
-use tidegate_sweep::{Lengths, MixOptions, Options, Sweep};
+use tidegate_sweep::spend::TokenPrices;
+use tidegate_sweep::{Lengths, MixOptions, Sweep, SweepOptions};
 
 use super::args::Args;
 use crate::Failure;
@@ -21,7 +21,7 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
             Sweep::resume(directory, |options| apply_flags(options, args, target.as_ref())).map_err(wrong)?
         }
         None => {
-            let mut options = Options { engine_metrics: true, ..Options::default() };
+            let mut options = SweepOptions { engine_metrics: true, ..SweepOptions::default() };
             apply_flags(&mut options, args, target.as_ref());
             if options.url.is_empty() {
                 return Err(Failure::usage("the target has no URL; pass --url"));
@@ -68,7 +68,7 @@ fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
 }
 
 /// Overwrites the options with the target's settings, and then with the flags that were given.
-fn apply_flags(options: &mut Options, args: &Args, target: Option<&TargetConfig>) {
+fn apply_flags(options: &mut SweepOptions, args: &Args, target: Option<&TargetConfig>) {
     if let Some(target) = target {
         options.take_from(target);
     }
@@ -95,7 +95,7 @@ fn apply_flags(options: &mut Options, args: &Args, target: Option<&TargetConfig>
     search.ttft = seconds(args.ttft).or(search.ttft);
     search.tpot = seconds(args.tpot).or(search.tpot);
     if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
-        options.prices = Some(Prices { input, output });
+        options.prices = Some(TokenPrices { input, output });
     }
     let ceilings = &mut options.ceilings;
     ceilings.cost = args.max_cost.or(ceilings.cost);
@@ -104,7 +104,7 @@ fn apply_flags(options: &mut Options, args: &Args, target: Option<&TargetConfig>
     ceilings.calls = args.max_calls.or(ceilings.calls);
 }
 
-fn mix(options: &mut Options, args: &Args) {
+fn mix(options: &mut SweepOptions, args: &Args) {
     if let Some(path) = &args.trace {
         options.mix = MixOptions::Trace { path: path.clone() };
     } else if let Some(path) = &args.prompts {

@@ -5,14 +5,14 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tidegate_sweep::found::Purpose;
-use tidegate_sweep::{Progress, State};
+use tidegate_sweep::result::Purpose;
+use tidegate_sweep::{SweepProgress, SweepState};
 
 use super::render;
 
 pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
-    last: Option<State>,
+    last: Option<SweepState>,
 }
 
 impl ProgressDisplay {
@@ -29,7 +29,7 @@ impl ProgressDisplay {
         Self { bar, last: None }
     }
 
-    pub(super) fn show(&mut self, progress: &Progress) {
+    pub(super) fn show(&mut self, progress: &SweepProgress) {
         if let Some(step) = &progress.step_ended {
             self.line(&render::step(step));
         }
@@ -56,14 +56,14 @@ impl ProgressDisplay {
     }
 }
 
-fn line(progress: &Progress) -> String {
+fn line(progress: &SweepProgress) -> String {
     let bound =
         |cap: Option<usize>, unknown: &str| cap.map_or_else(|| unknown.to_owned(), |cap| cap.to_string());
     let state = match progress.state {
-        State::Preflight => "preflight call".to_owned(),
-        State::Holding { cap, purpose, .. } => format!("cap {cap} ({})", describe_purpose(purpose)),
-        State::Resting { seconds } => format!("pausing for {}", render::time(seconds)),
-        State::Ending => "shutting down".to_owned(),
+        SweepState::Preflight => "preflight call".to_owned(),
+        SweepState::Holding { cap, purpose, .. } => format!("cap {cap} ({})", describe_purpose(purpose)),
+        SweepState::Resting { seconds } => format!("pausing for {}", render::time(seconds)),
+        SweepState::Ending => "shutting down".to_owned(),
     };
     let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} left", render::time(eta)));
     format!(

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_sweep::found::Verdict;
-use tidegate_sweep::outcome::Passed;
+use tidegate_sweep::outcome::CheckResult;
 use tidegate_sweep::plan::Range;
+use tidegate_sweep::result::StepVerdict;
 use tidegate_sweep::spend::Ceiling;
-use tidegate_sweep::{Binding, Ended, Outcome, Plan, Spend, StepResult};
+use tidegate_sweep::{Binding, Plan, StepResult, SweepEnd, SweepOutcome, SweepSpend};
 
 /// Renders the plan: the expected calls, tokens, cost and time.
 pub(super) fn plan(plan: &Plan, url: &str, model: &str) -> String {
@@ -45,7 +45,7 @@ fn row(what: &str, range: &Range, unit: fn(f64) -> String) -> String {
 
 /// Renders the result: the cap with its interval, the binding limit, the checks and the
 /// configuration to paste.
-pub(super) fn outcome(outcome: &Outcome) -> String {
+pub(super) fn outcome(outcome: &SweepOutcome) -> String {
     let answer = &outcome.answer;
     let mut text = String::new();
     match (answer.cap, answer.interval) {
@@ -92,9 +92,9 @@ pub(super) fn outcome(outcome: &Outcome) -> String {
     text.push_str("checks\n");
     for check in &outcome.checks {
         let passed = match check.passed {
-            Passed::Yes => "ok",
-            Passed::No => "NO",
-            Passed::Unknown => "-",
+            CheckResult::Yes => "ok",
+            CheckResult::No => "NO",
+            CheckResult::Unknown => "-",
         };
         let _ = writeln!(text, "  {passed:<3}{:<16}{}", check.name, check.told);
     }
@@ -118,25 +118,25 @@ fn describe_binding(binding: Binding) -> &'static str {
 }
 
 /// Returns why the sweep ended early, or `None` if it ran to completion.
-pub(super) fn ended(ended: Ended) -> Option<&'static str> {
+pub(super) fn ended(ended: SweepEnd) -> Option<&'static str> {
     Some(match ended {
-        Ended::Found => return None,
-        Ended::Interrupted => "the sweep was interrupted; the result is partial",
-        Ended::Refused => "the server rejects all further calls with this key; the result is partial",
-        Ended::Ceiling(Ceiling::Cost) => "the sweep reached --max-cost; the result is partial",
-        Ended::Ceiling(Ceiling::Tokens) => "the sweep reached --max-tokens; the result is partial",
-        Ended::Ceiling(Ceiling::Time) => "the sweep reached --max-time; the result is partial",
-        Ended::Ceiling(Ceiling::Calls) => "the sweep reached --max-calls; the result is partial",
+        SweepEnd::Found => return None,
+        SweepEnd::Interrupted => "the sweep was interrupted; the result is partial",
+        SweepEnd::Refused => "the server rejects all further calls with this key; the result is partial",
+        SweepEnd::Ceiling(Ceiling::Cost) => "the sweep reached --max-cost; the result is partial",
+        SweepEnd::Ceiling(Ceiling::Tokens) => "the sweep reached --max-tokens; the result is partial",
+        SweepEnd::Ceiling(Ceiling::Time) => "the sweep reached --max-time; the result is partial",
+        SweepEnd::Ceiling(Ceiling::Calls) => "the sweep reached --max-calls; the result is partial",
     })
 }
 
 /// Renders a completed step as one line.
 pub(super) fn step(step: &StepResult) -> String {
     let what = match &step.verdict {
-        Verdict::Accepted => "ok".to_owned(),
-        Verdict::Rejected(why) => format!("rejected: {why}"),
-        Verdict::Invalid(why) => format!("invalid: {why}"),
-        Verdict::Undecided(why) => format!("undecided: {why}"),
+        StepVerdict::Accepted => "ok".to_owned(),
+        StepVerdict::Rejected(why) => format!("rejected: {why}"),
+        StepVerdict::Invalid(why) => format!("invalid: {why}"),
+        StepVerdict::Undecided(why) => format!("undecided: {why}"),
     };
     let rate =
         step.throughput.as_ref().map_or_else(String::new, |rate| format!(", {:.2} calls/s", rate.value));
@@ -144,7 +144,7 @@ pub(super) fn step(step: &StepResult) -> String {
     format!("cap {:>4}  {:>4} calls in {time:.1} s{rate}  {what}", step.cap, step.calls)
 }
 
-pub(super) fn spend(spend: &Spend) -> String {
+pub(super) fn spend(spend: &SweepSpend) -> String {
     let mut text = format!(
         "{} calls ({} requests), {} tokens in, {} out, {}",
         spend.calls,

@@ -1,13 +1,13 @@
 //! Where calls go, and in which shape.
 
-mod known;
+mod key_variables;
 mod requests;
 
 use http::{HeaderName, HeaderValue, Uri, header};
 use serde::{Deserialize, Serialize};
 use tidegate::wire::Dialect;
 
-pub(crate) use self::requests::Maximum;
+pub(crate) use self::requests::OutputLimitKey;
 use crate::error::SweepError;
 
 /// The kind of endpoint.
@@ -79,7 +79,7 @@ impl Endpoint {
     /// path is one of version 1. `api`: what it says by itself, or chat completions.
     ///
     /// # Errors
-    /// `Options`, for what is no absolute `http` or `https` URL, or is of another kind than was said.
+    /// `SweepOptions`, for what is no absolute `http` or `https` URL, or is of another kind than was said.
     pub fn new(url: &str, api: Option<Api>) -> Result<Self, SweepError> {
         let said = |problem: &str| SweepError::options(format!("--url {}: {problem}", shown(url)));
         let uri: Uri = url.parse().map_err(|_| said("is no URL; as in http://localhost:8000/v1"))?;
@@ -116,7 +116,7 @@ impl Endpoint {
     /// With this key, sent as the endpoint's kind wants it.
     ///
     /// # Errors
-    /// `Options`, for a key that cannot stand in a header.
+    /// `SweepOptions`, for a key that cannot stand in a header.
     pub fn with_key(mut self, key: &str) -> Result<Self, SweepError> {
         let text =
             if self.key_header() == header::AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
@@ -132,7 +132,7 @@ impl Endpoint {
 
     /// The variable that the key of this provider is usually in.
     pub fn usual_key_env(&self) -> Option<&'static str> {
-        known::key_env(self.uri.host().unwrap_or_default())
+        key_variables::key_env(self.uri.host().unwrap_or_default())
     }
 
     /// Its kind.
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_url_and_an_endpoints_own_mean_the_same() {
+    fn base_urls_and_endpoint_urls_are_equivalent() {
         for (url, api, whole, base, kind) in [
             ("http://h:1", None, "http://h:1/v1/chat/completions", "http://h:1/v1", Api::Chat),
             ("http://h:1/v1/", None, "http://h:1/v1/chat/completions", "http://h:1/v1", Api::Chat),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told_without_its_password() {
+    fn invalid_url_error_hides_the_password() {
         for url in ["h", "ftp://h", "http://me:secret@h/v1", "http://"] {
             let text = Endpoint::new(url, None).unwrap_err().to_string();
             assert!(text.contains("--url") && !text.contains("secret"), "{text}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn debug_output_hides_the_key() {
         let endpoint =
             Endpoint::new("https://api.openai.com/v1?a=b", None).unwrap().with_key("sk-secret").unwrap();
         assert_eq!(endpoint.usual_key_env(), Some("OPENAI_API_KEY"));

@@ -10,7 +10,7 @@ use super::{Api, Endpoint};
 
 /// The key that the most tokens of an answer are asked for by. Newer models of OpenAI take only the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Maximum {
+pub(crate) enum OutputLimitKey {
     /// `max_tokens`
     #[default]
     Tokens,
@@ -28,7 +28,7 @@ impl Endpoint {
         model: &str,
         prompt: &str,
         output: u64,
-        maximum: Maximum,
+        maximum: OutputLimitKey,
         exact: bool,
     ) -> Map<String, Value> {
         let mut body = Map::new();
@@ -51,10 +51,10 @@ impl Endpoint {
     }
 
     /// The key of the most output here.
-    pub(crate) fn maximum(&self, maximum: Maximum) -> &'static str {
+    pub(crate) fn maximum(&self, maximum: OutputLimitKey) -> &'static str {
         match (self.api, maximum) {
             (Api::Responses, _) => "max_output_tokens",
-            (Api::Chat, Maximum::CompletionTokens) => "max_completion_tokens",
+            (Api::Chat, OutputLimitKey::CompletionTokens) => "max_completion_tokens",
             _ => "max_tokens",
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_asked_in_its_own_words() {
+    fn requests_have_the_shape_of_their_api() {
         for (api, asks, most) in [
             (Api::Chat, "messages", "max_tokens"),
             (Api::Completions, "prompt", "max_tokens"),
@@ -122,7 +122,7 @@ mod tests {
             (Api::Messages, "messages", "max_tokens"),
         ] {
             let endpoint = Endpoint::new("http://h", Some(api)).unwrap().with_key("k").unwrap();
-            let body = endpoint.body("m", "hello", 7, Maximum::Tokens, false);
+            let body = endpoint.body("m", "hello", 7, OutputLimitKey::Tokens, false);
             assert!(body.contains_key(asks) && body[most] == 7 && body["stream"] == true, "{body:?}");
             assert_eq!(Endpoint::most_output(&body), Some(7));
             let request = endpoint.request(Bytes::from_static(b"{}"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_are_several_times_the_output() {
+    fn n_multiplies_the_maximum_output() {
         let Value::Object(body) = json!({"max_completion_tokens": 5, "n": 3}) else { unreachable!() };
         assert_eq!(Endpoint::most_output(&body), Some(15));
     }

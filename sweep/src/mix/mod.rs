@@ -5,8 +5,8 @@
 //! the model, `stream` and (where asked) the most output.
 
 mod lengths;
-mod lines;
-mod text;
+mod prompt_text;
+mod request_file;
 mod trace;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use self::lengths::Lengths;
-use self::lines::Line;
-use crate::endpoint::{Endpoint, Maximum};
+use self::request_file::RequestLine;
+use crate::endpoint::{Endpoint, OutputLimitKey};
 use crate::error::SweepError;
 
 /// Where work comes from.
@@ -79,7 +79,7 @@ pub(crate) struct Mix {
     model: String,
     exact: bool,
     /// The key of the most output, as this server takes it.
-    maximum: Maximum,
+    maximum: OutputLimitKey,
     /// Tokens as the server counts them, in one of ours.
     scale: f64,
     digest: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Mix {
 enum Source {
     Synthetic { input: Lengths, output: Lengths },
     Trace(Vec<(u64, u64)>),
-    Lines { lines: Vec<Line>, output: Option<u64> },
+    Lines { lines: Vec<RequestLine>, output: Option<u64> },
 }
 
 impl Mix {
@@ -120,7 +120,7 @@ impl Mix {
                 Source::Trace(lengths)
             }
             MixOptions::Lines { path, output } => {
-                let lines = lines::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
+                let lines = request_file::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
                 Source::Lines { lines, output: *output }
             }
         };
@@ -129,7 +129,7 @@ impl Mix {
             seed,
             model: model.to_owned(),
             exact,
-            maximum: Maximum::default(),
+            maximum: OutputLimitKey::default(),
             scale: 1.0,
             digest: digest.finish(),
         })
@@ -166,15 +166,15 @@ impl Mix {
     ) -> Work {
         let nonce = format!("[{:x}-{step:x}-{place:x}]", self.seed & 0xffff);
         let asked = (input as f64 / self.scale).round() as u64;
-        let prompt = text::prompt(&nonce, asked, output, rng);
+        let prompt = prompt_text::prompt(&nonce, asked, output, rng);
         let body = endpoint.body(&self.model, &prompt, output, self.maximum, self.exact);
         Work { body: Value::Object(body).to_string().into(), input, output }
     }
 
-    fn given(&self, endpoint: &Endpoint, line: &Line, most: Option<u64>) -> Work {
+    fn given(&self, endpoint: &Endpoint, line: &RequestLine, most: Option<u64>) -> Work {
         let mut body = match line {
-            Line::Body(body) => body.clone(),
-            Line::Prompt { text, output } => {
+            RequestLine::Body(body) => body.clone(),
+            RequestLine::Prompt { text, output } => {
                 let output = output.or(most).unwrap_or(128);
                 endpoint.body(&self.model, text, output, self.maximum, self.exact)
             }
@@ -195,7 +195,7 @@ impl Mix {
         let Source::Lines { lines, output: None } = &self.source else { return None };
         lines
             .iter()
-            .position(|line| matches!(line, Line::Body(body) if Endpoint::most_output(body).is_none()))
+            .position(|line| matches!(line, RequestLine::Body(body) if Endpoint::most_output(body).is_none()))
     }
 
     /// What a server counted for the work of a place: from now on prompts are as long there as was asked for, within a factor of four.
@@ -206,7 +206,7 @@ impl Mix {
     }
 
     /// This server takes the other key of the most output.
-    pub(crate) fn use_maximum(&mut self, maximum: Maximum) {
+    pub(crate) fn use_maximum(&mut self, maximum: OutputLimitKey) {
         self.maximum = maximum;
     }
 
@@ -224,8 +224,10 @@ impl Mix {
             Source::Synthetic { input, output } => (input.mean as f64, output.mean as f64),
             Source::Trace(lengths) => mean(&mut lengths.iter().copied()),
             Source::Lines { lines, output } => mean(&mut lines.iter().map(|line| match line {
-                Line::Prompt { text, output: own } => (text.len() as u64 / 4, own.or(*output).unwrap_or(128)),
-                Line::Body(body) => {
+                RequestLine::Prompt { text, output: own } => {
+                    (text.len() as u64 / 4, own.or(*output).unwrap_or(128))
+                }
+                RequestLine::Body(body) => {
                     let bytes = Value::Object(body.clone()).to_string().len() as u64;
                     (bytes / 4, Endpoint::most_output(body).or(*output).unwrap_or(UNBOUNDED))
                 }
@@ -244,7 +246,7 @@ impl Mix {
     }
 
     /// In words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let of = |lengths: &Lengths| match lengths.spread {
             0.0 => lengths.mean.to_string(),
             spread => format!("{} (spread {spread})", lengths.mean),
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_has_the_same_work_behind_another_beginning() {
+    fn steps_share_work_but_not_the_prompt_prefix() {
         let options = MixOptions::Synthetic {
             input: Lengths { mean: 300, spread: 0.6 },
             output: Lengths { mean: 80, spread: 0.6 },
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_become_as_long_as_the_server_counts() {
+    fn calibration_scales_prompts_to_the_servers_token_count() {
         let mut mix = Mix::load(&MixOptions::default(), 1, "m", false).unwrap();
         let first = mix.work(&endpoint(), 0, 0);
         // A server that counts four bytes a token.
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_lines_keep_what_they_say() {
+    fn user_requests_keep_their_fields() {
         let path = std::env::temp_dir().join(format!("tidegate-mix-{}.jsonl", std::process::id()));
         std::fs::write(&path, "{\"messages\": [], \"temperature\": 0.5}\n{\"prompt\": \"hi\"}\n").unwrap();
         let options = |output| MixOptions::Lines { path: path.clone(), output };

@@ -40,14 +40,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn azures_and_simple_ones() {
+    fn reads_azure_traces_and_simple_tables() {
         let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:50.9951690,396,0\r\n";
         assert_eq!(read(azure), Ok(vec![(374, 44)]));
         assert_eq!(read("\u{feff}output,\"input\"\n1,2\n\n3,4\n"), Ok(vec![(2, 1), (4, 3)]));
     }
 
     #[test]
-    fn what_is_no_table_is_told_by_its_line() {
+    fn invalid_table_is_reported_by_line() {
         for (text, told) in [
             ("", "empty"),
             ("a,b\n1,2", "columns"),

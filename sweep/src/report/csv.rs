@@ -1,12 +1,12 @@
 //! The steps as a table, for spreadsheets and data frames.
 
-use super::words::{CAUSES, cause_key, purpose, verdict};
-use crate::found::{Estimate, Quantiles, StepResult};
-use crate::outcome::Outcome;
+use super::format::{CAUSES, cause_key, purpose, verdict};
+use crate::outcome::SweepOutcome;
+use crate::result::{Estimate, LatencyQuantiles, StepResult};
 
 /// The steps, one a line, in the order of time: CSV after RFC 4180, with a header. Durations are seconds, rates a second, shares 0 to 1; what is not known is
 /// empty.
-pub fn csv(outcome: &Outcome) -> String {
+pub fn csv(outcome: &SweepOutcome) -> String {
     let mut writer = ::csv::WriterBuilder::new().terminator(::csv::Terminator::CRLF).from_writer(Vec::new());
     let header: Vec<String> = columns(None).into_iter().map(|(name, _)| name).collect();
     let mut written = writer.write_record(header);
@@ -61,7 +61,7 @@ fn columns(step: Option<&StepResult>) -> Vec<(String, String)> {
 }
 
 type EstimateOf = fn(&StepResult) -> Option<Estimate>;
-type QuantilesOf = fn(&StepResult) -> Quantiles;
+type QuantilesOf = fn(&StepResult) -> LatencyQuantiles;
 
 const ESTIMATES: [(&str, EstimateOf); 2] = [("throughput", |s| s.throughput), ("goodput", |s| s.goodput)];
 const QUANTILES: [(&str, QuantilesOf); 3] =

@@ -1,29 +1,29 @@
 //! The answer, in figures and in words.
 
-use super::Settings;
+use super::SearchSettings;
+use super::evidence::{RejectedCap, RejectionCause};
 use super::interval;
-use super::known::{Bad, Wall};
-use super::pace::Pace;
-use super::policy::{Dead, Phase, Policy};
-use super::service::Mean;
-use crate::found::{Answer, Binding, Estimate};
+use super::policy::{NoAnswer, Phase, Policy};
+use super::rate_limited::RateLimited;
+use super::service_time::MeanEstimate;
 use crate::normal;
-use crate::seen::Cause;
+use crate::observation::FailureCause;
+use crate::result::{Binding, Estimate, SweepAnswer};
 
 /// Where sequences are thrown out no further above the answer than this, memory is what binds.
 const FULL: f64 = 1.4;
 
 /// What can be said now.
-pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
+pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     let known = &policy.known;
     let Some(cap) = found(policy, settings) else { return nothing(policy) };
-    if let Phase::Pace(pace) = &policy.phase {
+    if let Phase::RateLimited(pace) = &policy.phase {
         return paced(policy, settings, pace, cap);
     }
     let z = normal::quantile(0.5 + 0.5 * settings.confidence);
     let work = known.work();
     let pooled = known.pooled(cap);
-    let estimate = |mean: Option<Mean>| {
+    let estimate = |mean: Option<MeanEstimate>| {
         mean.map(|mean| Estimate {
             value: mean.value,
             low: (mean.value - z * mean.error).max(0.0),
@@ -36,8 +36,8 @@ pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
         Some(bad) => bad.cap.saturating_sub(1).max(cap),
         None => highest.max(cap),
     };
-    let (low, high) =
-        interval::of_knee(&known.points(), settings.tolerance, settings.confidence).unwrap_or((cap, cap));
+    let (low, high) = interval::knee_interval(&known.points(), settings.tolerance, settings.confidence)
+        .unwrap_or((cap, cap));
     // On the way to a cliff a server goes up in a straight line, or bends: between two measured caps nobody knows.
     let beside = known.points().iter().map(|point| point.cap).rfind(|&cap| cap < low);
     let low = beside.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
@@ -49,7 +49,7 @@ pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
     let high = (high as f64 * (1.0 + off)).round() as usize;
     // Nor does a client that binds say how much the server takes.
     let rising = matches!(binding, Binding::NotReached | Binding::Client);
-    Answer {
+    SweepAnswer {
         cap: Some(cap),
         interval: Some((low.min(cap), high.max(cap))),
         open_above: rising || (known.bad.is_none() && high >= highest && !known.is_bent(settings)),
@@ -65,7 +65,7 @@ pub(super) fn of(policy: &Policy, settings: &Settings) -> Answer {
 }
 
 /// Where a rate binds.
-fn paced(policy: &Policy, settings: &Settings, pace: &Pace, cap: usize) -> Answer {
+fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: usize) -> SweepAnswer {
     let known = &policy.known;
     let z = normal::quantile(0.5 + 0.5 * settings.confidence);
     let binding = policy.paced_by(pace);
@@ -99,12 +99,12 @@ fn paced(policy: &Policy, settings: &Settings, pace: &Pace, cap: usize) -> Answe
         _ => tokens,
     };
     let told = told.map_or_else(String::new, |told| format!(" (its answers say {told:.0})"));
-    let unsure = if pace.is_told() { "" } else { " Nothing told whether it counts tokens or requests." };
+    let unsure = if pace.is_known() { "" } else { " Nothing told whether it counts tokens or requests." };
     let because = format!(
         "The server takes about {:.0} {what} a minute{told}, whatever the cap; {cap} at once use that up. Set the rate; the cap follows from it.{unsure}",
         60.0 * rate.map_or(0.0, |rate| rate.value)
     );
-    Answer {
+    SweepAnswer {
         cap: Some(cap),
         interval: Some((low.clamp(settings.min_cap, cap), high.max(cap))),
         open_above: false,
@@ -119,26 +119,28 @@ fn paced(policy: &Policy, settings: &Settings, pace: &Pace, cap: usize) -> Answe
     }
 }
 
-fn found(policy: &Policy, settings: &Settings) -> Option<usize> {
+fn found(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
     match policy.phase {
         Phase::Confirm { answer, .. } => Some(answer),
-        Phase::Pace(pace) => pace.answer,
+        Phase::RateLimited(pace) => pace.answer,
         _ => policy.known.answer(settings),
     }
 }
 
-fn nothing(policy: &Policy) -> Answer {
+fn nothing(policy: &Policy) -> SweepAnswer {
     let example = policy.known.all_visits().iter().rev().find_map(|visit| visit.failure.clone());
     let said = example.map_or_else(String::new, |failure| match failure.status {
         Some(status) => format!(" The last one said {status}."),
         None => format!(" The last one: {}.", words(failure.cause)),
     });
     let because = match &policy.dead {
-        Some(Dead::Fails) => format!("Calls fail at the lowest cap too, so that no cap can be told.{said}"),
-        Some(Dead::Refused) => format!("The requests themselves are refused, whatever the cap.{said}"),
+        Some(NoAnswer::Fails) => {
+            format!("Calls fail at the lowest cap too, so that no cap can be told.{said}")
+        }
+        Some(NoAnswer::Refused) => format!("The requests themselves are refused, whatever the cap.{said}"),
         None => "Too little was seen to say anything.".to_owned(),
     };
-    Answer {
+    SweepAnswer {
         cap: None,
         interval: None,
         open_above: true,
@@ -162,23 +164,23 @@ fn notes(policy: &Policy) -> Vec<String> {
     policy.notes.iter().cloned().chain(leap).collect()
 }
 
-fn binding(policy: &Policy, settings: &Settings, cap: usize) -> Binding {
+fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     let known = &policy.known;
     // Several slots more brought hardly anything before any was refused.
     let more = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
     let stalled = known.good.is_some_and(|good| good as f64 >= more);
-    let bound = |bad: Bad| match bad.wall {
-        Wall::Client => Binding::Client,
-        Wall::Cliff => Binding::KvCliff,
-        Wall::Overload => Binding::Saturation,
-        Wall::Failures if stalled => Binding::Saturation,
-        Wall::Failures => Binding::ConcurrencyLimit,
+    let bound = |bad: RejectedCap| match bad.wall {
+        RejectionCause::Client => Binding::Client,
+        RejectionCause::Cliff => Binding::KvCliff,
+        RejectionCause::Overload => Binding::Saturation,
+        RejectionCause::Failures if stalled => Binding::Saturation,
+        RejectionCause::Failures => Binding::ConcurrencyLimit,
     };
-    let near = |bad: &Bad| bad.cap.saturating_sub(cap) as f64 <= (0.1 * cap as f64).max(1.0);
+    let near = |bad: &RejectedCap| bad.cap.saturating_sub(cap) as f64 <= (0.1 * cap as f64).max(1.0);
     // Memory fills up gradually: before it throws out evidently more than is gained, it does now and then.
-    let full = |bad: &Bad| {
-        matches!(bad.wall, Wall::Cliff | Wall::Overload)
-            && known.thrown_out_from().is_some_and(|from| from as f64 <= FULL * cap as f64)
+    let full = |bad: &RejectedCap| {
+        matches!(bad.wall, RejectionCause::Cliff | RejectionCause::Overload)
+            && known.lowest_preempting_cap().is_some_and(|from| from as f64 <= FULL * cap as f64)
     };
     match known.bad {
         Some(bad) if full(&bad) => Binding::KvCliff,
@@ -189,7 +191,7 @@ fn binding(policy: &Policy, settings: &Settings, cap: usize) -> Binding {
     }
 }
 
-fn because(policy: &Policy, settings: &Settings, cap: usize, binding: Binding) -> String {
+fn because(policy: &Policy, settings: &SearchSettings, cap: usize, binding: Binding) -> String {
     let known = &policy.known;
     match binding {
         Binding::ConcurrencyLimit => {
@@ -242,14 +244,14 @@ fn ordinal(n: usize) -> String {
     format!("{n}{suffix}")
 }
 
-fn words(cause: Cause) -> &'static str {
+fn words(cause: FailureCause) -> &'static str {
     match cause {
-        Cause::Limited => "a 429",
-        Cause::Overloaded => "no room",
-        Cause::Server => "a server's error",
-        Cause::Timeout => "no answer in time",
-        Cause::Connection => "no connection",
-        Cause::Truncated => "an answer cut short",
-        Cause::Request => "a refused request",
+        FailureCause::Limited => "a 429",
+        FailureCause::Overloaded => "no room",
+        FailureCause::Server => "a server's error",
+        FailureCause::Timeout => "no answer in time",
+        FailureCause::Connection => "no connection",
+        FailureCause::Truncated => "an answer cut short",
+        FailureCause::Request => "a refused request",
     }
 }

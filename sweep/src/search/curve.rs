@@ -6,13 +6,13 @@
 //!
 //! Never beyond the lowest and the highest cap that was measured: a fit from samples below the peak says nothing of the peak.
 
-use super::service::Mean;
+use super::service_time::MeanEstimate;
 
 /// A cap that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) cap: usize,
-    pub(super) goodput: Mean,
+    pub(super) goodput: MeanEstimate,
 }
 
 /// The first point that has about the most is where the best is.
@@ -214,13 +214,13 @@ mod tests {
     fn curve(caps: &[usize], throughput: impl Fn(usize) -> f64) -> Curve {
         let point = |&cap: &usize| {
             let value = throughput(cap);
-            Point { cap, goodput: Mean { value, error: 0.005 * value } }
+            Point { cap, goodput: MeanEstimate { value, error: 0.005 * value } }
         };
         Curve::new(caps.iter().map(point).collect()).expect("points")
     }
 
     #[test]
-    fn a_peak_between_two_points_is_found() {
+    fn finds_a_peak_between_two_points() {
         let curve = curve(&[4, 8, 16, 32, 64], usl);
         let truth = (1..=64).find(|&cap| usl(cap) >= 0.98 * usl(35)).expect("one");
         let knee = curve.knee(0.02).expect("a knee");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_in_the_server_is_an_elbow() {
+    fn server_queue_gives_an_elbow() {
         let curve = curve(&[4, 8, 16, 32, 64, 128], |cap| cap.min(40) as f64);
         assert!((curve.at(32) - 32.0).abs() < 0.1);
         assert_eq!(curve.knee(0.02).map(|knee| knee.cap), Some(40));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_reached_while_it_rises_is_the_knee() {
+    fn knee_is_the_highest_point_of_a_rising_curve() {
         let knee = curve(&[4, 8, 16, 24], |cap| cap as f64).knee(0.02).expect("a knee");
         assert_eq!((knee.cap, knee.best_cap), (24, 24));
     }

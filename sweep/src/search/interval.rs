@@ -6,7 +6,7 @@
 use fastrand::Rng;
 
 use super::curve::{Curve, Point};
-use super::service::Mean;
+use super::service_time::MeanEstimate;
 use crate::normal;
 
 const DRAWS: usize = 300;
@@ -14,7 +14,7 @@ const DRAWS: usize = 300;
 const MODEL: f64 = 0.015;
 
 /// Knees of the draws that the middle `confidence` of them lie between; `None` of no points.
-pub(super) fn of_knee(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
+pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
     let seed = points.iter().fold(points.len() as u64, |seed, point| {
         seed.rotate_left(7) ^ point.goodput.value.to_bits() ^ point.cap as u64
     });
@@ -22,10 +22,10 @@ pub(super) fn of_knee(points: &[Point], tolerance: f64, confidence: f64) -> Opti
     let mut knees: Vec<usize> = (0..DRAWS)
         .filter_map(|_| {
             let draw = |point: &Point| {
-                let Mean { value, error } = point.goodput;
+                let MeanEstimate { value, error } = point.goodput;
                 let error_now = error.hypot(MODEL * value);
                 let drawn = (value + error_now * normal::draw(&mut rng)).max(0.05 * value);
-                Point { goodput: Mean { value: drawn, error }, ..*point }
+                Point { goodput: MeanEstimate { value: drawn, error }, ..*point }
             };
             let points: Vec<Point> = points.iter().map(draw).collect();
             Some(Curve::new(points)?.knee(tolerance)?.cap)
@@ -42,15 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_points_have_the_same_interval_and_it_holds_the_knee() {
+    fn interval_is_deterministic_and_contains_the_knee() {
         let point = |cap: usize| {
             let n = cap as f64;
             let value = n / (1.0 + 0.02 * (n - 1.0) + 0.0008 * n * (n - 1.0));
-            Point { cap, goodput: Mean { value, error: 0.008 * value } }
+            Point { cap, goodput: MeanEstimate { value, error: 0.008 * value } }
         };
         let points: Vec<Point> = [4, 8, 16, 27, 32, 64].map(point).to_vec();
-        let interval = of_knee(&points, 0.02, 0.95).expect("one");
-        assert_eq!(of_knee(&points, 0.02, 0.95), Some(interval));
+        let interval = knee_interval(&points, 0.02, 0.95).expect("one");
+        assert_eq!(knee_interval(&points, 0.02, 0.95), Some(interval));
         assert!(interval.0 <= 28 && interval.1 >= 28 && interval.1 <= 40, "{interval:?}");
     }
 }

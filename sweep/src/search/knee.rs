@@ -1,8 +1,8 @@
 //! Where the knee is, and which cap would tell more of it.
 
-use super::Settings;
+use super::SearchSettings;
 use super::curve::Curve;
-use super::known::Known;
+use super::evidence::Evidence;
 
 /// A bracket is closed at this share of the cap, or one slot.
 pub(super) const RESOLUTION: f64 = 0.02;
@@ -22,7 +22,7 @@ fn near(a: usize, b: usize) -> bool {
     a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0)
 }
 
-impl Known {
+impl Evidence {
     /// The last doubling gave little: the peak is near.
     pub(super) fn is_flattening(&self) -> bool {
         match self.points().as_slice() {
@@ -34,7 +34,7 @@ impl Known {
     }
 
     /// The highest cap is evidently worse than one below it, or no better than half of it.
-    pub(super) fn is_past_peak(&self, settings: &Settings) -> bool {
+    pub(super) fn is_past_peak(&self, settings: &SearchSettings) -> bool {
         let points = self.points();
         let Some((last, below)) = points.split_last() else { return false };
         let bar = |factor: f64, value: f64, error: f64| last.goodput.value < factor * value - error;
@@ -52,7 +52,7 @@ impl Known {
     }
 
     /// Whether the goodput was seen to stop rising above the knee.
-    pub(super) fn is_bent(&self, settings: &Settings) -> bool {
+    pub(super) fn is_bent(&self, settings: &SearchSettings) -> bool {
         self.curve().is_some_and(|curve| {
             let highest = curve.points().last().map_or(0, |point| point.cap);
             curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < BENT * highest as f64)
@@ -64,12 +64,12 @@ impl Known {
         let points = self.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
         let below = points.iter().rev().find(|point| point.cap < best.cap)?;
-        (!near(below.cap, best.cap) && self.throws_out(best.cap))
+        (!near(below.cap, best.cap) && self.has_preemptions(best.cap))
             .then(|| (below.cap as f64 * best.cap as f64).sqrt().round() as usize)
     }
 
     /// A cap that would tell more of where the knee is; `None`: it is known.
-    pub(super) fn bend(&self, settings: &Settings, good: usize) -> Option<usize> {
+    pub(super) fn bend(&self, settings: &SearchSettings, good: usize) -> Option<usize> {
         let curve = self.curve()?;
         let points = curve.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
@@ -119,7 +119,7 @@ impl Known {
     }
 
     /// The smallest cap that was measured and is within tolerance of the best.
-    pub(super) fn answer(&self, settings: &Settings) -> Option<usize> {
+    pub(super) fn answer(&self, settings: &SearchSettings) -> Option<usize> {
         let curve = self.curve()?;
         let knee = curve.knee(settings.tolerance)?;
         let nearest =
@@ -133,7 +133,7 @@ impl Known {
     }
 
     /// What the answer is confirmed against.
-    pub(super) fn above(&self, settings: &Settings, answer: usize) -> Option<usize> {
+    pub(super) fn above(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
         if let Some(bad) = self.bad
             && bad.cap.saturating_sub(answer) <= ((2.0 * RESOLUTION * answer as f64) as usize).max(1)
         {

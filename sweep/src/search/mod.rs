@@ -9,42 +9,42 @@
 //! - `answer` puts it into figures, with an `interval`, and into words.
 
 mod answer;
+mod consistency;
 mod curve;
-mod doubts;
+mod evidence;
 mod interval;
 mod knee;
-mod known;
-mod needs;
-mod pace;
 mod policy;
 mod positions;
 mod quantiles;
-mod recover;
-mod service;
+mod rate_history;
+mod rate_limited;
+mod recovery;
+mod service_time;
 mod settings;
 mod sprt;
-mod tape;
-mod visit;
-mod watch;
+mod step_monitor;
+mod step_summary;
+mod stopping_rules;
 
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::found::{Answer, Purpose, StepResult};
 use crate::normal;
-use crate::seen::{AttemptSeen, CallSeen, Pulse};
+use crate::observation::{AttemptObservation, CallObservation, LoadSample};
+use crate::result::{Purpose, StepResult, SweepAnswer};
 
-use policy::{Policy, Todo};
-pub use settings::Settings;
-use watch::{Task, Watch};
+use policy::{NextStep, Policy};
+pub use settings::SearchSettings;
+use step_monitor::{StepMonitor, StepTask};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "move", rename_all = "snake_case")]
-pub enum Move {
-    /// Hold this cap with a backlog until [`Search::is_settled`].
+pub enum SearchAction {
+    /// SpendReservation this cap with a backlog until [`Search::is_settled`].
     Hold {
         /// The step's number.
         step: usize,
@@ -65,42 +65,42 @@ pub enum Move {
 /// See the module.
 #[derive(Debug)]
 pub struct Search {
-    settings: Settings,
+    settings: SearchSettings,
     policy: Policy,
-    watch: Option<Watch>,
+    watch: Option<StepMonitor>,
     steps: Vec<StepResult>,
     begun: usize,
 }
 
 impl Search {
     /// A search that has seen nothing.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: SearchSettings) -> Self {
         Self { settings, policy: Policy::new(), watch: None, steps: Vec::new(), begun: 0 }
     }
 
     /// What to do next, at `now`. Asked when the move before is over: a hold that is settled, a rest that has passed. A hold that was cut short counts with what it told.
-    pub fn next(&mut self, now: f64) -> Move {
+    pub fn next(&mut self, now: f64) -> SearchAction {
         self.conclude(now);
         match self.policy.next(&self.settings) {
-            None => Move::Done,
-            Some(Todo::Rest { seconds }) => Move::Rest { seconds },
-            Some(Todo::Hold { cap, purpose, need, way }) => {
+            None => SearchAction::Done,
+            Some(NextStep::Rest { seconds }) => SearchAction::Rest { seconds },
+            Some(NextStep::Hold { cap, purpose, need, way }) => {
                 let step = self.begun;
                 self.begun += 1;
                 let known = &self.policy.known;
-                let task = Task {
+                let task = StepTask {
                     step,
                     cap,
                     purpose,
                     need,
                     way,
                     floor: known.good.filter(|&good| good < cap).unwrap_or(0),
-                    prior: if need.accept { known.seen_at(cap) } else { (0, 0) },
+                    prior: if need.accept { known.attempts_at(cap) } else { (0, 0) },
                     test: known.test(&self.settings, cap),
                     objective: (self.settings.ttft, self.settings.tpot),
                 };
-                self.watch = Some(Watch::new(task, now));
-                Move::Hold { step, cap, purpose }
+                self.watch = Some(StepMonitor::new(task, now));
+                SearchAction::Hold { step, cap, purpose }
             }
         }
     }
@@ -114,7 +114,7 @@ impl Search {
     }
 
     /// An attempt ended. Told in the order of their ends, calls and pulses likewise.
-    pub fn attempt(&mut self, seen: &AttemptSeen) {
+    pub fn attempt(&mut self, seen: &AttemptObservation) {
         self.policy.known.tape.attempt(seen);
         if let Some(watch) = &mut self.watch {
             watch.attempt(seen);
@@ -122,7 +122,7 @@ impl Search {
     }
 
     /// A call ended.
-    pub fn call(&mut self, seen: &CallSeen) {
+    pub fn call(&mut self, seen: &CallObservation) {
         self.policy.known.call(seen);
         if let Some(watch) = &mut self.watch {
             watch.call(seen);
@@ -130,7 +130,7 @@ impl Search {
     }
 
     /// Things stand so.
-    pub fn pulse(&mut self, pulse: &Pulse) {
+    pub fn pulse(&mut self, pulse: &LoadSample) {
         self.policy.known.tape.pulse(pulse);
         if let Some(watch) = &mut self.watch {
             watch.pulse(pulse);
@@ -153,12 +153,12 @@ impl Search {
     }
 
     /// Calls that it may still take: least, likely, most. Before the first step this is the plan.
-    pub fn calls_to_come(&self) -> (usize, usize, usize) {
-        self.policy.calls_to_come(&self.settings)
+    pub fn remaining_calls(&self) -> (usize, usize, usize) {
+        self.policy.remaining_calls(&self.settings)
     }
 
-    /// What can be said now; final after [`Move::Done`].
-    pub fn answer(&self) -> Answer {
-        answer::of(&self.policy, &self.settings)
+    /// What can be said now; final after [`SearchAction::Done`].
+    pub fn answer(&self) -> SweepAnswer {
+        answer::build(&self.policy, &self.settings)
     }
 }

@@ -10,15 +10,15 @@
 
 use std::collections::VecDeque;
 
-use super::Settings;
+use super::SearchSettings;
+use super::evidence::{Evidence, RejectedCap, RejectionCause};
 use super::knee::{NEAR, RESOLUTION};
-use super::known::{Bad, Known, Wall};
-use super::needs::{ACCEPT, AGAIN, LOOK, MEASURE, RAMP, REFERENCE};
-use super::pace::Pace;
-use super::visit::{Ended, Visit};
-use super::watch::{Need, Way};
-use crate::found::Purpose;
-use crate::seen::Hint;
+use super::rate_limited::RateLimited;
+use super::step_monitor::{StepMode, StoppingRule};
+use super::step_summary::{StepEnd, StepSummary};
+use super::stopping_rules::{ACCEPT, AGAIN, LOOK, MEASURE, RAMP, REFERENCE};
+use crate::observation::LimitHint;
+use crate::result::Purpose;
 
 /// Reference steps because of points off the curve.
 const REFERENCES: usize = 4;
@@ -36,8 +36,8 @@ pub(super) const MOST_ROUNDS: usize = 6;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Todo {
-    Hold { cap: usize, purpose: Purpose, need: Need, way: Way },
+pub(super) enum NextStep {
+    Hold { cap: usize, purpose: Purpose, need: StoppingRule, way: StepMode },
     Rest { seconds: f64 },
 }
 
@@ -51,13 +51,13 @@ pub(super) enum Phase {
         above: Option<usize>,
     },
     /// A rate binds.
-    Pace(Pace),
+    RateLimited(RateLimited),
     Done,
 }
 
 /// Why it ended without an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Dead {
+pub(super) enum NoAnswer {
     /// Everything fails at the lowest cap too.
     Fails,
     /// The requests themselves are refused.
@@ -67,8 +67,8 @@ pub(super) enum Dead {
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) phase: Phase,
-    pub(super) queue: VecDeque<Todo>,
-    pub(super) known: Known,
+    pub(super) queue: VecDeque<NextStep>,
+    pub(super) known: Evidence,
     /// Caps in a row that failed and should not have.
     pub(super) lost: usize,
     /// What the last rejection left.
@@ -103,7 +103,7 @@ pub(super) struct Policy {
     /// A fall left nothing behind.
     pub(super) plain: bool,
     pub(super) confirmed: bool,
-    pub(super) dead: Option<Dead>,
+    pub(super) dead: Option<NoAnswer>,
     pub(super) notes: Vec<String>,
     pub(super) ended: bool,
 }
@@ -113,7 +113,7 @@ impl Policy {
         Self {
             phase: Phase::Ramp,
             queue: VecDeque::new(),
-            known: Known::default(),
+            known: Evidence::default(),
             lost: 0,
             expected: None,
             doubt: None,
@@ -140,7 +140,7 @@ impl Policy {
     }
 
     /// The next thing to do; `None`: the answer is there.
-    pub(super) fn next(&mut self, settings: &Settings) -> Option<Todo> {
+    pub(super) fn next(&mut self, settings: &SearchSettings) -> Option<NextStep> {
         if self.known.calls >= MOST_CALLS + MOST_TURNS * self.known.good.unwrap_or(0) && !self.ended {
             self.confirmed = false;
             self.notes.push("The server did not come to rest: what was found is not confirmed.".into());
@@ -150,13 +150,13 @@ impl Policy {
         // Each phase that has nothing to do hands on to the next: a few turns at most.
         for _ in 0..16 {
             if let Some(todo) = self.queue.pop_front() {
-                return Some(self.climb(todo));
+                return Some(self.limit_rise(todo));
             }
             match self.phase {
                 Phase::Ramp => self.ramp(settings),
                 Phase::Narrow => self.narrow(settings),
                 Phase::Confirm { .. } => self.confirm(settings),
-                Phase::Pace(_) => self.pace(settings),
+                Phase::RateLimited(_) => self.pace(settings),
                 Phase::Done => return None,
             }
             if self.ended {
@@ -167,26 +167,26 @@ impl Policy {
         None
     }
 
-    pub(super) fn hold(&mut self, cap: usize, purpose: Purpose, need: Need) {
-        self.hold_so(cap, purpose, need, Way::Plain);
+    pub(super) fn push_plain_step(&mut self, cap: usize, purpose: Purpose, need: StoppingRule) {
+        self.push_step(cap, purpose, need, StepMode::Plain);
     }
 
-    pub(super) fn hold_so(&mut self, cap: usize, purpose: Purpose, need: Need, way: Way) {
-        self.queue.push_back(Todo::Hold { cap, purpose, need, way });
+    pub(super) fn push_step(&mut self, cap: usize, purpose: Purpose, need: StoppingRule, way: StepMode) {
+        self.queue.push_back(NextStep::Hold { cap, purpose, need, way });
     }
 
     /// Where load may rise only so quickly, what lies between comes first.
-    fn climb(&mut self, todo: Todo) -> Todo {
+    fn limit_rise(&mut self, todo: NextStep) -> NextStep {
         let next = match (todo, self.leap.map(|leap| self.held + leap)) {
-            (Todo::Hold { cap: beyond, .. }, Some(cap)) if beyond > cap => {
+            (NextStep::Hold { cap: beyond, .. }, Some(cap)) if beyond > cap => {
                 self.queue.push_front(todo);
-                Todo::Hold { cap, purpose: Purpose::Ramp, need: REFERENCE, way: Way::Plain }
+                NextStep::Hold { cap, purpose: Purpose::Ramp, need: REFERENCE, way: StepMode::Plain }
             }
             _ => todo,
         };
         self.held = match next {
-            Todo::Hold { cap, .. } => cap,
-            Todo::Rest { .. } => 0,
+            NextStep::Hold { cap, .. } => cap,
+            NextStep::Rest { .. } => 0,
         };
         next
     }
@@ -196,16 +196,18 @@ impl Policy {
         self.ended = true;
     }
 
-    pub(super) fn rest(&mut self, seconds: f64) {
-        self.queue.push_back(Todo::Rest { seconds });
+    pub(super) fn push_rest(&mut self, seconds: f64) {
+        self.queue.push_back(NextStep::Rest { seconds });
     }
 
-    fn ramp(&mut self, settings: &Settings) {
+    fn ramp(&mut self, settings: &SearchSettings) {
         let Some(good) = self.known.good else {
             match self.known.bad {
-                None => {
-                    self.hold(settings.start.clamp(settings.min_cap, settings.max_cap), Purpose::Ramp, RAMP)
-                }
+                None => self.push_plain_step(
+                    settings.start.clamp(settings.min_cap, settings.max_cap),
+                    Purpose::Ramp,
+                    RAMP,
+                ),
                 Some(_) => self.phase = Phase::Narrow,
             }
             return;
@@ -225,16 +227,16 @@ impl Policy {
         if self.stride.is_some() {
             self.stride = Some(stride.max(1));
         }
-        self.hold(next, Purpose::Ramp, RAMP);
+        self.push_plain_step(next, Purpose::Ramp, RAMP);
     }
 
-    fn narrow(&mut self, settings: &Settings) {
-        let Some(good) = self.known.good else { return self.descend(settings) };
+    fn narrow(&mut self, settings: &SearchSettings) {
+        let Some(good) = self.known.good else { return self.lower_cap(settings) };
         if self.bends < BENDS
             && let Some(cap) = self.known.below_cliff()
         {
             self.bends += 1;
-            self.hold(cap, Purpose::Narrow, ACCEPT);
+            self.push_plain_step(cap, Purpose::Narrow, ACCEPT);
             return;
         }
         let knee = self.known.knee(settings);
@@ -242,7 +244,7 @@ impl Policy {
         if let Some(bad) = self.known.bad.filter(|_| rises) {
             let gap = bad.cap.saturating_sub(good);
             // A cliff is no edge: what is gained and what is lost by it meet somewhere.
-            let resolution = if bad.wall == Wall::Cliff { NEAR } else { RESOLUTION };
+            let resolution = if bad.wall == RejectionCause::Cliff { NEAR } else { RESOLUTION };
             if gap > ((resolution * good as f64) as usize).max(1) {
                 let middle =
                     ((good as f64 * bad.cap as f64).sqrt().round() as usize).clamp(good + 1, bad.cap - 1);
@@ -253,7 +255,7 @@ impl Policy {
                     bad.guess = next.filter(|&next| next < bad.cap);
                     bad.next &= guess.is_none();
                 }
-                self.hold(guess.unwrap_or(middle), Purpose::Narrow, ACCEPT);
+                self.push_plain_step(guess.unwrap_or(middle), Purpose::Narrow, ACCEPT);
                 return;
             }
         }
@@ -264,7 +266,7 @@ impl Policy {
         {
             // It seemed to bend, and with more points it does not.
             let more = good.div_ceil(4).min(self.leap.unwrap_or(good));
-            self.hold((good + more.max(1)).min(settings.max_cap), Purpose::Ramp, RAMP);
+            self.push_plain_step((good + more.max(1)).min(settings.max_cap), Purpose::Ramp, RAMP);
             return;
         }
         if self.bends < BENDS
@@ -272,7 +274,7 @@ impl Policy {
             && let Some(cap) = self.known.bend(settings, good)
         {
             self.bends += 1;
-            self.hold(cap, Purpose::Narrow, MEASURE);
+            self.push_plain_step(cap, Purpose::Narrow, MEASURE);
             return;
         }
         let Some(answer) = self.known.answer(settings) else {
@@ -280,13 +282,16 @@ impl Policy {
             return;
         };
         // Where the answer is what was measured last, that is its first look.
-        let last =
-            self.known.visits().last().filter(|visit| visit.cap == answer && visit.ended == Ended::Accepted);
+        let last = self
+            .known
+            .visits()
+            .last()
+            .filter(|visit| visit.cap == answer && visit.ended == StepEnd::Accepted);
         let at = usize::from(last.is_some_and(|visit| visit.service.count() >= AGAIN.calls / 2));
         self.phase = Phase::Confirm { at, answer, above: self.known.above(settings, answer) };
     }
 
-    fn confirm(&mut self, settings: &Settings) {
+    fn confirm(&mut self, settings: &SearchSettings) {
         let Phase::Confirm { at, answer, above } = self.phase else { return };
         if at >= 4 {
             // The curve has more points now: is it still the same answer?
@@ -305,26 +310,26 @@ impl Policy {
         }
         self.phase = Phase::Confirm { at: at + 1, answer, above };
         match (at % 2, above) {
-            (0, _) => self.hold(
+            (0, _) => self.push_plain_step(
                 answer,
                 Purpose::Confirm,
-                if at == 0 { AGAIN } else { Need { accept: true, ..AGAIN } },
+                if at == 0 { AGAIN } else { StoppingRule { accept: true, ..AGAIN } },
             ),
-            (_, Some(above)) => self.hold(above, Purpose::Confirm, LOOK),
+            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, LOOK),
             (_, None) => {}
         }
     }
 
     /// A step is over.
-    pub(super) fn learn(&mut self, settings: &Settings, visit: Visit) {
-        if visit.way != Way::Plain {
-            self.learn_paced(settings, &visit, visit.way != Way::Paced);
+    pub(super) fn learn(&mut self, settings: &SearchSettings, visit: StepSummary) {
+        if visit.way != StepMode::Plain {
+            self.learn_paced(settings, &visit, visit.way != StepMode::Paced);
             self.known.add(visit);
             return;
         }
         if let Some(since) = self.is_rate(&visit) {
             self.queue.clear();
-            self.phase = Phase::Pace(Pace::new(&visit, since));
+            self.phase = Phase::RateLimited(RateLimited::new(&visit, since));
             self.known.add(visit);
             return;
         }
@@ -332,32 +337,32 @@ impl Policy {
         let edge = visit.edge;
         let in_flight = visit.in_flight;
         let refused = visit.answered == 0 && visit.attempts == 0 && visit.failure.is_some();
-        if ended == Ended::Accepted && !self.is_as_before(settings, &visit) {
+        if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &visit) {
             return;
         }
-        let looks = ended == Ended::Accepted && self.references < REFERENCES;
+        let looks = ended == StepEnd::Accepted && self.references < REFERENCES;
         let contradicted = if looks { self.known.contradicted(&visit) } else { None };
         if let Some(other) = contradicted
-            && self.doubts(cap)
+            && self.is_first_contradiction(cap)
         {
             self.references += 1;
-            self.look_again(cap, ACCEPT);
-            self.look_again(other, REFERENCE);
+            self.measure_again(cap, ACCEPT);
+            self.measure_again(other, REFERENCE);
             return;
         }
         self.odd = self.odd.filter(|&odd| odd != cap);
         self.known.add(visit);
-        if ended == Ended::Accepted {
-            self.looks_into_fall(cap);
-            if self.overloads(cap) || self.meets_cliff(settings, cap) {
+        if ended == StepEnd::Accepted {
+            self.check_goodput_drop(cap);
+            if self.check_overload(cap) || self.check_cliff(settings, cap) {
                 return;
             }
         }
         match ended {
-            Ended::Accepted => {
+            StepEnd::Accepted => {
                 self.expected = None;
-                self.hold_again(cap);
-                self.refute(cap);
+                self.on_accepted_again(cap);
+                self.clear_refuted_rejection(cap);
                 self.known.good = self.known.good.max(Some(cap));
                 if let Some(bad) = self.known.bad.filter(|bad| bad.cap <= cap) {
                     // The wall is gone, or was none.
@@ -368,32 +373,34 @@ impl Policy {
                     self.phase = if self.rounds > MOST_ROUNDS { Phase::Narrow } else { Phase::Ramp };
                 }
             }
-            Ended::Rejected => self.turn_back(cap, edge),
-            Ended::Client => {
+            StepEnd::Rejected => self.on_rejected(cap, edge),
+            StepEnd::Client => {
                 let held = in_flight.floor() as usize;
                 let guess = Some(held.clamp(1, cap.saturating_sub(1).max(1)));
                 if self.known.good.is_none_or(|good| good < cap) {
-                    self.known.bad = Some(Bad::new(cap, Wall::Client, guess));
+                    self.known.bad = Some(RejectedCap::new(cap, RejectionCause::Client, guess));
                 }
             }
-            Ended::Rate | Ended::Undecided => {
+            StepEnd::Rate | StepEnd::Undecided => {
                 if refused {
-                    self.dead = Some(Dead::Refused);
+                    self.dead = Some(NoAnswer::Refused);
                     self.phase = Phase::Done;
                 } else if self.known.good.is_none_or(|good| good < cap) {
-                    self.known.bad = Some(Bad::new(cap, Wall::Failures, None));
+                    self.known.bad = Some(RejectedCap::new(cap, RejectionCause::Failures, None));
                 }
             }
         }
     }
 
     /// Since when nothing was left of a rate, if one binds: the gate held calls back for it, the server named it, or positions that had been taken in the same step were refused, twice.
-    fn is_rate(&self, visit: &Visit) -> Option<f64> {
-        let spent = |visit: &Visit| visit.ended == Ended::Rejected && visit.spent.is_some();
+    fn is_rate(&self, visit: &StepSummary) -> Option<f64> {
+        let spent = |visit: &StepSummary| visit.ended == StepEnd::Rejected && visit.spent.is_some();
         match visit.ended {
-            Ended::Rate => Some(visit.began),
-            Ended::Rejected if matches!(visit.hint, Some(Hint::Requests | Hint::Tokens)) => Some(visit.began),
-            Ended::Rejected if spent(visit) => {
+            StepEnd::Rate => Some(visit.began),
+            StepEnd::Rejected if matches!(visit.hint, Some(LimitHint::Requests | LimitHint::Tokens)) => {
+                Some(visit.began)
+            }
+            StepEnd::Rejected if spent(visit) => {
                 let before =
                     self.known.all_visits().iter().rev().take(SPENT_IN).find(|visit| spent(visit))?;
                 before.spent
@@ -405,11 +412,11 @@ impl Policy {
 
 impl Policy {
     /// Calls that it may still take: least, likely, most.
-    pub(super) fn calls_to_come(&self, settings: &Settings) -> (usize, usize, usize) {
+    pub(super) fn remaining_calls(&self, settings: &SearchSettings) -> (usize, usize, usize) {
         let confirm = 2 * (AGAIN.calls + LOOK.calls);
         match self.phase {
             Phase::Done => (0, 0, 0),
-            Phase::Pace(_) => (60, 300, 800),
+            Phase::RateLimited(_) => (60, 300, 800),
             Phase::Confirm { at, .. } => {
                 let left = confirm * (4 - at.min(4)) / 4;
                 (left.min(AGAIN.calls), left, left + 600)

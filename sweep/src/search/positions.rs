@@ -2,7 +2,7 @@
 
 /// One attempt that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Mark {
+pub(super) struct AttemptMark {
     pub(super) sent_at: f64,
     pub(super) position: usize,
     pub(super) failed: bool,
@@ -24,7 +24,7 @@ pub(super) struct Edge {
 }
 
 /// The best edge, the lowest of equals; `None` where nothing failed.
-pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a Mark>) -> Option<Edge> {
+pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a AttemptMark>) -> Option<Edge> {
     // Position -> (taken, failed).
     let mut counts = std::collections::BTreeMap::<usize, (usize, usize)>::new();
     for mark in marks {
@@ -53,19 +53,19 @@ pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a Mark>) -> Option<Edge
 mod tests {
     use super::*;
 
-    fn mark(position: usize, failed: bool) -> Mark {
-        Mark { sent_at: 0.0, position, failed }
+    fn mark(position: usize, failed: bool) -> AttemptMark {
+        AttemptMark { sent_at: 0.0, position, failed }
     }
 
     #[test]
-    fn a_limit_is_an_edge() {
+    fn concurrency_limit_gives_an_edge() {
         let marks: Vec<_> = (1..=32).map(|position| mark(position, position > 24)).collect();
         let edge = edge(&marks).expect("some failed");
         assert_eq!((edge.at, edge.taken_above, edge.failed_below), (24, 0, 0));
     }
 
     #[test]
-    fn all_failed_is_an_edge_below_them_all() {
+    fn edge_is_below_all_positions_if_all_failed() {
         let marks = [mark(5, true), mark(6, true)];
         assert_eq!(edge(&marks).map(|edge| edge.at), Some(4));
         assert_eq!(edge(&[mark(3, false)]), None);

@@ -1,6 +1,6 @@
 //! Quantiles that refuse to be told from too few samples.
 
-use crate::found::Quantiles;
+use crate::result::LatencyQuantiles;
 
 /// So many samples bound a p95 from above at 95 %: `ln(.05) / ln(.95)`.
 const P95: usize = 59;
@@ -8,12 +8,17 @@ const P95: usize = 59;
 const P99: usize = 299;
 
 /// Of these samples.
-pub(super) fn of(samples: impl Iterator<Item = f64>) -> Quantiles {
+pub(super) fn compute(samples: impl Iterator<Item = f64>) -> LatencyQuantiles {
     let mut sorted: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
     let at = |share: f64| sorted.get(((n as f64 * share).ceil() as usize).saturating_sub(1)).copied();
-    Quantiles { n, p50: at(0.5), p95: at(0.95).filter(|_| n >= P95), p99: at(0.99).filter(|_| n >= P99) }
+    LatencyQuantiles {
+        n,
+        p50: at(0.5),
+        p95: at(0.95).filter(|_| n >= P95),
+        p99: at(0.99).filter(|_| n >= P99),
+    }
 }
 
 #[cfg(test)]
@@ -21,11 +26,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_few_samples_make_no_quantile() {
-        let of = |n: u32| of((1..=n).map(f64::from));
-        assert_eq!(of(0), Quantiles::default());
-        assert_eq!((of(58).p95, of(59).p95), (None, Some(57.0)));
-        assert_eq!((of(298).p99, of(299).p99), (None, Some(297.0)));
-        assert_eq!(of(4).p50, Some(2.0));
+    fn quantiles_need_enough_samples() {
+        let quantiles = |n: u32| compute((1..=n).map(f64::from));
+        assert_eq!(quantiles(0), LatencyQuantiles::default());
+        assert_eq!((quantiles(58).p95, quantiles(59).p95), (None, Some(57.0)));
+        assert_eq!((quantiles(298).p99, quantiles(299).p99), (None, Some(297.0)));
+        assert_eq!(quantiles(4).p50, Some(2.0));
     }
 }

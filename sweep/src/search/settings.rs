@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How a search goes. The defaults are what the command line has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct SearchSettings {
     /// The lowest cap that is looked at. Default 1.
     pub min_cap: usize,
     /// The first cap. Default 4.
@@ -28,7 +28,7 @@ pub struct Settings {
     pub tpot: Option<f64>,
 }
 
-impl Default for Settings {
+impl Default for SearchSettings {
     fn default() -> Self {
         Self {
             min_cap: 1,

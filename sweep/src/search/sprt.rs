@@ -15,7 +15,7 @@ pub(super) struct Sprt {
 
 /// What the counts say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
+pub(super) enum ShareVerdict {
     /// No more than is fine.
     Fine,
     /// Too many.
@@ -39,14 +39,14 @@ impl Sprt {
     }
 
     /// What so many failures and successes say.
-    pub(super) fn of(&self, failures: usize, successes: usize) -> Share {
+    pub(super) fn of(&self, failures: usize, successes: usize) -> ShareVerdict {
         let ratio = failures as f64 * self.per_failure + successes as f64 * self.per_success;
         if ratio >= self.reject {
-            Share::TooMany
+            ShareVerdict::TooMany
         } else if ratio <= self.accept {
-            Share::Fine
+            ShareVerdict::Fine
         } else {
-            Share::Open
+            ShareVerdict::Open
         }
     }
 }
@@ -56,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clean_accept_takes_116() {
+    fn acceptance_without_failures_takes_116_attempts() {
         let test = Sprt::new(0.005, 0.03, 0.05, 0.05);
-        assert_eq!(test.of(0, 115), Share::Open);
-        assert_eq!(test.of(0, 116), Share::Fine);
-        assert_eq!(test.of(2, 0), Share::TooMany);
+        assert_eq!(test.of(0, 115), ShareVerdict::Open);
+        assert_eq!(test.of(0, 116), ShareVerdict::Fine);
+        assert_eq!(test.of(2, 0), ShareVerdict::TooMany);
     }
 
     #[test]
-    fn errs_no_oftener_than_it_promises() {
-        let errors = |share: f64, wrong: Share, seed: u64| {
+    fn error_rates_are_within_bounds() {
+        let errors = |share: f64, wrong: ShareVerdict, seed: u64| {
             let mut rng = fastrand::Rng::with_seed(seed);
             let test = Sprt::new(0.005, 0.03, 0.05, 0.05);
             let wrongs = (0..2_000).filter(|_| {
@@ -77,19 +77,19 @@ mod tests {
                         good += 1
                     }
                     match test.of(bad, good) {
-                        Share::Open => {}
+                        ShareVerdict::Open => {}
                         told => break told == wrong,
                     }
                 }
             });
             wrongs.count() as f64 / 2_000.0
         };
-        assert!(errors(0.005, Share::TooMany, 1) < 0.065);
-        assert!(errors(0.03, Share::Fine, 2) < 0.065);
+        assert!(errors(0.005, ShareVerdict::TooMany, 1) < 0.065);
+        assert!(errors(0.03, ShareVerdict::Fine, 2) < 0.065);
     }
 
     #[test]
-    fn shares_that_cannot_be_are_forced_apart() {
+    fn invalid_shares_are_separated() {
         let test = Sprt::new(0.9, 0.1, 0.0, 1.0);
         assert!(test.per_failure > 0.0 && test.per_success < 0.0);
     }

@@ -3,30 +3,30 @@
 #![allow(clippy::unwrap_used)]
 
 mod ceilings;
-mod ends;
-mod found;
 mod preflight;
+mod results;
 mod resume;
+mod shutdown;
 mod upstream;
 
 use std::future::Future;
 
-use tidegate_sweep::{Lengths, MixOptions, Options, Outcome, Settings, Sweep, SweepError};
+use tidegate_sweep::{Lengths, MixOptions, SearchSettings, Sweep, SweepError, SweepOptions, SweepOutcome};
 use tokio::sync::watch;
 
 use self::upstream::{OUTPUT, Upstream};
 
 /// Short prompts and answers, and caps up to 32.
-fn options() -> Options {
-    Options {
+fn options() -> SweepOptions {
+    SweepOptions {
         url: "http://server:8000".to_owned(),
         model: "sim".to_owned(),
         mix: MixOptions::Synthetic {
             input: Lengths { mean: 40, spread: 0.3 },
             output: Lengths { mean: OUTPUT, spread: 0.0 },
         },
-        search: Settings { max_cap: 32, ..Settings::default() },
-        ..Options::default()
+        search: SearchSettings { max_cap: 32, ..SearchSettings::default() },
+        ..SweepOptions::default()
     }
 }
 
@@ -41,12 +41,12 @@ fn play<T>(what: impl Future<Output = T>) -> T {
         .block_on(what)
 }
 
-async fn run(sweep: Sweep, upstream: &Upstream) -> Result<Outcome, SweepError> {
+async fn run(sweep: Sweep, upstream: &Upstream) -> Result<SweepOutcome, SweepError> {
     let (_stop, stopped) = watch::channel(false);
     sweep.run(upstream.transport(), |_| {}, stopped).await
 }
 
-fn sweep(options: Options, upstream: &Upstream) -> Outcome {
+fn sweep(options: SweepOptions, upstream: &Upstream) -> SweepOutcome {
     play(run(Sweep::new(options).unwrap(), upstream)).unwrap()
 }
 

@@ -1,19 +1,19 @@
 //! The first call: errors that say what to do, and none that is a knee.
 
 use tidegate_sim::Faults;
-use tidegate_sweep::{Ended, Options, Sweep};
+use tidegate_sweep::{Sweep, SweepEnd, SweepOptions};
 
 use crate::upstream::{Upstream, says};
 use crate::{options, play, run, sweep};
 
-fn told(upstream: &Upstream, options: Options) -> String {
+fn told(upstream: &Upstream, options: SweepOptions) -> String {
     let error = play(run(Sweep::new(options).unwrap(), upstream)).unwrap_err();
     assert!(upstream.books.requests() <= 2, "nothing more is sent");
     error.to_string()
 }
 
 #[test]
-fn a_wrong_key_is_an_error() {
+fn wrong_key_is_an_error() {
     let upstream = Upstream::scripted(Faults::default(), |_, _| {
         says(
             401,
@@ -25,14 +25,15 @@ fn a_wrong_key_is_an_error() {
 }
 
 #[test]
-fn an_unknown_model_is_told_with_those_there_are() {
-    let text = told(&Upstream::new(Faults::default()), Options { model: "other".to_owned(), ..options() });
+fn unknown_model_error_lists_known_models() {
+    let text =
+        told(&Upstream::new(Faults::default()), SweepOptions { model: "other".to_owned(), ..options() });
     assert!(text.contains("no model other") && text.contains("it has sim"), "{text}");
 }
 
 #[test]
-fn what_is_no_endpoint_is_told() {
-    let nowhere = Options { url: "http://server:8000/nowhere/chat/completions".to_owned(), ..options() };
+fn wrong_endpoint_is_an_error() {
+    let nowhere = SweepOptions { url: "http://server:8000/nowhere/chat/completions".to_owned(), ..options() };
     let text = told(&Upstream::scripted(Faults::default(), |_, _| says(404, "<html>")), nowhere);
     assert!(text.contains("no endpoint of chat"), "{text}");
     let page = Upstream::scripted(Faults::default(), |_, _| {
@@ -46,18 +47,18 @@ fn what_is_no_endpoint_is_told() {
 }
 
 #[test]
-fn a_server_that_wants_the_other_key_of_the_maximum_gets_it() {
+fn switches_to_max_completion_tokens_on_demand() {
     let upstream = Upstream::scripted(Faults::default(), |_, request| {
         let text = String::from_utf8_lossy(request.body());
         let old = text.contains("\"max_tokens\"");
         old.then(|| says(400, r#"{"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}}"#))?
     });
     let outcome = sweep(options(), &upstream);
-    assert_eq!(outcome.ended, Ended::Found);
+    assert_eq!(outcome.ended, SweepEnd::Found);
 }
 
 #[test]
-fn a_server_that_is_full_at_first_is_no_error() {
+fn busy_server_at_the_preflight_is_not_an_error() {
     let upstream =
         Upstream::scripted(Faults { concurrency_limit: Some(10), ..Faults::default() }, |number, _| {
             if number < 2 { says(429, r#"{"error": {"message": "Too many requests."}}"#) } else { None }

@@ -1,7 +1,7 @@
 //! A sweep that is gone on with comes to what it would have come to.
 
 use tidegate_sim::Faults;
-use tidegate_sweep::{Ceilings, Ended, Options, Outcome, Sweep, Verdict};
+use tidegate_sweep::{StepVerdict, Sweep, SweepCeilings, SweepEnd, SweepOptions, SweepOutcome};
 
 use crate::upstream::Upstream;
 use crate::{Directory, options, play, run, sweep};
@@ -11,21 +11,22 @@ fn limited() -> Upstream {
 }
 
 /// Caps that were held, and what was thought of them.
-fn steps(outcome: &Outcome) -> Vec<(usize, std::mem::Discriminant<Verdict>)> {
+fn steps(outcome: &SweepOutcome) -> Vec<(usize, std::mem::Discriminant<StepVerdict>)> {
     outcome.steps.iter().map(|step| (step.cap, std::mem::discriminant(&step.verdict))).collect()
 }
 
 #[test]
-fn cut_off_again_and_again_it_comes_to_the_same() {
+fn repeatedly_resumed_sweep_gives_the_same_result() {
     let whole = sweep(options(), &limited());
     let directory = Directory::new("resume");
-    let ceilings = |most| Ceilings { calls: Some(most), ..Ceilings::default() };
+    let ceilings = |most| SweepCeilings { calls: Some(most), ..SweepCeilings::default() };
     let mut outcome = {
-        let first = Sweep::new(Options { ceilings: ceilings(40), ..options() }).unwrap().keep(&directory.0);
+        let first =
+            Sweep::new(SweepOptions { ceilings: ceilings(40), ..options() }).unwrap().keep(&directory.0);
         play(run(first, &limited())).unwrap()
     };
     let mut most = 40;
-    while outcome.ended != Ended::Found {
+    while outcome.ended != SweepEnd::Found {
         most += 97;
         let sweep = Sweep::resume(&directory.0, |options| options.ceilings = ceilings(most)).unwrap();
         outcome = play(run(sweep, &limited())).unwrap();
@@ -38,17 +39,17 @@ fn cut_off_again_and_again_it_comes_to_the_same() {
 }
 
 #[test]
-fn a_sweep_that_was_done_is_told_again_without_a_call() {
+fn finished_sweep_resumes_without_a_call() {
     let directory = Directory::new("done");
     let first = play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
     let upstream = limited();
     let again = play(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &upstream)).unwrap();
-    assert_eq!((again.ended, upstream.books.requests()), (Ended::Found, 0));
+    assert_eq!((again.ended, upstream.books.requests()), (SweepEnd::Found, 0));
     assert_eq!((&again.answer, &again.steps), (&first.answer, &first.steps));
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_line_costs_no_more_than_its_step() {
+fn crash_within_a_line_loses_only_its_step() {
     let directory = Directory::new("crash");
     let first = play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
     let path = directory.0.join("journal.jsonl");
@@ -56,12 +57,12 @@ fn a_crash_in_the_middle_of_a_line_costs_no_more_than_its_step() {
     for part in [0.2, 0.5, 0.9] {
         std::fs::write(&path, &text[..(text.len() as f64 * part) as usize]).unwrap();
         let outcome = play(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &limited())).unwrap();
-        assert_eq!((outcome.ended, outcome.answer.cap), (Ended::Found, first.answer.cap));
+        assert_eq!((outcome.ended, outcome.answer.cap), (SweepEnd::Found, first.answer.cap));
     }
 }
 
 #[test]
-fn other_settings_are_refused_by_name() {
+fn resume_rejects_changed_settings_by_name() {
     let directory = Directory::new("settings");
     play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
     let error = Sweep::resume(&directory.0, |options| options.seed = 9).unwrap_err().to_string();

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use proptest::prelude::*;
-use tidegate_sweep::found::{Estimate, Quantiles};
-use tidegate_sweep::outcome::{FORMAT, Outcome};
+use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html, json};
+use tidegate_sweep::result::{Estimate, LatencyQuantiles};
 
 /// The pages of every sample, where the browser's test finds them.
 #[test]
-fn pages_are_written_for_the_browser() {
+fn writes_pages_for_the_browser_test() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sweep-report");
     std::fs::create_dir_all(&folder).expect("a folder");
     for (name, outcome) in samples::all() {
@@ -21,7 +21,7 @@ fn pages_are_written_for_the_browser() {
 }
 
 #[test]
-fn the_page_opens_with_the_answer() {
+fn page_starts_with_the_answer() {
     let page = html(&samples::limit());
     let said =
         ["Hold the cap at <strong>24</strong>", "exactly 24", "confirmed", "concurrency limit", "cap = 24"];
@@ -31,7 +31,7 @@ fn the_page_opens_with_the_answer() {
 }
 
 #[test]
-fn nothing_from_outside_is_markup() {
+fn outside_text_is_escaped() {
     for made in [html(&samples::hostile()), card(&samples::hostile())] {
         assert!(!made.contains("<img"));
         assert!(!made.contains("<script>document"));
@@ -40,14 +40,14 @@ fn nothing_from_outside_is_markup() {
 }
 
 #[test]
-fn a_quantile_of_too_few_is_not_told() {
+fn quantiles_of_too_few_samples_are_omitted() {
     let page = html(&samples::limit());
     assert!(page.contains("n 40 of 299"));
     assert!(page.contains("cap 8 (64 of 299)"));
 }
 
 #[test]
-fn every_figure_is_a_document_of_its_own() {
+fn every_figure_is_a_standalone_document() {
     for (name, outcome) in samples::all() {
         for which in Figure::ALL {
             let document = figure(&outcome, which);
@@ -62,7 +62,7 @@ fn every_figure_is_a_document_of_its_own() {
 }
 
 #[test]
-fn csv_has_a_line_a_step_and_reads_back() {
+fn csv_has_one_line_per_step_and_reads_back() {
     for (name, outcome) in samples::all() {
         let table = csv(&outcome);
         assert!(table.ends_with("\r\n"), "{name}");
@@ -116,7 +116,7 @@ fn json_keeps_its_keys() {
 #[test]
 fn json_reads_back() {
     for (name, outcome) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
-        let back: Outcome = serde_json::from_str(&json(&outcome)).expect(name);
+        let back: SweepOutcome = serde_json::from_str(&json(&outcome)).expect(name);
         assert!(html(&back) == html(&outcome), "{name}");
     }
 }
@@ -124,14 +124,14 @@ fn json_reads_back() {
 proptest! {
     /// Whatever figures a step has, each place is on the plot.
     #[test]
-    fn no_figure_leaves_its_plot(
+    fn marks_stay_within_their_plot(
         values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, 1_usize..100_000, 0_usize..50), 14),
     ) {
         let mut outcome = samples::limit();
         for (step, (a, b, cap, failed)) in outcome.steps.iter_mut().zip(values) {
             step.cap = cap;
             step.throughput = Some(Estimate { value: a, low: b, high: a });
-            step.ttft = Quantiles { n: cap, p50: Some(b), p95: Some(a), p99: None };
+            step.ttft = LatencyQuantiles { n: cap, p50: Some(b), p95: Some(a), p99: None };
             (step.in_flight, step.gap_fraction, step.forbidden) = (a, b, b);
             for n in step.failures.values_mut() {
                 *n = failed;

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_sweep::found::{Answer, Binding, Estimate, Purpose, Quantiles, StepResult, Verdict};
-use tidegate_sweep::outcome::{CallEnds, Check, Ended, FORMAT, Moment, Outcome, Passed, Provenance};
-use tidegate_sweep::search::Settings;
-use tidegate_sweep::seen::Cause;
-use tidegate_sweep::spend::{Ceiling, Prices, Spend};
+use tidegate_sweep::observation::FailureCause;
+use tidegate_sweep::outcome::{
+    CallOutcomes, Check, CheckResult, FORMAT, Provenance, SeriesPoint, SweepEnd, SweepOutcome,
+};
+use tidegate_sweep::result::{
+    Binding, Estimate, LatencyQuantiles, Purpose, StepResult, StepVerdict, SweepAnswer,
+};
+use tidegate_sweep::search::SearchSettings;
+use tidegate_sweep::spend::{Ceiling, SweepSpend, TokenPrices};
 
 /// Each with the name of its page.
-pub(crate) fn all() -> Vec<(&'static str, Outcome)> {
+pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {
     vec![
         ("limit", limit()),
         ("saturation", saturation()),
@@ -20,22 +24,22 @@ pub(crate) fn all() -> Vec<(&'static str, Outcome)> {
 }
 
 /// A server that takes 24 at once.
-pub(crate) fn limit() -> Outcome {
-    let bad = || Verdict::Rejected("4.8 % of attempts failed, 3 % are too many".to_owned());
-    let mut plan: Vec<(usize, Purpose, Verdict, usize)> = [
-        (4, Purpose::Ramp, Verdict::Accepted, 40),
-        (8, Purpose::Ramp, Verdict::Accepted, 64),
-        (16, Purpose::Ramp, Verdict::Accepted, 112),
+pub(crate) fn limit() -> SweepOutcome {
+    let bad = || StepVerdict::Rejected("4.8 % of attempts failed, 3 % are too many".to_owned());
+    let mut plan: Vec<(usize, Purpose, StepVerdict, usize)> = [
+        (4, Purpose::Ramp, StepVerdict::Accepted, 40),
+        (8, Purpose::Ramp, StepVerdict::Accepted, 64),
+        (16, Purpose::Ramp, StepVerdict::Accepted, 112),
         (32, Purpose::Ramp, bad(), 60),
-        (16, Purpose::Reference, Verdict::Accepted, 32),
-        (23, Purpose::Narrow, Verdict::Accepted, 140),
+        (16, Purpose::Reference, StepVerdict::Accepted, 32),
+        (23, Purpose::Narrow, StepVerdict::Accepted, 140),
         (27, Purpose::Narrow, bad(), 66),
         (25, Purpose::Narrow, bad(), 120),
-        (24, Purpose::Narrow, Verdict::Accepted, 168),
+        (24, Purpose::Narrow, StepVerdict::Accepted, 168),
     ]
     .to_vec();
     for _ in 0..2 {
-        plan.push((24, Purpose::Confirm, Verdict::Accepted, 310));
+        plan.push((24, Purpose::Confirm, StepVerdict::Accepted, 310));
         plan.push((25, Purpose::Confirm, bad(), 100));
     }
     plan.insert(
@@ -43,7 +47,7 @@ pub(crate) fn limit() -> Outcome {
         (
             20,
             Purpose::Narrow,
-            Verdict::Invalid("17.1 of 20 slots were held: the client was too slow".to_owned()),
+            StepVerdict::Invalid("17.1 of 20 slots were held: the client was too slow".to_owned()),
             80,
         ),
     );
@@ -60,13 +64,15 @@ pub(crate) fn limit() -> Outcome {
 }
 
 /// A server that gets no faster beyond some 97 at once; every cap of a long sweep, an objective that is missed at the top, no p99 at the bottom.
-fn saturation() -> Outcome {
+fn saturation() -> SweepOutcome {
     let usl = |n: f64| n * 1.6 / (1.0 + 0.012 * (n - 1.0) + 0.000_104 * n * (n - 1.0));
     let caps = [4, 8, 16, 32, 64, 128, 256, 90, 181, 108, 97, 118, 102, 92, 512];
-    let mut plan: Vec<_> =
-        caps.iter().map(|cap| (*cap, Purpose::Ramp, Verdict::Accepted, (cap * 6).clamp(40, 420))).collect();
+    let mut plan: Vec<_> = caps
+        .iter()
+        .map(|cap| (*cap, Purpose::Ramp, StepVerdict::Accepted, (cap * 6).clamp(40, 420)))
+        .collect();
     for cap in [97, 108, 97, 108, 97, 108] {
-        plan.push((cap, Purpose::Confirm, Verdict::Accepted, 320));
+        plan.push((cap, Purpose::Confirm, StepVerdict::Accepted, 320));
     }
     let steps = played(&plan, |cap| {
         let n = cap as f64;
@@ -80,14 +86,14 @@ fn saturation() -> Outcome {
 }
 
 /// A server that takes so many tokens a minute; ended at a ceiling, not confirmed, and open above.
-fn rate() -> Outcome {
-    let slow = || Verdict::Invalid("62 % of the time a rate of tokens forbade calls".to_owned());
+fn rate() -> SweepOutcome {
+    let slow = || StepVerdict::Invalid("62 % of the time a rate of tokens forbade calls".to_owned());
     let plan = [
-        (4, Purpose::Ramp, Verdict::Accepted, 40),
-        (8, Purpose::Ramp, Verdict::Accepted, 60),
+        (4, Purpose::Ramp, StepVerdict::Accepted, 40),
+        (8, Purpose::Ramp, StepVerdict::Accepted, 60),
         (16, Purpose::Drain, slow(), 200),
         (16, Purpose::Ramp, slow(), 90),
-        (12, Purpose::Narrow, Verdict::Undecided("the ceiling of cost came first".to_owned()), 31),
+        (12, Purpose::Narrow, StepVerdict::Undecided("the ceiling of cost came first".to_owned()), 31),
     ];
     let mut steps =
         played(&plan, |cap| (cap.min(12) as f64 / 3.0, 3.0, 0.4, if cap > 12 { 0.2 } else { 0.0 }));
@@ -101,15 +107,15 @@ fn rate() -> Outcome {
     outcome.answer.rpm = Some(Estimate { value: 240.0, low: 236.0, high: 243.0 });
     outcome.answer.tpm = Some(Estimate { value: 240_000.0, low: 236_100.0, high: 243_000.0 });
     outcome.answer.because = "Tokens a minute stayed the same while the cap went from 8 to 16.".to_owned();
-    outcome.ended = Ended::Ceiling(Ceiling::Cost);
+    outcome.ended = SweepEnd::Ceiling(Ceiling::Cost);
     outcome.lines = "[targets.openai]\nurl = \"https://api.example.com/v1\"\nmodel = \"gpt-4o-mini\"\ncap = 12\ntpm = 240000\nrpm = 240\n".to_owned();
     outcome
 }
 
 /// A sweep that was stopped before it had seen anything.
-fn nothing() -> Outcome {
+fn nothing() -> SweepOutcome {
     let mut outcome = outcome(Vec::new(), 1, (1, 1), Binding::Client);
-    outcome.answer = Answer {
+    outcome.answer = SweepAnswer {
         cap: None,
         interval: None,
         open_above: true,
@@ -123,24 +129,24 @@ fn nothing() -> Outcome {
         notes: Vec::new(),
     };
     (outcome.series, outcome.lines, outcome.checks) = (Vec::new(), String::new(), Vec::new());
-    (outcome.ended, outcome.spend) = (Ended::Interrupted, Spend::default());
+    (outcome.ended, outcome.spend) = (SweepEnd::Interrupted, SweepSpend::default());
     outcome
 }
 
 /// Texts that want out, and numbers that are none, or far too large.
-pub(crate) fn hostile() -> Outcome {
+pub(crate) fn hostile() -> SweepOutcome {
     let evil = "</style></script><script>document.title='owned'</script><img src=https://example.com/x onerror=alert(1)>\"'&]]>".to_owned();
     let mut outcome = limit();
     for (i, step) in outcome.steps.iter_mut().enumerate() {
-        step.verdict = Verdict::Rejected(evil.clone());
+        step.verdict = StepVerdict::Rejected(evil.clone());
         step.failures = [
-            Cause::Limited,
-            Cause::Overloaded,
-            Cause::Server,
-            Cause::Timeout,
-            Cause::Connection,
-            Cause::Truncated,
-            Cause::Request,
+            FailureCause::Limited,
+            FailureCause::Overloaded,
+            FailureCause::Server,
+            FailureCause::Timeout,
+            FailureCause::Connection,
+            FailureCause::Truncated,
+            FailureCause::Request,
         ]
         .map(|cause| (cause, i + 1))
         .into();
@@ -157,14 +163,17 @@ pub(crate) fn hostile() -> Outcome {
     outcome.answer.because = evil.clone();
     outcome.answer.notes = vec![evil.clone(), "a".repeat(400)];
     outcome.lines = format!("{evil}\n{}\n", "x".repeat(300));
-    outcome.checks.push(Check { name: evil.clone(), passed: Passed::No, told: evil });
+    outcome.checks.push(Check { name: evil.clone(), passed: CheckResult::No, told: evil });
     outcome
 }
 
 type Server = (f64, f64, f64, f64);
 
 /// Steps of a plan against a server: its calls a second, latency, TTFT and share of failures at a cap.
-fn played(plan: &[(usize, Purpose, Verdict, usize)], server: impl Fn(usize) -> Server) -> Vec<StepResult> {
+fn played(
+    plan: &[(usize, Purpose, StepVerdict, usize)],
+    server: impl Fn(usize) -> Server,
+) -> Vec<StepResult> {
     let mut now = 1.5;
     let mut steps = Vec::new();
     for (step, (cap, purpose, verdict, calls)) in plan.iter().enumerate() {
@@ -176,8 +185,11 @@ fn played(plan: &[(usize, Purpose, Verdict, usize)], server: impl Fn(usize) -> S
         let failed = (n as f64 * failing).round() as usize;
         let known = Estimate { value: rate, low: rate - spread, high: rate + spread };
         let late = if ttft > 1.0 { 0.45 } else { 0.985 };
-        let held =
-            if matches!(verdict, Verdict::Invalid(_)) { *cap as f64 * 0.855 } else { *cap as f64 * 0.992 };
+        let held = if matches!(verdict, StepVerdict::Invalid(_)) {
+            *cap as f64 * 0.855
+        } else {
+            *cap as f64 * 0.992
+        };
         steps.push(StepResult {
             step,
             cap: *cap,
@@ -188,7 +200,10 @@ fn played(plan: &[(usize, Purpose, Verdict, usize)], server: impl Fn(usize) -> S
             calls: n,
             attempts: n + failed,
             failures: if failed > 0 {
-                BTreeMap::from([(Cause::Limited, failed - failed / 4), (Cause::Timeout, failed / 4)])
+                BTreeMap::from([
+                    (FailureCause::Limited, failed - failed / 4),
+                    (FailureCause::Timeout, failed / 4),
+                ])
             } else {
                 BTreeMap::new()
             },
@@ -202,26 +217,26 @@ fn played(plan: &[(usize, Purpose, Verdict, usize)], server: impl Fn(usize) -> S
             gap_fraction: 0.002 + 0.0004 * (step % 4) as f64,
             forbidden: 0.0,
         });
-        now += took + if matches!(verdict, Verdict::Rejected(_)) { 4.0 } else { 0.0 };
+        now += took + if matches!(verdict, StepVerdict::Rejected(_)) { 4.0 } else { 0.0 };
     }
     steps
 }
 
-fn quantiles(n: usize, median: f64) -> Quantiles {
+fn quantiles(n: usize, median: f64) -> LatencyQuantiles {
     let told = |least: usize, value: f64| (n >= least).then_some(value);
-    Quantiles { n, p50: told(1, median), p95: told(59, median * 1.7), p99: told(299, median * 2.4) }
+    LatencyQuantiles { n, p50: told(1, median), p95: told(59, median * 1.7), p99: told(299, median * 2.4) }
 }
 
 /// Most of what fails is answered by a later attempt.
-fn ends(step: &StepResult) -> CallEnds {
+fn ends(step: &StepResult) -> CallOutcomes {
     let failures: usize = step.failures.values().sum();
     let failed: BTreeMap<_, _> = step.failures.iter().map(|(cause, n)| (*cause, n.div_ceil(4))).collect();
     let lost: usize = failed.values().sum();
     let retried = failures.saturating_sub(lost);
-    CallEnds { step: step.step, first_try: step.calls.saturating_sub(retried + lost), retried, failed }
+    CallOutcomes { step: step.step, first_try: step.calls.saturating_sub(retried + lost), retried, failed }
 }
 
-fn series(steps: &[StepResult]) -> Vec<Moment> {
+fn series(steps: &[StepResult]) -> Vec<SeriesPoint> {
     let mut moments = Vec::new();
     let (mut completed, mut failed) = (0, 0);
     for step in steps {
@@ -229,7 +244,7 @@ fn series(steps: &[StepResult]) -> Vec<Moment> {
             let part = f64::from(i) / 24.0;
             // Two in flight fewer now and then; up from nothing at first.
             let held = (step.in_flight * (part * 12.0).min(1.0)).round() as usize;
-            moments.push(Moment {
+            moments.push(SeriesPoint {
                 at: step.began + part * (step.ended - step.began),
                 cap: step.cap,
                 in_flight: held.saturating_sub((i % 7 == 3).into()),
@@ -244,14 +259,14 @@ fn series(steps: &[StepResult]) -> Vec<Moment> {
     moments
 }
 
-fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding: Binding) -> Outcome {
+fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding: Binding) -> SweepOutcome {
     let at = steps.iter().rev().find(|step| step.cap == cap);
     let (throughput, goodput) = (at.and_then(|s| s.throughput), at.and_then(|s| s.goodput));
     let check =
         |name: &str, passed, told: &str| Check { name: name.to_owned(), passed, told: told.to_owned() };
-    Outcome {
+    SweepOutcome {
         format: FORMAT,
-        answer: Answer {
+        answer: SweepAnswer {
             cap: Some(cap),
             interval: Some(interval),
             open_above: false,
@@ -264,7 +279,7 @@ fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding
             tpm: None,
             notes: Vec::new(),
         },
-        spend: Spend {
+        spend: SweepSpend {
             calls: steps.iter().map(|s| s.calls + s.warm_up).sum::<usize>() + 1,
             attempts: steps.iter().map(|s| s.attempts + s.warm_up).sum::<usize>() + 1,
             input_tokens: 412_301,
@@ -276,31 +291,31 @@ fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding
         checks: vec![
             check(
                 "work_conserving",
-                Passed::Yes,
+                CheckResult::Yes,
                 "Calls waited while slots were free and nothing forbade them for 0.3 % of the time; 5 % are too much.",
             ),
             check(
                 "stability",
-                Passed::Yes,
+                CheckResult::Yes,
                 "Failures rise with the cap above the answer: 0 % at 24, 4.8 % at 25.",
             ),
             check(
                 "success",
-                Passed::Yes,
+                CheckResult::Yes,
                 "Of the calls at the answer 100 % were answered, as at caps below it.",
             ),
             check(
                 "client",
-                Passed::No,
+                CheckResult::No,
                 "Timers ran up to 212 ms late in one step of 14: it counts as invalid.",
             ),
-            check("mix", Passed::Unknown, "The server tells no tokens from its cache."),
+            check("mix", CheckResult::Unknown, "The server tells no tokens from its cache."),
         ],
         lines: format!(
             "[targets.llama]\nurl = \"http://10.0.0.4:8000/v1\"\nmodel = \"meta-llama/Llama-3.1-8B-Instruct\"\ncap = {cap}    # found by tidegate sweep, {} to {}\n",
             interval.0, interval.1
         ),
-        ended: Ended::Found,
+        ended: SweepEnd::Found,
         provenance: Provenance {
             version: "0.1.0".to_owned(),
             target: "llama".to_owned(),
@@ -310,9 +325,9 @@ fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding
             server: Some("uvicorn".to_owned()),
             mix: "synthetic prompts of 512 tokens in the mean, answers of up to 128".to_owned(),
             seed: 7,
-            settings: Settings::default(),
+            settings: SearchSettings::default(),
             attempts: 4,
-            prices: Some(Prices { input: 0.15, output: 0.6 }),
+            prices: Some(TokenPrices { input: 0.15, output: 0.6 }),
             began: Some("2026-11-22T01:30:00Z".to_owned()),
             resumed: 0,
         },

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
-use tidegate_sweep::Cpu;
+use tidegate_sweep::CpuMonitor;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
@@ -32,7 +32,7 @@ impl Laborious {
     }
 
     /// How busy its only processor was since it was asked last.
-    pub(crate) fn cpu(&self) -> Cpu {
+    pub(crate) fn cpu(&self) -> CpuMonitor {
         let (worked, mut last) = (self.worked.clone(), (Instant::now(), 0));
         Box::new(move || {
             let (now, so_far) = (Instant::now(), worked.load(Ordering::Relaxed));

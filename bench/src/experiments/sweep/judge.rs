@@ -1,6 +1,6 @@
 //! A sweep's answer against the truth.
 
-use tidegate_sweep::{Binding, Ended};
+use tidegate_sweep::{Binding, SweepEnd};
 
 use super::oracle::Curve;
 use super::peers::Found;
@@ -50,7 +50,7 @@ impl Verdict {
             true_cap: truth.cap,
             ratio: yields.map_or(0.0, |yields| yields.goodput / truth.goodput),
             infeasible: yields.is_some_and(|yields| !yields.is_stable()),
-            class_right: answer.binding == Some(scenario.binds) && played.outcome.ended == Ended::Found,
+            class_right: answer.binding == Some(scenario.binds) && played.outcome.ended == SweepEnd::Found,
             covers: answer.interval.is_some_and(inside),
             calls: played.outcome.spend.calls,
             attempts: played.outcome.spend.attempts,

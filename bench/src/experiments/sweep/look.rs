@@ -1,7 +1,7 @@
 //! A few seeds of some scenarios, step by step: for whoever looks for what went wrong.
 
 use clap::Args;
-use tidegate_sweep::{Settings, StepResult};
+use tidegate_sweep::{SearchSettings, StepResult};
 
 use super::figures::Figures;
 use super::judge::Verdict;
@@ -65,10 +65,12 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
         if steps {
             for seed in &seeds {
                 println!("{}, seed {seed}", stage.scenario.name);
-                verdicts.push(stage.ours(&Settings::default(), *seed, |step| println!("  {}", told(step)))?);
+                verdicts.push(
+                    stage.ours(&SearchSettings::default(), *seed, |step| println!("  {}", told(step)))?,
+                );
             }
         } else {
-            let each = |seed| stage.ours(&Settings::default(), seed, |_| ());
+            let each = |seed| stage.ours(&SearchSettings::default(), seed, |_| ());
             verdicts = virtual_time::each(seeds.iter().copied(), each)?;
         }
         for verdict in &verdicts {

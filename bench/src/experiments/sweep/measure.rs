@@ -1,6 +1,6 @@
 //! All scenarios on the seeds for reporting: figures, bars, and the files that are committed.
 
-use tidegate_sweep::Settings;
+use tidegate_sweep::SearchSettings;
 
 use super::figures::Figures;
 use super::oracle::{Kept, folder};
@@ -26,7 +26,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     let mut drawn = Vec::new();
     for stage in &stages {
         let name = stage.scenario.name;
-        let ours = virtual_time::each(SEEDS, |seed| stage.ours(&Settings::default(), seed, |_| ()))?;
+        let ours = virtual_time::each(SEEDS, |seed| stage.ours(&SearchSettings::default(), seed, |_| ()))?;
         let figures = Figures::of(&ours);
         eprintln!("{name}: {}", figures.line());
         tell(&mut report, name, &figures);

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::json;
-use tidegate_sweep::{Ceilings, MixOptions, Options, Outcome, Settings, StepResult, Sweep};
+use tidegate_sweep::{
+    MixOptions, SearchSettings, StepResult, Sweep, SweepCeilings, SweepOptions, SweepOutcome,
+};
 use tokio::sync::watch;
 
 use super::server::{Running, Server};
@@ -18,7 +20,7 @@ const LONGEST_S: f64 = 7_200.0;
 
 /// What came of it.
 pub(crate) struct Played {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: SweepOutcome,
     /// Calls that the server answered.
     pub(crate) served: u64,
 }
@@ -27,7 +29,7 @@ pub(crate) struct Played {
 pub(crate) fn play(
     server: &Server,
     works: &Arc<[Work]>,
-    settings: &Settings,
+    settings: &SearchSettings,
     seed: u64,
     engine_metrics: bool,
     mut told: impl FnMut(&StepResult) + Send,
@@ -35,15 +37,19 @@ pub(crate) fn play(
     let lines = Lines::write(works, seed)?;
     virtual_time::run(seed, async {
         let Running { simulator, transport, cpu } = server.start()?;
-        let options = Options {
+        let options = SweepOptions {
             url: URL.to_owned(),
             model: "sim".to_owned(),
             mix: MixOptions::Lines { path: lines.0.clone(), output: None },
             search: settings.clone(),
             seed,
             engine_metrics,
-            ceilings: Ceilings { calls: Some(MOST_CALLS), seconds: Some(LONGEST_S), ..Ceilings::default() },
-            ..Options::default()
+            ceilings: SweepCeilings {
+                calls: Some(MOST_CALLS),
+                seconds: Some(LONGEST_S),
+                ..SweepCeilings::default()
+            },
+            ..SweepOptions::default()
         };
         let mut sweep = Sweep::new(options)?;
         if let Some(cpu) = cpu {

@@ -211,7 +211,10 @@ pub(crate) fn all() -> Vec<Scenario> {
         // A load that may only rise slowly, before a server that saturates.
         scenario("slow start", Saturation, 1, |_| {
             let growth = Some(LoadGrowth { at_once: 6, per_s: 1.0 });
-            server(usl(35.0, 0.02), Faults { load_growth: growth, hide_limit_name: true, ..Faults::default() })
+            server(
+                usl(35.0, 0.02),
+                Faults { load_growth: growth, hide_limit_name: true, ..Faults::default() },
+            )
         }),
         // Machines that are added.
         scenario("limit that ramps", ConcurrencyLimit, 1, |place| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::Transport;
 use tidegate_sim::{SimConfig, Simulator};
-use tidegate_sweep::Cpu;
+use tidegate_sweep::CpuMonitor;
 
 use super::client::Laborious;
 use crate::Fallible;
@@ -24,7 +24,7 @@ pub(crate) struct Running {
     pub(crate) simulator: Simulator,
     pub(crate) transport: Transport,
     /// How busy the client is, where that is known.
-    pub(crate) cpu: Option<Cpu>,
+    pub(crate) cpu: Option<CpuMonitor>,
 }
 
 impl Server {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_sweep::{Binding, Settings, StepResult};
+use tidegate_sweep::{Binding, SearchSettings, StepResult};
 
 use super::judge::Verdict;
 use super::mix;
@@ -46,7 +46,7 @@ impl Stage {
     /// One sweep of ours.
     pub(crate) fn ours(
         &self,
-        settings: &Settings,
+        settings: &SearchSettings,
         seed: u64,
         told: impl FnMut(&StepResult) + Send,
     ) -> Fallible<Verdict> {

@@ -2,19 +2,19 @@
 
 use maud::{Markup, html};
 
-use crate::found::{Answer, Estimate, StepResult, Verdict};
-use crate::outcome::Outcome;
-use crate::report::words::{
+use crate::outcome::SweepOutcome;
+use crate::report::format::{
     NOTHING, binding, binding_means, count, cut_short, money, number, perhaps, seconds, share,
 };
+use crate::result::{Estimate, StepResult, StepVerdict, SweepAnswer};
 
 /// The answer in a few words.
-pub(super) fn headline(answer: &Answer) -> String {
+pub(super) fn headline(answer: &SweepAnswer) -> String {
     answer.cap.map_or_else(|| "No answer".to_owned(), |cap| format!("Cap {cap}"))
 }
 
 /// What the report opens with.
-pub(super) fn panel(outcome: &Outcome) -> Markup {
+pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     let (answer, from) = (&outcome.answer, &outcome.provenance);
     html! {
         header class="panel answer" {
@@ -51,7 +51,7 @@ pub(super) fn panel(outcome: &Outcome) -> Markup {
 }
 
 /// How sure it is.
-fn sure(outcome: &Outcome) -> Markup {
+fn sure(outcome: &SweepOutcome) -> Markup {
     let answer = &outcome.answer;
     let confidence = share(outcome.provenance.settings.confidence);
     html! {
@@ -77,7 +77,7 @@ fn sure(outcome: &Outcome) -> Markup {
 }
 
 /// The figures at the answer.
-fn key(outcome: &Outcome) -> Markup {
+fn key(outcome: &SweepOutcome) -> Markup {
     let (answer, spend) = (&outcome.answer, &outcome.spend);
     let at = chosen(outcome);
     let objective = outcome.provenance.settings.ttft.is_some() || outcome.provenance.settings.tpot.is_some();
@@ -118,8 +118,8 @@ fn tail(p99: Option<f64>, n: usize) -> String {
 }
 
 /// The step at the answer that says the most.
-fn chosen(outcome: &Outcome) -> Option<&StepResult> {
+fn chosen(outcome: &SweepOutcome) -> Option<&StepResult> {
     let cap = outcome.answer.cap?;
-    let good = outcome.steps.iter().filter(|step| step.cap == cap && step.verdict == Verdict::Accepted);
+    let good = outcome.steps.iter().filter(|step| step.cap == cap && step.verdict == StepVerdict::Accepted);
     good.max_by_key(|step| step.ttft.n.max(step.latency.n))
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::outcome::Outcome;
+use crate::outcome::SweepOutcome;
 use crate::report::plot::{Figure, Plot, plot};
 
 /// Widths that plots are drawn for: text keeps its size, so each is drawn where it is shown.
@@ -12,7 +12,7 @@ const NARROW: f64 = 380.0;
 const CARD: f64 = 840.0;
 
 /// Every plot for which there is something to plot, two in a row; where that leaves one over, the first of them has a row of its own.
-pub(super) fn all(outcome: &Outcome) -> Markup {
+pub(super) fn all(outcome: &SweepOutcome) -> Markup {
     let figures: Vec<(Figure, Plot)> =
         Figure::ALL.into_iter().filter_map(|figure| Some((figure, plot(outcome, figure, HALF)?))).collect();
     let halves = || figures.iter().map(|(figure, _)| *figure).filter(|figure| !is_broad(*figure));
@@ -37,7 +37,7 @@ pub(super) fn all(outcome: &Outcome) -> Markup {
 }
 
 /// The one that shows the answer, for a card: as wide as that is.
-pub(super) fn first(outcome: &Outcome) -> Markup {
+pub(super) fn first(outcome: &SweepOutcome) -> Markup {
     let (figure, width) = (Figure::Throughput, CARD);
     html! {
         @if let Some(plot) = plot(outcome, figure, width) {
@@ -51,7 +51,7 @@ fn is_broad(figure: Figure) -> bool {
 }
 
 /// Over the whole page, and drawn anew for where that is narrow.
-fn broad(outcome: &Outcome, figure: Figure, note: Option<&str>) -> Markup {
+fn broad(outcome: &SweepOutcome, figure: Figure, note: Option<&str>) -> Markup {
     html! {
         figure class="panel broad" id=(figure.name()) {
             h2 { (figure.title()) }

@@ -8,13 +8,13 @@ mod tables;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::STYLE as PLOTS;
-use crate::outcome::Outcome;
+use crate::outcome::SweepOutcome;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The whole report as one HTML file that asks for nothing else: from a disk, offline, in light, dark and print.
-pub fn html(outcome: &Outcome) -> String {
+pub fn html(outcome: &SweepOutcome) -> String {
     let title =
         format!("{} · {} · Tidegate sweep", answer::headline(&outcome.answer), outcome.provenance.model);
     html! {
@@ -48,7 +48,7 @@ pub fn html(outcome: &Outcome) -> String {
 }
 
 /// The answer and its plot as a piece of HTML with its own style, for a notebook.
-pub fn card(outcome: &Outcome) -> String {
+pub fn card(outcome: &SweepOutcome) -> String {
     let card: Markup = html! {
         div class="tg card" {
             style { (PreEscaped(STYLE)) (PreEscaped(PLOTS)) }

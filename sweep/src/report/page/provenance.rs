@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use crate::outcome::Outcome;
-use crate::report::words::{count, money, seconds, share};
+use crate::outcome::SweepOutcome;
+use crate::report::format::{count, money, seconds, share};
 
 /// Facts of the sweep. Neither keys nor prompts: an outcome holds none.
-pub(super) fn panel(outcome: &Outcome) -> Markup {
+pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     html! {
         section class="panel" id="provenance" {
             h2 { "What was measured, with what" }
@@ -21,7 +21,7 @@ pub(super) fn panel(outcome: &Outcome) -> Markup {
 
 type Fact = (&'static str, String);
 
-fn measured(outcome: &Outcome) -> Vec<Fact> {
+fn measured(outcome: &SweepOutcome) -> Vec<Fact> {
     let from = &outcome.provenance;
     let mut facts = vec![
         ("Target", format!("{} at {}", from.target, from.url)),
@@ -38,7 +38,7 @@ fn measured(outcome: &Outcome) -> Vec<Fact> {
     facts
 }
 
-fn spent(outcome: &Outcome) -> Vec<Fact> {
+fn spent(outcome: &SweepOutcome) -> Vec<Fact> {
     let spend = &outcome.spend;
     let cached = if spend.cached_tokens > 0 {
         let of = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
@@ -70,7 +70,7 @@ fn spent(outcome: &Outcome) -> Vec<Fact> {
     facts
 }
 
-fn settings(outcome: &Outcome) -> Vec<Fact> {
+fn settings(outcome: &SweepOutcome) -> Vec<Fact> {
     let settings = &outcome.provenance.settings;
     let objective = match (settings.ttft, settings.tpot) {
         (None, None) => "none: every completed call is good".to_owned(),

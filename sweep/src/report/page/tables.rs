@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use crate::found::{Estimate, Quantiles, StepResult, Verdict};
-use crate::outcome::{Outcome, Passed};
-use crate::report::words::{NOTHING, cause, count, number, perhaps, purpose, seconds, share, verdict};
+use crate::outcome::{CheckResult, SweepOutcome};
+use crate::report::format::{NOTHING, cause, count, number, perhaps, purpose, seconds, share, verdict};
+use crate::result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
 
 /// The checks, with their figures.
-pub(super) fn checks(outcome: &Outcome) -> Markup {
+pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
     html! {
         @if !outcome.checks.is_empty() {
             section class="panel checks" id="checks" {
@@ -22,9 +22,9 @@ pub(super) fn checks(outcome: &Outcome) -> Markup {
                                     th scope="row" { (check.name.replace('_', " ")) }
                                     td {
                                         @match check.passed {
-                                            Passed::Yes => span class="badge good" { "passed" },
-                                            Passed::No => span class="badge bad" { "failed" },
-                                            Passed::Unknown => span class="badge dim" { "too little to say" },
+                                            CheckResult::Yes => span class="badge good" { "passed" },
+                                            CheckResult::No => span class="badge bad" { "failed" },
+                                            CheckResult::Unknown => span class="badge dim" { "too little to say" },
                                         }
                                     }
                                     td class="text" { (check.told) }
@@ -39,7 +39,7 @@ pub(super) fn checks(outcome: &Outcome) -> Markup {
 }
 
 /// The steps, in the order of time.
-pub(super) fn steps(outcome: &Outcome) -> Markup {
+pub(super) fn steps(outcome: &SweepOutcome) -> Markup {
     html! {
         @if !outcome.steps.is_empty() { section class="panel long" id="steps" {
             h2 { "Steps" }
@@ -85,12 +85,12 @@ fn row(step: &StepResult, chosen: bool) -> Markup {
     }
 }
 
-fn judged(of: &Verdict) -> Markup {
+fn judged(of: &StepVerdict) -> Markup {
     let (name, why) = verdict(of);
     let class = match of {
-        Verdict::Accepted => "badge good",
-        Verdict::Rejected(_) => "badge bad",
-        Verdict::Invalid(_) | Verdict::Undecided(_) => "badge dim",
+        StepVerdict::Accepted => "badge good",
+        StepVerdict::Rejected(_) => "badge bad",
+        StepVerdict::Invalid(_) | StepVerdict::Undecided(_) => "badge dim",
     };
     html! { span class=(class) { (name) } @if !why.is_empty() { small { (why) } } }
 }
@@ -106,7 +106,7 @@ fn rate(known: Option<Estimate>) -> Markup {
     }
 }
 
-fn quantiles(of: &Quantiles) -> Markup {
+fn quantiles(of: &LatencyQuantiles) -> Markup {
     html! {
         td class="n" {
             (perhaps(of.p50, seconds))

@@ -4,34 +4,34 @@ use maud::html;
 
 use super::frame::{Area, Entry, Sample, answer, curve, left_axis, line};
 use super::scale::Scale;
-use super::steps::{beside, mark};
+use super::step_marks::{beside, mark};
 use super::{Plot, cap_axis};
-use crate::found::{Quantiles, StepResult};
-use crate::outcome::Outcome;
-use crate::report::pooled::{Pooled, is_valid};
-use crate::report::words::seconds;
+use crate::outcome::SweepOutcome;
+use crate::report::by_cap::{Pooled, is_valid};
+use crate::report::format::seconds;
+use crate::result::{LatencyQuantiles, StepResult};
 
 /// A p99 is told from so many samples on: then the largest of them bounds it from above at 95 %.
 const ENOUGH: usize = 299;
 
-pub(super) fn ttft(outcome: &Outcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn ttft(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
     plot(outcome, caps, width, "TTFT", |step| step.ttft, outcome.provenance.settings.ttft)
 }
 
-pub(super) fn tpot(outcome: &Outcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn tpot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
     plot(outcome, caps, width, "TPOT", |step| step.tpot, outcome.provenance.settings.tpot)
 }
 
-type Get = fn(&Quantiles) -> Option<f64>;
+type Get = fn(&LatencyQuantiles) -> Option<f64>;
 const CURVES: [(&str, &str, Get); 3] =
     [("tg-p50", "p50", |q| q.p50), ("tg-p95", "p95", |q| q.p95), ("tg-p99", "p99", |q| q.p99)];
 
 fn plot(
-    outcome: &Outcome,
+    outcome: &SweepOutcome,
     caps: &[Pooled<'_>],
     width: f64,
     name: &str,
-    of: fn(&StepResult) -> Quantiles,
+    of: fn(&StepResult) -> LatencyQuantiles,
     objective: Option<f64>,
 ) -> Option<Plot> {
     let steps = || caps.iter().flat_map(|p| p.steps.iter().copied());
@@ -44,7 +44,7 @@ fn plot(
     let told: Vec<_> =
         CURVES.iter().filter(|(_, _, get)| steps().any(|step| get(&of(step)).is_some())).collect();
     let mut legend: Vec<Entry> =
-        told.iter().map(|(class, name, _)| (Sample::Line, *class, (*name).to_owned())).collect();
+        told.iter().map(|(class, name, _)| (Sample::RequestLine, *class, (*name).to_owned())).collect();
     if let Some(objective) = objective {
         legend.push((Sample::Dash, "tg-objective", format!("objective {}", seconds(objective))));
     }
@@ -82,7 +82,7 @@ fn spread(values: &[f64]) -> String {
 }
 
 /// Where there is no p99, and how far it was from one.
-fn too_few(caps: &[Pooled<'_>], of: fn(&StepResult) -> Quantiles) -> Option<String> {
+fn too_few(caps: &[Pooled<'_>], of: fn(&StepResult) -> LatencyQuantiles) -> Option<String> {
     let short: Vec<String> = caps
         .iter()
         .filter_map(|pooled| {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::scale::Scale;
-use crate::found::Answer;
+use crate::result::SweepAnswer;
 
 /// Text is so high, and of this size's mean letter so wide (more than fonts are: better some room left than two words in one place).
 pub(super) const TEXT: f64 = 12.0;
@@ -24,7 +24,7 @@ pub(super) fn px(value: f64) -> String {
 /// How an entry of a legend looks.
 #[derive(Clone, Copy)]
 pub(super) enum Sample {
-    Line,
+    RequestLine,
     Dash,
     Dot,
     Box,
@@ -111,7 +111,7 @@ pub(super) fn legend(entries: &[Entry], width: f64) -> Markup {
 
 fn swatch(sample: Sample, class: &str, x: f64, y: f64) -> Markup {
     match sample {
-        Sample::Line => line(&format!("tg-curve {class}"), (x, y), (x + 18.0, y)),
+        Sample::RequestLine => line(&format!("tg-curve {class}"), (x, y), (x + 18.0, y)),
         Sample::Dash => line(&format!("tg-curve tg-dash {class}"), (x, y), (x + 18.0, y)),
         Sample::Dot => dot(&format!("tg-dot {class}"), (x + 9.0, y), 4.0),
         Sample::Hollow => dot(&format!("tg-hollow {class}"), (x + 9.0, y), 4.0),
@@ -166,7 +166,7 @@ pub(super) fn bottom_axis(
 }
 
 /// The answer on an axis of caps: a line, with its interval as a band.
-pub(super) fn answer(area: &Area, caps: &Scale, answer: &Answer, named: bool) -> Markup {
+pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: bool) -> Markup {
     let Some(cap) = answer.cap else { return html! {} };
     let x = caps.at(cap as f64);
     let (low, high) = answer.interval.unwrap_or((cap, cap));
@@ -187,7 +187,7 @@ pub(super) fn answer(area: &Area, caps: &Scale, answer: &Answer, named: bool) ->
 }
 
 /// The answer and its interval, in words.
-fn said(answer: &Answer) -> String {
+fn said(answer: &SweepAnswer) -> String {
     match (answer.cap, answer.interval) {
         (None, _) => "no answer".to_owned(),
         (Some(cap), None) => format!("answer: cap {cap}"),

@@ -1,21 +1,21 @@
 //! The plots, as SVG. Written here and not by a plotting library: those put colours into each mark, and these are classes, so that one page is light, dark and
 //! print; and each mark says its figures to whoever points at it or cannot see it.
 
+mod call_outcomes;
 mod durations;
-mod ends;
 mod frame;
-mod held;
+mod occupancy;
 mod scale;
-mod served;
-mod steps;
+mod step_marks;
+mod throughput;
 mod timeline;
 mod tradeoff;
 
 use maud::{Markup, PreEscaped, html};
 
 use self::frame::{Area, Entry, legend, px};
-use super::pooled::{Pooled, by_cap};
-use crate::outcome::Outcome;
+use super::by_cap::{Pooled, by_cap};
+use crate::outcome::SweepOutcome;
 
 /// The colours of plots and what they follow: for the page, and inside each document of its own.
 pub(super) const STYLE: &str = include_str!("plot.css");
@@ -112,25 +112,25 @@ impl Plot {
 }
 
 /// One plot, of this width; `None`: there is nothing to plot.
-pub(super) fn plot(outcome: &Outcome, figure: Figure, width: f64) -> Option<Plot> {
+pub(super) fn plot(outcome: &SweepOutcome, figure: Figure, width: f64) -> Option<Plot> {
     let caps = by_cap(outcome);
     if caps.is_empty() {
         return None;
     }
     match figure {
-        Figure::Throughput => served::plot(outcome, &caps, width),
-        Figure::Around => served::around(outcome, caps, width),
+        Figure::Throughput => throughput::plot(outcome, &caps, width),
+        Figure::Around => throughput::around(outcome, caps, width),
         Figure::Tradeoff => tradeoff::plot(outcome, &caps, width),
         Figure::Ttft => durations::ttft(outcome, &caps, width),
         Figure::Tpot => durations::tpot(outcome, &caps, width),
-        Figure::Calls => ends::plot(outcome, &caps, width),
-        Figure::Held => held::plot(outcome, &caps, width),
+        Figure::Calls => call_outcomes::plot(outcome, &caps, width),
+        Figure::Held => occupancy::plot(outcome, &caps, width),
         Figure::Timeline => timeline::plot(outcome, width),
     }
 }
 
 /// One figure as a document. Where there is nothing to plot it says so.
-pub(super) fn document(outcome: &Outcome, figure: Figure) -> String {
+pub(super) fn document(outcome: &SweepOutcome, figure: Figure) -> String {
     let width = if matches!(figure, Figure::Throughput | Figure::Timeline) { 760.0 } else { 520.0 };
     let plot = plot(outcome, figure, width).unwrap_or_else(|| nothing(width));
     plot.svg(figure, figure.name(), Some(STYLE)).into_string()
@@ -144,7 +144,7 @@ fn nothing(width: f64) -> Plot {
 }
 
 /// An axis of caps: a tick at each that was tried, and the answer's number before all others.
-fn cap_axis(outcome: &Outcome, caps: &[Pooled<'_>], area: &Area) -> (scale::Scale, Markup) {
+fn cap_axis(outcome: &SweepOutcome, caps: &[Pooled<'_>], area: &Area) -> (scale::Scale, Markup) {
     let tried: Vec<usize> = caps.iter().map(|pooled| pooled.cap).collect();
     let scale = scale::Scale::caps(&tried, area.x());
     let first: Vec<f64> = [outcome.answer.cap.as_ref(), tried.first(), tried.last()]
@@ -153,6 +153,6 @@ fn cap_axis(outcome: &Outcome, caps: &[Pooled<'_>], area: &Area) -> (scale::Scal
         .filter(|cap| tried.contains(cap))
         .map(|cap| *cap as f64)
         .collect();
-    let axis = frame::bottom_axis(area, &scale, "cap (slots)", &first, super::words::short);
+    let axis = frame::bottom_axis(area, &scale, "cap (slots)", &first, super::format::short);
     (scale, axis)
 }

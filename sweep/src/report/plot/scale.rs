@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_reach_the_top() {
+    fn ticks_are_round_and_cover_the_range() {
         assert_eq!(Scale::from_zero(11.3, (0.0, 100.0), 4).ticks, [0.0, 5.0, 10.0, 15.0]);
         assert_eq!(Scale::time(95.0, (0.0, 100.0), 5).ticks, [0.0, 30.0, 60.0, 90.0]);
         assert_eq!(Scale::ratios(1.0, 100.0, (0.0, 1.0), 7).ticks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_is_inside(
+        fn every_value_maps_into_the_range(
             (a, b) in (prop::num::f64::ANY, prop::num::f64::ANY), value in prop::num::f64::ANY, wanted in 1_usize..12,
         ) {
             for scale in [

@@ -5,21 +5,21 @@ use maud::{Markup, html};
 use super::Plot;
 use super::frame::{Area, Entry, Sample, bottom_axis, curve, left_axis, px, text, wide};
 use super::scale::Scale;
-use super::steps::heading;
-use crate::found::{StepResult, Verdict};
-use crate::outcome::{Moment, Outcome};
-use crate::report::words::{seconds, short};
+use super::step_marks::heading;
+use crate::outcome::{SeriesPoint, SweepOutcome};
+use crate::report::format::{seconds, short};
+use crate::result::{StepResult, StepVerdict};
 
-pub(super) fn plot(outcome: &Outcome, width: f64) -> Option<Plot> {
+pub(super) fn plot(outcome: &SweepOutcome, width: f64) -> Option<Plot> {
     let series = &outcome.series;
     let end = series.iter().map(|m| m.at).chain(outcome.steps.iter().map(|s| s.ended)).fold(0.0, f64::max);
     if series.len() < 2 || end <= 0.0 {
         return None;
     }
     let legend: Vec<Entry> = vec![
-        (Sample::Line, "tg-throughput", "in flight".to_owned()),
+        (Sample::RequestLine, "tg-throughput", "in flight".to_owned()),
         (Sample::Dash, "tg-cap", "cap".to_owned()),
-        (Sample::Line, "tg-queue", "waiting".to_owned()),
+        (Sample::RequestLine, "tg-queue", "waiting".to_owned()),
         (Sample::Box, "tg-behind tg-accepted", "accepted".to_owned()),
         (Sample::Box, "tg-behind tg-rejected", "rejected".to_owned()),
         (Sample::Box, "tg-behind tg-invalid", "invalid or undecided".to_owned()),
@@ -28,7 +28,7 @@ pub(super) fn plot(outcome: &Outcome, width: f64) -> Option<Plot> {
     let split = whole.top + 0.64 * (whole.bottom - whole.top);
     let (slots, queue) = (Area { bottom: split, ..whole }, Area { top: split + 34.0, ..whole });
     let x = Scale::time(end, whole.x(), whole.room());
-    let most = |of: fn(&Moment) -> usize| series.iter().map(of).max().unwrap_or(0) as f64;
+    let most = |of: fn(&SeriesPoint) -> usize| series.iter().map(of).max().unwrap_or(0) as f64;
     let above = Scale::from_zero(most(|m| m.cap.max(m.in_flight)), slots.y(), 4);
     let below = Scale::from_zero(most(|m| m.waiting), queue.y(), 2);
     let stairs: Vec<_> = stairs(series, |m| m.cap, &x, &above);
@@ -46,12 +46,12 @@ pub(super) fn plot(outcome: &Outcome, width: f64) -> Option<Plot> {
     Some(Plot { entries: legend, area: whole, marks, told, note: None })
 }
 
-fn line(series: &[Moment], of: fn(&Moment) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+fn line(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
     series.iter().map(|moment| (x.at(moment.at), y.at(of(moment) as f64))).collect()
 }
 
 /// What changes at once, with its corners.
-fn stairs(series: &[Moment], of: fn(&Moment) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+fn stairs(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (place, height) in line(series, of, x, y) {
         match points.last() {
@@ -73,9 +73,9 @@ fn stairs(series: &[Moment], of: fn(&Moment) -> usize, x: &Scale, y: &Scale) -> 
 fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     let (from, to) = (x.at(step.began), x.at(step.ended));
     let class = match step.verdict {
-        Verdict::Accepted => "tg-accepted",
-        Verdict::Rejected(_) => "tg-rejected",
-        Verdict::Invalid(_) | Verdict::Undecided(_) => "tg-invalid",
+        StepVerdict::Accepted => "tg-accepted",
+        StepVerdict::Rejected(_) => "tg-rejected",
+        StepVerdict::Invalid(_) | StepVerdict::Undecided(_) => "tg-invalid",
     };
     let name = step.cap.to_string();
     html! {

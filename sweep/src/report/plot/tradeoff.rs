@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use super::Plot;
 use super::frame::{Area, Entry, Sample, TEXT, bottom_axis, curve, dot, left_axis, text, wide};
 use super::scale::Scale;
-use crate::outcome::Outcome;
-use crate::report::pooled::Pooled;
-use crate::report::words::{number, seconds, short};
+use crate::outcome::SweepOutcome;
+use crate::report::by_cap::Pooled;
+use crate::report::format::{number, seconds, short};
 
 /// One cap.
 struct Point {
@@ -17,14 +17,14 @@ struct Point {
     p95: Option<f64>,
 }
 
-pub(super) fn plot(outcome: &Outcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
     let points: Vec<Point> = caps.iter().filter_map(point).collect();
     if points.is_empty() {
         return None;
     }
-    let mut legend: Vec<Entry> = vec![(Sample::Line, "tg-p50", "p50, each cap named".to_owned())];
+    let mut legend: Vec<Entry> = vec![(Sample::RequestLine, "tg-p50", "p50, each cap named".to_owned())];
     if points.iter().any(|point| point.p95.is_some()) {
-        legend.push((Sample::Line, "tg-p95", "p95".to_owned()));
+        legend.push((Sample::RequestLine, "tg-p95", "p95".to_owned()));
     }
     if outcome.answer.cap.is_some() {
         legend.push((Sample::Hollow, "tg-chosen", "answer".to_owned()));
@@ -70,7 +70,7 @@ fn point(pooled: &Pooled<'_>) -> Option<Point> {
 
 /// The caps beside their points, as far as there is room: a name that would lie on another, or on a point, is left out. The answer's comes first.
 fn names(
-    outcome: &Outcome,
+    outcome: &SweepOutcome,
     points: &[Point],
     lower: &[(f64, f64)],
     upper: &[(f64, f64)],

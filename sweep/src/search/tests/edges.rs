@@ -5,16 +5,19 @@ use proptest::prelude::*;
 use super::play::Play;
 use super::table::others;
 use super::world::World;
-use crate::found::Binding;
-use crate::search::{Move, Search, Settings};
-use crate::seen::{AttemptSeen, CallSeen, Cause, Failure, HeldBy, Hint, Pulse, RatesTold};
+use crate::observation::{
+    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, FailureCause, LimitHint, LoadSample,
+    ReportedRates,
+};
+use crate::result::Binding;
+use crate::search::{Search, SearchAction, SearchSettings};
 
 fn world(name: &str) -> World {
     others().into_iter().find(|other| other.0 == name).map(|other| other.1).expect("a world of that name")
 }
 
 #[test]
-fn where_everything_fails_it_says_so_after_a_few_calls() {
+fn total_failure_ends_the_search_early() {
     let played = Play::new(world("everything fails"), 5_001).play(6_000);
     let answer = played.search.answer();
     assert_eq!((answer.cap, answer.binding), (None, None));
@@ -27,20 +30,20 @@ fn where_everything_fails_it_says_so_after_a_few_calls() {
 }
 
 #[test]
-fn a_background_of_failures_is_no_limit() {
+fn background_failures_are_not_a_limit() {
     let played = Play::new(world("usl 35, 1 % fails"), 5_001).play(6_000);
     assert_eq!(played.search.answer().binding, Some(Binding::Saturation));
 }
 
 #[test]
-fn without_a_limit_it_says_that_none_was_reached() {
-    let settings = Settings { max_cap: 64, ..Settings::default() };
+fn unlimited_server_reports_not_reached() {
+    let settings = SearchSettings { max_cap: 64, ..SearchSettings::default() };
     let answer = Play::new(World { settings, ..world("no limit") }, 5_001).play(6_000).search.answer();
     assert_eq!((answer.cap, answer.binding, answer.open_above), (Some(64), Some(Binding::NotReached), true));
 }
 
 #[test]
-fn stopped_early_it_says_what_it_knows() {
+fn early_stop_gives_a_partial_answer() {
     for calls in [0, 3, 60, 150, 250] {
         let played = Play::new(world("hard 20 under usl 35"), 5_001).play(calls);
         let answer = played.search.answer();
@@ -51,36 +54,40 @@ fn stopped_early_it_says_what_it_knows() {
 }
 
 #[test]
-fn a_server_that_closes_after_an_overload_is_waited_for() {
+fn waits_for_a_server_that_recovers_from_overload() {
     let answer = Play::new(world("closed after 24"), 5_001).play(6_000).search.answer();
     assert_eq!(answer.cap, Some(24));
     assert!(answer.notes.iter().any(|note| note.contains("recover")), "{:?}", answer.notes);
 }
 
 #[test]
-fn the_plan_is_in_order() {
-    let (least, likely, most) = Search::new(Settings::default()).calls_to_come();
+fn plan_estimates_are_ordered() {
+    let (least, likely, most) = Search::new(SearchSettings::default()).remaining_calls();
     assert!(0 < least && least < likely && likely < most && most < 20_000, "{least} {likely} {most}");
 }
 
 #[test]
-fn requests_that_are_refused_end_it_at_once() {
-    let mut search = Search::new(Settings::default());
-    assert!(matches!(search.next(0.0), Move::Hold { .. }));
+fn rejected_requests_end_the_search_at_once() {
+    let mut search = Search::new(SearchSettings::default());
+    assert!(matches!(search.next(0.0), SearchAction::Hold { .. }));
     for i in 0..20 {
-        let failure =
-            Some(Failure { cause: Cause::Request, status: Some(400), retry_after: None, hint: None });
+        let failure = Some(AttemptFailure {
+            cause: FailureCause::Request,
+            status: Some(400),
+            retry_after: None,
+            hint: None,
+        });
         let at = f64::from(i);
-        search.attempt(&AttemptSeen {
+        search.attempt(&AttemptObservation {
             sent_at: at,
             ended_at: at,
             position: 1,
             failure,
-            rates: RatesTold::default(),
+            rates: ReportedRates::default(),
         });
     }
     assert!(search.is_settled());
-    assert_eq!(search.next(30.0), Move::Done);
+    assert_eq!(search.next(30.0), SearchAction::Done);
     assert!(search.answer().because.contains("requests themselves are refused"));
 }
 
@@ -89,18 +96,18 @@ proptest! {
 
     /// Whatever is seen, in whatever order: no panic, caps within bounds, an end.
     #[test]
-    fn nothing_that_is_seen_breaks_it(seed in any::<u64>(), failing in 0.0..1.0_f64, settings in settings()) {
+    fn arbitrary_events_never_break_the_search(seed in any::<u64>(), failing in 0.0..1.0_f64, settings in settings()) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut search = Search::new(settings.clone());
         let mut now = 0.0;
         for _ in 0..400 {
             match search.next(now) {
-                Move::Done => break,
-                Move::Rest { seconds } => {
+                SearchAction::Done => break,
+                SearchAction::Rest { seconds } => {
                     prop_assert!((0.0..=120.0).contains(&seconds));
                     now += seconds;
                 }
-                Move::Hold { step, cap, .. } => {
+                SearchAction::Hold { step, cap, .. } => {
                     prop_assert!((settings.min_cap..=settings.max_cap).contains(&cap), "{cap}");
                     for _ in 0..rng.usize(0..120) {
                         if search.is_settled() {
@@ -119,30 +126,42 @@ proptest! {
     }
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = SearchSettings> {
     (1..4_usize, 1..20_usize, 1..300_usize, any::<bool>()).prop_map(|(min_cap, start, more, objective)| {
-        Settings {
+        SearchSettings {
             min_cap,
             start,
             max_cap: min_cap + more,
             ttft: objective.then_some(0.5),
-            ..Settings::default()
+            ..SearchSettings::default()
         }
     })
 }
 
 fn see(search: &mut Search, rng: &mut fastrand::Rng, now: f64, step: usize, cap: usize, failing: f64) {
-    let causes = [Cause::Limited, Cause::Overloaded, Cause::Server, Cause::Timeout, Cause::Request];
-    let hints = [None, Some(Hint::Requests), Some(Hint::Tokens), Some(Hint::Concurrency)];
-    let holds = [None, Some(HeldBy::Nothing), Some(HeldBy::Tokens), Some(HeldBy::CoolDown), Some(HeldBy::Kv)];
-    let failure = (rng.f64() < failing).then(|| Failure {
+    let causes = [
+        FailureCause::Limited,
+        FailureCause::Overloaded,
+        FailureCause::Server,
+        FailureCause::Timeout,
+        FailureCause::Request,
+    ];
+    let hints = [None, Some(LimitHint::Requests), Some(LimitHint::Tokens), Some(LimitHint::Concurrency)];
+    let holds = [
+        None,
+        Some(BlockedBy::Nothing),
+        Some(BlockedBy::Tokens),
+        Some(BlockedBy::CoolDown),
+        Some(BlockedBy::Kv),
+    ];
+    let failure = (rng.f64() < failing).then(|| AttemptFailure {
         cause: causes[rng.usize(0..causes.len())],
         status: Some(429),
         retry_after: rng.bool().then(|| rng.f64()),
         hint: hints[rng.usize(0..hints.len())],
     });
     let seconds = 5.0 * rng.f64();
-    search.pulse(&Pulse {
+    search.pulse(&LoadSample {
         at: now,
         cap,
         in_flight: rng.usize(0..=cap),
@@ -152,14 +171,14 @@ fn see(search: &mut Search, rng: &mut fastrand::Rng, now: f64, step: usize, cap:
         client_lag: 0.2 * rng.f64(),
         engine: None,
     });
-    search.attempt(&AttemptSeen {
+    search.attempt(&AttemptObservation {
         sent_at: now - seconds,
         ended_at: now,
         position: rng.usize(0..=cap + 1),
         failure: failure.clone(),
-        rates: RatesTold::default(),
+        rates: ReportedRates::default(),
     });
-    search.call(&CallSeen {
+    search.call(&CallObservation {
         work: rng.usize(0..100),
         step: step.saturating_sub(rng.usize(0..2)),
         queued_at: now - seconds,

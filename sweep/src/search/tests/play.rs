@@ -8,8 +8,11 @@ use fastrand::Rng;
 
 use super::world::World;
 use crate::normal;
-use crate::search::{Move, Search};
-use crate::seen::{AttemptSeen, CallSeen, Cause, Failure, HeldBy, Hint, Pulse, RateTold, RatesTold};
+use crate::observation::{
+    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, FailureCause, LimitHint, LoadSample,
+    ReportedRate, ReportedRates,
+};
+use crate::search::{Search, SearchAction};
 
 /// Time to first token and tokens a second of a call that is alone.
 const FIRST: f64 = 0.4;
@@ -65,7 +68,7 @@ pub(crate) struct Play {
     next_work: usize,
     sending: bool,
     open: BinaryHeap<Open>,
-    refused: VecDeque<(f64, Open, Failure)>,
+    refused: VecDeque<(f64, Open, AttemptFailure)>,
     waiting: VecDeque<Call>,
     backing_off: Vec<(f64, Call)>,
     closed_until: f64,
@@ -165,8 +168,8 @@ impl Play {
     pub(crate) fn play(mut self, most_calls: usize) -> Played {
         loop {
             match self.search.next(self.now) {
-                Move::Done => break,
-                Move::Rest { seconds } => {
+                SearchAction::Done => break,
+                SearchAction::Rest { seconds } => {
                     self.sending = false;
                     self.waiting.clear();
                     self.backing_off.clear();
@@ -178,7 +181,7 @@ impl Play {
                         println!("{:8.1} rest {seconds:.1}", self.now);
                     }
                 }
-                Move::Hold { step, cap, purpose } => {
+                SearchAction::Hold { step, cap, purpose } => {
                     self.step = step;
                     self.cap = cap;
                     self.next_work = 0;
@@ -226,7 +229,7 @@ impl Play {
             }
         }
         let held_by = self.dispatch();
-        let pulse = Pulse {
+        let pulse = LoadSample {
             at: self.now,
             cap: self.cap,
             in_flight: self.in_flight(),
@@ -272,14 +275,14 @@ impl Play {
     }
 
     /// Admits what fits; says what holds the rest.
-    fn dispatch(&mut self) -> Option<HeldBy> {
+    fn dispatch(&mut self) -> Option<BlockedBy> {
         while self.in_flight() < self.cap && !self.waiting.is_empty() {
             if self.now < self.closed_until {
-                return Some(HeldBy::CoolDown);
+                return Some(BlockedBy::CoolDown);
             }
             if let Some(since) = self.probing {
                 if self.in_flight() > 0 && self.now < since + 0.5 && since > self.closed_until {
-                    return Some(HeldBy::CoolDown);
+                    return Some(BlockedBy::CoolDown);
                 }
                 if since > self.closed_until {
                     self.probing = None;
@@ -295,16 +298,16 @@ impl Play {
                 if elapsed > 10.0 {
                     self.ramp = None;
                 } else if admitted + 1.0 > due {
-                    return Some(HeldBy::CoolDown);
+                    return Some(BlockedBy::CoolDown);
                 } else {
                     self.ramp = Some((since, rate, admitted + 1.0));
                 }
             }
             if self.world.client.is_some_and(|most| self.in_flight() >= most) {
-                return Some(HeldBy::Nothing);
+                return Some(BlockedBy::Nothing);
             }
             if self.world.bucket.is_some_and(|bucket| bucket.headers) && !self.has_room() {
-                return Some(HeldBy::Tokens);
+                return Some(BlockedBy::Tokens);
             }
             if let Some(call) = self.waiting.pop_front() {
                 self.send(call);
@@ -380,15 +383,20 @@ impl Play {
         }
     }
 
-    fn judge(&mut self, running: usize, tokens: f64) -> Option<Failure> {
-        let limited = |retry_after: Option<f64>| Failure {
-            cause: Cause::Limited,
+    fn judge(&mut self, running: usize, tokens: f64) -> Option<AttemptFailure> {
+        let limited = |retry_after: Option<f64>| AttemptFailure {
+            cause: FailureCause::Limited,
             status: Some(429),
             retry_after,
             hint: None,
         };
         if self.rng.f64() < self.world.background {
-            return Some(Failure { cause: Cause::Server, status: Some(500), retry_after: None, hint: None });
+            return Some(AttemptFailure {
+                cause: FailureCause::Server,
+                status: Some(500),
+                retry_after: None,
+                hint: None,
+            });
         }
         if let Some(hysteresis) = self.world.hysteresis {
             if running >= hysteresis.above {
@@ -431,30 +439,30 @@ impl Play {
             let cost = self.cost(tokens);
             if cost > self.level {
                 let wait = ((cost - self.level).ceil()).max(1.0);
-                let hint = Some(Hint::Tokens).filter(|_| bucket.headers);
-                return Some(Failure { hint, ..limited(bucket.retry_after.then_some(wait)) });
+                let hint = Some(LimitHint::Tokens).filter(|_| bucket.headers);
+                return Some(AttemptFailure { hint, ..limited(bucket.retry_after.then_some(wait)) });
             }
         }
         None
     }
 
-    fn told(&self) -> RatesTold {
+    fn told(&self) -> ReportedRates {
         match self.world.bucket {
             Some(bucket) if bucket.headers => {
                 let mean = self.mean_tokens();
                 let per_second = (PROMPT + mean) / self.cost(mean);
-                let told = RateTold {
+                let told = ReportedRate {
                     limit: Some(60.0 * per_second),
                     remaining: Some(self.level.max(0.0) * per_second),
                 };
-                RatesTold { tokens: Some(told), requests: None }
+                ReportedRates { tokens: Some(told), requests: None }
             }
-            _ => RatesTold::default(),
+            _ => ReportedRates::default(),
         }
     }
 
-    fn fail(&mut self, mut open: Open, failure: Failure) {
-        let seen = AttemptSeen {
+    fn fail(&mut self, mut open: Open, failure: AttemptFailure) {
+        let seen = AttemptObservation {
             sent_at: open.sent,
             ended_at: self.now,
             position: open.position,
@@ -488,13 +496,13 @@ impl Play {
         self.backing_off.push((self.now + bound * self.rng.f64(), open.call));
     }
 
-    fn give_up(&mut self, open: Open, failure: Failure) {
+    fn give_up(&mut self, open: Open, failure: AttemptFailure) {
         self.ended(open.call, None, Some(failure));
     }
 
     fn complete(&mut self, mut open: Open) {
         open.call.slot += self.now - open.sent;
-        let seen = AttemptSeen {
+        let seen = AttemptObservation {
             sent_at: open.sent,
             ended_at: self.now,
             position: open.position,
@@ -506,10 +514,10 @@ impl Play {
         self.ended(open.call, Some(pause), None);
     }
 
-    fn ended(&mut self, call: Call, pause: Option<f64>, failure: Option<Failure>) {
+    fn ended(&mut self, call: Call, pause: Option<f64>, failure: Option<AttemptFailure>) {
         let admitted = call.admitted.unwrap_or(call.queued);
         let took = call.slot;
-        let seen = CallSeen {
+        let seen = CallObservation {
             work: call.work,
             step: call.step,
             queued_at: call.queued,

@@ -3,17 +3,17 @@
 use super::play::Play;
 use super::table::scenarios;
 use super::world::World;
-use crate::found::{Answer, Binding};
+use crate::result::{Binding, SweepAnswer};
 
 const SEEDS: std::ops::Range<u64> = 5_001..5_004;
 
-fn answer(world: &World, seed: u64) -> (Answer, usize) {
+fn answer(world: &World, seed: u64) -> (SweepAnswer, usize) {
     let played = Play::new(world.clone(), seed).play(6_000);
     (played.search.answer(), played.calls)
 }
 
 #[test]
-fn walls_and_rates_are_found_and_named() {
+fn finds_and_names_limits_and_rates() {
     for (name, world, class) in scenarios() {
         if matches!(class, Binding::Saturation | Binding::RequestRate) || name.contains("quick rises") {
             continue;
@@ -32,7 +32,7 @@ fn walls_and_rates_are_found_and_named() {
 }
 
 #[test]
-fn a_server_that_gets_no_faster_is_told_from_one_that_refuses() {
+fn distinguishes_saturation_from_a_limit() {
     let slow_to_change = ["usl 35, as load grows", "usl 35, slow after 50"];
     let played = |name: &str| name.starts_with("usl peak") || slow_to_change.contains(&name);
     for (name, world, _) in scenarios().into_iter().filter(|scenario| played(scenario.0)) {
@@ -50,7 +50,7 @@ fn a_server_that_gets_no_faster_is_told_from_one_that_refuses() {
 }
 
 #[test]
-fn a_limit_of_24_takes_fewer_than_900_calls_and_says_why() {
+fn limit_of_24_needs_fewer_than_900_calls_and_is_explained() {
     for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "hard 24") {
         for seed in SEEDS {
             let (answer, calls) = answer(&world, seed);
@@ -68,7 +68,7 @@ fn a_limit_of_24_takes_fewer_than_900_calls_and_says_why() {
 }
 
 #[test]
-fn the_same_events_have_the_same_answer() {
+fn same_events_give_the_same_answer() {
     for (_, world, _) in scenarios().into_iter().take(4) {
         let (one, other) = (answer(&world, 5_001), answer(&world, 5_001));
         assert_eq!(one, other);
@@ -77,7 +77,7 @@ fn the_same_events_have_the_same_answer() {
 
 /// Wherever it comes: one step that shows something else than the rest is not believed by itself.
 #[test]
-fn a_server_that_stumbles_for_a_moment_is_the_same_server() {
+fn momentary_slowdown_is_not_a_change_of_the_server() {
     for from in (20..300).step_by(20) {
         let from = f64::from(from);
         let world = World { stumble: Some((from, from + 15.0, 2.0)), ..World::peak(35.0) };
@@ -91,7 +91,7 @@ fn a_server_that_stumbles_for_a_moment_is_the_same_server() {
 }
 
 #[test]
-fn a_server_that_takes_more_only_as_load_grows_is_told() {
+fn notes_a_server_whose_limit_grows_with_load() {
     for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "24, as load grows") {
         for seed in SEEDS {
             let (answer, _) = answer(&world, seed);

@@ -2,8 +2,8 @@
 
 use super::play::Play;
 use super::world::{Bucket, Hysteresis, World};
-use crate::found::Binding;
-use crate::search::Settings;
+use crate::result::Binding;
+use crate::search::SearchSettings;
 
 /// What is played, by name, and what binds.
 pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
@@ -65,7 +65,7 @@ pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
         hysteresis: Some(Hysteresis { above, seconds, limit, slower }),
         ..World::usl(0.005, 0.0)
     };
-    let objective = |ttft: f64| Settings { ttft: Some(ttft), ..Settings::default() };
+    let objective = |ttft: f64| SearchSettings { ttft: Some(ttft), ..SearchSettings::default() };
     vec![
         ("usl 35, equal lengths", World { lengths: 0.0, noise: 0.02, ..World::peak(35.0) }, Saturation),
         ("usl 35, no noise", World { lengths: 0.5, noise: 0.0, ..World::peak(35.0) }, Saturation),

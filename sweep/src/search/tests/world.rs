@@ -1,6 +1,6 @@
 //! Servers, as far as a sweep can tell them apart.
 
-use crate::search::Settings;
+use crate::search::SearchSettings;
 
 /// After an overload.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ pub(crate) struct World {
     pub(crate) noise: f64,
     /// A refusal comes back after so many seconds.
     pub(crate) round_trip: f64,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SearchSettings,
 }
 
 impl World {
@@ -82,7 +82,7 @@ impl World {
             lengths: 0.5,
             noise: 0.1,
             round_trip: 0.01,
-            settings: Settings::default(),
+            settings: SearchSettings::default(),
         }
     }
 

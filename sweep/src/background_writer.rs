@@ -1,0 +1,108 @@
+//! A file that is written beside the sweep: a disk that takes its time must not make this client late, or the sweep would measure the disk.
+//!
+//! One thread a file, only where files were asked for. What was handed over is written in order; what went wrong is told at the next turn, and at the end.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use crate::error::SweepError;
+
+enum WriteRequest {
+    Write(Vec<u8>),
+    Sync,
+}
+
+/// Dropping it waits until all is written.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    path: PathBuf,
+    requests: Option<Sender<WriteRequest>>,
+    thread: Option<JoinHandle<()>>,
+    failed: Arc<Mutex<Option<std::io::Error>>>,
+}
+
+impl Writer {
+    pub(crate) fn new(path: &Path, file: File) -> Result<Self, SweepError> {
+        let (requests, told) = channel();
+        let failed = Arc::new(Mutex::new(None));
+        let failures = failed.clone();
+        let thread = std::thread::Builder::new()
+            .name("sweep-files".to_owned())
+            .spawn(move || work(file, &told, &failures))
+            .map_err(|error| SweepError::file(path, error))?;
+        Ok(Self { path: path.to_owned(), requests: Some(requests), thread: Some(thread), failed })
+    }
+
+    /// Appends.
+    ///
+    /// # Errors
+    /// What went wrong with what was handed over before.
+    pub(crate) fn write(&self, bytes: Vec<u8>) -> Result<(), SweepError> {
+        self.hand_over(WriteRequest::Write(bytes))
+    }
+
+    /// Has all that was appended be on disk soon.
+    ///
+    /// # Errors
+    /// As for [`Writer::write`].
+    pub(crate) fn sync(&self) -> Result<(), SweepError> {
+        self.hand_over(WriteRequest::Sync)
+    }
+
+    /// Waits until it is.
+    ///
+    /// # Errors
+    /// As for [`Writer::write`].
+    pub(crate) fn finish(mut self) -> Result<(), SweepError> {
+        let _ = self.sync();
+        self.join();
+        self.trouble()
+    }
+
+    fn hand_over(&self, request: WriteRequest) -> Result<(), SweepError> {
+        if let Some(requests) = &self.requests {
+            // The thread is gone only where it failed.
+            let _ = requests.send(request);
+        }
+        self.trouble()
+    }
+
+    fn trouble(&self) -> Result<(), SweepError> {
+        match self.failed.lock().take() {
+            Some(error) => Err(SweepError::file(&self.path, error)),
+            None => Ok(()),
+        }
+    }
+
+    fn join(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn work(mut file: File, told: &Receiver<WriteRequest>, failures: &Mutex<Option<std::io::Error>>) {
+    while let Ok(request) = told.recv() {
+        let done = match request {
+            WriteRequest::Write(bytes) => file.write_all(&bytes),
+            WriteRequest::Sync => file.sync_data(),
+        };
+        if let Err(error) = done {
+            *failures.lock() = Some(error);
+            return;
+        }
+    }
+}

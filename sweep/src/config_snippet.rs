@@ -1,0 +1,75 @@
+//! The lines to paste.
+
+use std::fmt::Write as _;
+
+use crate::outcome::Provenance;
+use crate::result::{Binding, SweepAnswer};
+
+/// A target with its cap, and its rates where they bind; empty where there is no answer. `tidegate check` takes them.
+pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
+    let Some(cap) = answer.cap else { return String::new() };
+    let mut text = String::new();
+    let _ = writeln!(text, "[targets.{}]", quoted(&provenance.target));
+    let _ = writeln!(text, "url = {}", quoted(&provenance.url));
+    let _ = writeln!(text, "models = [{}]", quoted(&provenance.model));
+    let between = answer.interval.map_or_else(String::new, |(low, high)| {
+        format!("  # {low} to {high}{}", if answer.open_above { " or more" } else { "" })
+    });
+    let _ = writeln!(text, "cap = {cap}{between}");
+    if let Some(Binding::RequestRate | Binding::TokenRate) = answer.binding {
+        // Downwards: what is over a rate is refused.
+        for (key, rate) in [("rpm", &answer.rpm), ("tpm", &answer.tpm)] {
+            if let Some(rate) = rate.filter(|rate| rate.value >= 1.0) {
+                let _ = writeln!(text, "{key} = {:.0}", rate.value.floor());
+            }
+        }
+    }
+    text
+}
+
+/// As TOML and JSON both write it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Config;
+
+    use super::*;
+    use crate::result::Estimate;
+
+    fn answer(binding: Binding) -> SweepAnswer {
+        let rate = Some(Estimate { value: 99_999.7, low: 90_000.0, high: 100_001.0 });
+        SweepAnswer {
+            cap: Some(24),
+            interval: Some((23, 24)),
+            open_above: false,
+            binding: Some(binding),
+            confirmed: true,
+            because: String::new(),
+            throughput: None,
+            goodput: None,
+            rpm: None,
+            tpm: rate,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn snippet_is_a_valid_configuration() {
+        let provenance = Provenance {
+            target: "a \"b\".c".to_owned(),
+            url: "http://localhost:8000/v1".to_owned(),
+            model: "meta/llama-3".to_owned(),
+            ..Provenance::default()
+        };
+        for (binding, tpm) in [(Binding::ConcurrencyLimit, None), (Binding::TokenRate, Some(99_999))] {
+            let config = Config::from_toml(&config_snippet(&answer(binding), &provenance)).unwrap();
+            let target = &config.targets[0];
+            assert_eq!((&*target.name, target.cap, target.rates.tpm), ("a \"b\".c", 24, tpm));
+            assert_eq!(target.limit, tidegate::config::LimitConfig::Fixed);
+        }
+        assert_eq!(config_snippet(&SweepAnswer { cap: None, ..answer(Binding::Client) }, &provenance), "");
+    }
+}

@@ -1,0 +1,99 @@
+//! Calls under way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::Arc;
+
+use tidegate::observe::CallRecord;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::TryRecvError;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::call_state::CallState;
+
+/// Dropping it ends them all.
+#[derive(Default)]
+pub(super) struct ActiveCalls {
+    /// In order, so that the same sweep is the same again.
+    calls: BTreeMap<u64, (Arc<CallState>, AbortHandle)>,
+    tasks: JoinSet<()>,
+    /// What the gate has written of calls that are over.
+    records: HashMap<u64, Arc<CallRecord>>,
+    next: u64,
+    all_canceled: bool,
+}
+
+impl ActiveCalls {
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn begin(&mut self, call: Arc<CallState>, future: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        let task = self.tasks.spawn(future);
+        self.calls.insert(call.id, (call, task));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Of how many nothing was sent yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.calls.values().filter(|(call, _)| !call.was_sent()).count()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.calls.values().any(|(call, _)| !call.was_sent())
+    }
+
+    /// Ends those of a kind. They are over once their tasks say so.
+    pub(super) fn cancel(&mut self, which: impl Fn(&CallState) -> bool) {
+        let mut all = true;
+        for (call, task) in self.calls.values() {
+            if which(call) {
+                call.mark_given_up();
+                task.abort();
+            }
+            all &= call.is_given_up();
+        }
+        self.all_canceled = all;
+    }
+
+    /// Whether all of them are being ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.all_canceled
+    }
+
+    /// Takes in what the gate has written since.
+    pub(super) fn learn(&mut self, records: &mut broadcast::Receiver<Arc<CallRecord>>) {
+        loop {
+            match records.try_recv() {
+                Ok(record) => {
+                    if let Some(id) = record.label.as_deref().and_then(|label| label.parse().ok()) {
+                        self.records.insert(id, record);
+                    }
+                }
+                // Those that were missed are told by their call.
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// A call is over.
+    pub(super) fn over(&mut self, id: u64) -> Option<(Arc<CallState>, Option<Arc<CallRecord>>)> {
+        let record = self.records.remove(&id);
+        self.calls.remove(&id).map(|(call, _)| (call, record))
+    }
+
+    /// Waits for tasks that are over, so that nothing of them is left.
+    pub(super) async fn join(&mut self) {
+        self.tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,29 @@
+//! What holds calls back while slots are free, in the gate's own words.
+
+use tidegate::Gate;
+use tidegate::explain::CallState;
+
+use crate::observation::BlockedBy;
+
+/// So many waiting calls are looked at: those that back off stand among them.
+const LOOKED_AT: usize = 64;
+
+pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
+    let waits = gate.explain_all(LOOKED_AT).into_iter().find(|told| told.state == CallState::Waiting);
+    match waits.and_then(|told| told.rule) {
+        Some("requests" | "requests_per_day") => BlockedBy::Requests,
+        Some("tokens" | "input_tokens" | "output_tokens" | "tokens_per_day" | "tenant_tokens") => {
+            BlockedBy::Tokens
+        }
+        Some("cool_down" | "outage") => BlockedBy::CoolDown,
+        Some("kv") => BlockedBy::Kv,
+        // On the way back from a cool-down fewer slots are in force than there are.
+        Some("slots") if is_recovering(gate, target) => BlockedBy::CoolDown,
+        _ => BlockedBy::Nothing,
+    }
+}
+
+/// Whether a cool-down is on, or not forgotten yet.
+pub(super) fn is_recovering(gate: &Gate, target: &str) -> bool {
+    gate.snapshot().targets.get(target).is_some_and(|target| target.state != "open")
+}

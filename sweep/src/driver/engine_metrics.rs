@@ -1,0 +1,93 @@
+//! What the engine says of itself, asked once a second beside the calls. Ends when nobody looks any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use tidegate::Transport;
+use tidegate::wire::vllm;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use crate::endpoint::Endpoint;
+use crate::observation::EngineObservation;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// A server without metrics is not asked for ever.
+const PATIENCE: u32 = 3;
+/// The most of them that is read.
+const MOST: usize = 1 << 20;
+
+/// Asks from now on.
+pub(crate) fn watch(
+    transport: Transport,
+    endpoint: Arc<Endpoint>,
+) -> watch::Receiver<Option<EngineObservation>> {
+    let (tell, told) = watch::channel(None);
+    tokio::spawn(async move {
+        let mut missed = 0;
+        while missed < PATIENCE {
+            let seen = tokio::select! {
+                () = tell.closed() => return,
+                seen = tokio::time::timeout(EVERY, ask(&transport, &endpoint)) => seen.ok().flatten(),
+            };
+            missed = if seen.is_some() { 0 } else { missed + 1 };
+            tell.send_replace(seen);
+            tokio::select! {
+                () = tell.closed() => return,
+                () = tokio::time::sleep(EVERY) => {}
+            }
+        }
+        // What was known is known no more.
+        tell.send_replace(None);
+    });
+    told
+}
+
+async fn ask(transport: &Transport, endpoint: &Endpoint) -> Option<EngineObservation> {
+    let response = transport.clone().oneshot(endpoint.metrics()?).await.ok()?;
+    if !response.status().is_success() {
+        return None;
+    }
+    let text = Limited::new(response.into_body(), MOST).collect().await.ok()?.to_bytes();
+    read(&text)
+}
+
+fn read(text: &[u8]) -> Option<EngineObservation> {
+    let standing = vllm::standing(text)?;
+    Some(EngineObservation {
+        preemptions: preemptions(text),
+        kv_usage: standing.kv_usage,
+        waiting: Some(standing.waiting as u64),
+    })
+}
+
+/// The sum over engines of a counter that a gate has no use for.
+fn preemptions(text: &[u8]) -> Option<u64> {
+    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    let of = lines.filter_map(|line| {
+        let rest = line.strip_prefix("vllm:num_preemptions")?;
+        let rest = rest.strip_prefix("_total").unwrap_or(rest);
+        // A longer name is another series.
+        let value = rest.starts_with(['{', ' ']).then(|| rest.rsplit(' ').next())??;
+        value.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0)
+    });
+    of.reduce(|a, b| a + b).map(|sum| sum as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_metrics_over_engines() {
+        let text = b"# HELP vllm:num_preemptions_total x\nvllm:num_requests_running{engine=\"0\"} 3\nvllm:num_requests_waiting{engine=\"0\"} 2\n\
+            vllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:num_preemptions_total{engine=\"0\"} 4.0\nvllm:num_preemptions_total{engine=\"1\"} 3.0\n\
+            vllm:num_preemptions_created{engine=\"0\"} 1e9\n";
+        assert_eq!(
+            read(text),
+            Some(EngineObservation { preemptions: Some(7), kv_usage: Some(0.5), waiting: Some(2) })
+        );
+        assert_eq!(read(b"<html>"), None);
+    }
+}

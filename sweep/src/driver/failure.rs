@@ -1,0 +1,185 @@
+//! What an exchange's failure is to a search: its kind, and the limit that it names.
+
+use http::{HeaderMap, StatusCode};
+use tidegate::ErrorKind;
+use tidegate::wire::{Class, RateHeaders, Verdict};
+
+use crate::clock::EPOCH;
+use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
+
+/// The most of an error's body that is read.
+pub(super) const MOST_OF_AN_ERROR: usize = 16 << 10;
+/// What asks for more than this is no pause.
+const LONGEST_RETRY_AFTER: f64 = 86_400.0;
+
+/// A failure by status.
+pub(super) fn by_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (AttemptFailure, Verdict) {
+    let verdict = tidegate::wire::classify(status, headers, body, EPOCH);
+    let mut failure = of_verdict(&verdict, body);
+    if failure.cause == FailureCause::Limited && failure.hint.is_none() {
+        failure.hint = empty(headers);
+    }
+    (failure, verdict)
+}
+
+/// An error that came as an event.
+pub(super) fn of_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
+    let cause = match verdict.class {
+        Class::RateLimited => FailureCause::Limited,
+        Class::Overloaded => FailureCause::Overloaded,
+        Class::ServerError => FailureCause::Server,
+        Class::Timeout => FailureCause::Timeout,
+        _ => FailureCause::Request,
+    };
+    let limits = matches!(cause, FailureCause::Limited | FailureCause::Overloaded);
+    AttemptFailure {
+        cause,
+        status: Some(verdict.status),
+        retry_after: verdict
+            .delay
+            .map(|delay| delay.as_secs_f64())
+            .filter(|delay| *delay <= LONGEST_RETRY_AFTER),
+        hint: if limits { hint(body) } else { None },
+    }
+}
+
+/// An exchange that broke, before its answer began or in it.
+pub(super) fn of_error(kind: ErrorKind, answered: bool) -> AttemptFailure {
+    let cause = match kind {
+        ErrorKind::FirstTokenTimeout
+        | ErrorKind::IdleTimeout
+        | ErrorKind::Deadline
+        | ErrorKind::ConnectTimeout => FailureCause::Timeout,
+        _ if answered => FailureCause::Truncated,
+        _ => FailureCause::Connection,
+    };
+    plain(cause)
+}
+
+pub(super) fn plain(cause: FailureCause) -> AttemptFailure {
+    AttemptFailure { cause, status: None, retry_after: None, hint: None }
+}
+
+/// Whether no call of this key will ever be answered.
+pub(super) fn is_final(verdict: &Verdict) -> bool {
+    matches!(verdict.class, Class::QuotaExhausted | Class::Unauthorized)
+}
+
+/// The limit that an error's text names.
+fn hint(body: &[u8]) -> Option<LimitHint> {
+    let text = String::from_utf8_lossy(body.get(..MOST_OF_AN_ERROR.min(body.len())).unwrap_or_default())
+        .to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if says(&["concurren", "in flight", "in-flight", "parallel", "simultaneous", "queued requests"]) {
+        Some(LimitHint::Concurrency)
+    } else if says(&[
+        "tokens per",
+        "token per",
+        "tokens/",
+        "tpm",
+        "token rate",
+        "token limit",
+        "\"tokens\"",
+        "input-token",
+    ]) {
+        Some(LimitHint::Tokens)
+    } else if says(&[
+        "requests per",
+        "request per",
+        "requests/",
+        "rpm",
+        "request rate",
+        "\"requests\"",
+        "qps",
+    ]) {
+        Some(LimitHint::Requests)
+    } else {
+        None
+    }
+}
+
+/// The budget that the answer's headers show to be empty.
+fn empty(headers: &HeaderMap) -> Option<LimitHint> {
+    let told = RateHeaders::read(headers, EPOCH);
+    let out =
+        |windows: &[tidegate::wire::rate::Window]| windows.iter().any(|window| window.remaining == Some(0));
+    if out(&[told.tokens, told.input_tokens, told.output_tokens, told.tokens_per_day]) {
+        Some(LimitHint::Tokens)
+    } else if out(&[told.requests, told.requests_per_day]) {
+        Some(LimitHint::Requests)
+    } else {
+        None
+    }
+}
+
+/// What the head tells of rates, by the minute.
+pub(super) fn rates(headers: &HeaderMap) -> ReportedRates {
+    let told = RateHeaders::read(headers, EPOCH);
+    let of = |window: tidegate::wire::rate::Window| {
+        let minutes = window.over.map_or(1.0, |over| over.as_secs_f64() / 60.0);
+        let limit = window.limit.map(|limit| limit as f64 / minutes.max(1e-6));
+        let remaining = window.remaining.map(|remaining| remaining as f64);
+        (limit.is_some() || remaining.is_some()).then_some(ReportedRate { limit, remaining })
+    };
+    ReportedRates {
+        requests: of(told.requests),
+        tokens: of(told.tokens).or(of(told.input_tokens)).or(of(told.output_tokens)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn error_text_names_the_limit() {
+        for (text, named) in [
+            ("Too many concurrent requests: the limit is 24.", Some(LimitHint::Concurrency)),
+            ("Number of concurrent connections has exceeded your rate limit", Some(LimitHint::Concurrency)),
+            ("Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000", Some(LimitHint::Tokens)),
+            (
+                "would exceed your organization's rate limit of 40,000 input tokens per minute",
+                Some(LimitHint::Tokens),
+            ),
+            ("Rate limit reached for requests per minute.", Some(LimitHint::Requests)),
+            ("Too many requests.", None),
+            ("", None),
+        ] {
+            assert_eq!(hint(text.as_bytes()), named, "{text}");
+        }
+    }
+
+    #[test]
+    fn exhausted_rate_header_names_the_limit() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ratelimit-remaining-tokens", HeaderValue::from_static("0"));
+        headers.insert("x-ratelimit-limit-tokens", HeaderValue::from_static("6000"));
+        headers.insert("retry-after", HeaderValue::from_static("2"));
+        let (failure, verdict) = by_status(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
+        assert_eq!(
+            (failure.cause, failure.hint, failure.retry_after),
+            (FailureCause::Limited, Some(LimitHint::Tokens), Some(2.0))
+        );
+        assert!(!is_final(&verdict));
+        let told = ReportedRate { limit: Some(6_000.0), remaining: Some(0.0) };
+        assert_eq!(rates(&headers).tokens, Some(told));
+    }
+
+    #[test]
+    fn exhausted_quota_is_not_a_rate_limit() {
+        let body =
+            br#"{"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}"#;
+        let (failure, verdict) = by_status(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), body);
+        assert_eq!(failure.cause, FailureCause::Request);
+        assert!(is_final(&verdict));
+    }
+
+    #[test]
+    fn connection_break_after_the_head_is_a_truncation() {
+        assert_eq!(of_error(ErrorKind::Transport, false).cause, FailureCause::Connection);
+        assert_eq!(of_error(ErrorKind::Transport, true).cause, FailureCause::Truncated);
+        assert_eq!(of_error(ErrorKind::ConnectTimeout, false).cause, FailureCause::Timeout);
+    }
+}

@@ -1,0 +1,458 @@
+//! Does what the search says, through the production path.
+//!
+//! `cap + backlog` calls are kept going through a gate with one target, so that calls always wait; the cap is the gate's own. Everything is told on tokio's clock, so that
+//! the whole of it plays under the paused one. What is in flight when a step ends goes on into the next; what only waits is taken back, since each step has the
+//! same work from its first place on. However it ends, nothing is in flight any more when it returns.
+
+mod active_calls;
+mod blocked_by;
+mod call_log;
+mod call_state;
+mod call_task;
+mod engine_metrics;
+mod event_hub;
+mod exchange;
+mod failure;
+mod metering;
+mod monitors;
+mod preflight;
+mod session;
+mod time_series;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::observe::CallRecord;
+use tidegate::{Client, Gate};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use self::active_calls::ActiveCalls;
+pub use self::call_log::CallLine;
+use self::call_state::CallState;
+pub(crate) use self::engine_metrics::watch as watch_engine;
+use self::event_hub::DriverEvent;
+pub(crate) use self::event_hub::EventHub;
+pub(crate) use self::metering::MeteringTransport;
+pub use self::monitors::CpuMonitor;
+pub(crate) use self::monitors::Monitors;
+pub(crate) use self::preflight::preflight;
+pub(crate) use self::session::SearchSession;
+use self::time_series::Series;
+use crate::endpoint::Endpoint;
+use crate::error::SweepError;
+use crate::mix::Mix;
+use crate::observation::LoadSample;
+use crate::outcome::{SeriesPoint, SweepEnd};
+use crate::progress::{SweepProgress, SweepState};
+use crate::result::Purpose;
+use crate::search::SearchAction;
+use crate::spend::{Ceiling, SweepSpend};
+
+/// Pulses come at least so often.
+const TICK: Duration = Duration::from_millis(100);
+/// ExchangeEnd long what is in flight may take to end once the sweep is over.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// The gate's way back from a cool-down takes so long at most, and what it waits for before.
+const MAX_RECOVERY: Duration = Duration::from_secs(15);
+/// So many answers in a row that say that the key is not taken are the server's last word.
+const MAX_REFUSALS: usize = 5;
+
+/// What a drive is made of.
+pub(crate) struct DriverParts<'a> {
+    pub(crate) gate: Gate,
+    pub(crate) target: String,
+    pub(crate) hub: Arc<EventHub>,
+    pub(crate) events: mpsc::UnboundedReceiver<DriverEvent>,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) mix: Mix,
+    pub(crate) session: SearchSession,
+    pub(crate) monitors: Monitors,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) max_seconds: Option<f64>,
+    /// ExchangeEnd long a call takes, as the first one did.
+    pub(crate) latency: Option<f64>,
+    pub(crate) progress: &'a mut (dyn FnMut(&SweepProgress) + Send),
+    pub(crate) log: &'a mut (dyn FnMut(&CallLine) -> Result<(), SweepError> + Send),
+}
+
+/// What came of a drive.
+pub(crate) struct DriverResult {
+    pub(crate) session: SearchSession,
+    pub(crate) ended: SweepEnd,
+    pub(crate) series: Vec<SeriesPoint>,
+    /// What the server said when it took no more calls.
+    pub(crate) last_word: Option<String>,
+}
+
+/// A sweep under way.
+pub(crate) struct Driver<'a> {
+    parts: DriverParts<'a>,
+    client: Client,
+    records: broadcast::Receiver<Arc<CallRecord>>,
+    calls: ActiveCalls,
+    state: SweepState,
+    steps_shown: usize,
+    step: usize,
+    cap: usize,
+    next_work: usize,
+    ticker: tokio::time::Interval,
+    last: Option<LoadSample>,
+    series: Series,
+    /// The longest that a call took.
+    longest: f64,
+    refusals: usize,
+    /// What the server said, the last time that it did not take the key.
+    last_word: Option<String>,
+    /// No call is begun any more, for this.
+    ceiling: Option<Ceiling>,
+    /// What comes now is not told to the search: the cap is not held any more.
+    search_over: bool,
+    /// ExchangeEnd things stand is not told.
+    samples_paused: bool,
+}
+
+impl<'a> Driver<'a> {
+    pub(crate) fn new(parts: DriverParts<'a>) -> Self {
+        let mut ticker = tokio::time::interval(TICK);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            client: parts.gate.client(),
+            records: parts.gate.calls().follow(),
+            calls: ActiveCalls::default(),
+            state: SweepState::Preflight,
+            steps_shown: parts.session.search.steps().len(),
+            step: 0,
+            cap: 0,
+            next_work: 0,
+            ticker,
+            last: None,
+            series: Series::default(),
+            longest: parts.latency.unwrap_or_default(),
+            refusals: 0,
+            last_word: None,
+            ceiling: None,
+            search_over: false,
+            samples_paused: false,
+            parts,
+        }
+    }
+
+    /// Moves until the search is done, or something ends it. `first`: a move that was decided before, to be carried out anew.
+    pub(crate) async fn run(mut self, first: Option<SearchAction>) -> Result<DriverResult, SweepError> {
+        let mut next = first;
+        let ended = loop {
+            let this = match next.take() {
+                Some(this) => this,
+                None => {
+                    let this = self.parts.session.next(self.now())?;
+                    self.parts.session.sync(self.spend())?;
+                    self.show_step();
+                    this
+                }
+            };
+            let over = match this {
+                SearchAction::Hold { step, cap, purpose } => {
+                    self.state = SweepState::Holding { step, cap, purpose };
+                    self.hold(step, cap, purpose).await?
+                }
+                SearchAction::Rest { seconds } => {
+                    self.state = SweepState::Resting { seconds };
+                    self.rest(seconds).await?
+                }
+                SearchAction::Done => Some(SweepEnd::Found),
+            };
+            if let Some(ended) = over {
+                break ended;
+            }
+        };
+        self.end().await?;
+        if ended != SweepEnd::Found {
+            self.parts.session.break_off(self.spend())?;
+        }
+        self.parts.session.finish()?;
+        let last_word = self.last_word.filter(|_| ended == SweepEnd::Refused);
+        Ok(DriverResult { session: self.parts.session, ended, series: self.series.into_moments(), last_word })
+    }
+
+    async fn hold(
+        &mut self,
+        step: usize,
+        cap: usize,
+        purpose: Purpose,
+    ) -> Result<Option<SweepEnd>, SweepError> {
+        self.calls.cancel(|call| !call.was_sent());
+        self.cap = cap;
+        self.parts.gate.set_cap(&self.parts.target, cap)?;
+        if purpose != Purpose::Drain
+            && let Some(ended) = self.wait_for_recovery().await?
+        {
+            return Ok(Some(ended));
+        }
+        self.calls.cancel(|call| !call.was_sent());
+        (self.step, self.next_work) = (step, 0);
+        self.start_calls();
+        self.pulse(0.0, false)?;
+        while !self.parts.session.search.is_settled() {
+            if let Some(ended) = self.next_event(None).await? {
+                return Ok(Some(ended));
+            }
+            self.start_calls();
+            if let Some(ceiling) = self.parts.hub.tracker.hit().or(self.ceiling)
+                && !self.calls.has_unsent()
+            {
+                return Ok(Some(SweepEnd::Ceiling(ceiling)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The way back from a cool-down is the gate's, and says nothing of the cap: until it is over, or fails, what is sent is no step's, and how things stand is not told.
+    async fn wait_for_recovery(&mut self) -> Result<Option<SweepEnd>, SweepError> {
+        let failed = self.parts.session.tally.so_far().1;
+        let until = Instant::now() + MAX_RECOVERY;
+        self.samples_paused = true;
+        let mut ended = None;
+        while ended.is_none()
+            && Instant::now() < until
+            && self.parts.session.tally.so_far().1 == failed
+            && self.ceiling.is_none()
+            && blocked_by::is_recovering(&self.parts.gate, &self.parts.target)
+        {
+            self.start_calls();
+            ended = self.next_event(Some(until)).await?;
+        }
+        self.samples_paused = false;
+        Ok(ended)
+    }
+
+    async fn rest(&mut self, seconds: f64) -> Result<Option<SweepEnd>, SweepError> {
+        // What backs off would be sent in the middle of the rest.
+        self.calls.cancel(|call| !call.is_open());
+        while !self.calls.is_empty() {
+            if let Some(ended) = self.next_event(None).await? {
+                return Ok(Some(ended));
+            }
+        }
+        let until = self.parts.hub.clock.at(self.now() + seconds);
+        while until.is_some_and(|until| Instant::now() < until) {
+            if let Some(ended) = self.next_event(until).await? {
+                return Ok(Some(ended));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins calls until `cap + backlog` are under way, or one more could break a ceiling.
+    fn start_calls(&mut self) {
+        let wanted = self.cap + (self.cap / 4).max(8);
+        if self.calls.len() >= wanted {
+            return;
+        }
+        let mut unsent = self.calls.unsent();
+        while self.ceiling.is_none() && self.calls.len() < wanted {
+            let work = self.parts.mix.work(&self.parts.endpoint, self.step, self.next_work);
+            self.ceiling = self
+                .parts
+                .hub
+                .tracker
+                .would_break(work.input, work.output, unsent)
+                .or_else(|| self.is_late().then_some(Ceiling::Time));
+            if self.ceiling.is_some() {
+                return;
+            }
+            let id = self.calls.next_id();
+            let call =
+                CallState::new(id, self.step, self.cap, self.next_work, work.input, work.output, self.now());
+            self.next_work += 1;
+            unsent += 1;
+            let future = call_task::call(
+                self.client.clone(),
+                self.parts.endpoint.clone(),
+                work.body,
+                call.clone(),
+                self.parts.hub.clone(),
+            );
+            self.calls.begin(call, future);
+        }
+    }
+
+    /// Whether a call begun now could still be under way when the time is over.
+    fn is_late(&self) -> bool {
+        self.parts.max_seconds.is_some_and(|most| self.now() + self.longest > most)
+    }
+
+    /// Waits for something to happen, and takes it in: everything that is there by then, and then how things stand.
+    async fn next_event(&mut self, until: Option<Instant>) -> Result<Option<SweepEnd>, SweepError> {
+        const AT_ONCE: usize = 256;
+        let over = self.parts.max_seconds.and_then(|most| self.parts.hub.clock.at(most));
+        let mut events = Vec::new();
+        tokio::select! {
+            biased;
+            () = stopped(&mut self.parts.stop) => return Ok(Some(SweepEnd::Interrupted)),
+            () = at(over) => return Ok(Some(SweepEnd::Ceiling(Ceiling::Time))),
+            // Before the events, however many there are: this is how late the client's own timers run.
+            planned = self.ticker.tick() => {
+                self.pulse(Instant::now().saturating_duration_since(planned).as_secs_f64(), true)?;
+                self.show(None);
+            }
+            _ = self.parts.events.recv_many(&mut events, AT_ONCE) => {
+                for event in events {
+                    self.handle(event)?;
+                }
+                if self.refusals >= MAX_REFUSALS {
+                    return Ok(Some(SweepEnd::Refused));
+                }
+                self.pulse(0.0, false)?;
+            }
+            () = at(until) => {}
+        }
+        Ok(None)
+    }
+
+    fn handle(&mut self, event: DriverEvent) -> Result<(), SweepError> {
+        match event {
+            DriverEvent::Attempt(seen) => {
+                if seen.failure.is_none() {
+                    self.refusals = 0;
+                }
+                if !self.search_over {
+                    self.parts.session.attempt(&seen)?;
+                }
+            }
+            DriverEvent::Refused(said) => {
+                self.refusals += 1;
+                self.last_word = Some(said);
+            }
+            DriverEvent::Done(id) => {
+                self.calls.learn(&mut self.records);
+                let now = self.now();
+                if let Some((call, record)) = self.calls.over(id)
+                    && let Some((line, seen)) = call_log::ended(&call, record.as_deref(), now)
+                {
+                    (self.parts.log)(&line)?;
+                    if let Some(seen) = seen
+                        && !self.search_over
+                    {
+                        self.longest = self.longest.max(seen.ended_at - seen.admitted_at);
+                        self.parts.session.call(&seen)?;
+                    }
+                }
+            }
+            DriverEvent::Sent | DriverEvent::GivenUp => {}
+        }
+        Ok(())
+    }
+
+    /// Tells how things stand, if that is news.
+    fn pulse(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
+        let in_flight = self.parts.hub.in_flight();
+        let waiting = self.parts.gate.waiting();
+        let held_by = (waiting > 0 && in_flight < self.cap)
+            .then(|| blocked_by::blocked_by(&self.parts.gate, &self.parts.target));
+        let news = self.last.is_none_or(|last| {
+            (last.cap, last.in_flight, last.waiting, last.held_by) != (self.cap, in_flight, waiting, held_by)
+        });
+        if self.search_over || self.samples_paused || !(tick || news) {
+            return Ok(());
+        }
+        let pulse = LoadSample {
+            at: self.now(),
+            cap: self.cap,
+            in_flight,
+            waiting,
+            held_by,
+            client_cpu: if tick { self.parts.monitors.cpu.as_mut().and_then(|cpu| cpu()) } else { None },
+            client_lag: lag,
+            engine: if tick {
+                self.parts.monitors.engine.as_ref().and_then(|engine| *engine.borrow())
+            } else {
+                None
+            },
+        };
+        self.last = Some(pulse);
+        self.parts.session.pulse(&pulse)?;
+        let (completed, failed) = self.parts.session.tally.so_far();
+        self.series.push(SeriesPoint { at: pulse.at, cap: self.cap, in_flight, waiting, completed, failed });
+        Ok(())
+    }
+
+    /// Ends what is under way: what waits at once, what is in flight after a grace.
+    async fn end(&mut self) -> Result<(), SweepError> {
+        (self.state, self.search_over) = (SweepState::Ending, true);
+        self.show(None);
+        self.calls.cancel(|call| !call.is_open());
+        let clock = self.parts.hub.clock;
+        let grace = Instant::now() + SHUTDOWN_GRACE;
+        let until =
+            self.parts.max_seconds.and_then(|most| clock.at(most)).map_or(grace, |most| most.min(grace));
+        while !self.calls.is_empty() {
+            let event = tokio::select! {
+                biased;
+                event = self.parts.events.recv() => event,
+                () = tokio::time::sleep_until(until), if !self.calls.is_ending() => {
+                    self.calls.cancel(|_| true);
+                    continue;
+                }
+            };
+            match event {
+                Some(event) => self.handle(event)?,
+                None => break,
+            }
+            // Whoever failed meanwhile would try again.
+            self.calls.cancel(|call| !call.is_open());
+        }
+        self.calls.join().await;
+        Ok(())
+    }
+
+    fn now(&self) -> f64 {
+        self.parts.hub.clock.now()
+    }
+
+    fn spend(&self) -> SweepSpend {
+        SweepSpend { seconds: self.now(), ..self.parts.hub.tracker.spent() }
+    }
+
+    fn show_step(&mut self) {
+        let steps = self.parts.session.search.steps();
+        let ended = steps.last().filter(|_| steps.len() > self.steps_shown).cloned();
+        self.steps_shown = steps.len();
+        self.show(ended);
+    }
+
+    fn show(&mut self, step_ended: Option<crate::result::StepResult>) {
+        let search = &self.parts.session.search;
+        let (good, bad) = search.bracket();
+        let calls_to_come = search.remaining_calls();
+        let (spend, (completed, _)) = (self.spend(), self.parts.session.tally.so_far());
+        let eta = (completed > 0 && !self.search_over)
+            .then(|| calls_to_come.1 as f64 * spend.seconds / completed as f64);
+        let progress = SweepProgress {
+            state: self.state,
+            good,
+            bad,
+            spend,
+            calls_to_come,
+            eta,
+            in_flight: self.parts.hub.in_flight(),
+            waiting: self.parts.gate.waiting(),
+            step_ended,
+        };
+        (self.parts.progress)(&progress);
+    }
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Somebody who can say so does; where nobody can any more, never.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,265 @@
+//! One call before all others: whether there is a server of that kind, with that model, that takes that key. A wrong key is no knee.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use tidegate::{ErrorKind, Transport};
+use tower::ServiceExt;
+
+use super::call_state::CallState;
+use super::event_hub::EventHub;
+use super::metering::{CallTag, MeteringTransport};
+use crate::endpoint::{Endpoint, OutputLimitKey};
+use crate::error::SweepError;
+use crate::journal::PreflightResult;
+use crate::mix::Mix;
+use crate::observation::FailureCause;
+
+/// A server that has no room now may have some later.
+const TRIES: usize = 3;
+/// Between tries, where the server does not say how long, and at most.
+const PAUSE: f64 = 2.0;
+const LONGEST_PAUSE: f64 = 60.0;
+/// A first call that takes longer than this is not worth a thousand more.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The most that is read of what is beside.
+const MOST: usize = 1 << 20;
+
+/// Makes the call, and makes the mix what the server counts. A server that turns it away for now (429, 503, 529) is no error, and then nothing was learned.
+///
+/// # Errors
+/// `Preflight`, saying what to do; `SweepOptions`, where a ceiling does not allow one call.
+pub(crate) async fn preflight(
+    transport: &Transport,
+    endpoint: &Endpoint,
+    mix: &mut Mix,
+    model: &str,
+    hub: &Arc<EventHub>,
+) -> Result<PreflightResult, SweepError> {
+    let metered = MeteringTransport::over(transport.clone(), hub.clone());
+    let mut shown = PreflightResult::default();
+    for id in 0.. {
+        let work = mix.work(endpoint, 0, 0);
+        if let Some(ceiling) = hub.tracker.would_break(work.input, work.output, 0) {
+            return Err(SweepError::options(format!(
+                "the ceiling ({}) does not allow a single call",
+                ceiling.flag()
+            )));
+        }
+        let call = CallState::new(id, 0, 1, 0, work.input, work.output, hub.clock.now());
+        let mut request = endpoint.request(ask_usage(endpoint, &work.body));
+        request.extensions_mut().insert(CallTag(call.clone()));
+        let said =
+            tokio::time::timeout(PATIENCE, exchange(&metered, request)).await.unwrap_or(Err(Failed::Late));
+        let (status, headers, body) = match said {
+            Ok(answer) => answer,
+            Err(failed) => return Err(unreachable(endpoint, failed)),
+        };
+        let history = call.history();
+        let failure = history.attempts.last().and_then(|tried| tried.failure.clone());
+        let Some(failure) = failure else {
+            shown.counted = history.stream.usage.map(|usage| usage.input);
+            if let Some(counted) = shown.counted.filter(|_| !mix.is_given()) {
+                mix.calibrate(&work, counted);
+            }
+            shown.seconds = history.attempts.last().and_then(|tried| Some(tried.ended_at? - tried.sent_at));
+            shown.server = headers.get(http::header::SERVER).and_then(|v| v.to_str().ok()).map(str::to_owned);
+            return Ok(shown);
+        };
+        if matches!(failure.cause, FailureCause::Limited | FailureCause::Overloaded) {
+            if id + 1 >= TRIES as u64 {
+                return Ok(shown);
+            }
+            let pause = failure.retry_after.unwrap_or(PAUSE).clamp(0.0, LONGEST_PAUSE);
+            tokio::time::sleep(Duration::from_secs_f64(pause)).await;
+            continue;
+        }
+        let text = String::from_utf8_lossy(&body);
+        if status == StatusCode::BAD_REQUEST
+            && !shown.completion_tokens
+            && text.contains("max_completion_tokens")
+        {
+            // OpenAI's newer models take only that.
+            shown.completion_tokens = true;
+            mix.use_maximum(OutputLimitKey::CompletionTokens);
+            continue;
+        }
+        let models = match status.as_u16() {
+            400 | 404 | 422 => models(transport, endpoint).await,
+            _ => None,
+        };
+        return Err(SweepError::Preflight(told(endpoint, model, status, &message(&body), models.as_deref())));
+    }
+    Ok(shown)
+}
+
+/// Usage is asked for in so many words: there is no gate on this way that would.
+fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
+    use crate::endpoint::Api;
+    let asks = matches!(endpoint.api(), Api::Chat | Api::Completions);
+    match serde_json::from_slice::<Value>(body) {
+        Ok(Value::Object(mut fields)) if asks => {
+            fields.insert("stream_options".to_owned(), serde_json::json!({"include_usage": true}));
+            Value::Object(fields).to_string().into()
+        }
+        _ => body.clone(),
+    }
+}
+
+enum Failed {
+    /// Nothing came for too long.
+    Late,
+    /// The exchange broke.
+    Broke(tidegate::Error),
+}
+
+type SweepAnswer = (StatusCode, http::HeaderMap, Vec<u8>);
+
+/// All of an answer; of a stream that breaks off, what came.
+async fn exchange(
+    transport: &Transport,
+    request: http::Request<tidegate::RequestBody>,
+) -> Result<SweepAnswer, Failed> {
+    let response = transport.clone().oneshot(request).await.map_err(Failed::Broke)?;
+    let (head, mut body) = response.into_parts();
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { break };
+        if let Some(bytes) = frame.data_ref() {
+            let room = MOST.saturating_sub(read.len());
+            read.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+        }
+    }
+    Ok((head.status, head.headers, read))
+}
+
+/// The models that a server says it has.
+async fn models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String>> {
+    let ask = async {
+        let response = transport.clone().oneshot(endpoint.models()?).await.ok()?;
+        let body = Limited::new(response.into_body(), MOST).collect().await.ok()?.to_bytes();
+        serde_json::from_slice::<Value>(&body).ok()
+    };
+    let list = tokio::time::timeout(Duration::from_secs(10), ask).await.ok()??;
+    let ids =
+        list.get("data")?.as_array()?.iter().filter_map(|model| model.get("id")?.as_str().map(str::to_owned));
+    Some(ids.collect())
+}
+
+/// What an error's body says to people, without what may be a key.
+fn message(body: &[u8]) -> String {
+    const LONGEST: usize = 300;
+    let value: Option<Value> = serde_json::from_slice(body).ok();
+    let of = |value: &Value| {
+        let error = value.get("error").unwrap_or(value);
+        let text = error.get("message").or_else(|| error.get("detail")).unwrap_or(error);
+        text.as_str().map(str::to_owned)
+    };
+    let text = value.as_ref().and_then(of).unwrap_or_default();
+    let words = text.split_whitespace().map(|word| if looks_like_a_key(word) { "(key)" } else { word });
+    words.collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect()
+}
+
+/// Providers repeat keys, or parts of them, in what they say of them.
+fn looks_like_a_key(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    word.starts_with("sk-")
+        || word.contains("****")
+        || (word.len() >= 24 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'))
+}
+
+fn unreachable(endpoint: &Endpoint, failed: Failed) -> SweepError {
+    let url = endpoint.url();
+    let text = match failed {
+        Failed::Late => format!("{url} did not answer within {} s", PATIENCE.as_secs()),
+        Failed::Broke(error) if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout) => {
+            format!("{url} cannot be reached ({error}): is it running, and is the port right?")
+        }
+        Failed::Broke(error) => format!(
+            "{url} broke the connection off ({error}): is it an HTTP server, and is https:// or http:// right?"
+        ),
+    };
+    SweepError::Preflight(text)
+}
+
+/// What to do about an answer.
+fn told(
+    endpoint: &Endpoint,
+    model: &str,
+    status: StatusCode,
+    message: &str,
+    models: Option<&[String]>,
+) -> String {
+    let url = endpoint.url();
+    let says = if message.is_empty() { String::new() } else { format!(" (\"{message}\")") };
+    let known = models.is_some_and(|models| models.iter().any(|known| known == model));
+    match (status.as_u16(), models) {
+        (401 | 403, _) => {
+            let usual = endpoint.usual_key_env().unwrap_or("OPENAI_API_KEY");
+            format!(
+                "{url} does not take the key: {status}{says}; name the variable that holds it by --key-env, as in --key-env {usual}"
+            )
+        }
+        (402, _) => format!("{url} wants to be paid first: {status}{says}"),
+        (429, _) => format!("the quota of this key is used up: {status}{says}"),
+        (400 | 404 | 422, Some(models)) if !known && !models.is_empty() => {
+            format!("{url} has no model {model}: {status}{says}; it has {}", few(models))
+        }
+        (404 | 405, _) => {
+            let api = endpoint.api().as_str();
+            format!(
+                "{url} is no endpoint of {api}: {status}{says}; is the path right (most end in /v1), and is --api {api}?"
+            )
+        }
+        (code, _) if (500..600).contains(&code) => {
+            format!("{url} fails: {status}{says}; a sweep of it would measure nothing")
+        }
+        (200..=299, _) => {
+            format!(
+                "{url} answered, but not with a stream of {}: is the path right, and is it --api {}?",
+                endpoint.api().as_str(),
+                endpoint.api().as_str()
+            )
+        }
+        _ => format!("{url} does not take the call: {status}{says}"),
+    }
+}
+
+fn few(models: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
+    let more = models.len().saturating_sub(SHOWN);
+    if more == 0 { shown.join(", ") } else { format!("{}, and {more} more", shown.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_error_messages_are_masked() {
+        let body = br#"{"error": {"message": "Incorrect API key provided: sk-abc***xyz. You can find yours at https://x"}}"#;
+        let text = message(body);
+        assert!(text.contains("Incorrect API key") && !text.contains("abc"), "{text}");
+    }
+
+    #[test]
+    fn preflight_errors_say_what_to_do() {
+        let endpoint = Endpoint::new("https://api.openai.com/v1", None).unwrap();
+        let models = vec!["a".to_owned(), "b".to_owned()];
+        for (status, models, says) in [
+            (401, None, "--key-env OPENAI_API_KEY"),
+            (404, Some(models.as_slice()), "it has a, b"),
+            (404, None, "--api chat"),
+            (429, None, "quota"),
+            (500, None, "fails"),
+            (200, None, "not with a stream"),
+        ] {
+            let text = told(&endpoint, "m", StatusCode::from_u16(status).unwrap(), "why", models);
+            assert!(text.contains(says), "{text}");
+        }
+    }
+}

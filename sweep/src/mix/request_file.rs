@@ -1,0 +1,96 @@
+//! The user's own requests: bodies, lines of OpenAI's batch format, or `{"prompt": ...}`, one a line.
+
+use serde_json::{Map, Value};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum RequestLine {
+    /// Only a prompt: the rest of the body is ours.
+    Prompt {
+        /// What is asked.
+        text: String,
+        /// The most tokens of its answer, where it names them.
+        output: Option<u64>,
+    },
+    /// A whole body.
+    Body(Map<String, Value>),
+}
+
+pub(super) fn read(text: &str) -> Result<Vec<RequestLine>, String> {
+    let mut lines = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let told = |problem: &str| format!("line {}: {problem}", number + 1);
+        let value: Value =
+            serde_json::from_str(line).map_err(|error| told(&format!("is no JSON: {error}")))?;
+        lines.push(one(value).map_err(told)?);
+    }
+    if lines.is_empty() { Err("it has no lines".to_owned()) } else { Ok(lines) }
+}
+
+fn one(value: Value) -> Result<RequestLine, &'static str> {
+    let Value::Object(mut object) = value else {
+        return match value {
+            Value::String(text) => Ok(RequestLine::Prompt { text, output: None }),
+            _ => Err("must be an object: a request's body, a batch line, or {\"prompt\": \"...\"}"),
+        };
+    };
+    // A line of a batch holds the body.
+    if object.contains_key("custom_id") || object.contains_key("url") {
+        return match object.remove("body") {
+            Some(Value::Object(body)) => Ok(RequestLine::Body(body)),
+            _ => Err("is a batch line without a body"),
+        };
+    }
+    if ["messages", "input", "contents"].iter().any(|key| object.contains_key(*key)) {
+        return Ok(RequestLine::Body(object));
+    }
+    match object.get("prompt") {
+        // With a model beside it, it is a body of completions.
+        Some(_) if object.contains_key("model") => Ok(RequestLine::Body(object)),
+        Some(Value::String(text)) => {
+            let output = object.get("max_tokens").and_then(Value::as_u64);
+            Ok(RequestLine::Prompt { text: text.clone(), output })
+        }
+        Some(_) => Ok(RequestLine::Body(object)),
+        None => Err("has neither messages, nor a prompt, nor an input, nor a batch line's body"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(value: Value) -> Result<RequestLine, String> {
+        Ok(read(&value.to_string())?.remove(0))
+    }
+
+    #[test]
+    fn reads_bodies_batch_lines_and_prompts() {
+        let body = json!({"model": "m", "messages": []});
+        let Value::Object(inner) = body.clone() else { unreachable!() };
+        assert_eq!(line(body.clone()), Ok(RequestLine::Body(inner.clone())));
+        let batch = json!({"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": body});
+        assert_eq!(line(batch), Ok(RequestLine::Body(inner)));
+        assert_eq!(
+            line(json!({"prompt": "hi", "max_tokens": 3})),
+            Ok(RequestLine::Prompt { text: "hi".into(), output: Some(3) })
+        );
+        assert!(matches!(line(json!({"prompt": "hi", "model": "m"})), Ok(RequestLine::Body(_))));
+    }
+
+    #[test]
+    fn invalid_line_is_reported_by_number() {
+        for (text, told) in [
+            ("\n{\"a\": 1}", "line 2"),
+            ("{", "line 1: is no JSON"),
+            ("[1]", "object"),
+            ("{\"url\": \"x\"}", "without a body"),
+            ("", "no lines"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

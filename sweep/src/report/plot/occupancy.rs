@@ -1,0 +1,63 @@
+//! Whether the cap was held: slots in flight as a share of it, and below that the gap fraction.
+
+use maud::html;
+
+use super::frame::{Area, Entry, Sample, answer, left_axis, line};
+use super::scale::Scale;
+use super::step_marks::{beside, entries, mark};
+use super::{Plot, cap_axis};
+use crate::outcome::SweepOutcome;
+use crate::report::by_cap::Pooled;
+use crate::report::format::{number, share};
+use crate::result::StepResult;
+
+/// A step that held less of its cap says nothing of the server.
+const ENOUGH: f64 = 0.95;
+
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+    let steps = || caps.iter().flat_map(|p| p.steps.iter().copied());
+    let forbidden = steps().any(|step| step.forbidden > 0.0005);
+    let mut legend: Vec<Entry> = vec![
+        (Sample::Dot, "tg-throughput", "in flight".to_owned()),
+        (Sample::Dash, "tg-objective", "95 %".to_owned()),
+        (Sample::Dot, "tg-queue", "gap fraction".to_owned()),
+    ];
+    if forbidden {
+        legend.push((Sample::Dot, "tg-limited", "forbidden by a rate or a cool-down".to_owned()));
+    }
+    legend.extend(entries(outcome, caps).into_iter().filter(|(_, class, _)| *class != "tg-band"));
+    let whole = Area::below(&legend, width, 360.0);
+    let split = whole.top + 0.5 * (whole.bottom - whole.top);
+    let (slots, gaps) = (Area { bottom: split - 10.0, ..whole }, Area { top: split + 32.0, ..whole });
+    let (x, axis) = cap_axis(outcome, caps, &whole);
+    let above = Scale::shares(slots.y());
+    let most = steps().map(|s| if forbidden { s.gap_fraction.max(s.forbidden) } else { s.gap_fraction });
+    let below = Scale::from_zero(most.fold(0.05, f64::max).min(1.0), gaps.y(), 3);
+    let of = |step: &StepResult| step.in_flight / step.cap.max(1) as f64;
+    let marks = html! {
+        (left_axis(&slots, &above, "mean in flight, share of the cap", share))
+        (answer(&slots, &x, &outcome.answer, false))
+        (line("tg-curve tg-dash tg-objective", (slots.left, above.at(ENOUGH)), (slots.right, above.at(ENOUGH))))
+        (left_axis(&gaps, &below, "gap fraction, share of time", share))
+        (answer(&gaps, &x, &outcome.answer, false))
+        (axis)
+        @for pooled in caps {
+            @for (step, at) in beside(pooled, &x) {
+                @let held = format!("{} slots held in the mean, {} of the cap", number(step.in_flight), share(of(step)));
+                (mark(step, "tg-throughput", (at, above.at(of(step))), &held))
+                @if forbidden {
+                    (mark(step, "tg-limited", (at, below.at(step.forbidden)), &format!("forbidden {}", share(step.forbidden))))
+                }
+                (mark(step, "tg-queue", (at, below.at(step.gap_fraction)), &format!("gap fraction {}", share(step.gap_fraction))))
+            }
+        }
+    };
+    let least = steps().map(of).fold(f64::INFINITY, f64::min);
+    let most = steps().map(|step| step.gap_fraction).fold(0.0, f64::max);
+    let told = format!(
+        "Slots in flight were at least {} of the cap in the mean of each step; the gap fraction, the share of time in which calls waited while slots were free and nothing forbade them, was {} at most.",
+        share(least),
+        share(most)
+    );
+    Some(Plot { entries: legend, area: whole, marks, told, note: None })
+}

@@ -1,0 +1,89 @@
+//! Throughput and goodput against the cap.
+
+use maud::html;
+
+use super::frame::{Area, Entry, Sample, answer, curve, left_axis};
+use super::scale::Scale;
+use super::step_marks::{beside, entries, mark, whisker};
+use super::{Plot, cap_axis};
+use crate::outcome::SweepOutcome;
+use crate::report::by_cap::Pooled;
+use crate::report::format::{estimate, number, short};
+use crate::result::{Estimate, StepResult};
+
+/// A cap that is so many times as high or as low is around the answer.
+const AROUND: f64 = 1.4;
+
+/// Those of the caps that are around the answer, where they are a part of them and enough for a picture.
+pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<Pooled<'_>>, width: f64) -> Option<Plot> {
+    let (answer, all) = (outcome.answer.cap? as f64, caps.len());
+    caps.retain(|pooled| (answer / AROUND..=answer * AROUND).contains(&(pooled.cap as f64)));
+    if caps.len() < 3 || caps.len() == all { None } else { drawn(outcome, &caps, width, true) }
+}
+
+type Of = fn(&StepResult) -> Option<Estimate>;
+
+/// All caps.
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+    drawn(outcome, caps, width, false)
+}
+
+/// With `close`, the axis begins where the figures do, and not at zero.
+fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -> Option<Plot> {
+    let all = || caps.iter().flat_map(|p| p.steps.iter().copied());
+    let known: Vec<Estimate> = all().filter_map(|step| step.throughput).collect();
+    if known.is_empty() {
+        return None;
+    }
+    // Without an objective goodput is throughput: one curve.
+    let differs = all().any(|step| step.goodput.is_some_and(|good| Some(good) != step.throughput));
+    let mut curves: Vec<(&'static str, &'static str, Of)> =
+        vec![("tg-throughput", "throughput", |s| s.throughput)];
+    if differs {
+        curves.push(("tg-goodput", "goodput", |s| s.goodput));
+    }
+    let mut legend: Vec<Entry> =
+        curves.iter().map(|(class, name, _)| (Sample::RequestLine, *class, (*name).to_owned())).collect();
+    legend.extend(entries(outcome, caps));
+    let area = Area::below(&legend, width, if width > 600.0 { 380.0 } else { 340.0 }).with_name();
+    let (x, axis) = cap_axis(outcome, caps, &area);
+    // An interval of few calls may reach anywhere: it does not make the rest small.
+    let value = known.iter().map(|e| e.value).fold(0.0, f64::max);
+    let reach = known.iter().map(|e| e.high).fold(0.0, f64::max).min(1.3 * value);
+    let all = || curves.iter().flat_map(|(_, _, of)| all().filter_map(of));
+    let least = all().map(|e| e.low.max(0.6 * e.value)).fold(f64::INFINITY, f64::min);
+    let y =
+        if close { Scale::between(least, reach, area.y(), 5) } else { Scale::from_zero(reach, area.y(), 5) };
+    let marks = html! {
+        (left_axis(&area, &y, "calls per second", short))
+        (answer(&area, &x, &outcome.answer, true))
+        (axis)
+        @for (i, (class, name, of)) in curves.iter().enumerate() {
+            // Two curves that lie on one another: their intervals side by side.
+            @let aside = if differs { i as f64 * 5.0 - 2.5 } else { 0.0 };
+            @let means: Vec<_> = caps.iter().filter_map(|p| {
+                Some((x.at(p.cap as f64), y.at(p.mean(|step| of(step).map(|e| e.value))?)))
+            }).collect();
+            (curve(&format!("tg-curve {class}"), &means))
+            @for pooled in caps {
+                @for (step, at) in beside(pooled, &x) {
+                    @if let Some(known) = of(step) {
+                        @let at = (at + aside).clamp(area.left, area.right);
+                        (whisker(class, at, &y, known))
+                        (mark(step, class, (at, y.at(known.value)), &format!("{name} {}", estimate(known, "calls/s"))))
+                    }
+                }
+            }
+        }
+    };
+    let best = caps.iter().filter_map(|p| Some((p.cap, p.mean(|s| s.throughput.map(|e| e.value))?)));
+    let best = best.max_by(|a, b| a.1.total_cmp(&b.1));
+    let told = best.map_or_else(String::new, |(cap, value)| {
+        format!(
+            "Of {} caps the most throughput was at {cap}: {} calls per second.",
+            caps.len(),
+            number(value)
+        )
+    });
+    Some(Plot { entries: legend, area, marks, told, note: None })
+}

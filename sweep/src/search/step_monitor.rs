@@ -1,0 +1,500 @@
+//! What is seen of the step that is being held, and when it has told enough.
+//!
+//! - Judged by attempts that were *sent* in the step, and by calls that were *admitted* in it after the cap was full: those before them met another load, or came all at once.
+//! - An attempt that is refused ends at once, one that is taken ends much later. While a step is young the failures are known and the successes are not; slots that are
+//!   held therefore count as taken against a rejection, and never for an acceptance.
+//! - A rejection ends a step at once. An acceptance waits until the throughput is known as well as the step's purpose needs.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use super::positions::{self, AttemptMark, Edge};
+use super::quantiles;
+use super::service_time::{MeanEstimate, Sample, ServiceTime};
+use super::sprt::{ShareVerdict, Sprt};
+use super::step_summary::{StepEnd, StepSummary};
+use crate::observation::{
+    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, FailureCause, LimitHint, LoadSample,
+};
+use crate::result::{Estimate, Purpose, StepResult, StepVerdict};
+
+/// A cap is held while so much of it is in use.
+const HELD: f64 = 0.95;
+/// Processors busier than this, in the mean of a step, cannot be trusted to have sent in time; nor timers later than this, in seconds.
+const BUSY: f64 = 0.93;
+const LATE: f64 = 0.1;
+/// A client that lags, or leaves slots free, for this share of a step makes it invalid.
+const CLIENT: f64 = 0.2;
+/// Nor is a cap held that is missed by a single slot, but all the time.
+const NEVER: f64 = 0.5;
+/// So does a rate that forbids for this share.
+const FORBIDDEN: f64 = 0.1;
+/// A window in which completions are counted is so many times as long as a call.
+const WAVES: f64 = 2.0;
+/// So many 429s, or so many seconds in which the gate held calls back for a rate, show that nothing is left of it.
+const LIMITED: usize = 3;
+const HELD_BACK: f64 = 1.0;
+/// The fewest answered calls of which a step's throughput is told.
+const SHOWN: usize = 8;
+/// A drain that meets nothing ends after so many calls.
+const ENDLESS: usize = 300;
+/// A cap that a rate feeds is held back now and then; not for this share.
+const MUCH: f64 = 0.3;
+/// Of more attempts than these.
+const MANY: usize = 10;
+/// Calls that must have been taken at the full cap before a refusal there shows that something was used up.
+const TAKEN: usize = 5;
+/// A step in which so many attempts told nothing ends.
+const MOST_ATTEMPTS: usize = 800;
+/// So many refused requests, and nothing answered: it is the requests.
+const REFUSED: usize = 12;
+
+/// What a step must tell before it ends, unless it is rejected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StoppingRule {
+    /// Calls, at least.
+    pub(super) calls: usize,
+    /// And until the time of a call is known as well as this, relatively,
+    pub(super) error: f64,
+    /// or so many calls have been seen.
+    pub(super) most: usize,
+    /// Whether the share of failures must be known to be fine.
+    pub(super) accept: bool,
+}
+
+/// How a step is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepMode {
+    /// Whether its cap can be had, and what it gives.
+    Plain,
+    /// It uses up a rate's credit: it ends when nothing is left, and so many calls more have been let through.
+    Drain { calls: usize },
+    /// A rate feeds it, and may hold it back now and then.
+    Paced,
+}
+
+/// What a step begins with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StepTask {
+    pub(super) step: usize,
+    pub(super) cap: usize,
+    pub(super) purpose: Purpose,
+    pub(super) need: StoppingRule,
+    pub(super) way: StepMode,
+    /// Positions up to here are known to be taken.
+    pub(super) floor: usize,
+    pub(super) test: Sprt,
+    /// Failed and taken at this cap before.
+    pub(super) prior: (usize, usize),
+    /// Seconds to first token and between tokens.
+    pub(super) objective: (Option<f64>, Option<f64>),
+}
+
+#[derive(Debug)]
+pub(super) struct StepMonitor {
+    pub(super) task: StepTask,
+    pub(super) began: f64,
+    ready: Option<f64>,
+    last: Option<LoadSample>,
+    /// Since it was ready: seconds, and slot-seconds.
+    span: f64,
+    occupied: f64,
+    gap: f64,
+    forbidden: f64,
+    lagging: f64,
+    /// How busy the client's processors were: the sum of what was told, and how often.
+    busy: (f64, usize),
+    rates: BTreeMap<&'static str, f64>,
+    marks: Vec<AttemptMark>,
+    top: (usize, usize),
+    all: (usize, usize),
+    refused: usize,
+    /// 429s, and calls that have ended since the first of them or since the gate held calls back for a rate.
+    limited: usize,
+    first_limited: Option<f64>,
+    /// Since when the cap was full, and attempts that ended well from then until the first 429: as many were taken in their places.
+    full: Option<f64>,
+    turned_over: usize,
+    after_asked: bool,
+    since_empty: usize,
+    failures: BTreeMap<FailureCause, usize>,
+    hints: Vec<LimitHint>,
+    last_failure: Option<AttemptFailure>,
+    warm_up: usize,
+    ended: usize,
+    calls: Vec<CallObservation>,
+    samples: Vec<Sample>,
+    /// Of all calls that ended since it was ready, whenever they were begun.
+    completed: ServiceTime,
+    met: usize,
+    answered: usize,
+    preemptions: (Option<u64>, Option<u64>),
+}
+
+impl StepMonitor {
+    pub(super) fn new(task: StepTask, began: f64) -> Self {
+        Self {
+            task,
+            began,
+            ready: None,
+            last: None,
+            span: 0.0,
+            occupied: 0.0,
+            gap: 0.0,
+            forbidden: 0.0,
+            lagging: 0.0,
+            busy: (0.0, 0),
+            rates: BTreeMap::new(),
+            marks: Vec::new(),
+            top: (0, 0),
+            all: (0, 0),
+            refused: 0,
+            limited: 0,
+            first_limited: None,
+            full: None,
+            turned_over: 0,
+            after_asked: false,
+            since_empty: 0,
+            failures: BTreeMap::new(),
+            hints: Vec::new(),
+            last_failure: None,
+            warm_up: 0,
+            ended: 0,
+            calls: Vec::new(),
+            samples: Vec::new(),
+            completed: ServiceTime::default(),
+            met: 0,
+            answered: 0,
+            preemptions: (None, None),
+        }
+    }
+
+    pub(super) fn attempt(&mut self, seen: &AttemptObservation) {
+        if seen.failure.is_none() && self.first_limited.is_none() && self.full.is_some() {
+            self.turned_over += 1;
+        }
+        if seen.sent_at < self.began {
+            return;
+        }
+        let failed = match &seen.failure {
+            Some(failure) => {
+                *self.failures.entry(failure.cause).or_default() += 1;
+                self.last_failure = Some(failure.clone());
+                // The request itself: another would have been taken.
+                if failure.cause == FailureCause::Request {
+                    self.refused += 1;
+                    return;
+                }
+                self.hints.extend(failure.hint);
+                if failure.cause == FailureCause::Limited {
+                    self.limited += 1;
+                    self.first_limited.get_or_insert(seen.sent_at);
+                    self.after_asked |= failure.retry_after.is_some();
+                }
+                true
+            }
+            None => false,
+        };
+        self.marks.push(AttemptMark { sent_at: seen.sent_at, position: seen.position, failed });
+        let count = |tally: &mut (usize, usize)| if failed { tally.0 += 1 } else { tally.1 += 1 };
+        count(&mut self.all);
+        if seen.position > self.task.floor {
+            count(&mut self.top);
+        }
+    }
+
+    pub(super) fn call(&mut self, seen: &CallObservation) {
+        let work = seen.output_tokens as f64;
+        if seen.failure.is_none() && self.ready.is_some_and(|ready| seen.ended_at > ready) {
+            self.completed.add(work, seen.slot_seconds);
+        }
+        if seen.step != self.task.step {
+            return;
+        }
+        self.ended += 1;
+        self.since_empty += usize::from(self.is_empty());
+        // A client that never fills the cap is looked at all the same, from when its first calls have ended.
+        if self.ready.is_none() {
+            let held = self.last.map_or(0, |pulse| pulse.in_flight);
+            if self.ended >= held.max(4) {
+                self.ready = Some(seen.ended_at);
+            }
+        }
+        if self.ready.is_none_or(|ready| seen.admitted_at <= ready) {
+            self.warm_up += 1;
+            return;
+        }
+        if seen.failure.is_none() {
+            let took = seen.ended_at - seen.admitted_at;
+            self.samples.push(Sample { work, seconds: seen.slot_seconds, took });
+            self.answered += 1;
+            let meets = |bound: Option<f64>, value: Option<f64>| match (bound, value) {
+                (Some(bound), Some(value)) => value <= bound,
+                (Some(_), None) => false,
+                (None, _) => true,
+            };
+            let (ttft, tpot) = self.task.objective;
+            // A call of one token has no time between tokens.
+            let met = meets(ttft, seen.ttft) && (seen.output_tokens <= 1 || meets(tpot, seen.tpot));
+            self.met += usize::from(met);
+        }
+        self.calls.push(seen.clone());
+    }
+
+    pub(super) fn pulse(&mut self, pulse: &LoadSample) {
+        if pulse.at < self.began || pulse.cap != self.task.cap {
+            return;
+        }
+        if let (Some(last), Some(ready)) = (self.last, self.ready) {
+            let passed = (pulse.at - last.at.max(ready)).max(0.0);
+            self.span += passed;
+            self.occupied += passed * last.in_flight.min(self.task.cap) as f64;
+            if last.in_flight < self.task.cap {
+                match last.held_by {
+                    Some(BlockedBy::Requests) => self.forbid("requests", passed),
+                    Some(BlockedBy::Tokens) => self.forbid("tokens", passed),
+                    Some(BlockedBy::Kv) => self.forbid("kv", passed),
+                    Some(BlockedBy::CoolDown) => self.forbid("cool_down", passed),
+                    Some(BlockedBy::Nothing) | None => self.gap += passed,
+                }
+            }
+            if last.client_lag > LATE {
+                self.lagging += passed;
+            }
+            if let Some(cpu) = pulse.client_cpu {
+                self.busy = (self.busy.0 + cpu, self.busy.1 + 1);
+            }
+        }
+        let fills = pulse.in_flight as f64 >= HELD * self.task.cap as f64 && pulse.in_flight <= self.task.cap;
+        if self.full.is_none() && pulse.in_flight == self.task.cap {
+            self.full = Some(pulse.at);
+        }
+        if self.ready.is_none() && fills {
+            self.ready = Some(pulse.at);
+        }
+        if let Some(thrown_out) = pulse.engine.and_then(|engine| engine.preemptions) {
+            self.preemptions.0.get_or_insert(thrown_out);
+            self.preemptions.1 = Some(thrown_out);
+        }
+        self.last = Some(*pulse);
+    }
+
+    fn forbid(&mut self, by: &'static str, seconds: f64) {
+        self.forbidden += seconds;
+        *self.rates.entry(by).or_default() += seconds;
+    }
+
+    fn share_of(&self, seconds: f64) -> f64 {
+        if self.span > 0.0 { seconds / self.span } else { 0.0 }
+    }
+
+    /// Held by a rate, not by a cool-down.
+    fn held_by_rate(&self) -> Option<BlockedBy> {
+        let of = |name: &str| self.rates.get(name).copied().unwrap_or_default();
+        let (requests, tokens) = (of("requests"), of("tokens"));
+        (self.share_of(requests + tokens) > FORBIDDEN && requests + tokens > 1.0)
+            .then_some(if requests > tokens { BlockedBy::Requests } else { BlockedBy::Tokens })
+    }
+
+    /// A rate has nothing left.
+    fn is_empty(&self) -> bool {
+        let by_rate = self.rates.get("requests").into_iter().chain(self.rates.get("tokens")).sum::<f64>();
+        self.limited >= if self.after_asked { 1 } else { LIMITED } || by_rate > HELD_BACK
+    }
+
+    fn is_rejected(&self) -> bool {
+        if self.task.way != StepMode::Plain {
+            let (bad, good) = self.all;
+            return self.task.way == StepMode::Paced
+                && bad >= LIMITED
+                && bad as f64 > MUCH * (bad + good) as f64
+                && bad + good > MANY;
+        }
+        let held = self.last.filter(|pulse| pulse.cap == self.task.cap).map_or(0, |pulse| pulse.in_flight);
+        let (bad, good) = self.top;
+        let taken = held.saturating_sub(self.task.floor.min(self.task.cap));
+        let (all_bad, all_good) = self.all;
+        let test = &self.task.test;
+        test.of(bad, good + taken) == ShareVerdict::TooMany
+            || test.of(all_bad, all_good + held) == ShareVerdict::TooMany
+    }
+
+    fn service(&self) -> ServiceTime {
+        ServiceTime::from_window(self.span, self.occupied, &self.samples, &self.completed)
+    }
+
+    fn share(&self) -> ShareVerdict {
+        let ((bad, good), (bad_before, good_before)) = (self.top, self.task.prior);
+        self.task.test.of(bad + bad_before, good + good_before)
+    }
+
+    /// Known to be fine where that is needed; elsewhere not known to be too many.
+    fn is_fine_enough(&self) -> bool {
+        match self.share() {
+            ShareVerdict::Fine => true,
+            ShareVerdict::Open => !self.task.need.accept,
+            ShareVerdict::TooMany => false,
+        }
+    }
+
+    fn is_client(&self) -> bool {
+        let free = self.task.cap as f64 - self.in_flight();
+        let slack = free > (1.0 - HELD) * self.task.cap as f64 && free >= 0.5;
+        let gap = self.share_of(self.gap);
+        let is_busy = self.busy.0 > BUSY * self.busy.1 as f64;
+        (slack && gap > CLIENT)
+            || (free >= 0.5 && gap > NEVER)
+            || self.share_of(self.lagging) > CLIENT
+            || is_busy
+    }
+
+    pub(super) fn in_flight(&self) -> f64 {
+        if self.span > 0.0 { self.occupied / self.span } else { 0.0 }
+    }
+
+    /// `work`: the mix's mean.
+    pub(super) fn is_settled(&self, work: f64) -> bool {
+        if self.is_rejected() || self.marks.len() >= MOST_ATTEMPTS {
+            return true;
+        }
+        if self.refused >= REFUSED && self.answered == 0 {
+            return true;
+        }
+        match self.task.way {
+            StepMode::Drain { calls } => {
+                return (self.is_empty() && self.since_empty >= calls) || self.ended >= ENDLESS;
+            }
+            StepMode::Plain if self.held_by_rate().is_some() => return true,
+            StepMode::Plain | StepMode::Paced => {}
+        }
+        let need = &self.task.need;
+        if self.calls.len() < need.calls {
+            return false;
+        }
+        // What fails leaves it open until it is told.
+        let told = need.accept || (self.top.0 > 0 && self.calls.len() < need.most);
+        if self.task.way == StepMode::Plain && told && self.share() == ShareVerdict::Open && !self.is_client()
+        {
+            return false;
+        }
+        let service = self.service();
+        let Some(mean) = service.at(work) else { return self.calls.len() >= need.most };
+        // Where the work does not tell how long a call takes, completions have to be counted, over more than one wave of them.
+        let window = if service.is_regular() { 0.0 } else { WAVES * mean.value };
+        self.span >= window && (mean.relative() <= need.error || self.calls.len() >= need.most)
+    }
+
+    /// Ends it: what the search goes on with.
+    pub(super) fn visit(&self, now: f64) -> StepSummary {
+        let ended = if self.is_rejected() {
+            StepEnd::Rejected
+        } else if self.task.way != StepMode::Plain {
+            let drained = self.task.way != StepMode::Paced && self.is_empty();
+            if drained { StepEnd::Rate } else { StepEnd::Accepted }
+        } else if self.held_by_rate().is_some() {
+            StepEnd::Rate
+        } else if self.is_client() {
+            StepEnd::Client
+        } else if self.answered < 2 || !self.is_fine_enough() {
+            StepEnd::Undecided
+        } else {
+            StepEnd::Accepted
+        };
+        let mut pauses: Vec<f64> = self.calls.iter().filter_map(|call| call.longest_pause).collect();
+        pauses.sort_by(f64::total_cmp);
+        StepSummary {
+            cap: self.task.cap,
+            began: self.began,
+            ended_at: now,
+            ended,
+            way: self.task.way,
+            spent: self.spent(),
+            service: self.service(),
+            in_flight: self.in_flight(),
+            met: self.met,
+            answered: self.answered,
+            attempts: self.all.0 + self.all.1,
+            failed: self.all.0,
+            top: self.top,
+            edge: self.edge(),
+            held_by: self.held_by_rate(),
+            hint: self.hints.last().copied(),
+            failure: self.last_failure.clone(),
+            pauses,
+            preemptions: self
+                .preemptions
+                .1
+                .zip(self.preemptions.0)
+                .map_or(0, |(now, then)| now.saturating_sub(then)),
+        }
+    }
+
+    /// See [`StepSummary::spent`].
+    fn spent(&self) -> Option<f64> {
+        let limited = 2 * self.limited > self.all.0;
+        self.first_limited.filter(|_| limited && self.turned_over >= TAKEN)
+    }
+
+    fn edge(&self) -> Option<Edge> {
+        positions::edge(&self.marks)
+    }
+
+    /// Ends it: what is written down.
+    pub(super) fn result(&self, visit: &StepSummary, work: f64, z: f64) -> StepResult {
+        let answered = || self.calls.iter().filter(|call| call.failure.is_none());
+        // A rejection may come before anything was answered: what few calls held slots for is no throughput.
+        let told = answered().count() >= SHOWN;
+        let throughput = visit.throughput(work).filter(|_| told);
+        let goodput = visit.goodput(work).filter(|_| told);
+        let estimate = |mean: Option<MeanEstimate>| {
+            mean.map(|mean| Estimate {
+                value: mean.value,
+                low: (mean.value - z * mean.error).max(0.0),
+                high: mean.value + z * mean.error,
+            })
+        };
+        StepResult {
+            step: self.task.step,
+            cap: self.task.cap,
+            purpose: self.task.purpose,
+            began: self.began,
+            ended: visit.ended_at,
+            warm_up: self.warm_up,
+            calls: self.calls.len(),
+            attempts: self.marks.len() + self.refused,
+            failures: self.failures.clone(),
+            verdict: self.verdict(visit),
+            throughput: estimate(throughput),
+            goodput: estimate(goodput),
+            latency: quantiles::compute(answered().map(|call| call.ended_at - call.admitted_at)),
+            ttft: quantiles::compute(answered().filter_map(|call| call.ttft)),
+            tpot: quantiles::compute(answered().filter_map(|call| call.tpot)),
+            in_flight: self.in_flight(),
+            gap_fraction: self.share_of(self.gap),
+            forbidden: self.share_of(self.forbidden),
+        }
+    }
+
+    fn verdict(&self, visit: &StepSummary) -> StepVerdict {
+        let (bad, good) = self.top;
+        match visit.ended {
+            StepEnd::Accepted => StepVerdict::Accepted,
+            StepEnd::Rejected => StepVerdict::Rejected(if self.task.floor > 0 && bad > 0 {
+                format!("{bad} of {} attempts above {} at once failed", bad + good, self.task.floor)
+            } else {
+                format!("{} of {} attempts failed", visit.failed, visit.attempts)
+            }),
+            StepEnd::Rate => {
+                StepVerdict::Invalid("a rate limit held calls back, so that the cap was not reached".into())
+            }
+            StepEnd::Client => StepVerdict::Invalid(format!(
+                "this client held {:.1} of {} slots, though nothing forbade more",
+                self.in_flight(),
+                self.task.cap
+            )),
+            StepEnd::Undecided => StepVerdict::Undecided(format!("{} calls were too few", self.calls.len())),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a step tells, and when it has told it.
+
+use super::*;
+use crate::observation::ReportedRates;
+
+fn watch(cap: usize, floor: usize) -> StepMonitor {
+    let task = StepTask {
+        step: 0,
+        cap,
+        purpose: Purpose::Ramp,
+        need: crate::search::stopping_rules::RAMP,
+        way: StepMode::Plain,
+        floor,
+        test: Sprt::new(0.005, 0.03, 0.0125, 0.05),
+        prior: (0, 0),
+        objective: (None, None),
+    };
+    StepMonitor::new(task, 0.0)
+}
+
+fn pulse(at: f64, cap: usize, in_flight: usize, held_by: Option<BlockedBy>) -> LoadSample {
+    LoadSample { at, cap, in_flight, waiting: 8, held_by, client_cpu: None, client_lag: 0.0, engine: None }
+}
+
+fn attempt(sent_at: f64, position: usize, failed: bool) -> AttemptObservation {
+    let failure = failed.then_some(AttemptFailure {
+        cause: FailureCause::Limited,
+        status: Some(429),
+        retry_after: None,
+        hint: None,
+    });
+    AttemptObservation {
+        sent_at,
+        ended_at: sent_at + 1.0,
+        position,
+        failure,
+        rates: ReportedRates::default(),
+    }
+}
+
+fn call(admitted_at: f64, seconds: f64) -> CallObservation {
+    CallObservation {
+        work: 0,
+        step: 0,
+        queued_at: admitted_at,
+        admitted_at,
+        ended_at: admitted_at + seconds,
+        slot_seconds: seconds,
+        attempts: 1,
+        ttft: None,
+        tpot: None,
+        longest_pause: None,
+        input_tokens: 10,
+        output_tokens: (100.0 * seconds) as u64,
+        counted: true,
+        failure: None,
+    }
+}
+
+/// Holds `in_flight` of `cap` for a hundred seconds while calls end.
+fn held(cap: usize, in_flight: usize, by: Option<BlockedBy>) -> StepMonitor {
+    let mut watch = watch(cap, 0);
+    for tick in 0..1_000 {
+        let at = f64::from(tick) / 10.0;
+        watch.pulse(&pulse(at, cap, in_flight, by));
+        watch.attempt(&attempt(at, in_flight, false));
+        watch.call(&call(at - 1.0 - 0.1 * f64::from(tick % 7), 1.0 + 0.1 * f64::from(tick % 7)));
+    }
+    watch
+}
+
+#[test]
+fn early_failures_with_open_calls_do_not_reject_a_step() {
+    let mut watch = watch(128, 64);
+    watch.pulse(&pulse(0.0, 128, 128, None));
+    watch.attempt(&attempt(0.0, 100, true));
+    watch.attempt(&attempt(0.0, 101, true));
+    assert!(!watch.is_rejected());
+    for position in 102..110 {
+        watch.attempt(&attempt(0.0, position, true));
+    }
+    assert!(watch.is_rejected() && watch.is_settled(100.0));
+}
+
+#[test]
+fn earlier_steps_do_not_count() {
+    let mut watch = watch(4, 0);
+    for _ in 0..10 {
+        watch.attempt(&attempt(-1.0, 8, true));
+    }
+    watch.call(&CallObservation { step: 7, ..call(1.0, 1.0) });
+    assert_eq!((watch.all, watch.ended), ((0, 0), 0));
+}
+
+#[test]
+fn calls_before_the_cap_is_full_are_warm_up() {
+    let mut watch = watch(4, 0);
+    watch.pulse(&pulse(0.0, 4, 4, None));
+    watch.call(&call(0.0, 1.0));
+    watch.call(&call(0.5, 1.0));
+    assert_eq!((watch.warm_up, watch.calls.len()), (1, 1));
+}
+
+#[test]
+fn step_is_invalid_if_the_client_does_not_fill_the_cap() {
+    let client = held(32, 20, Some(BlockedBy::Nothing));
+    assert_eq!(client.visit(100.0).ended, StepEnd::Client);
+    assert_eq!(
+        held(21, 20, Some(BlockedBy::Nothing)).visit(100.0).ended,
+        StepEnd::Client,
+        "by a single slot"
+    );
+    assert_eq!(held(20, 20, None).visit(100.0).ended, StepEnd::Accepted);
+    assert_eq!(
+        held(32, 20, Some(BlockedBy::CoolDown)).visit(100.0).ended,
+        StepEnd::Accepted,
+        "the server's wish"
+    );
+}
+
+#[test]
+fn rate_limited_step_is_not_a_rejection() {
+    let visit = held(32, 12, Some(BlockedBy::Tokens)).visit(100.0);
+    assert_eq!((visit.ended, visit.held_by), (StepEnd::Rate, Some(BlockedBy::Tokens)));
+}
+
+#[test]
+fn spent_credit_shows_at_positions_accepted_earlier() {
+    let mut spent = held(32, 32, None);
+    for _ in 0..60 {
+        spent.attempt(&attempt(101.0, 30, true));
+    }
+    assert_eq!(spent.visit(102.0).spent, Some(101.0));
+    let mut limit = watch(32, 16);
+    limit.pulse(&pulse(0.0, 32, 32, None));
+    (25..33).for_each(|position| limit.attempt(&attempt(0.0, position, true)));
+    assert_eq!(limit.visit(1.0).spent, None);
+    assert_eq!(limit.visit(1.0).edge.map(|edge| edge.at), Some(24));
+}
+
+#[test]
+fn rejected_requests_end_a_step() {
+    let mut watch = watch(4, 0);
+    for _ in 0..REFUSED {
+        let refused =
+            AttemptFailure { cause: FailureCause::Request, status: Some(404), retry_after: None, hint: None };
+        watch.attempt(&AttemptObservation { failure: Some(refused), ..attempt(0.0, 1, false) });
+    }
+    assert!(watch.is_settled(0.0) && !watch.is_rejected());
+}

@@ -1,0 +1,116 @@
+//! What is found, and what is kept to meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use serde_json::Value;
+use tidegate_sim::Faults;
+use tidegate_sweep::outcome::CheckResult;
+use tidegate_sweep::{Binding, Lengths, MixOptions, StepVerdict, SweepEnd, SweepOptions};
+
+use crate::upstream::Upstream;
+use crate::{Directory, options, play, run, sweep};
+
+fn limited(limit: usize) -> Upstream {
+    Upstream::new(Faults { concurrency_limit: Some(limit), ..Faults::default() })
+}
+
+#[test]
+fn finds_a_limit_of_ten_and_leaves_nothing_in_flight() {
+    let upstream = limited(10);
+    let outcome = sweep(options(), &upstream);
+    assert_eq!((outcome.ended, outcome.answer.cap), (SweepEnd::Found, Some(10)), "{:?}", outcome.answer);
+    assert_eq!(outcome.answer.binding, Some(Binding::ConcurrencyLimit));
+    assert!(outcome.lines.contains("cap = 10"), "{}", outcome.lines);
+    let stats = upstream.simulator().stats();
+    assert_eq!((upstream.books.open(), stats.in_flight), (0, 0));
+    assert_eq!(outcome.spend.attempts, upstream.books.requests());
+    assert!(
+        outcome.spend.calls <= outcome.spend.attempts && outcome.spend.calls < 1_500,
+        "{:?}",
+        outcome.spend
+    );
+}
+
+#[test]
+fn cool_down_recovery_does_not_affect_the_answer() {
+    // Without waiting for it the answers are 16 and 21.
+    for limit in [17, 24] {
+        let mix = MixOptions::Synthetic {
+            input: Lengths { mean: 40, spread: 0.6 },
+            output: Lengths { mean: 24, spread: 0.6 },
+        };
+        let outcome = sweep(SweepOptions { mix, ..options() }, &limited(limit));
+        assert_eq!(outcome.answer.cap, Some(limit), "{:?}", outcome.answer);
+    }
+}
+
+#[test]
+fn sweeps_are_deterministic() {
+    let [one, two] = [(); 2].map(|()| sweep(options(), &limited(10)));
+    assert_eq!(one, two);
+}
+
+#[test]
+fn cap_is_respected_and_filled() {
+    let upstream = limited(1_000);
+    let outcome = sweep(options(), &upstream);
+    assert_eq!(upstream.books.most_open.load(Ordering::SeqCst), 32);
+    assert_eq!(outcome.answer.binding, Some(Binding::NotReached), "{:?}", outcome.answer);
+    for check in &outcome.checks {
+        assert_ne!(check.passed, CheckResult::No, "{check:?}");
+    }
+    for step in outcome.steps.iter().filter(|step| step.verdict == StepVerdict::Accepted) {
+        assert!(step.in_flight > 0.97 * step.cap as f64, "{step:?}");
+    }
+}
+
+#[test]
+fn every_step_sends_the_same_work() {
+    let upstream = limited(1_000);
+    sweep(options(), &upstream);
+    // What follows the nonce, by the step and the place that stand in it.
+    let mut asked: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for body in upstream.books.bodies.lock().iter().skip(1) {
+        let body: Value = serde_json::from_slice(body).unwrap();
+        let prompt = body["messages"][0]["content"].as_str().unwrap();
+        let (nonce, rest) = prompt.split_once(']').unwrap();
+        let place = nonce.rsplit('-').next().unwrap();
+        *asked.entry(place.to_owned()).or_default().entry(rest.to_owned()).or_default() += 1;
+    }
+    assert!(asked.values().all(|texts| texts.len() == 1), "a place has one text");
+    assert!(asked["0"].values().sum::<usize>() >= 3, "each step begins with the first place");
+}
+
+#[test]
+fn token_rate_is_recognized_by_the_gates_reason() {
+    let faults = serde_json::json!({"token_rate": {"tokens_per_minute": 60_000.0, "burst_s": 5.0}});
+    let upstream = Upstream::new(serde_json::from_value(faults).unwrap());
+    let directory = Directory::new("rate");
+    let sweep = tidegate_sweep::Sweep::new(options()).unwrap().keep(&directory.0);
+    play(run(sweep, &upstream)).unwrap();
+    let journal = std::fs::read_to_string(directory.0.join("journal.jsonl")).unwrap();
+    // The server's headers make the gate hold calls back, and the search is told.
+    assert!(journal.contains(r#""held_by":"tokens""#));
+    assert!(journal.contains(r#""limit":60000.0"#));
+}
+
+#[test]
+fn every_call_is_logged_with_timestamps() {
+    let directory = Directory::new("log");
+    let upstream = limited(10);
+    let sweep = tidegate_sweep::Sweep::new(options()).unwrap().keep(&directory.0);
+    let outcome = play(run(sweep, &upstream)).unwrap();
+    let log = std::fs::read_to_string(directory.0.join(tidegate_sweep::CALL_LOG_FILE)).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // All calls but the first of all.
+    assert_eq!(lines.len(), outcome.spend.calls - 1);
+    for line in &lines {
+        let at = |key: &str| line[key].as_f64().unwrap();
+        assert!(at("queued_at") <= at("admitted_at") && at("admitted_at") <= at("released_at"), "{line}");
+        assert!(line["in_flight"].as_u64().unwrap() <= 32, "{line}");
+    }
+    let retried = lines.iter().filter(|line| line["retries"]["limited"].as_u64() > Some(0)).count();
+    assert!(retried > 0);
+    assert!(!outcome.series.is_empty());
+}

@@ -1,0 +1,63 @@
+//! However it ends, nothing is in flight, and what is known is told.
+
+use tidegate_sim::Faults;
+use tidegate_sweep::{Sweep, SweepEnd, SweepState};
+use tokio::sync::watch;
+
+use crate::upstream::{Upstream, says};
+use crate::{options, play, sweep};
+
+fn limited() -> Upstream {
+    Upstream::new(Faults { concurrency_limit: Some(10), ..Faults::default() })
+}
+
+#[test]
+fn interrupted_sweep_returns_a_partial_result() {
+    let upstream = limited();
+    let outcome = play(async {
+        let (stop, stopped) = watch::channel(false);
+        let sweep = Sweep::new(options()).unwrap();
+        let mut seen = 0;
+        let progress = |progress: &tidegate_sweep::SweepProgress| {
+            seen += usize::from(progress.step_ended.is_some());
+            if seen == 2 {
+                stop.send_replace(true);
+            }
+        };
+        sweep.run(upstream.transport(), progress, stopped).await.unwrap()
+    });
+    assert_eq!(outcome.ended, SweepEnd::Interrupted);
+    assert!(outcome.steps.len() >= 2);
+    assert_eq!((upstream.books.open(), upstream.simulator().stats().in_flight), (0, 0));
+}
+
+#[test]
+fn dropped_sweep_leaves_nothing_in_flight() {
+    let upstream = limited();
+    play(async {
+        let (_stop, stopped) = watch::channel(false);
+        let (tell, mut told) = watch::channel(false);
+        let progress = move |progress: &tidegate_sweep::SweepProgress| {
+            tell.send_replace(matches!(progress.state, SweepState::Holding { .. }) && progress.in_flight > 0);
+        };
+        let sweep = Sweep::new(options()).unwrap().run(upstream.transport(), progress, stopped);
+        tokio::select! {
+            _ = sweep => unreachable!(),
+            _ = told.wait_for(|holding| *holding) => {}
+        }
+        // Aborted tasks end at their next turn.
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    });
+    assert_eq!((upstream.books.open(), upstream.simulator().stats().in_flight), (0, 0));
+}
+
+#[test]
+fn revoked_key_ends_the_sweep_without_a_limit() {
+    let upstream = Upstream::scripted(Faults::default(), |number, _| {
+        if number < 200 { None } else { says(401, r#"{"error": {"code": "invalid_api_key"}}"#) }
+    });
+    let outcome = sweep(options(), &upstream);
+    assert_eq!(outcome.ended, SweepEnd::Refused);
+    assert!(outcome.answer.notes.iter().any(|note| note.contains("401")), "{:?}", outcome.answer);
+    assert!(upstream.books.requests() < 300);
+}
