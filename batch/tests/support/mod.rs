@@ -35,7 +35,7 @@ pub(crate) fn simulator(faults: Faults) -> Simulator {
         },
         ..EngineConfig::default()
     };
-    Simulator::new(SimConfig { workers: 1, engine, faults, ..SimConfig::post() }).unwrap()
+    Simulator::new(SimConfig { workers: 1, engine, faults, ..SimConfig::calibrated() }).unwrap()
 }
 
 pub(crate) fn transport(simulator: &Simulator) -> Transport {
