@@ -1,28 +1,32 @@
 //! A call as the layers know it: who asks what of which target, until when, and what happened so far.
 
-mod replicas;
+mod attempt;
+mod result;
+mod retries;
+mod state;
 mod twin;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+pub(crate) use attempt::{Attempt, ExchangeRecord, Seen};
 use parking_lot::{Mutex, MutexGuard};
+pub(crate) use result::{AttemptResult, hold_of, outcome_of, outcome_of_error, set_hold};
+pub(crate) use retries::{CanReplay, RetryCharge};
+use state::CallState;
+pub(crate) use state::usage_of;
 
-use crate::admission::{Cause, Holders, Permit};
+use crate::admission::Holders;
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
-use crate::cooldown::Hold;
 use crate::duration;
 use crate::estimate::Demand;
-use crate::fairness::Tag;
-use crate::kv::Progress;
-use crate::observe::{Attempt, TenantMetrics};
-use crate::placement::{Affinity, Placed, ReplicaId, Wants};
-use crate::schedule::{Ticket, WaiterId, Why};
+use crate::observe::TenantMetrics;
+use crate::placement::{Affinity, Wants};
+use crate::schedule::Ticket;
 use crate::target::{SharedCooldowns, Target};
-use crate::wire::Usage;
 use crate::wire::request::{RequestFacts, Route};
 
 /// One call, shared by the layers through the request's extensions. Holds neither headers nor body.
@@ -51,7 +55,7 @@ struct Inner {
     affinity: Option<Affinity>,
     /// The calls that it belongs with.
     crowd: Option<Crowd>,
-    story: Mutex<Story>,
+    state: Mutex<CallState>,
     /// Whether it is a second try of a call whose first goes on: it takes a free slot at another replica, or none.
     is_twin: bool,
     /// The twin that came first, and goes on in its place.
@@ -59,8 +63,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Who asks what, until when, as it is; with another story.
-    fn again(&self, story: Story) -> Self {
+    /// Who asks what, until when, as it is; with another state.
+    fn again(&self, state: CallState) -> Self {
         Self {
             id: self.id,
             mode: self.mode,
@@ -79,42 +83,12 @@ impl Inner {
             holder: self.holder.clone(),
             affinity: self.affinity.clone(),
             crowd: self.crowd.clone(),
-            story: Mutex::new(story),
+            state: Mutex::new(state),
             is_twin: false,
             winner: OnceLock::new(),
         }
     }
 }
-
-/// What changes while the call lives.
-#[derive(Default)]
-struct Story {
-    attempts: Vec<Attempt>,
-    charged: Option<Tag>,
-    /// Its place in its target's queue, while it has one.
-    waiter: Option<WaiterId>,
-    /// What its waits so far have taken of its wait budget, which is one for all of them.
-    spent: Duration,
-    hold: Option<Hold>,
-    /// Whether an attempt failed in a way that may be the call's own doing.
-    has_failed: bool,
-    last_failure: Option<&'static str>,
-    /// Whether its request can be sent once more.
-    spare: bool,
-    called_back: Option<Cause>,
-    usage: Option<Usage>,
-    progress: Progress,
-    exact_input: Option<u64>,
-    /// What its latest attempt was expected to take, at the door.
-    demand: Option<Demand>,
-    /// The replica that has its present attempt.
-    placed: Option<Placed>,
-    /// Replicas that failed it: its next attempt goes to others, while those have room.
-    tried: Vec<ReplicaId>,
-}
-
-/// So many attempts of a call are remembered: its first, and the last.
-const REMEMBERED: usize = 100;
 
 /// What a call is identified by; see [`Call::new`].
 pub(crate) struct Identity {
@@ -180,7 +154,7 @@ impl Call {
             holder,
             affinity,
             crowd,
-            story: Mutex::default(),
+            state: Mutex::default(),
             is_twin: false,
             winner: OnceLock::new(),
         }))
@@ -189,7 +163,7 @@ impl Call {
     /// The same call at another target, since its own refused it: as old as it is, until when it must end, and no more patient for a slot.
     pub(crate) fn elsewhere(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.called();
-        let mut call = self.0.again(Story::default());
+        let mut call = self.0.again(CallState::default());
         let waited = now.saturating_duration_since(call.queued_at);
         call.timeouts.pool = call.timeouts.pool.map(|pool| pool.saturating_sub(waited));
         call.metrics = target.metrics().tenant(&call.tenant);
@@ -317,16 +291,15 @@ impl Call {
         let exact = demand.exact.then_some(demand.input);
         let expected = self.0.target.expected();
         let forecast = expected.forecast(&self.0.facts, &self.0.tenant, exact);
-        // From here on nothing of the call may be asked: its story is taken.
-        let mut story = self.story();
-        story.demand = Some(demand);
+        self.update_queue(|queue| queue.demand = Some(demand));
+        let queue = self.queue();
         Ticket {
             tenant: self.0.tenant.clone(),
             lane: self.0.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
-            wait: wait.map(|wait| wait.saturating_sub(story.spent)),
-            has_failed: story.has_failed,
+            wait: wait.map(|wait| wait.saturating_sub(queue.spent)),
+            has_failed: queue.has_failed,
             demand,
             forecast,
             streams: self.0.facts.stream,
@@ -335,105 +308,17 @@ impl Call {
                 Box::new(Wants {
                     model: self.0.facts.model.clone(),
                     affinity: affinity.clone(),
-                    avoid: story.tried.clone(),
+                    avoid: self.tried(),
                 })
             }),
-            charged: story.charged,
+            charged: queue.charged,
         }
     }
 
-    /// A new attempt asks for a slot.
-    pub(crate) fn attempt_queued(&self, now: Instant) {
-        let attempts = &mut self.story().attempts;
-        if attempts.len() >= REMEMBERED {
-            // A pool without room turns a patient call away many times.
-            attempts.remove(1);
-        }
-        attempts.push(Attempt::queued(now));
-    }
-
-    /// It stands in the queue, there.
-    pub(crate) fn stands_at(&self, waiter: WaiterId) {
-        self.story().waiter = Some(waiter);
-    }
-
-    /// Returns why the call waits, in the queue or in a cool-down; `None` if it does not.
-    pub(crate) fn why(&self) -> Option<Why> {
-        if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
-            return Some(why);
-        }
-        let waiter = self.story().waiter?;
-        self.0.target.admission().explain(waiter)
-    }
-
-    /// What its present attempt has come to.
-    pub(crate) fn present(&self) -> Option<Attempt> {
-        self.story().attempts.last().cloned()
-    }
-
-    /// Charges the wait for a slot that the call gives back unused to its wait budget.
-    pub(crate) fn waited(&self, permit: &Permit) {
-        self.story().spent += permit.spent();
-    }
-
-    /// It got one.
-    pub(crate) fn attempt_admitted(&self, permit: &Permit) {
-        let now = permit.admitted_at();
-        let mut story = self.story();
-        story.charged = permit.charged();
-        story.spent += permit.spent();
-        story.progress = permit.progress();
-        story.usage = None;
-        story.placed = permit.placed().cloned();
-        let replica = story.placed.as_ref().map(|placed| placed.url.clone());
-        if let Some(attempt) = story.attempts.last_mut() {
-            attempt.admitted_at = Some(now);
-            attempt.in_flight = Some(permit.in_flight());
-            attempt.replica = replica;
-        }
-    }
-
-    /// Writes to the present attempt's record.
-    pub(crate) fn attempt(&self, write: impl FnOnce(&mut Attempt)) {
-        if let Some(attempt) = self.story().attempts.last_mut() {
-            write(attempt);
-        }
-    }
-
-    /// Whether its present attempt asks for a slot.
-    pub(crate) fn is_queued(&self) -> bool {
-        let story = self.story();
-        story
-            .attempts
-            .last()
-            .is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
-    }
-
-    /// Whether it stands in the queue, or backs off: no attempt of it is in flight.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.story()
-            .attempts
-            .last()
-            .is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
-    }
-
-    /// The present attempt, if it was sent, and what the provider counted of it.
-    pub(crate) fn taken(&self) -> Option<(Attempt, Option<Usage>)> {
-        let story = self.story();
-        let last = story.attempts.last().filter(|attempt| attempt.sent_at.is_some())?;
-        Some((last.clone(), story.usage))
-    }
-
-    /// When the present attempt was sent, or the call was made.
-    pub(crate) fn sent_at(&self) -> Instant {
-        let story = self.story();
-        story.attempts.last().and_then(|attempt| attempt.sent_at).unwrap_or(self.0.queued_at)
-    }
-
-    /// What its latest attempt was expected to take when it came to the door; what would be expected now, if none did.
-    pub(crate) fn expected(&self) -> Demand {
-        let told = self.story().demand;
-        told.unwrap_or_else(|| self.demand())
+    /// Waits until it is known which replicas the pool has, at most until the deadline.
+    pub(crate) async fn replicas_known(&self) {
+        let left = self.deadline().saturating_duration_since(clock::now());
+        self.target().replicas_known(left).await;
     }
 
     /// What it is expected to take, now.
@@ -445,86 +330,11 @@ impl Call {
         }
     }
 
-    /// How many attempts of it were sent.
-    pub(crate) fn sent(&self) -> usize {
-        self.story().attempts.iter().filter(|attempt| attempt.sent_at.is_some()).count()
-    }
-
-    /// Takes the attempts' records out, at the end.
-    pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
-        std::mem::take(&mut self.story().attempts)
-    }
-
-    /// What the provider counted, of the present attempt.
-    pub(crate) fn set_usage(&self, usage: Usage) {
-        self.story().usage = Some(usage);
-    }
-
-    pub(crate) fn usage(&self) -> Option<Usage> {
-        self.story().usage
-    }
-
-    /// How far the present attempt's answer has come.
-    pub(crate) fn progress(&self) -> Progress {
-        self.story().progress.clone()
-    }
-
-    /// Input tokens, counted before it is sent.
-    pub(crate) fn set_exact_input(&self, tokens: u64) {
-        self.story().exact_input = Some(tokens);
-    }
-
-    /// Its input tokens, where they were counted and not estimated.
-    pub fn exact_input(&self) -> Option<u64> {
-        self.story().exact_input
-    }
-
-    /// Whether the present attempt's request can be sent once more.
-    pub(crate) fn set_spare(&self, spare: bool) {
-        self.story().spare = spare;
-    }
-
-    pub(crate) fn has_spare(&self) -> bool {
-        self.story().spare
-    }
-
-    /// The present attempt gave its slot up, to whom it belongs, or left a replica that is down.
-    pub(crate) fn set_called_back(&self, cause: Cause) {
-        self.story().called_back = Some(cause);
-    }
-
-    pub(crate) fn take_called_back(&self) -> Option<Cause> {
-        self.story().called_back.take()
-    }
-
-    /// Records that the present attempt failed in a way that may be the call's own doing.
-    pub(crate) fn set_has_failed(&self) {
-        self.story().has_failed = true;
-    }
-
-    /// What the target's cool-down means for the attempt that just failed.
-    pub(crate) fn set_hold(&self, hold: Hold) {
-        self.story().hold = Some(hold);
-    }
-
-    pub(crate) fn take_hold(&self) -> Hold {
-        self.story().hold.take().unwrap_or(Hold::No)
-    }
-
-    /// Remembers why the last attempt failed, for an error that comes later.
-    pub(crate) fn set_last_failure(&self, class: &'static str) {
-        self.story().last_failure = Some(class);
-    }
-
-    pub(crate) fn last_failure(&self) -> Option<&'static str> {
-        self.story().last_failure
-    }
-
-    /// Its story; of one whose twin came first, the twin's.
-    fn story(&self) -> MutexGuard<'_, Story> {
+    /// Returns the state of the call, or that of its twin if the twin came first.
+    fn state(&self) -> MutexGuard<'_, CallState> {
         match self.0.winner.get() {
-            Some(twin) => twin.0.story.lock(),
-            None => self.0.story.lock(),
+            Some(twin) => twin.0.state.lock(),
+            None => self.0.state.lock(),
         }
     }
 }

@@ -6,93 +6,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-pub use crate::schedule::Reason;
+pub use tidegate_policy::{ErrorKind, Reason};
+
+use tidegate_policy::outcome::{ExchangeFailure, FailureCause};
+
 use crate::schedule::Why;
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The configuration is malformed or impossible.
-    Config,
-    /// A tool or target of that name is not configured.
-    Unknown,
-    /// Admission said no.
-    Refused(Reason),
-    /// The whole call's deadline passed after admission.
-    Deadline,
-    /// No first token, or no response head, within the target's `first_token` limit or the client's read timeout.
-    FirstTokenTimeout,
-    /// Silence between chunks for longer than the idle limit.
-    IdleTimeout,
-    /// The reader left a chunk unasked-for past its limit; the slot was taken back.
-    ReaderStalled,
-    /// No connection could be made; nothing was sent.
-    Connect,
-    /// A connection took longer than the connect limit; nothing was sent.
-    ConnectTimeout,
-    /// The exchange broke after the request, or part of it, was sent.
-    Transport,
-    /// The response ended without the provider's terminal event, or shorter than it said.
-    Truncated,
-    /// The request cannot be sent as it is (malformed URL, unsupported scheme).
-    Request,
-}
-
-impl ErrorKind {
-    /// Every kind, refusals by each reason.
-    pub const ALL: [ErrorKind; 23] = [
-        ErrorKind::Config,
-        ErrorKind::Unknown,
-        ErrorKind::Refused(Reason::NoSlot),
-        ErrorKind::Refused(Reason::QueueFull),
-        ErrorKind::Refused(Reason::WaitBudget),
-        ErrorKind::Refused(Reason::Deadline),
-        ErrorKind::Refused(Reason::CoolDown),
-        ErrorKind::Refused(Reason::Outage),
-        ErrorKind::Refused(Reason::Draining),
-        ErrorKind::Refused(Reason::Deadlock),
-        ErrorKind::Refused(Reason::NoBudget),
-        ErrorKind::Refused(Reason::TooLarge),
-        ErrorKind::Refused(Reason::PredictedWait),
-        ErrorKind::Refused(Reason::Shed),
-        ErrorKind::Deadline,
-        ErrorKind::FirstTokenTimeout,
-        ErrorKind::IdleTimeout,
-        ErrorKind::ReaderStalled,
-        ErrorKind::Connect,
-        ErrorKind::ConnectTimeout,
-        ErrorKind::Transport,
-        ErrorKind::Truncated,
-        ErrorKind::Request,
-    ];
-
-    /// Why admission said no, where it did.
-    pub fn reason(self) -> Option<Reason> {
-        match self {
-            ErrorKind::Refused(reason) => Some(reason),
-            _ => None,
-        }
-    }
-
-    /// The stable name, as the bindings and metrics see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ErrorKind::Config => "config",
-            ErrorKind::Unknown => "unknown",
-            ErrorKind::Refused(_) => "refused",
-            ErrorKind::Deadline => "deadline",
-            ErrorKind::FirstTokenTimeout => "first_token_timeout",
-            ErrorKind::IdleTimeout => "idle_timeout",
-            ErrorKind::ReaderStalled => "reader_stalled",
-            ErrorKind::Connect => "connect",
-            ErrorKind::ConnectTimeout => "connect_timeout",
-            ErrorKind::Transport => "transport",
-            ErrorKind::Truncated => "truncated",
-            ErrorKind::Request => "request",
-        }
-    }
-}
 
 /// A failure that the gate itself hands up.
 ///
@@ -114,6 +32,7 @@ struct Inner {
     local: bool,
     refused: bool,
     replica: Option<Arc<str>>,
+    extensions: http::Extensions,
 }
 
 impl Error {
@@ -131,6 +50,7 @@ impl Error {
             local: false,
             refused: false,
             replica: None,
+            extensions: http::Extensions::new(),
         }))
     }
 
@@ -222,6 +142,16 @@ impl Error {
         self.0.local || self.0.kind == ErrorKind::Request
     }
 
+    /// The typed values that layers attach to the error, as to the extensions of a response.
+    pub(crate) fn extensions(&self) -> &http::Extensions {
+        &self.0.extensions
+    }
+
+    /// See [`Error::extensions`].
+    pub(crate) fn extensions_mut(&mut self) -> &mut http::Extensions {
+        &mut self.0.extensions
+    }
+
     /// Says how many calls stood ahead in the tenant's queue.
     pub fn queue_position(mut self, position: usize) -> Self {
         self.0.queue_position = Some(position);
@@ -280,23 +210,14 @@ impl Error {
         &self.0.message
     }
 
-    /// Whether the same call may succeed later, unchanged.
+    /// Returns `true` if the same call may succeed later, unchanged.
     pub fn retryable(&self) -> bool {
-        !matches!(
-            self.0.kind,
-            ErrorKind::Config
-                | ErrorKind::Unknown
-                | ErrorKind::Request
-                | ErrorKind::Refused(Reason::Deadlock | Reason::Draining | Reason::TooLarge)
-        )
+        self.0.kind.is_retryable()
     }
 
-    /// Whether the request provably never reached the upstream, so that repeating it is safe whatever it is.
+    /// Returns `true` if the request never reached the upstream, so that sending it again is safe.
     pub fn never_sent(&self) -> bool {
-        matches!(
-            self.0.kind,
-            ErrorKind::Refused(_) | ErrorKind::Connect | ErrorKind::ConnectTimeout | ErrorKind::Request
-        )
+        self.0.kind.never_sent()
     }
 
     /// The HTTP status that says the same.
@@ -322,6 +243,18 @@ impl Error {
             ErrorKind::ReaderStalled => StatusCode::REQUEST_TIMEOUT,
             ErrorKind::Connect | ErrorKind::Transport | ErrorKind::Truncated => StatusCode::BAD_GATEWAY,
         }
+    }
+}
+
+impl From<&Error> for ExchangeFailure {
+    /// Classifies the error of an exchange by its kind.
+    fn from(error: &Error) -> Self {
+        let cause = match error {
+            error if error.is_local() => FailureCause::Local,
+            error if error.is_nobody() => FailureCause::ConnectRefused,
+            _ => FailureCause::Upstream,
+        };
+        Self { kind: error.kind(), cause, retry_after: None }
     }
 }
 

@@ -116,7 +116,7 @@ impl Explanation {
             };
         } else if let Some(admitted) = attempt.admitted_at {
             told.since = passed(admitted).as_secs_f64();
-            let first = match (attempt.first_token_at, attempt.sent_at) {
+            let first = match (attempt.first_token_at(), attempt.sent_at()) {
                 (Some(at), _) => format!("its first token came {:.1} s ago", passed(at).as_secs_f64()),
                 (None, Some(at)) => {
                     format!("sent {:.1} s ago, no token has come yet", passed(at).as_secs_f64())

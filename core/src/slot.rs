@@ -12,13 +12,14 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::active::Active;
-use crate::admission::attempt::{self, End};
+use crate::admission::attempt;
 use crate::admission::{Holding, Permit};
-use crate::call::Call;
+use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{CallLog, Outcome, Tally};
-use crate::wire::{Class, RateHeaders, classify};
+use crate::wire::{RateHeaders, classify};
+use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
 /// A slot of a target, held. Dropping it gives it back, exactly once.
 ///
@@ -28,6 +29,7 @@ pub struct Slot(Option<Held>);
 
 struct Held {
     permit: Permit,
+    exchange: ExchangeRecord,
     told: bool,
     /// The holder's task may ask for tools meanwhile.
     _holding: Option<Holding>,
@@ -46,14 +48,15 @@ impl Slot {
         let mut tally = Tally::open(call.clone(), log, active);
         let permit = attempt::admit(&call).await.map_err(|error| error.of_call(call.id()));
         let mut permit = permit.inspect_err(|error| tally.failed(error))?;
-        call.attempt(|attempt| attempt.sent_at = Some(clock::now()));
-        call.target().metrics().attempted(call.placed().as_ref());
+        let exchange = ExchangeRecord::new(clock::now());
+        call.attempt_sent(exchange.clone());
+        call.target().metrics().attempted(permit.placed());
         // Whoever holds it could not be told that it is wanted back.
         permit.answered();
         permit.untold();
         // There is no answer to read ahead.
         let holding = call.holder().map(|(holders, task)| holders.enter(task, call.target().name(), None));
-        Ok(Self(Some(Held { permit, told: false, _holding: holding, tally })))
+        Ok(Self(Some(Held { permit, exchange, told: false, _holding: holding, tally })))
     }
 
     /// Where its target is a pool, the base URL of the replica that the slot is at: the call is to go there. `None` for any other target, and in mode `off`, where nobody
@@ -65,8 +68,8 @@ impl Slot {
     /// The upstream did what it was asked: the target is up.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.untold() {
-            call.attempt(|attempt| attempt.complete = true);
-            attempt::judge(&call, &mut held.permit, &End::Answered(None));
+            held.exchange.update(|seen| seen.is_complete = true);
+            attempt::apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
             held.tally.ended(Outcome::Completed);
         }
     }
@@ -77,30 +80,31 @@ impl Slot {
     ///
     /// Returns whether the same call may succeed later.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
-        let verdict = status.map(|status| {
-            let mut verdict = classify(status, &HeaderMap::new(), b"", clock::wall());
-            verdict.delay = retry_after.filter(|_| verdict.retryable);
-            verdict
-        });
-        if let Some((call, held)) = self.untold() {
-            let class =
-                verdict.as_ref().map_or(ErrorKind::Transport.as_str(), |verdict| verdict.class.as_str());
-            call.attempt(|attempt| {
-                attempt.status = status.map(|status| status.as_u16());
-                attempt.failed = true;
-            });
-            call.target().metrics().upstream_failed(class, call.placed().as_ref());
-            let end = match &verdict {
-                Some(verdict) => End::Answered(Some(verdict)),
-                None => End::Lost(retry_after),
-            };
-            if verdict.as_ref().is_some_and(|verdict| verdict.class == Class::RateLimited) {
-                held.permit.heard(call.sent_at(), &RateHeaders::default(), true);
+        let outcome = match status {
+            Some(status) => {
+                let mut verdict = classify(status, &HeaderMap::new(), b"", clock::wall());
+                verdict.delay = retry_after.filter(|_| verdict.retryable);
+                AttemptOutcome::Rejected(verdict)
             }
-            attempt::judge(&call, &mut held.permit, &end);
+            None => AttemptOutcome::Failed(ExchangeFailure {
+                kind: ErrorKind::Transport,
+                cause: FailureCause::Upstream,
+                retry_after,
+            }),
+        };
+        if let Some((call, held)) = self.untold() {
+            held.exchange.update(|seen| {
+                seen.status = status.map(|status| status.as_u16());
+                seen.is_failed = true;
+            });
+            call.on_failed_attempt(&outcome);
+            if outcome.is_rate_limited() {
+                held.permit.heard(held.exchange.sent_at(), &RateHeaders::default(), true);
+            }
+            attempt::apply(&call, &mut held.permit, &outcome);
             held.tally.ended(Outcome::Failed);
         }
-        verdict.is_none_or(|verdict| verdict.retryable)
+        outcome.is_retryable()
     }
 
     /// What is held, the first time that its holder says something.
@@ -113,7 +117,7 @@ impl Slot {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.tally.call().attempt(|attempt| attempt.released_at = Some(clock::now()));
+        self.tally.call().attempt_released();
     }
 }
 

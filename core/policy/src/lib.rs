@@ -6,15 +6,21 @@
 //!
 //! - [`cooldown`]: when a target may be sent anything after a failure.
 //! - [`backoff`]: how long a failed call waits before its next attempt.
+//! - [`outcome`]: how an attempt ended, classified once.
 //! - [`fairness`]: start-time fair queueing among tenants.
 //! - [`kv`]: how much of a self-hosted engine's memory the calls in flight will use.
 
 pub mod backoff;
 pub mod cooldown;
+mod error_kind;
 pub mod fairness;
 pub mod kv;
 mod lane;
+pub mod outcome;
+mod reason;
 #[cfg(test)]
 mod testing;
 
+pub use error_kind::ErrorKind;
 pub use lane::Lane;
+pub use reason::Reason;

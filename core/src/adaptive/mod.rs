@@ -66,6 +66,7 @@ mod growth;
 mod limit;
 mod line;
 mod load;
+mod outcome;
 mod percentile;
 mod sample;
 mod settings;

@@ -1,22 +1,17 @@
 //! What happens to every attempt at its target's door, whoever makes it: the layer, or the holder of a slot.
 
-use std::time::Duration;
-
-use http::Response;
-
 use super::Permit;
 use super::refused::over_maximum;
-use crate::body::ResponseBody;
-use crate::call::Call;
+use crate::call::{Call, ExchangeRecord, Seen};
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::estimate::LengthSample;
 use crate::placement::Fault;
-use crate::schedule::{Settled, Ticket};
+use crate::schedule::{Settled, Ticket, WaiterId};
 use crate::target::{SharedCooldowns, Stay};
 use crate::wire::Usage;
-use crate::wire::classify::{Class, Verdict};
+use tidegate_policy::outcome::AttemptOutcome;
 
 /// A slot for the call's next attempt, as soon as there is one.
 ///
@@ -26,7 +21,11 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     call.attempt_queued(queued_at);
     let mut permit = acquire(call).await?;
     permit.sent();
-    call.attempt_admitted(&permit);
+    call.update_queue(|queue| {
+        queue.charged = permit.charged();
+        queue.spent += permit.spent();
+    });
+    call.attempt_admitted(permit.admitted_at(), permit.in_flight(), permit.placed().cloned());
     call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
     Ok(permit)
 }
@@ -45,7 +44,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         }
         let asking = call.asks();
         let permit = match call.shared() {
-            None => admission.acquire_from(ticket, |waiter| call.stands_at(waiter)).await,
+            None => admission.acquire_from(ticket, |waiter| queued(call, waiter)).await,
             Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,
         };
         if let Some(asking) = asking.filter(|_| permit.is_ok()) {
@@ -73,13 +72,17 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     loop {
         let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
         waited.map_err(|refusal| admission.refused(refusal))?;
-        let permit = admission.acquire_from(call.ticket(), |waiter| call.stands_at(waiter)).await?;
+        let permit = admission.acquire_from(call.ticket(), |waiter| queued(call, waiter)).await?;
         if cooldowns.admit(key) {
             return Ok(permit);
         }
         // A Retry-After for the key came while the call queued: the slot is given back.
-        call.waited(&permit);
+        call.update_queue(|queue| queue.spent += permit.spent());
     }
+}
+
+fn queued(call: &Call, waiter: WaiterId) {
+    call.update_queue(|queue| queue.waiter = Some(waiter));
 }
 
 /// A slot at a replica that the call does not avoid.
@@ -93,96 +96,21 @@ fn none_free(call: &Call) -> Error {
     Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
 }
 
-/// How an attempt ended, for its judge.
-pub(crate) enum End<'a> {
-    /// With an answer, or a refusal.
-    Answered(Option<&'a Verdict>),
-    /// Without one.
-    Failed(&'a Error),
-    /// Without one, as the holder of a slot says; who perhaps was told when to come back.
-    Lost(Option<Duration>),
-}
-
-impl<'a> End<'a> {
-    pub(crate) fn of(result: &'a Result<Response<ResponseBody>, Error>) -> Self {
-        match result {
-            Ok(response) => End::Answered(response.extensions().get()),
-            Err(error) => End::Failed(error),
-        }
-    }
-
-    /// Whether nothing is to be concluded from it.
-    fn says_nothing(&self, call: &Call) -> bool {
-        matches!(self, End::Failed(error) if error.is_local() || call.was_impatient(error))
-    }
-
-    /// What it means for a target, and the delay that it asked for; `None` where it says nothing against it.
-    fn against_target(&self, call: &Call) -> Option<(Failure, Option<Duration>)> {
-        match *self {
-            End::Answered(verdict) => {
-                let verdict = verdict.filter(|verdict| verdict.retryable)?;
-                // A rate limit turns away unread too, but does not mean that the target is down.
-                let failure = match verdict.class {
-                    Class::Overloaded => Failure::Unread { worth_waiting: true },
-                    Class::RateLimited => Failure::Limited,
-                    _ => Failure::Other,
-                };
-                Some((failure, verdict.delay))
-            }
-            End::Failed(error) if error.never_sent() => {
-                Some((Failure::Unread { worth_waiting: call.has_own_deadline() }, None))
-            }
-            End::Failed(_) => Some((Failure::Other, None)),
-            End::Lost(delay) => Some((Failure::Other, delay)),
-        }
-    }
-
-    /// Returns `true` if the failure may be the call's own doing: the call ran, or may have.
-    fn may_be_own(&self) -> bool {
-        match self {
-            End::Answered(verdict) => {
-                let class = verdict.filter(|verdict| verdict.retryable).map(|verdict| verdict.class);
-                class.is_some_and(|class| !matches!(class, Class::RateLimited | Class::Overloaded))
-            }
-            End::Failed(error) => !error.never_sent(),
-            End::Lost(delay) => delay.is_none(),
-        }
-    }
-
-    /// What it means for the replica that had it.
-    fn against_replica(&self) -> Option<Fault> {
-        match self {
-            End::Answered(verdict) => {
-                let verdict = verdict.filter(|verdict| verdict.retryable)?;
-                match verdict.class {
-                    Class::Overloaded => Some(Fault::Full(verdict.delay)),
-                    Class::RateLimited => Some(Fault::Limited(verdict.delay)),
-                    Class::ServerError | Class::Timeout => Some(Fault::Broke),
-                    _ => None,
-                }
-            }
-            End::Failed(error) if error.is_nobody() => Some(Fault::Gone),
-            End::Failed(error) if error.never_sent() => Some(Fault::Unreached),
-            End::Failed(_) | End::Lost(_) => Some(Fault::Broke),
-        }
-    }
-}
-
-/// Tells the target's cool-down, or its replica's, how the attempt went.
-pub(crate) fn judge(call: &Call, permit: &mut Permit, end: &End<'_>) -> Hold {
-    if end.says_nothing(call) {
+/// Applies the outcome of an attempt to its target, or to its replica, and returns what follows for
+/// the call.
+pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
+    if outcome.is_inconclusive() {
         return Hold::No;
     }
-    if end.may_be_own() {
-        call.set_has_failed();
+    if outcome.may_be_fault_of_call() {
+        call.update_queue(|queue| queue.has_failed = true);
     }
     let hold = if permit.placed().is_some() {
-        end.against_replica().map(|fault| permit.failed_there(fault))
+        Fault::from_outcome(outcome, false).map(|fault| permit.failed_there(fault))
     } else {
-        let against = end.against_target(call);
-        against.map(|(failure, delay)| match call.shared() {
-            Some((shared, key)) => shared.on_failure(key, call.sent_at(), delay),
-            None => permit.failed(call.id(), failure, delay),
+        Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.shared() {
+            Some((shared, key)) => shared.on_failure(key, call.sent_at(), outcome.retry_after()),
+            None => permit.failed(call.id(), failure, outcome.retry_after()),
         })
     };
     let Some(hold) = hold else {
@@ -207,28 +135,22 @@ pub(crate) fn judge(call: &Call, permit: &mut Permit, end: &End<'_>) -> Hold {
 /// - One without usage: its length in deltas teaches what answers take; the reservation stands.
 ///
 /// `sample` is what was observed of its length on the way.
-pub(crate) fn settle(call: &Call, permit: &mut Permit, sample: &mut LengthSample) {
-    let now = clock::now();
-    let Some((attempt, usage)) = call.taken() else { return };
+pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
+    let (sent_at, now) = (exchange.sent_at(), clock::now());
     let expected = call.target().expected();
-    let held = attempt.sent_at.map(|sent| Stay {
-        to_first_token: attempt.first_token_at.map(|first| first.saturating_duration_since(sent)),
-        to_end: now.saturating_duration_since(sent),
+    let held = Some(Stay {
+        to_first_token: exchange.first_token_at().map(|first| first.saturating_duration_since(sent_at)),
+        to_end: now.saturating_duration_since(sent_at),
     });
-    let produced = call.progress().tokens();
+    let (produced, Seen { usage, is_complete, .. }) = (exchange.tokens(), exchange.seen());
     match usage {
-        Some(usage) if attempt.complete => {
+        Some(usage) if is_complete => {
             expected.learn(call.facts(), call.tenant(), sample, &usage, held);
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }
-        None if attempt.complete => {
-            expected.learn(
-                call.facts(),
-                call.tenant(),
-                sample,
-                &Usage { output: produced, ..Usage::default() },
-                held,
-            );
+        None if is_complete => {
+            let usage = Usage { output: produced, ..Usage::default() };
+            expected.learn(call.facts(), call.tenant(), sample, &usage, held);
         }
         _ if produced > 0 => {
             let seen = usage.unwrap_or_default();

@@ -10,7 +10,7 @@ use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pulse::Pulse;
 use super::pump::Pump;
-use super::recall::{Cause, Recalls};
+use super::recall::Recalls;
 use super::refused::refused;
 use crate::adaptive::Decision;
 use crate::clock::now;
@@ -22,6 +22,7 @@ use crate::schedule::{
     Grant, Moved, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
 };
 use crate::wire::RateHeaders;
+use tidegate_policy::outcome::Cancellation;
 
 /// A waiting call's end of the line, and since when it waits.
 struct Waiting {
@@ -382,14 +383,14 @@ impl Admission {
             // Under the lock: a release forgets the call only when the scheduler has.
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.reclaim(now()) else { return };
-            self.recalls.call_back(id, Cause::Reclaimed);
+            self.recalls.call_back(id, Cancellation::Reclaimed);
         }
     }
 
     /// Calls back what a replica that went down had not begun to answer. Under the lock, as above.
     fn call_back_fallen(&self, scheduler: &mut Scheduler<Waiting>) {
         while let Some(id) = scheduler.next_fallen() {
-            self.recalls.call_back(id, Cause::Fell);
+            self.recalls.call_back(id, Cancellation::ReplicaDown);
         }
     }
 

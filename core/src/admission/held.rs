@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
-use super::recall::{Cause, Recall};
-use super::{Linger, Permit, attempt, outcome};
+use super::recall::Recall;
+use super::{Linger, Permit, attempt};
 use crate::adaptive::Ended;
 use crate::body::ResponseBody;
-use crate::call::Call;
+use crate::call::{AttemptResult, Call, ExchangeRecord, outcome_of_error};
 use crate::clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::estimate::LengthSample;
 use crate::kv::Progress;
 use crate::placement::Fault;
+use crate::wire::RateHeaders;
+use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 
 /// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
 pub(super) struct Held {
@@ -26,7 +27,9 @@ pub(super) struct Held {
     permit: Option<(Permit, Linger)>,
     recall: Option<Arc<Recall>>,
     body: Option<ResponseBody>,
-    /// How far the answer has come.
+    /// What the exchange has shown, once its response has begun.
+    exchange: Option<ExchangeRecord>,
+    /// How far the answer has come, for the scheduler.
     progress: Progress,
     /// What the estimator has learned of its length.
     sample: LengthSample,
@@ -39,9 +42,9 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(call: Call, mut permit: Permit, linger: Linger) -> Self {
+    pub(super) fn new(call: Call, mut permit: Permit, linger: Linger, can_replay: bool) -> Self {
         let is_pool = permit.placed().is_some();
-        let recall = if call.has_spare() && (call.facts().repeatable || !is_pool) {
+        let recall = if can_replay && (call.facts().repeatable || !is_pool) {
             permit.recall()
         } else {
             // It could not be made again, or may have run and must not run twice: it is not called back.
@@ -49,7 +52,8 @@ impl Held {
             None
         };
         Self {
-            progress: call.progress(),
+            exchange: None,
+            progress: permit.progress(),
             sample: LengthSample::default(),
             awaits: call.facts().stream,
             call,
@@ -66,7 +70,7 @@ impl Held {
     }
 
     /// Until the call is called back, and why; never, where its target does not do that, or where it could not be made again.
-    pub(super) fn recalled(&mut self) -> impl Future<Output = Cause> + use<> {
+    pub(super) fn recalled(&mut self) -> impl Future<Output = Cancellation> + use<> {
         let recall = self.recall.take();
         async move {
             match recall {
@@ -77,17 +81,16 @@ impl Held {
     }
 
     /// The head of an answer came, or will not come.
-    pub(super) fn answered(&mut self, result: &Result<Response<ResponseBody>, Error>) {
+    pub(super) fn answered(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
         permit.answered();
         self.waits = false;
-        self.ended = outcome::of_head(permit, result);
+        self.exchange = result.as_ref().ok().and_then(|response| response.extensions().get().cloned());
+        self.ended = Ended::from_outcome(outcome, false, || is_by_rate(permit, result, outcome));
         if self.ended.is_some() {
             return;
         }
-        let mut streams = true;
-        self.call.attempt(|attempt| streams = attempt.streams);
-        if self.awaits && !streams {
+        if self.awaits && !matches!(outcome, AttemptOutcome::Accepted { streams: true }) {
             self.awaits = false;
             permit.unseen();
         }
@@ -97,15 +100,12 @@ impl Held {
 
     /// Tells the limit of the first token, as soon as it is there, and the estimator how long the answer is at least.
     fn look(&mut self) {
-        if self.permit.is_some() {
-            let produced = self.progress.tokens();
-            let expected = self.call.target().expected();
-            expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, produced);
-        }
-        if self.awaits
-            && self.progress.tokens() > 0
-            && let Some((permit, _)) = &mut self.permit
-        {
+        let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
+        let produced = exchange.tokens();
+        self.progress.reached(produced);
+        let expected = self.call.target().expected();
+        expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, produced);
+        if self.awaits && exchange.has_token() {
             self.awaits = false;
             permit.first_token();
         }
@@ -113,12 +113,39 @@ impl Held {
 
     /// An answer broke off: that speaks against the replica that it came from.
     fn broke(&mut self, error: &Error) {
-        if matches!(error.kind(), ErrorKind::Transport | ErrorKind::Truncated)
-            && let Some((permit, _)) = &mut self.permit
-            && permit.placed().is_some()
-        {
-            permit.failed_there(Fault::Broke);
+        let outcome = outcome_of_error(error);
+        if self.ended.is_none() {
+            self.ended = Ended::from_outcome(&outcome, self.has_token(), || false);
         }
+        if let Some((permit, _)) = &mut self.permit
+            && permit.placed().is_some()
+            && let Some(fault) = Fault::from_outcome(&outcome, true)
+        {
+            permit.failed_there(fault);
+        }
+    }
+
+    fn has_token(&self) -> bool {
+        self.exchange.as_ref().is_some_and(ExchangeRecord::has_token)
+    }
+
+    /// How the attempt ended, by what was seen of its body. `over`: the body has ended by itself.
+    fn end_of_body(&self, over: bool) -> Ended {
+        if let Some(exchange) = &self.exchange {
+            let seen = exchange.seen();
+            if seen.is_complete {
+                let produced = exchange.tokens();
+                return Ended::Completed {
+                    output: seen.usage.map_or(produced, |usage| usage.output.max(produced)),
+                };
+            }
+            if seen.is_failed || over {
+                return Ended::Failed;
+            }
+        }
+        // Otherwise it was the reader, and not the upstream, that was waited for.
+        let is_overdue = self.waits && self.call.is_enforced() && self.call.deadline() <= clock::now();
+        if is_overdue && !self.has_token() { Ended::TimedOut } else { Ended::Cancelled }
     }
 
     pub(super) fn over(mut self, body: ResponseBody) -> Self {
@@ -137,9 +164,7 @@ impl Held {
 
     /// The slot alone, where the provider's own end was seen: nothing runs upstream any more, whatever the connection does.
     pub(super) fn hand_back_if_answered(&mut self) {
-        let mut complete = false;
-        self.call.attempt(|attempt| complete = attempt.complete);
-        if complete {
+        if self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_complete) {
             self.hand_back(false);
         }
     }
@@ -148,14 +173,25 @@ impl Held {
     fn hand_back(&mut self, over: bool) {
         self.look();
         if let Some((mut permit, linger)) = self.permit.take() {
-            let has_token = self.progress.tokens() > 0;
-            let seen = || outcome::of_body(&self.call, over, self.waits, has_token);
-            permit.ended(self.ended.unwrap_or_else(seen));
-            attempt::settle(&self.call, &mut permit, &mut self.sample);
+            permit.ended(self.ended.unwrap_or_else(|| self.end_of_body(over)));
+            if let Some(exchange) = &self.exchange {
+                attempt::settle(&self.call, &mut permit, exchange, &mut self.sample);
+            }
             linger.leave(permit);
-            self.call.attempt(|attempt| attempt.released_at = Some(clock::now()));
+            self.call.attempt_released();
         }
     }
+}
+
+/// Whether a 429 was for a rate: the provider says when to come back, or that nothing is left, or by
+/// our own budgets nothing is. A limit on how many run at once knows of no time.
+fn is_by_rate(permit: &Permit, result: &AttemptResult, outcome: &AttemptOutcome) -> bool {
+    let shows_nothing_left = |result: &AttemptResult| {
+        let response = result.as_ref().ok();
+        response
+            .is_some_and(|response| RateHeaders::read(response.headers(), clock::wall()).shows_nothing_left())
+    };
+    outcome.retry_after().is_some() || shows_nothing_left(result) || permit.is_spent()
 }
 
 impl Drop for Held {
@@ -181,7 +217,6 @@ impl Body for Held {
             permit.alive();
         }
         if let Some(Err(error)) = &frame {
-            this.ended.get_or_insert(outcome::of_error(error, this.progress.tokens() > 0));
             this.broke(error);
         }
         let frame = frame.map(|frame| frame.map_err(|error| this.call.happened(error)));

@@ -1,20 +1,17 @@
 //! The tower layer: no attempt passes without a permit, and the permit travels with the response's body.
 
-use http::{Request, Response};
+use http::Request;
 
-use super::attempt::End;
 use super::held::Held;
-use super::recall::Cause;
-use super::{Linger, ahead, attempt};
-use crate::admission::Permit;
-use crate::body::{RequestBody, ResponseBody};
-use crate::call::Call;
+use super::{Linger, Permit, ahead, attempt};
+use crate::body::RequestBody;
+use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::wire::RateHeaders;
-use crate::wire::classify::{Class, Verdict};
+use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 
 /// Admits each attempt at its target's door.
 ///
@@ -33,59 +30,67 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
         Box::pin(async move {
             let permit = attempt::admit(&call).await?;
             let linger = Linger::new();
-            request.extensions_mut().insert(linger.clone());
-            let mut held = Held::new(call.clone(), permit, linger);
+            let extensions = request.extensions_mut();
+            extensions.insert(linger.clone());
+            if let Some(placed) = permit.placed() {
+                extensions.insert(placed.clone());
+            }
+            let can_replay = extensions.get::<CanReplay>().is_some();
+            let mut held = Held::new(call.clone(), permit, linger, can_replay);
             let recalled = held.recalled();
-            let result = tokio::select! {
+            let mut result = tokio::select! {
                 biased;
                 result = inner.call(request) => result,
-                cause = recalled => return Err(call_back(&call, cause)),
+                cause = recalled => return Err(cancelled(&call, cause)),
             };
-            held.answered(&result);
-            hear(&call, held.permit(), &result);
-            let judged = held.permit().map(|permit| attempt::judge(&call, permit, &End::of(&result)));
-            call.set_hold(judged.unwrap_or(Hold::No));
+            let outcome = outcome_of(&result);
+            held.answered(&result, &outcome);
+            hear(&call, held.permit(), &result, &outcome);
+            let hold = held.permit().map_or(Hold::No, |permit| attempt::apply(&call, permit, &outcome));
+            set_hold(&mut result, hold);
             let answer = result.map_err(|error| call.happened(error))?;
             Ok(answer.map(|body| ahead::over(&call, held.over(body))))
         })
     }
 }
 
-/// Ends an attempt whose slot belongs to somebody else, or whose replica is down. The call is made again, as old as it is.
-fn call_back(call: &Call, cause: Cause) -> Error {
-    call.set_called_back(cause);
-    let error = match cause {
-        Cause::Reclaimed => Error::new(
-            ErrorKind::Refused(Reason::NoSlot),
-            "its slot was lent by another's floor, and called back; the call queues again",
+/// The error of an attempt that the gate cancelled. The call is made again, as old as it is.
+fn cancelled(call: &Call, cause: Cancellation) -> Error {
+    let (error, hold) = match cause {
+        Cancellation::Reclaimed => (
+            Error::new(
+                ErrorKind::Refused(Reason::NoSlot),
+                "its slot was lent by another's floor, and called back; the call queues again",
+            ),
+            Hold::No,
         ),
-        Cause::Fell => Error::new(
-            ErrorKind::Transport,
-            "its replica went down before it had begun to answer (see the pool's `down_after`)",
+        Cancellation::ReplicaDown => (
+            Error::new(
+                ErrorKind::Transport,
+                "its replica went down before it had begun to answer (see the pool's `down_after`)",
+            ),
+            Hold::Elsewhere,
         ),
     };
-    call.happened(error)
+    let mut error = call.happened(error);
+    error.extensions_mut().insert(AttemptOutcome::Cancelled(cause));
+    error.extensions_mut().insert(hold);
+    error
 }
 
-/// What the answer's head says of the provider's budgets.
-fn hear(call: &Call, permit: Option<&mut Permit>, result: &Result<Response<ResponseBody>, Error>) {
+/// Tells the rate budgets what the answer's head says of them.
+fn hear(call: &Call, permit: Option<&mut Permit>, result: &AttemptResult, outcome: &AttemptOutcome) {
     let Some(permit) = permit else { return };
-    match result {
-        Ok(response) => {
-            let headers = RateHeaders::read(response.headers(), clock::wall());
-            let verdict = response.extensions().get::<Verdict>();
-            let limited = verdict.is_some_and(|verdict| verdict.class == Class::RateLimited);
-            // One that says nothing is told too: what refusals have cut grows back with the answers that are none.
-            // The rate headers of one credential say nothing about the others at a shared target.
-            if call.shared().is_none() {
-                permit.heard(call.sent_at(), &headers, limited);
-            }
-            if limited || verdict.is_some_and(|verdict| verdict.never_executed) {
-                // It was turned away unread: nothing of what was reserved for it was taken.
-                permit.unsent();
-            }
-        }
-        Err(error) if error.never_sent() => permit.unsent(),
-        Err(_) => {}
+    // One that says nothing is told too: what refusals have cut grows back with the answers that are none.
+    // The rate headers of one credential say nothing about the others at a shared target.
+    if let Ok(response) = result
+        && call.shared().is_none()
+    {
+        let headers = RateHeaders::read(response.headers(), clock::wall());
+        permit.heard(call.sent_at(), &headers, outcome.is_rate_limited());
+    }
+    if outcome.never_executed() {
+        // It was turned away unread: nothing of what was reserved for it was taken.
+        permit.unsent();
     }
 }

@@ -8,15 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::schedule::GrantId;
-
-/// Why a call is called back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// Its slot belongs to somebody else, who wants it now.
-    Reclaimed,
-    /// The replica that has it is down, and has not begun to answer.
-    Fell,
-}
+use tidegate_policy::outcome::Cancellation;
 
 /// What a call in flight listens to.
 #[derive(Debug, Default)]
@@ -27,9 +19,9 @@ pub(super) struct Recall {
 
 impl Recall {
     /// Resolves once the call is called back.
-    pub(super) async fn told(&self) -> Cause {
+    pub(super) async fn told(&self) -> Cancellation {
         self.told.notified().await;
-        if self.fell.load(Ordering::Acquire) { Cause::Fell } else { Cause::Reclaimed }
+        if self.fell.load(Ordering::Acquire) { Cancellation::ReplicaDown } else { Cancellation::Reclaimed }
     }
 }
 
@@ -53,11 +45,11 @@ impl Recalls {
     }
 
     /// It is called back; also where it is only about to listen.
-    pub(super) fn call_back(&self, id: GrantId, cause: Cause) {
+    pub(super) fn call_back(&self, id: GrantId, cause: Cancellation) {
         if let Some(recalls) = &self.0 {
             let mut recalls = recalls.lock();
             let recall = recalls.entry(id).or_default();
-            if cause == Cause::Fell {
+            if cause == Cancellation::ReplicaDown {
                 recall.fell.store(true, Ordering::Release);
             }
             recall.told.notify_one();

@@ -9,15 +9,13 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Collected, Limited};
 
 use crate::body::{RequestBody, ResponseBody};
-use crate::call::Call;
+use crate::call::{AttemptResult, Call, RetryCharge, outcome_of};
 use crate::clock;
 use crate::duration;
-use crate::error::Error;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::observe::Hedged;
-use crate::retry::{Charge, note_in_vain};
 use crate::transport::Foreign;
-use crate::wire::classify::Verdict;
+use tidegate_policy::outcome::AttemptOutcome;
 
 /// How long a failure's explanation is waited for, and the most that is kept of it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -67,10 +65,10 @@ impl Second {
     }
 
     /// The first answer of the two.
-    async fn with<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> Result<Response<ResponseBody>, Error>
+    async fn with<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
     where
         S: InnerService,
-        F: Future<Output = Result<Response<ResponseBody>, Error>>,
+        F: Future<Output = AttemptResult>,
     {
         let Self { call, after, mut request } = self;
         tokio::select! {
@@ -79,7 +77,7 @@ impl Second {
             () = late(&call, after) => {}
         }
         let twin = call.twin();
-        let Some(_charge) = Charge::withdraw(&twin) else {
+        let Some(_charge) = RetryCharge::withdraw(&twin) else {
             call.target().metrics().hedged(Hedged::NoBudget);
             return first.await;
         };
@@ -95,23 +93,23 @@ impl Second {
         let theirs = tokio::select! {
             biased;
             ours = &mut first => {
-                if is_final(&ours) {
+                if !outcome_of(&ours).is_retryable() {
                     return ours;
                 }
                 // Its slot is needed for nothing any more.
                 let ours = let_go(ours).await;
                 let theirs = second.await;
-                if !is_answer(&theirs) {
-                    note_in_vain(&twin, &theirs);
-                    pair.failed();
+                let outcome = outcome_of(&theirs);
+                if !outcome.is_accepted() {
+                    pair.failed(&outcome);
                     return ours;
                 }
                 theirs
             }
             theirs = &mut second => {
-                if !is_answer(&theirs) {
-                    note_in_vain(&twin, &theirs);
-                    pair.failed();
+                let outcome = outcome_of(&theirs);
+                if !outcome.is_accepted() {
+                    pair.failed(&outcome);
                     drop(theirs);
                     drop(pair);
                     return first.await;
@@ -145,8 +143,9 @@ impl<'a> Pair<'a> {
     }
 
     /// The second try failed: its replica is none to go to next.
-    fn failed(&self) {
-        self.call.avoids_replica_of(self.twin);
+    fn failed(&self, outcome: &AttemptOutcome) {
+        self.twin.on_failed_attempt(outcome);
+        self.call.avoid(self.twin.placed());
     }
 }
 
@@ -161,7 +160,7 @@ impl Drop for Pair<'_> {
 }
 
 /// Reads what a failure says, which is at hand and short, so that the slot goes back that its body holds.
-async fn let_go(failed: Result<Response<ResponseBody>, Error>) -> Result<Response<ResponseBody>, Error> {
+async fn let_go(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
     let read = tokio::time::timeout(PATIENCE, Limited::new(body, LONGEST).collect()).await;
     // What is longer, or late, was no explanation.
@@ -186,26 +185,12 @@ fn with_limit(call: Call) -> Option<(Call, Duration)> {
 async fn late(call: &Call, after: Duration) {
     loop {
         let now = clock::now();
-        let mut sent = None;
-        call.attempt(|attempt| sent = attempt.sent_at);
-        let due = duration::after(sent.unwrap_or(now), after);
+        let due = duration::after(call.present_sent_at().unwrap_or(now), after);
         if due <= now {
             return;
         }
         tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
     }
-}
-
-/// Whether no other try would change it.
-fn is_final(result: &Result<Response<ResponseBody>, Error>) -> bool {
-    match result {
-        Ok(response) => response.extensions().get::<Verdict>().is_none_or(|verdict| !verdict.retryable),
-        Err(error) => !error.retryable(),
-    }
-}
-
-fn is_answer(result: &Result<Response<ResponseBody>, Error>) -> bool {
-    result.as_ref().is_ok_and(|response| response.extensions().get::<Verdict>().is_none())
 }
 
 /// Counts a second try, however it ends.

@@ -44,6 +44,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
             match response.await {
                 Ok(response) => {
                     let failed = response.status().is_client_error() || response.status().is_server_error();
+                    tally.answered(&response);
                     Ok(response.map(|body| {
                         let mut counted = Counted { body, failed, tally: Some(tally) };
                         // Nobody asks for the end of a body that has nothing in it.
@@ -72,8 +73,7 @@ struct Counted {
 impl Counted {
     fn end(&mut self, outcome: Outcome) {
         if let Some(mut tally) = self.tally.take() {
-            let mut failed = self.failed;
-            tally.call().attempt(|attempt| failed |= attempt.failed);
+            let failed = self.failed || tally.is_failed();
             tally.ended(if failed && outcome == Outcome::Completed { Outcome::Failed } else { outcome });
         }
     }

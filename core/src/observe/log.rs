@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use super::{Attempt, Outcome};
-use crate::call::Call;
+use super::Outcome;
+use crate::call::{Attempt, Call};
 use crate::clock;
+use crate::wire::Usage;
 use crate::wire::prompt::Prompt;
 
 /// How many calls are kept.
@@ -98,14 +99,20 @@ impl CallLog {
         lines.map(|line| line + "\n").collect()
     }
 
-    pub(super) fn push(&self, call: &Call, outcome: Outcome, attempts: &[Attempt], now: Instant) {
+    pub(super) fn push(
+        &self,
+        call: &Call,
+        outcome: Outcome,
+        attempts: &[Attempt],
+        usage: Option<Usage>,
+        now: Instant,
+    ) {
         let start = call.queued_at();
         let since = |at: Instant| at.saturating_duration_since(start).as_secs_f64();
         let wall =
             clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
         let prompt = call.facts().prompt.as_ref();
         let expected = prompt.map(|_| call.expected());
-        let usage = call.usage();
         let record = CallRecord {
             id: call.id(),
             label: call.label().cloned(),
@@ -128,11 +135,11 @@ impl CallLog {
                     queued_at: since(attempt.queued_at),
                     admitted_at: attempt.admitted_at.map(since),
                     in_flight: attempt.in_flight,
-                    replica: attempt.replica.clone(),
-                    sent_at: attempt.sent_at.map(since),
-                    first_token_at: attempt.first_token_at.map(since),
+                    replica: attempt.placed.as_ref().map(|placed| placed.url.clone()),
+                    sent_at: attempt.sent_at().map(since),
+                    first_token_at: attempt.first_token_at().map(since),
                     released_at: attempt.released_at.map(since),
-                    status: attempt.status,
+                    status: attempt.seen().status,
                     backoff: attempt.backoff.map(|sleep| sleep.as_secs_f64()),
                 })
                 .collect(),

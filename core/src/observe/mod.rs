@@ -1,16 +1,15 @@
 //! What is seen of each call: the five stamps of every attempt, one outcome per call, histograms and counters.
 
-mod attempt;
 mod layer;
 mod limit;
 mod log;
 mod metrics;
+mod outcome;
 mod quantiles;
 mod replica;
 mod snapshot;
 mod tally;
 
-pub use attempt::{Attempt, Outcome};
 pub use layer::ObserveLayer;
 pub use limit::{DecisionSnapshot, LimitSnapshot};
 pub use log::{AttemptRecord, CallLog, CallRecord, KEPT};
@@ -18,6 +17,7 @@ pub(crate) use metrics::{
     CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Hedged, HeldHow, Metrics, REPLICA_DOWN, TargetMetrics,
     TenantMetrics, ToolMetrics,
 };
+pub use outcome::Outcome;
 pub use quantiles::Quantiles;
 pub use replica::ReplicaSnapshot;
 pub use snapshot::{

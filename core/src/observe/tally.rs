@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::{CallLog, Outcome};
+use http::Response;
+
 use crate::active::{Active, Entered};
-use crate::call::Call;
+use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
@@ -13,17 +15,29 @@ pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,
     outcome: Option<Outcome>,
+    /// The exchange that the response came from.
+    exchange: Option<ExchangeRecord>,
     _active: Entered,
 }
 
 impl Tally {
     /// A call is under way.
     pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
-        Self { _active: active.enter(call.clone()), call, log, outcome: None }
+        Self { _active: active.enter(call.clone()), call, log, outcome: None, exchange: None }
     }
 
     pub(crate) fn call(&self) -> &Call {
         &self.call
+    }
+
+    /// A response came.
+    pub(super) fn answered<B>(&mut self, response: &Response<B>) {
+        self.exchange = response.extensions().get().cloned();
+    }
+
+    /// Returns `true` if the response contains an error event.
+    pub(super) fn is_failed(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_failed)
     }
 
     /// How it ended.
@@ -46,14 +60,16 @@ impl Drop for Tally {
         let call = &self.call;
         let attempts = call.take_attempts();
         let last = attempts.last();
+        let of_response = || self.exchange.as_ref().and_then(|exchange| exchange.seen().usage);
+        let usage = usage_of(&attempts).or_else(of_response);
         let outcome = self.outcome.unwrap_or(match last {
             // Its reader had all of it, and did not care for the end of the connection.
-            Some(last) if last.complete => Outcome::Completed,
+            Some(last) if last.seen().is_complete => Outcome::Completed,
             _ => Outcome::Cancelled,
         });
         let (metrics, lane) = (call.metrics(), call.lane());
         metrics.ended(outcome);
-        let first_token = last.and_then(|last| last.first_token_at);
+        let first_token = last.and_then(Attempt::first_token_at);
         let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
         // What was cancelled says nothing of how long it would have taken.
         let counts = call.is_inference() && outcome != Outcome::Cancelled;
@@ -61,10 +77,11 @@ impl Drop for Tally {
             metrics.ttft(lane, ttft);
         }
         if let Some(last) = last.filter(|_| counts)
-            && let (Some(first), Some(sent)) = (last.first_token_at, last.sent_at)
+            && let (Some(first), Some(sent)) = (last.first_token_at(), last.sent_at())
         {
+            let deltas = last.seen().deltas;
             call.target().metrics().upstream_ttft(first.saturating_duration_since(sent));
-            let tokens = call.usage().map_or(last.deltas, |usage| usage.output.max(last.deltas));
+            let tokens = usage.map_or(deltas, |usage| usage.output.max(deltas));
             if outcome == Outcome::Completed && tokens > 1 {
                 let decode = now.saturating_duration_since(first).as_secs_f64();
                 call.target().metrics().tpot(decode / (tokens - 1) as f64);
@@ -79,11 +96,11 @@ impl Drop for Tally {
                 objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective),
             );
         }
-        if let Some(usage) = call.usage() {
+        if let Some(usage) = usage {
             metrics.tokens(usage.input, usage.output);
         }
         if call.is_inference() {
-            self.log.push(call, outcome, &attempts, now);
+            self.log.push(call, outcome, &attempts, usage, now);
         }
     }
 }

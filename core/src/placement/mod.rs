@@ -21,6 +21,7 @@ mod key;
 mod load;
 mod members;
 mod memory;
+mod outcome;
 mod places;
 mod rendezvous;
 mod replica;

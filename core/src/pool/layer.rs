@@ -27,7 +27,7 @@ impl<S: InnerService> Middleware<S> for PoolLayer {
         let call = request.extensions().get::<Call>().filter(|call| call.target().config().pool.is_some());
         let Some(call) = call.cloned() else { return Box::pin(inner.call(request)) };
         if call.is_inference() {
-            let placed = call.placed();
+            let placed = request.extensions().get::<Placed>().cloned();
             return match sent(&call, placed, &mut request) {
                 Ok(()) => Box::pin(inner.call(request)),
                 Err(error) => Box::pin(async move { Err(error) }),

@@ -1,18 +1,15 @@
 //! The tower layer: attempts one after the other, never two at once.
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request};
 
-use super::charge::Charge;
-use super::policy::{Failure, Next, Why, decide};
-use crate::admission::Cause;
-use crate::body::{RequestBody, ResponseBody};
-use crate::call::Call;
+use super::policy::{Failure, Next, Why, avoids_replica, decide};
+use crate::body::RequestBody;
+use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_of};
 use crate::clock;
 use crate::cooldown::Hold;
-use crate::error::Error;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::observe::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
-use crate::wire::classify::Verdict;
+use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 
 /// Says to SDKs above that we have tried already.
 const SHOULD_RETRY: &str = "x-should-retry";
@@ -36,27 +33,28 @@ impl<S: InnerService> Middleware<S> for RetryLayer {
     }
 }
 
-async fn drive<S: InnerService>(
-    call: Call,
-    request: Request<RequestBody>,
-    mut inner: S,
-) -> Result<Response<ResponseBody>, Error> {
+async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut inner: S) -> AttemptResult {
     if call.is_inference() {
         call.target().retries().lock().earn(clock::now());
     }
-    let (parts, mut body) = request.into_parts();
+    let (mut parts, mut body) = request.into_parts();
     let mut attempts = 0;
-    let mut charge: Option<Charge> = None;
+    let mut charge: Option<RetryCharge> = None;
     loop {
         let spare = if call.is_enforced() { body.again() } else { None };
-        call.set_spare(spare.is_some());
+        if spare.is_some() {
+            parts.extensions.insert(CanReplay);
+        }
         std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
         let result = inner.call(Request::from_parts(parts.clone(), body)).await;
         if let Some(charge) = charge.take() {
-            charge.spent();
+            charge.spend();
         }
-        let called_back = call.take_called_back();
-        if called_back == Some(Cause::Reclaimed)
+        let (outcome, hold) = (outcome_of(&result), hold_of(&result));
+        if outcome.is_accepted() {
+            return result;
+        }
+        if outcome == AttemptOutcome::Cancelled(Cancellation::Reclaimed)
             && let Some(again) = spare
         {
             // No failure: its slot was somebody else's. It queues again, with its age and its charge.
@@ -65,23 +63,19 @@ async fn drive<S: InnerService>(
             body = again;
             continue;
         }
-        let mut hold = call.take_hold();
-        let Some(mut failure) = failure_of(&call, &result) else { return result };
-        if called_back == Some(Cause::Fell) {
-            hold = Hold::Elsewhere;
-        } else if failure.retryable && !result.as_ref().is_err_and(Error::is_local) {
-            call.avoid_replica();
+        call.on_failed_attempt(&outcome);
+        if avoids_replica(&outcome) {
+            call.avoid(call.placed());
         }
-        if !(matches!(hold, Hold::Outage | Hold::Elsewhere | Hold::Full) && failure.never_executed) {
-            attempts += 1;
-        }
-        (failure.hold, failure.attempts) = (hold, attempts);
+        let left = call.deadline().saturating_duration_since(clock::now());
+        let failure = Failure::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
+        attempts = failure.attempts;
         let Some(again) = spare else { return hand_up(&call, result, Why::Unsafe) };
         let next = decide(
             &call.target().config().retry,
             failure,
             || {
-                charge = Charge::withdraw(&call);
+                charge = RetryCharge::withdraw(&call);
                 charge.is_some()
             },
             fastrand::f64(),
@@ -93,13 +87,13 @@ async fn drive<S: InnerService>(
             Next::Backoff(sleep) | Next::Later(sleep) => Some(sleep),
             Next::Requeue | Next::GiveUp(_) => None,
         };
-        call.attempt(|attempt| attempt.backoff = sleep);
+        call.attempt_backs_off(sleep);
         if hold == Hold::Elsewhere {
             call.target().metrics().hopped(call.placed().as_ref());
         }
-        call.target().metrics().retried(match (hold, called_back) {
-            (Hold::Elsewhere, Some(_)) => REPLICA_DOWN,
-            (Hold::Elsewhere, None) => ELSEWHERE,
+        call.target().metrics().retried(match outcome {
+            AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
+            _ if hold == Hold::Elsewhere => ELSEWHERE,
             _ => call.last_failure().unwrap_or("unknown"),
         });
         // The failed response goes, and its slot with it, before any sleep.
@@ -111,55 +105,8 @@ async fn drive<S: InnerService>(
     }
 }
 
-/// Counts an attempt's failure, where somebody upstream had a part in it.
-fn note(call: &Call, result: &Result<Response<ResponseBody>, Error>, class: &'static str) {
-    if !result.as_ref().is_err_and(|error| error.reason().is_some() || error.is_local()) {
-        call.set_last_failure(class);
-        call.target().metrics().upstream_failed(class, call.placed().as_ref());
-    }
-}
-
-/// Counts the failure of an attempt that nothing follows from.
-pub(crate) fn note_in_vain(call: &Call, result: &Result<Response<ResponseBody>, Error>) {
-    match result {
-        Ok(response) => {
-            if let Some(verdict) = response.extensions().get::<Verdict>() {
-                note(call, result, verdict.class.as_str());
-            }
-        }
-        Err(error) => note(call, result, error.kind().as_str()),
-    }
-}
-
-/// What failed, if anything did.
-fn failure_of(call: &Call, result: &Result<Response<ResponseBody>, Error>) -> Option<Failure> {
-    let refused = result.as_ref().is_err_and(|error| error.reason().is_some());
-    let (retryable, never_executed, delay, class) = match result {
-        Ok(response) => {
-            let verdict = response.extensions().get::<Verdict>()?;
-            (verdict.retryable, verdict.never_executed, verdict.delay, verdict.class.as_str())
-        }
-        // What admission refuses, it has waited for as long as the call may.
-        Err(error) => (error.retryable() && !refused, error.never_sent(), None, error.kind().as_str()),
-    };
-    note(call, result, class);
-    Some(Failure {
-        retryable,
-        never_executed,
-        repeatable: call.facts().repeatable,
-        delay,
-        hold: Hold::No,
-        attempts: 0,
-        left: call.deadline().saturating_duration_since(clock::now()),
-    })
-}
-
 /// The failure as the caller gets it: the provider's own answer, or our error, and nobody above need try again.
-fn hand_up(
-    call: &Call,
-    result: Result<Response<ResponseBody>, Error>,
-    why: Why,
-) -> Result<Response<ResponseBody>, Error> {
+fn hand_up(call: &Call, result: AttemptResult, why: Why) -> AttemptResult {
     if call.is_enforced() {
         call.target().metrics().gave_up(why);
     }

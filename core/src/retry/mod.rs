@@ -6,11 +6,8 @@
 //!
 //! The slot is given back before a backoff sleep. A retry queues again with its old age and start tag, past the queue bound.
 
-mod charge;
 mod layer;
 mod policy;
 
-pub(crate) use charge::Charge;
 pub use layer::RetryLayer;
-pub(crate) use layer::note_in_vain;
 pub use policy::{Failure, Next, Why, decide};

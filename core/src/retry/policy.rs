@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::backoff;
 use crate::config::RetryConfig;
 use crate::cooldown::Hold;
+use tidegate_policy::outcome::{AttemptOutcome, FailureCause};
 
 /// How long a call at most stands back that all replicas turned away: about as long as one is left alone that does not say.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -26,6 +27,47 @@ pub struct Failure {
     pub attempts: u32,
     /// Until the deadline.
     pub left: Duration,
+}
+
+impl Failure {
+    /// Translates the outcome of an attempt that failed. `attempts` counts the attempts before it.
+    pub(crate) fn from_outcome(
+        outcome: &AttemptOutcome,
+        hold: Hold,
+        repeatable: bool,
+        attempts: u32,
+        left: Duration,
+    ) -> Self {
+        // Admission refuses a call only after it has waited as long as it may.
+        let is_refused =
+            matches!(outcome, AttemptOutcome::Failed(failure) if failure.kind.reason().is_some());
+        let never_executed = outcome.never_executed();
+        let is_free = never_executed && matches!(hold, Hold::Outage | Hold::Elsewhere | Hold::Full);
+        Self {
+            retryable: outcome.is_retryable() && !is_refused,
+            never_executed,
+            repeatable,
+            delay: outcome.retry_after(),
+            hold,
+            attempts: attempts + u32::from(!is_free),
+            left,
+        }
+    }
+}
+
+/// Returns `true` if the next attempt goes to another replica than the one that had this attempt, as
+/// long as others have room.
+pub(crate) fn avoids_replica(outcome: &AttemptOutcome) -> bool {
+    match outcome {
+        AttemptOutcome::Rejected(verdict) => verdict.retryable,
+        AttemptOutcome::Failed(failure) => {
+            failure.kind.is_retryable()
+                && failure.kind.reason().is_none()
+                && failure.cause != FailureCause::Local
+        }
+        // A replica that is down is out of the choice by itself.
+        AttemptOutcome::Accepted { .. } | AttemptOutcome::Cancelled(_) => false,
+    }
 }
 
 /// The next step.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::reason::Reason;
 use super::*;
 use crate::config::{OnFull, Predict, TenantConfig};
 use crate::estimate::Demand;
+use tidegate_policy::Reason;
 
 mod ageing;
 mod costs;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::reason::Reason;
 use super::{Rule, Why};
 use crate::context::Lane;
 use crate::estimate::Demand;
@@ -11,6 +10,7 @@ use crate::fairness::Tag;
 use crate::kv::Forecast;
 use crate::placement::Wants;
 use crate::wire::Usage;
+use tidegate_policy::Reason;
 
 /// What a call says of itself at the door.
 #[derive(Clone, Debug)]

@@ -10,12 +10,13 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::cut::Cut;
+use super::outcome::failed;
 use crate::body::ResponseBody;
-use crate::call::Call;
+use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::duration;
 use crate::error::{Error, ErrorKind};
-use crate::kv::Progress;
+use crate::placement::Placed;
 use crate::wire::{Dialect, End, Observer, Signal, Verdict};
 
 /// Passes frames untouched; stamps what they show; fails where silence or the end is wrong.
@@ -23,10 +24,9 @@ pub(super) struct Watched {
     call: Call,
     body: ResponseBody,
     observer: Observer,
-    progress: Progress,
+    exchange: ExchangeRecord,
     /// Until when the first token must have come.
     first_token_by: Option<Instant>,
-    has_token: bool,
     failure: Option<Verdict>,
     /// Of a stream at a replica.
     cut: Option<Cut>,
@@ -39,20 +39,25 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(call: Call, body: ResponseBody, observer: Observer, sent_at: Instant) -> Self {
+    pub(super) fn new(
+        call: Call,
+        placed: Option<Placed>,
+        body: ResponseBody,
+        observer: Observer,
+        exchange: ExchangeRecord,
+    ) -> Self {
         let first_token_by = if call.is_enforced() && observer.is_stream() {
-            call.target().config().first_token.map(|limit| duration::after(sent_at, limit))
+            call.target().config().first_token.map(|limit| duration::after(exchange.sent_at(), limit))
         } else {
             None
         };
-        let cut = Cut::of(&call).filter(|_| call.is_enforced());
+        let cut = Cut::of(&call, placed).filter(|_| call.is_enforced());
         Self {
-            progress: call.progress(),
             call,
             body,
             observer,
+            exchange,
             first_token_by,
-            has_token: false,
             failure: None,
             cut,
             idle_by: None,
@@ -66,30 +71,27 @@ impl Watched {
     /// Whether enough was seen to know whether the attempt failed at once; at a replica, whether the caller would miss anything of it.
     pub(super) fn has_begun(&self) -> bool {
         let by_token = self.cut.is_some() && self.call.facts().dialect != Dialect::Other;
-        self.observer.events() > 0 && (!by_token || self.has_token || self.failure.is_some())
+        self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())
     }
 
     /// The error event that came before any token.
     pub(super) fn early_failure(&self) -> Option<&Verdict> {
-        self.failure.as_ref().filter(|_| !self.has_token)
+        self.failure.as_ref().filter(|_| !self.exchange.has_token())
     }
 
     fn see(&mut self, chunk: Option<&[u8]>) {
-        let (call, has_token, failure) = (&self.call, &mut self.has_token, &mut self.failure);
+        let (exchange, failure) = (&self.exchange, &mut self.failure);
         let on = |signal: Signal| match signal {
-            Signal::FirstToken => {
-                *has_token = true;
-                call.attempt(|attempt| attempt.first_token_at = Some(clock::now()));
-            }
-            Signal::Usage(usage) => call.set_usage(usage),
-            Signal::Terminal => call.attempt(|attempt| attempt.complete = true),
+            Signal::FirstToken => exchange.on_first_token(clock::now()),
+            Signal::Usage(usage) => exchange.update(|seen| seen.usage = Some(usage)),
+            Signal::Terminal => exchange.update(|seen| seen.is_complete = true),
             Signal::Error(verdict) => *failure = Some(verdict),
         };
         match chunk {
             Some(chunk) => self.observer.push(chunk, on),
             None => self.observer.finish(on),
         }
-        self.progress.reached(self.observer.deltas());
+        self.exchange.set_tokens(self.observer.deltas());
     }
 
     /// The body is over: was the answer?
@@ -98,17 +100,14 @@ impl Watched {
         self.see(None);
         let deltas = self.observer.deltas();
         let end = self.observer.end();
-        self.call.attempt(|attempt| {
-            attempt.deltas = deltas;
-            attempt.complete |= end == End::Complete;
-            attempt.failed |= end == End::Failed;
+        self.exchange.update(|seen| {
+            seen.deltas = deltas;
+            seen.is_complete |= end == End::Complete;
+            seen.is_failed |= end == End::Failed;
         });
         if end == End::Truncated && self.call.is_enforced() {
-            return Err(Error::new(
-                ErrorKind::Truncated,
-                "the response ended without the provider's terminal event: what came is incomplete",
-            )
-            .at(self.call.target().name()));
+            let text = "the response ended without the provider's terminal event: what came is incomplete";
+            return Err(failed(&self.call, Error::new(ErrorKind::Truncated, text)));
         }
         Ok(())
     }
@@ -134,7 +133,7 @@ impl Watched {
             };
             if let Some(error) = cut.err().or_else(|| self.late(now)) {
                 self.done = true;
-                return Poll::Ready(error.at(self.call.target().name()));
+                return Poll::Ready(failed(&self.call, error));
             }
             self.arm();
         }
@@ -142,7 +141,7 @@ impl Watched {
 
     /// Sets the timer to what comes first.
     fn arm(&mut self) {
-        let first = self.first_token_by.filter(|_| !self.has_token);
+        let first = self.first_token_by.filter(|_| !self.exchange.has_token());
         let cut = self.cut.as_ref().and_then(Cut::at);
         let Some(at) = [self.idle_by, first, cut].into_iter().flatten().min() else {
             self.timer = None;
@@ -156,7 +155,7 @@ impl Watched {
     }
 
     fn late(&self, now: Instant) -> Option<Error> {
-        if self.first_token_by.is_some_and(|by| !self.has_token && by <= now) {
+        if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
             let text = "no token came within the target's `first_token` limit";
             return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
         }
@@ -166,7 +165,7 @@ impl Watched {
 
     /// What broke an answer off in its middle. A replica that goes takes its streams along: they are cut short, whatever the connection says.
     fn broken(&self, error: Error) -> Error {
-        if self.cut.is_none() || !self.has_token || error.kind() != ErrorKind::Transport {
+        if self.cut.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
             return error;
         }
         error.cut_short("its replica broke it off, and what came is incomplete: ")
@@ -201,8 +200,8 @@ impl Body for Watched {
             Some(Err(error)) => {
                 this.done = true;
                 let deltas = this.observer.deltas();
-                this.call.attempt(|attempt| attempt.deltas = deltas);
-                Some(Err(this.broken(error).at(this.call.target().name())))
+                this.exchange.update(|seen| seen.deltas = deltas);
+                Some(Err(failed(&this.call, this.broken(error))))
             }
             None => this.end().err().map(Err),
         })

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::call::Call;
 use crate::duration;
 use crate::error::{Error, ErrorKind};
-use crate::placement::ReplicaId;
+use crate::placement::{Placed, ReplicaId};
 use crate::target::Target;
 
 /// From one look at a silent stream's replica to the next.
@@ -26,9 +26,9 @@ pub(super) struct Cut {
 
 impl Cut {
     /// For a call in flight at a replica; `None`: it is at none.
-    pub(super) fn of(call: &Call) -> Option<Self> {
+    pub(super) fn of(call: &Call, placed: Option<Placed>) -> Option<Self> {
         let after = call.target().config().pool.as_ref()?.cut_after;
-        Some(Self { target: call.target().clone(), replica: call.placed()?.id, after, at: None })
+        Some(Self { target: call.target().clone(), replica: placed?.id, after, at: None })
     }
 
     /// A silence begins.

@@ -8,14 +8,17 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, Response};
 
 use super::body::Watched;
+use super::outcome::failed;
 use super::replay::Replay;
 use crate::body::{RequestBody, ResponseBody, Taken};
-use crate::call::Call;
+use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+use crate::placement::Placed;
 use crate::wire::sealed::is_signed;
 use crate::wire::{Dialect, Observer, classify};
+use tidegate_policy::outcome::AttemptOutcome;
 
 /// The most of an error's body that is read to classify it. The rest passes unread.
 const MOST_OF_AN_ERROR: usize = 64 * 1024;
@@ -26,7 +29,8 @@ const MOST_OF_A_HEAD: usize = 64 * 1024;
 
 /// Watches each attempt's response.
 ///
-/// A failed attempt leaves here as a response whose extensions hold a [`crate::wire::Verdict`], or as an error.
+/// Each response and error leaves with the [`AttemptOutcome`] in its extensions, and each response
+/// with the [`ExchangeRecord`].
 ///
 /// *Default*: acts on requests that carry a [`Call`]; others pass.
 /// *Cancellation safety*: dropping the future or the body ends the exchange.
@@ -43,9 +47,10 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let upload = request.body().taken();
+        let placed = request.extensions().get::<Placed>().cloned();
         let response = inner.call(request);
         match call {
-            Some(call) => Box::pin(watch(call, upload, response)),
+            Some(call) => Box::pin(watch(call, placed, upload, response)),
             None => Box::pin(response),
         }
     }
@@ -58,30 +63,34 @@ fn is_watched(call: &Call) -> bool {
 
 async fn watch(
     call: Call,
+    placed: Option<Placed>,
     upload: Option<Taken>,
     response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
-    call.attempt(|attempt| attempt.sent_at = Some(sent_at));
-    call.target().metrics().attempted(call.placed().as_ref());
+    let exchange = ExchangeRecord::new(sent_at);
+    call.attempt_sent(exchange.clone());
+    call.target().metrics().attempted(placed.as_ref());
     let limit = call.head_limit();
-    let head = within(limit, upload, response).await.map_err(|error| error.at(call.target().name()))?;
+    let mut head = within(limit, upload, response).await.map_err(|error| failed(&call, error))?;
     let status = head.status();
-    call.attempt(|attempt| attempt.status = Some(status.as_u16()));
+    exchange.update(|seen| seen.status = Some(status.as_u16()));
+    head.extensions_mut().insert(exchange.clone());
     if status.is_client_error() || status.is_server_error() {
-        return failed(&call, head).await;
+        return rejected(&call, head).await;
     }
     if !status.is_success() {
         // A redirect is no answer, and has no end to miss.
+        head.extensions_mut().insert(AttemptOutcome::Accepted { streams: false });
         return Ok(head);
     }
     let (mut parts, body) = head.into_parts();
     let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
     let streams = observer.is_stream();
-    call.attempt(|attempt| attempt.streams = streams);
     let hold_head = streams && call.is_enforced();
-    let watched = Watched::new(call.clone(), body, observer, sent_at);
+    let watched = Watched::new(call, placed, body, observer, exchange);
     if !hold_head {
+        parts.extensions.insert(AttemptOutcome::Accepted { streams });
         return Ok(Response::from_parts(parts, ResponseBody::new(watched)));
     }
     let mut replay = Replay::new(watched);
@@ -90,14 +99,16 @@ async fn watch(
             break;
         }
     }
-    if let Some(verdict) = replay.rest().early_failure() {
-        parts.extensions.insert(verdict.clone());
-    }
+    let outcome = match replay.rest().early_failure() {
+        Some(verdict) => AttemptOutcome::Rejected(verdict.clone()),
+        None => AttemptOutcome::Accepted { streams },
+    };
+    parts.extensions.insert(outcome);
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
 /// A failure by status: what its body says decides what it means. The body is played back whole.
-async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
+async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(body);
     let limit = call.idle_limit().map_or(LONGEST_OF_AN_ERROR, |idle| idle.min(LONGEST_OF_AN_ERROR));
@@ -107,7 +118,8 @@ async fn failed(call: &Call, head: Response<ResponseBody>) -> Result<Response<Re
     })
     .await;
     let seen: Bytes = replay.seen(MOST_OF_AN_ERROR);
-    parts.extensions.insert(classify(parts.status, &parts.headers, &seen, clock::wall()));
+    let verdict = classify(parts.status, &parts.headers, &seen, clock::wall());
+    parts.extensions.insert(AttemptOutcome::Rejected(verdict));
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 

@@ -15,6 +15,7 @@
 mod body;
 mod cut;
 mod layer;
+mod outcome;
 mod replay;
 
 pub use layer::StreamLayer;

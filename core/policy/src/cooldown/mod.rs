@@ -35,6 +35,7 @@
 //! The reasons are in `docs/design/cool-down.md`.
 
 mod by_key;
+mod outcome;
 mod throughput;
 
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 
 /// Why a call was not admitted. The text of each is also its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Reason {
     /// No slot is free and the target refuses rather than queues (`on_full = "refuse"`).
     NoSlot,

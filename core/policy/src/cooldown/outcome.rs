@@ -1,0 +1,31 @@
+//! Translates the outcome of an attempt for the cool-down of its target.
+
+use tidegate_protocol::Class;
+
+use super::Failure;
+use crate::outcome::AttemptOutcome;
+
+impl Failure {
+    /// Returns the failure that counts against the target. `None` if the target accepted the
+    /// attempt or rejected it for a reason that is the request's own.
+    ///
+    /// `waits_for_outage` is `true` if the caller set a deadline: then an unreachable target is
+    /// waited for even if it has never worked.
+    pub fn from_outcome(outcome: &AttemptOutcome, waits_for_outage: bool) -> Option<Self> {
+        match outcome {
+            AttemptOutcome::Rejected(verdict) if verdict.retryable => Some(match verdict.class {
+                Class::Overloaded => Self::Unread { worth_waiting: true },
+                // A rate limit also rejects unread, but does not mean that the target is down.
+                Class::RateLimited => Self::Limited,
+                _ => Self::Other,
+            }),
+            AttemptOutcome::Failed(failure) if failure.kind.never_sent() => {
+                Some(Self::Unread { worth_waiting: waits_for_outage })
+            }
+            AttemptOutcome::Failed(_) => Some(Self::Other),
+            AttemptOutcome::Accepted { .. } | AttemptOutcome::Rejected(_) | AttemptOutcome::Cancelled(_) => {
+                None
+            }
+        }
+    }
+}
