@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::active::Active;
-use crate::admission::attempt;
+use crate::admission::layer::{admit, apply};
 use crate::admission::{Holding, Permit};
 use crate::call::{Call, ExchangeRecord};
 use crate::clock;
@@ -46,7 +46,7 @@ impl Slot {
     /// Waits for the call's slot.
     pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
-        let permit = attempt::admit(&call).await.map_err(|error| error.of_call(call.id()));
+        let permit = admit(&call).await.map_err(|error| error.of_call(call.id()));
         let mut permit = permit.inspect_err(|error| tally.failed(error))?;
         let exchange = ExchangeRecord::new(clock::now());
         call.attempt_sent(exchange.clone());
@@ -69,7 +69,7 @@ impl Slot {
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.untold() {
             held.exchange.update(|seen| seen.is_complete = true);
-            attempt::apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
+            apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
             held.tally.ended(Outcome::Completed);
         }
     }
@@ -101,7 +101,7 @@ impl Slot {
             if outcome.is_rate_limited() {
                 held.permit.heard(held.exchange.sent_at(), &RateHeaders::default(), true);
             }
-            attempt::apply(&call, &mut held.permit, &outcome);
+            apply(&call, &mut held.permit, &outcome);
             held.tally.ended(Outcome::Failed);
         }
         outcome.is_retryable()

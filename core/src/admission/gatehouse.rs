@@ -469,7 +469,7 @@ impl Admission {
         }
     }
 
-    pub(super) fn refused(&self, refusal: Refusal) -> Error {
+    pub(crate) fn refused(&self, refusal: Refusal) -> Error {
         refused(&self.name, self.wait_hint, &refusal)
     }
 }

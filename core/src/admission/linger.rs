@@ -16,12 +16,12 @@ pub struct Linger(Arc<Slot>);
 struct Slot(Mutex<Option<Permit>>);
 
 impl Linger {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Slot(Mutex::new(None))))
     }
 
     /// Leaves the permit to the clones, if there are any; else it goes here.
-    pub(super) fn leave(self, permit: Permit) {
+    pub(crate) fn leave(self, permit: Permit) {
         *self.0.0.lock() = Some(permit);
     }
 }

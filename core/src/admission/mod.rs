@@ -5,13 +5,9 @@
 //!
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
-mod ahead;
-pub(crate) mod attempt;
 mod gatehouse;
 pub mod handoff;
-mod held;
-mod holders;
-mod layer;
+pub(crate) mod layer;
 mod linger;
 mod permit;
 mod pulse;
@@ -19,13 +15,15 @@ mod pump;
 mod purse;
 mod recall;
 mod refused;
+mod task_slots;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use ahead::{Ahead, Wanted};
 pub use gatehouse::Admission;
-pub(crate) use holders::{HeldSlot, Holders, Holding};
 pub use layer::AdmissionLayer;
 pub use linger::Linger;
 pub use permit::Permit;
 pub use purse::Purse;
+pub(crate) use recall::Recall;
+pub(crate) use refused::over_maximum;
+pub(crate) use task_slots::{HeldSlot, Holders, Holding, ReadAhead, Wanted};

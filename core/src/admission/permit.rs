@@ -101,12 +101,12 @@ impl Permit {
     }
 
     /// Whether the rate budgets have no room now for another call like it.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
     }
 
     /// What tells the call that it is called back, where its target reclaims what it has lent, or is a pool.
-    pub(super) fn recall(&self) -> Option<Arc<Recall>> {
+    pub(crate) fn recall(&self) -> Option<Arc<Recall>> {
         self.admission.recalls().enlist(self.grant.as_ref()?.id())
     }
 
@@ -167,7 +167,7 @@ impl Permit {
     }
 
     /// Something of the answer came: its replica lives. To be told of every chunk.
-    pub(super) fn alive(&self) {
+    pub(crate) fn alive(&self) {
         if let Some(grant) = &self.grant {
             self.admission.alive(grant);
         }

@@ -12,14 +12,14 @@ use tidegate_policy::outcome::Cancellation;
 
 /// What a call in flight listens to.
 #[derive(Debug, Default)]
-pub(super) struct Recall {
+pub(crate) struct Recall {
     told: Notify,
     fell: AtomicBool,
 }
 
 impl Recall {
     /// Resolves once the call is called back.
-    pub(super) async fn told(&self) -> Cancellation {
+    pub(crate) async fn told(&self) -> Cancellation {
         self.told.notified().await;
         if self.fell.load(Ordering::Acquire) { Cancellation::ReplicaDown } else { Cancellation::Reclaimed }
     }

@@ -32,7 +32,7 @@ pub(super) fn refused(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error
 }
 
 /// A prompt above the operator's maximum.
-pub(super) fn over_maximum(target: &Arc<str>, tokens: u64, most: u64) -> Error {
+pub(crate) fn over_maximum(target: &Arc<str>, tokens: u64, most: u64) -> Error {
     let text = format!(
         "its prompt has about {tokens} tokens, above this target's `max_prompt` of {most}: {SMALLER}"
     );

@@ -82,7 +82,7 @@ impl WhileHeld {
     /// Begins to hand the slots back, where that was asked for.
     pub(super) fn hand_back(&self) -> Vec<Wanted> {
         let handed = self.slots.iter().filter(|slot| self.hands_back(slot));
-        handed.filter_map(|slot| Some(slot.ahead()?.want())).collect()
+        handed.filter_map(|slot| slot.read_ahead()).collect()
     }
 
     /// What idles while the tool is waited for.

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::held::Held;
-use super::holders::Holding;
+use super::body::Held;
+use crate::admission::{Holding, ReadAhead};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::error::Error;
@@ -27,7 +27,7 @@ use crate::error::Error;
 const MOST: usize = 1024 * 1024;
 
 /// An answer, where both its reader and whoever reads ahead can reach it.
-pub(crate) struct Ahead(Mutex<State>);
+struct Ahead(Mutex<State>);
 
 struct State {
     held: Option<Held>,
@@ -67,9 +67,9 @@ pub(super) fn over(call: &Call, held: Held) -> ResponseBody {
     })))
 }
 
-impl Ahead {
-    /// Reads ahead until what this returns is dropped, the answer has ended, or it is too long.
-    pub(crate) fn want(self: &Arc<Self>) -> Wanted {
+impl ReadAhead for Ahead {
+    /// Reads ahead until it is stopped, the answer has ended, or it is too long.
+    fn start(self: Arc<Self>) {
         let mut state = self.0.lock();
         state.wanted += 1;
         let open = state.held.as_ref().is_some_and(|held| !held.is_end_stream());
@@ -83,8 +83,16 @@ impl Ahead {
             let pump = Pump { ahead: self.clone(), turn: state.turn };
             state.pump = Some(runtime.spawn(pump).abort_handle());
         }
-        drop(state);
-        Wanted(self.clone())
+    }
+
+    fn stop(&self) {
+        let mut state = self.0.lock();
+        state.wanted -= 1;
+        if state.wanted == 0 && state.running {
+            let (pump, reader) = state.stop();
+            drop(state);
+            end(pump, reader);
+        }
     }
 }
 
@@ -107,21 +115,6 @@ impl State {
         let frame = Pin::new(held).poll_frame(cx);
         self.look();
         frame
-    }
-}
-
-/// Somebody wants an answer read ahead.
-pub(crate) struct Wanted(Arc<Ahead>);
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        let mut state = self.0.0.lock();
-        state.wanted -= 1;
-        if state.wanted == 0 && state.running {
-            let (pump, reader) = state.stop();
-            drop(state);
-            end(pump, reader);
-        }
     }
 }
 

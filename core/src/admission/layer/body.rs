@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::recall::Recall;
-use super::{Linger, Permit, attempt};
+use super::apply::settle;
 use crate::adaptive::Ended;
+use crate::admission::{Linger, Permit, Recall};
 use crate::body::ResponseBody;
 use crate::call::{AttemptResult, Call, ExchangeRecord, outcome_of_error};
 use crate::clock;
@@ -175,7 +175,7 @@ impl Held {
         if let Some((mut permit, linger)) = self.permit.take() {
             permit.ended(self.ended.unwrap_or_else(|| self.end_of_body(over)));
             if let Some(exchange) = &self.exchange {
-                attempt::settle(&self.call, &mut permit, exchange, &mut self.sample);
+                settle(&self.call, &mut permit, exchange, &mut self.sample);
             }
             linger.leave(permit);
             self.call.attempt_released();

@@ -1,9 +1,16 @@
 //! The tower layer: no attempt passes without a permit, and the permit travels with the response's body.
 
+mod admit;
+mod apply;
+mod body;
+mod read_ahead;
+
 use http::Request;
 
-use super::held::Held;
-use super::{Linger, Permit, ahead, attempt};
+pub(crate) use self::admit::admit;
+pub(crate) use self::apply::apply;
+use self::body::Held;
+use crate::admission::{Linger, Permit};
 use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};
 use crate::clock;
@@ -28,7 +35,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
         let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
-            let permit = attempt::admit(&call).await?;
+            let permit = admit(&call).await?;
             let linger = Linger::new();
             let extensions = request.extensions_mut();
             extensions.insert(linger.clone());
@@ -46,10 +53,10 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
             let outcome = outcome_of(&result);
             held.answered(&result, &outcome);
             hear(&call, held.permit(), &result, &outcome);
-            let hold = held.permit().map_or(Hold::No, |permit| attempt::apply(&call, permit, &outcome));
+            let hold = held.permit().map_or(Hold::No, |permit| apply(&call, permit, &outcome));
             set_hold(&mut result, hold);
             let answer = result.map_err(|error| call.happened(error))?;
-            Ok(answer.map(|body| ahead::over(&call, held.over(body))))
+            Ok(answer.map(|body| read_ahead::over(&call, held.over(body))))
         })
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Ahead;
 use crate::context::TaskId;
 
 /// The book of a gate.
@@ -26,7 +25,7 @@ struct Book {
 pub(crate) struct HeldSlot {
     number: u64,
     pub(crate) target: Arc<str>,
-    ahead: Option<Weak<Ahead>>,
+    ahead: Option<Weak<dyn ReadAhead>>,
 }
 
 impl Holders {
@@ -35,7 +34,7 @@ impl Holders {
         self: &Arc<Self>,
         task: TaskId,
         target: &Arc<str>,
-        ahead: Option<Weak<Ahead>>,
+        ahead: Option<Weak<dyn ReadAhead>>,
     ) -> Holding {
         let mut book = self.0.lock();
         let number = book.next;
@@ -51,9 +50,11 @@ impl Holders {
 }
 
 impl HeldSlot {
-    /// What can read the rest of its answer ahead of the reader.
-    pub(crate) fn ahead(&self) -> Option<Arc<Ahead>> {
-        self.ahead.as_ref()?.upgrade()
+    /// Begins to read the rest of its answer ahead of the reader, if there is one.
+    pub(crate) fn read_ahead(&self) -> Option<Wanted> {
+        let ahead = self.ahead.as_ref()?.upgrade()?;
+        ahead.clone().start();
+        Some(Wanted(ahead))
     }
 
     /// Whether there is an answer at all that could be read ahead.
@@ -78,5 +79,23 @@ impl Drop for Holding {
                 book.held.remove(&self.task);
             }
         }
+    }
+}
+
+/// A response that can be read ahead of its reader, so that its slot is released earlier.
+pub(crate) trait ReadAhead: Send + Sync {
+    /// Starts to read ahead.
+    fn start(self: Arc<Self>);
+
+    /// Stops, once it was called as often as [`ReadAhead::start`].
+    fn stop(&self);
+}
+
+/// Has a response read ahead until it is dropped.
+pub(crate) struct Wanted(Arc<dyn ReadAhead>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }

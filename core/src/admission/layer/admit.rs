@@ -1,0 +1,91 @@
+//! Waits for the slot of an attempt, for the layer and for the holders of named slots.
+
+use crate::admission::{Permit, over_maximum};
+use crate::call::Call;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::schedule::{Ticket, WaiterId};
+use crate::target::SharedCooldowns;
+
+/// A slot for the call's next attempt, as soon as there is one.
+///
+/// *Cancellation safety*: dropping the future leaves the queue.
+pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
+    let queued_at = clock::now();
+    call.attempt_queued(queued_at);
+    let mut permit = acquire(call).await?;
+    permit.sent();
+    call.update_queue(|queue| {
+        queue.charged = permit.charged();
+        queue.spent += permit.spent();
+    });
+    call.attempt_admitted(permit.admitted_at(), permit.in_flight(), permit.placed().cloned());
+    call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
+    Ok(permit)
+}
+
+async fn acquire(call: &Call) -> Result<Permit, Error> {
+    let target = call.target();
+    let admission = target.admission();
+    let ticket = call.ticket();
+    let most = target.config().max_prompt.filter(|most| ticket.demand.input > *most);
+    if call.is_twin() {
+        return at_another(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| none_free(call));
+    }
+    if call.is_enforced() {
+        if let Some(most) = most {
+            return Err(over_maximum(target.name(), ticket.demand.input, most));
+        }
+        let asking = call.asks();
+        let permit = match call.shared() {
+            None => admission.acquire_from(ticket, |waiter| queued(call, waiter)).await,
+            Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,
+        };
+        if let Some(asking) = asking.filter(|_| permit.is_ok()) {
+            asking.admitted();
+        }
+        return permit.map_err(|error| target.admit_ignorance(error));
+    }
+    // Nobody waits in a queue here until there is a replica.
+    call.replicas_known().await;
+    let (permit, would) = admission.force(&ticket);
+    let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
+    let would = would.or(held.map(|_| "wait"));
+    if let Some(decision) = most.map(|_| Reason::TooLarge.as_str()).or(would) {
+        call.target().metrics().would(decision);
+    }
+    Ok(permit)
+}
+
+/// Waits for a slot of a target that the call shares with other credentials and models.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queue.
+async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> Result<Permit, Error> {
+    let admission = call.target().admission();
+    loop {
+        let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
+        waited.map_err(|refusal| admission.refused(refusal))?;
+        let permit = admission.acquire_from(call.ticket(), |waiter| queued(call, waiter)).await?;
+        if cooldowns.admit(key) {
+            return Ok(permit);
+        }
+        // A Retry-After for the key came while the call queued: the slot is given back.
+        call.update_queue(|queue| queue.spent += permit.spent());
+    }
+}
+
+fn queued(call: &Call, waiter: WaiterId) {
+    call.update_queue(|queue| queue.waiter = Some(waiter));
+}
+
+/// A slot at a replica that the call does not avoid.
+fn at_another(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
+    let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
+    permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
+}
+
+fn none_free(call: &Call) -> Error {
+    let text = "no other replica has a slot free";
+    Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
+}

@@ -1,0 +1,80 @@
+//! Applies what an attempt showed: its outcome to the target or the replica, and its tokens to the
+//! budgets.
+
+use crate::admission::Permit;
+use crate::call::{Call, ExchangeRecord, Seen};
+use crate::clock;
+use crate::cooldown::{Failure, Hold};
+use crate::estimate::LengthSample;
+use crate::placement::Fault;
+use crate::schedule::Settled;
+use crate::target::Stay;
+use crate::wire::Usage;
+use tidegate_policy::outcome::AttemptOutcome;
+
+/// Applies the outcome of an attempt to its target, or to its replica, and returns what follows for
+/// the call.
+pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
+    if outcome.is_inconclusive() {
+        return Hold::No;
+    }
+    if outcome.may_be_fault_of_call() {
+        call.update_queue(|queue| queue.has_failed = true);
+    }
+    let hold = if permit.placed().is_some() {
+        Fault::from_outcome(outcome, false).map(|fault| permit.failed_there(fault))
+    } else {
+        Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.shared() {
+            Some((shared, key)) => shared.on_failure(key, call.sent_at(), outcome.retry_after()),
+            None => permit.failed(call.id(), failure, outcome.retry_after()),
+        })
+    };
+    let Some(hold) = hold else {
+        permit.succeeded();
+        if let Some((shared, key)) = call.shared() {
+            shared.on_success(key);
+        }
+        return Hold::No;
+    };
+    if matches!(hold, Hold::CoolDown | Hold::Outage) {
+        call.target().metrics().cooled(hold);
+        tracing::debug!(target = %call.target().name(), ?hold, "held back");
+    }
+    hold
+}
+
+/// Puts the books right when the attempt is over. What is not known is left as it was reserved.
+///
+/// - An answer that came whole, and was counted by its provider: what it took, and what others like it will.
+/// - One that broke off, or was let go: what it had produced by then, which is what providers count that do not count at arrival. Others like it are at
+///   least as long.
+/// - One without usage: its length in deltas teaches what answers take; the reservation stands.
+///
+/// `sample` is what was observed of its length on the way.
+pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
+    let (sent_at, now) = (exchange.sent_at(), clock::now());
+    let expected = call.target().expected();
+    let held = Some(Stay {
+        to_first_token: exchange.first_token_at().map(|first| first.saturating_duration_since(sent_at)),
+        to_end: now.saturating_duration_since(sent_at),
+    });
+    let (produced, Seen { usage, is_complete, .. }) = (exchange.tokens(), exchange.seen());
+    match usage {
+        Some(usage) if is_complete => {
+            expected.learn(call.facts(), call.tenant(), sample, &usage, held);
+            permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
+        }
+        None if is_complete => {
+            let usage = Usage { output: produced, ..Usage::default() };
+            expected.learn(call.facts(), call.tenant(), sample, &usage, held);
+        }
+        _ if produced > 0 => {
+            let seen = usage.unwrap_or_default();
+            let input = if seen.input > 0 { seen.input } else { call.expected().input };
+            let usage = Usage { input, output: seen.output.max(produced), ..seen };
+            expected.observe(call.facts(), call.tenant(), sample, usage.output);
+            permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
+        }
+        _ => {}
+    }
+}
