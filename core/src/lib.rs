@@ -15,6 +15,7 @@ mod clock;
 pub mod config;
 pub mod context;
 pub mod count;
+mod credential;
 pub mod deadline;
 pub mod error;
 pub mod explain;

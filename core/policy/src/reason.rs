@@ -46,6 +46,12 @@ impl Reason {
         Reason::Shed,
     ];
 
+    /// Returns `true` if another target may admit a call that was refused for this reason. A gate that
+    /// drains does so at every target, and a deadlock is the caller's own.
+    pub fn can_fall_back(&self) -> bool {
+        !matches!(self, Reason::Draining | Reason::Deadlock)
+    }
+
     /// The stable name, as in metrics and in the `reason` field of errors.
     pub fn as_str(self) -> &'static str {
         match self {

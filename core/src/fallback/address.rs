@@ -9,9 +9,9 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::credential::{Credential, same_server};
 use super::forward::{retain_headers, retain_query};
 use crate::body::RequestBody;
+use crate::credential::{Credential, same_server};
 use crate::transport::Foreign;
 use crate::wire::Dialect;
 use crate::wire::base::Base;

@@ -8,7 +8,7 @@
 //! - Only what waiting elsewhere can mend falls back ([`policy`]), and only while there is time left before the deadline.
 //! - The other's fallback may take what the other refuses, and so on, each target once. The last refusal is the caller's, and names the first.
 //! - The key of one target never goes to another: each request is made from the one that the caller
-//!   sent, and the key of `key_env` ([`credential`]) is added to that. The caller's own key goes to
+//!   sent, and the key of `key_env` ([`credential`](crate::credential)) is added to that. The caller's own key goes to
 //!   no other server, unless `forward_headers` names its header.
 //! - Another server (protocol, host or port), a pool, and a request with the key of `key_env` receive
 //!   only the headers and query parameters of an allowlist ([`forward`]) and the headers named in
@@ -17,13 +17,10 @@
 //! - A response says who gave it: `x-tidegate-fallback: NAME`.
 
 mod address;
-mod credential;
 mod forward;
 mod layer;
 mod policy;
 mod ways;
 
-pub(crate) use credential::Credential;
 pub(crate) use layer::FallbackLayer;
-pub(crate) use policy::REASONS;
 pub(crate) use ways::Ways;

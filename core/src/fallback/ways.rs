@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::address::{Address, Original};
-use super::credential::Credential;
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::config::{Config, Mode, TargetConfig};
+use crate::credential::Credential;
 use crate::error::Error;
 use crate::identify::Identify;
 use crate::target::Target;

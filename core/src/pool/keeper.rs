@@ -17,9 +17,9 @@ use super::source::{Look, Source};
 use crate::admission::Admission;
 use crate::clock::now;
 use crate::config::{self, PoolConfig};
+use crate::credential::Credential;
 use crate::duration;
 use crate::error::Error;
-use crate::fallback::Credential;
 use crate::placement::{ReplicaId, Sight};
 use crate::transport::Transport;
 

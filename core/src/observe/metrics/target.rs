@@ -16,7 +16,6 @@ use crate::budget::{BudgetView, Kind};
 use crate::config::{LimitConfig, Source, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
-use crate::fallback;
 use crate::observe::Quantiles;
 use crate::placement::{Placed, ReplicaView};
 use crate::retry::Why;
@@ -68,6 +67,11 @@ pub(super) fn decisions() -> impl Iterator<Item = &'static str> {
     std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str))
 }
 
+/// The reasons of a refusal that may send a call to a fallback.
+fn fallback_reasons() -> impl Iterator<Item = Reason> {
+    Reason::ALL.into_iter().filter(Reason::can_fall_back)
+}
+
 /// The series of one target, looked up once.
 pub(crate) struct TargetMetrics {
     name: Arc<str>,
@@ -98,7 +102,7 @@ impl TargetMetrics {
         for decision in decisions() {
             families.would.with_label_values(&[name, decision]);
         }
-        for reason in fallback::REASONS {
+        for reason in fallback_reasons() {
             families.fallbacks.with_label_values(&[name, reason.as_str()]);
         }
         if config.pool.is_some() {
@@ -146,7 +150,7 @@ impl TargetMetrics {
         for decision in decisions() {
             gone(families.would.remove_label_values(&[name, decision]));
         }
-        for reason in fallback::REASONS {
+        for reason in fallback_reasons() {
             gone(families.fallbacks.remove_label_values(&[name, reason.as_str()]));
         }
         for hold in HOLDS {
@@ -253,9 +257,7 @@ impl TargetMetrics {
             Family::Failures => (&self.families.failures, CLASSES.to_vec()),
             Family::GaveUp => (&self.families.gave_up, WHYS.iter().map(|why| why.as_str()).collect()),
             Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
-            Family::Fallbacks => {
-                (&self.families.fallbacks, fallback::REASONS.iter().map(|reason| reason.as_str()).collect())
-            }
+            Family::Fallbacks => (&self.families.fallbacks, fallback_reasons().map(Reason::as_str).collect()),
             Family::Hedges => {
                 let labels = if self.is_pool { &Hedged::ALL[..] } else { &[] };
                 (&self.families.hedges, labels.iter().map(|how| how.as_str()).collect())

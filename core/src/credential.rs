@@ -1,4 +1,6 @@
-//! The credential that a target has for calls that fall back to it, and where it is written.
+//! A credential from the environment, and where a request carries it.
+//!
+//! Used for calls that fall back to a target, and for polling the replicas of a pool.
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, uri};
@@ -9,8 +11,9 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
-/// Whether both are served by the same host and port, over the same protocol: what one is told, the other may know.
-pub(super) fn same_server(one: &Uri, other: &Uri) -> bool {
+/// Returns `true` if protocol, host and port of both URLs are equal, so that both may receive the
+/// same credential.
+pub(crate) fn same_server(one: &Uri, other: &Uri) -> bool {
     let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
     one.scheme() == other.scheme() && host(one) == host(other) && port(one) == port(other)
 }
@@ -20,41 +23,41 @@ fn port(uri: &Uri) -> Option<u16> {
     uri.port_u16().or_else(default)
 }
 
-/// A key. Has no `Debug` and no `Display`, so that nothing can show it.
+/// A key. Has neither `Debug` nor `Display`, so that nothing can show it.
 pub(crate) struct Credential(String);
 
 impl Credential {
-    /// `None` for what no header can hold.
-    pub(super) fn new(key: &str) -> Option<Self> {
+    /// Creates a credential. `None` if no header can hold the key.
+    pub(crate) fn new(key: &str) -> Option<Self> {
         let key = key.trim();
         (!key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(key.to_owned()))
     }
 
-    /// The one that a variable of the environment holds.
+    /// Reads a credential from a variable of the environment.
     ///
     /// # Errors
-    /// What is wrong with the variable. Never shows what it holds.
+    /// Says what is wrong with the variable. Never shows its value.
     pub(crate) fn in_environment(variable: &str) -> Result<Self, &'static str> {
         let value = std::env::var_os(variable).ok_or("is not in the environment")?;
         value.to_str().and_then(Self::new).ok_or("holds nothing that a header could")
     }
 
-    /// As OpenAI's API takes it.
+    /// Returns the value of the `authorization` header that OpenAI's API reads.
     pub(crate) fn bearer(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
 
-    /// Writes it where the target looks for one, whatever the caller's own did.
-    pub(super) fn write(&self, headers: &mut HeaderMap, uri: &Uri, dialect: Dialect) {
+    /// Writes the credential into the header that the dialect's API reads it from.
+    pub(crate) fn write(&self, headers: &mut HeaderMap, uri: &Uri, dialect: Dialect) {
         let (name, scheme) = match dialect {
             Dialect::AnthropicMessages => (X_API_KEY, ""),
             Dialect::Gemini => (X_GOOG_API_KEY, ""),
             _ if is_azure(uri) => (API_KEY, ""),
             _ => (AUTHORIZATION, "Bearer "),
         };
-        // It was tried when it was read.
+        // `new` has checked that a header can hold it.
         if let Ok(mut value) = HeaderValue::try_from(format!("{scheme}{}", self.0)) {
             value.set_sensitive(true);
             headers.insert(name, value);
