@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Purse;
+use super::BudgetSet;
 use super::handoff::{Giver, Taker, handoff};
 use super::permit::Permit;
 use super::pulse::Pulse;
@@ -71,7 +71,7 @@ pub struct Admission {
     wait_hint: &'static str,
     state: Mutex<State>,
     pump: Arc<Pump>,
-    purse: Arc<Purse>,
+    budgets: Arc<BudgetSet>,
     recalls: Recalls,
     /// Of a pool.
     pulse: Option<Pulse>,
@@ -82,17 +82,17 @@ impl Admission {
     pub fn new(
         name: Arc<str>,
         settings: &Settings,
-        purse: Arc<Purse>,
+        budgets: Arc<BudgetSet>,
         kv: Option<Kv>,
         wait_hint: &'static str,
     ) -> Arc<Self> {
-        let resources = Resources { budgets: purse.budgets().clone(), kv };
+        let resources = Resources { budgets: budgets.rates().clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
         let recalls = Recalls::new(settings.reclaim || settings.pool.is_some());
         let pulse = settings.pool.is_some().then(|| Pulse::new(now()));
-        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), purse, recalls, pulse });
-        door.purse.join(&door);
+        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), budgets, recalls, pulse });
+        door.budgets.add(&door);
         door
     }
 
@@ -102,8 +102,8 @@ impl Admission {
     }
 
     /// The budgets that it draws on.
-    pub(crate) fn purse(&self) -> &Purse {
-        &self.purse
+    pub(crate) fn budgets(&self) -> &BudgetSet {
+        &self.budgets
     }
 
     pub(super) fn recalls(&self) -> &Recalls {
@@ -313,7 +313,7 @@ impl Admission {
         if pulse.is_due(at, now) {
             let is_back = self.state.lock().scheduler.alive(now, grant);
             if is_back {
-                self.look_again();
+                self.admit_waiting();
             }
         }
     }
@@ -326,7 +326,7 @@ impl Admission {
         limited: bool,
     ) {
         let speaks = limited || !headers.is_empty();
-        if !speaks && !self.purse.bounds_anything() {
+        if !speaks && !self.budgets.bounds_anything() {
             return;
         }
         self.state.lock().scheduler.heard(now(), grant, sent_at, headers, limited);
@@ -334,8 +334,8 @@ impl Admission {
             // At most a limit has grown a little: those that wait are asked for when they would have been.
             return;
         }
-        self.look_again();
-        self.purse.changed(self);
+        self.admit_waiting();
+        self.budgets.notify_others(self);
     }
 
     pub(super) fn is_spent(&self, grant: &Grant) -> bool {
@@ -363,7 +363,7 @@ impl Admission {
         let id = grant.id();
         self.answer(Event::Back(grant));
         self.recalls.forget(id);
-        self.purse.changed(self);
+        self.budgets.notify_others(self);
     }
 
     /// The head of an answer came: the call is not called back any more.
@@ -395,7 +395,7 @@ impl Admission {
     }
 
     /// Something has changed that the scheduler was not told of itself.
-    pub(super) fn look_again(self: &Arc<Self>) {
+    pub(super) fn admit_waiting(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
             self.answer(Event::Look);
         }
@@ -446,7 +446,7 @@ impl Admission {
             if unused.is_empty() {
                 return timed;
             }
-            self.purse.changed(self);
+            self.budgets.notify_others(self);
         }
     }
 

@@ -5,6 +5,7 @@
 //!
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
+mod budget_set;
 mod gatehouse;
 pub mod handoff;
 pub(crate) mod layer;
@@ -12,18 +13,17 @@ mod linger;
 mod permit;
 mod pulse;
 mod pump;
-mod purse;
 mod recall;
 mod refused;
 mod task_slots;
 #[cfg(test)]
 mod tests;
 
+pub use budget_set::BudgetSet;
 pub use gatehouse::Admission;
 pub use layer::AdmissionLayer;
 pub use linger::Linger;
 pub use permit::Permit;
-pub use purse::Purse;
 pub(crate) use recall::Recall;
 pub(crate) use refused::over_maximum;
 pub(crate) use task_slots::{HeldSlot, Holders, Holding, ReadAhead, Wanted};

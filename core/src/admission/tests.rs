@@ -26,7 +26,7 @@ fn door(limit: usize) -> Arc<Admission> {
 }
 
 fn over(settings: &Settings) -> Arc<Admission> {
-    Admission::new("target".into(), settings, Purse::new(&RateConfig::default(), now()), None, "")
+    Admission::new("target".into(), settings, BudgetSet::new(&RateConfig::default(), now()), None, "")
 }
 
 fn now() -> Instant {

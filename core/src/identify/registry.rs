@@ -10,7 +10,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Uri};
 use parking_lot::RwLock;
 
-use crate::admission::Purse;
+use crate::admission::BudgetSet;
 use crate::clock;
 use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(super) struct Registry {
     /// Where each of those stands, by name.
     names: HashMap<Arc<str>, usize>,
     default: TargetConfig,
-    purses: BTreeMap<Arc<str>, Arc<Purse>>,
+    budget_sets: BTreeMap<Arc<str>, Arc<BudgetSet>>,
     found: RwLock<HashMap<u64, Found>>,
     began: Instant,
     hasher: RandomState,
@@ -74,18 +74,22 @@ impl Found {
 }
 
 /// The budgets that a target shares by name, or its own.
-fn purse(shared: &BTreeMap<Arc<str>, Arc<Purse>>, target: &TargetConfig, now: Instant) -> Arc<Purse> {
+fn budget_set(
+    shared: &BTreeMap<Arc<str>, Arc<BudgetSet>>,
+    target: &TargetConfig,
+    now: Instant,
+) -> Arc<BudgetSet> {
     let shared = target.budget.as_ref().and_then(|name| shared.get(name));
-    shared.cloned().unwrap_or_else(|| Purse::new(&target.rates, now))
+    shared.cloned().unwrap_or_else(|| BudgetSet::new(&target.rates, now))
 }
 
 impl Registry {
     pub(super) fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
         let now = clock::now();
-        let purses =
-            config.budgets.iter().map(|(name, rates)| (name.clone(), Purse::new(rates, now))).collect();
+        let budget_sets =
+            config.budgets.iter().map(|(name, rates)| (name.clone(), BudgetSet::new(rates, now))).collect();
         let make = |target: &TargetConfig| {
-            Target::new(target.clone(), purse(&purses, target, now), metrics.target(target), now)
+            Target::new(target.clone(), budget_set(&budget_sets, target, now), metrics.target(target), now)
         };
         let configured: Vec<Arc<Target>> = config.targets.iter().map(make).collect();
         let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
@@ -94,7 +98,7 @@ impl Registry {
             configured,
             names,
             default: config.default_target.clone(),
-            purses,
+            budget_sets,
             found: RwLock::default(),
             began: now,
             hasher: RandomState::new(),
@@ -155,12 +159,12 @@ impl Registry {
         &self,
         name: String,
         found: &HashMap<u64, Found>,
-        new: impl FnOnce(TargetConfig, Arc<Purse>, TargetMetrics, Instant) -> Arc<Target>,
+        new: impl FnOnce(TargetConfig, Arc<BudgetSet>, TargetMetrics, Instant) -> Arc<Target>,
     ) -> Arc<Target> {
         let config = TargetConfig { name: self.unused(name, found).into(), ..self.default.clone() };
         let (metrics, now) = (self.metrics.target(&config), clock::now());
-        let purse = purse(&self.purses, &config, now);
-        new(config, purse, metrics, now)
+        let budgets = budget_set(&self.budget_sets, &config, now);
+        new(config, budgets, metrics, now)
     }
 
     /// This name, numbered where another target has it: several credentials share a host and model, and a configured target may be called anything.

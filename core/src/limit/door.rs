@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Snapshot;
 use crate::adaptive::Kind;
-use crate::admission::{Admission, Permit, Purse};
+use crate::admission::{Admission, BudgetSet, Permit};
 use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::TargetConfig;
@@ -37,9 +37,9 @@ impl<J> Door<J> {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }
         // No rates: they are a gate's.
-        let purse = Purse::of(RateBudgets::default());
+        let budgets = BudgetSet::from_budgets(RateBudgets::default());
         Arc::new(Self {
-            admission: Admission::new(config.name.clone(), &settings, purse, None, HINT),
+            admission: Admission::new(config.name.clone(), &settings, budgets, None, HINT),
             tenant: "".into(),
             wait: config.wait,
             longest: config.deadline,

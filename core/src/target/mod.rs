@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::admission::{Admission, Purse};
+use crate::admission::{Admission, BudgetSet};
 use crate::budget::{BudgetView, RetryBudget};
 use crate::config::{Source, TargetConfig};
 use crate::error::Error;
@@ -44,30 +44,30 @@ pub struct Target {
 impl Target {
     pub(crate) fn new(
         config: TargetConfig,
-        purse: Arc<Purse>,
+        budgets: Arc<BudgetSet>,
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
-        Arc::new(Self::build(config, purse, metrics, now))
+        Arc::new(Self::build(config, budgets, metrics, now))
     }
 
     /// Creates a target whose slots and queue several credentials and models share.
     pub(crate) fn new_shared(
         config: TargetConfig,
-        purse: Arc<Purse>,
+        budgets: Arc<BudgetSet>,
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
         let shared = Some(SharedCooldowns::new(&config));
-        Arc::new(Self { shared, ..Self::build(config, purse, metrics, now) })
+        Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
     }
 
-    fn build(config: TargetConfig, purse: Arc<Purse>, metrics: TargetMetrics, now: Instant) -> Self {
+    fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),
             &Settings::from(&config),
-            purse,
+            budgets,
             kv,
             if config.pool.is_some() { POOL_HINT } else { HINT },
         );
@@ -168,7 +168,7 @@ impl Target {
 
     /// The provider's rates, as they stand.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
-        self.admission.purse().budgets().lock().view(now)
+        self.admission.budgets().rates().lock().view(now)
     }
 
     /// Where its calls go; `None`: it is no pool.

@@ -26,7 +26,7 @@ use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
 use crate::adaptive::Ended;
-use crate::admission::{Admission, Holders, Permit, Purse, Wanted};
+use crate::admission::{Admission, BudgetSet, Holders, Permit, Wanted};
 use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
@@ -70,8 +70,10 @@ impl Tools {
     pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
             let hint = "raise the tool's `cap` or rate if it can take more, or its `wait`";
-            let purse = Purse::of(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
-            let admission = Admission::new(name.as_str().into(), &Settings::from(config), purse, None, hint);
+            let budgets =
+                BudgetSet::from_budgets(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
+            let admission =
+                Admission::new(name.as_str().into(), &Settings::from(config), budgets, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
         Self {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::json;
-use tidegate::admission::{Admission, Purse};
+use tidegate::admission::{Admission, BudgetSet};
 use tidegate::config::{Config, RateConfig, Retry, Target};
 use tidegate::schedule::{Settings, Ticket};
 use tidegate::{Error, Gate, Lane, RequestBody, Transport};
@@ -164,7 +164,7 @@ async fn at_grant() -> Fallible<(usize, usize)> {
     let admission = Admission::new(
         "t".into(),
         &settings,
-        Purse::new(&RateConfig::default(), tokio::time::Instant::now().into_std()),
+        BudgetSet::new(&RateConfig::default(), tokio::time::Instant::now().into_std()),
         None,
         "",
     );

@@ -12,7 +12,7 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
 use tidegate::adaptive::Ended;
-use tidegate::admission::{Admission, Purse};
+use tidegate::admission::{Admission, BudgetSet};
 use tidegate::config::{Config, Mode, RateConfig, Target, Tenant};
 use tidegate::schedule::{Settings, Ticket};
 use tidegate::{Gate, Lane, RequestBody, ResponseBody, Transport};
@@ -75,7 +75,7 @@ fn admission_of(config: Config) -> Fallible<Arc<Admission>> {
     Ok(Admission::new(
         "sim".into(),
         &settings,
-        Purse::new(&RateConfig::default(), tokio::time::Instant::now().into_std()),
+        BudgetSet::new(&RateConfig::default(), tokio::time::Instant::now().into_std()),
         None,
         "",
     ))

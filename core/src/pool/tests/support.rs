@@ -12,7 +12,7 @@ use http::{Request, Response};
 use parking_lot::Mutex;
 use tower::service_fn;
 
-use crate::admission::{Admission, Purse};
+use crate::admission::{Admission, BudgetSet};
 use crate::body::{RequestBody, ResponseBody};
 use crate::clock::now;
 use crate::config::{PoolConfig, RateConfig, Source, TargetConfig};
@@ -74,8 +74,8 @@ impl Kept {
     pub(super) fn new(source: Source, transport: Transport, resolve: Arc<dyn Resolve>) -> Self {
         let pool = PoolConfig { source, ..PoolConfig::default() };
         let target = TargetConfig { pool: Some(pool.clone()), ..TargetConfig::named("llama") };
-        let purse = Purse::new(&RateConfig::default(), now());
-        let door = Admission::new(target.name.clone(), &Settings::from(&target), purse, None, "");
+        let budgets = BudgetSet::new(&RateConfig::default(), now());
+        let door = Admission::new(target.name.clone(), &Settings::from(&target), budgets, None, "");
         let keeper = Keeper::resolving(&door, &pool, transport, None, resolve);
         Self { door, keeper }
     }
