@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::apply::settle;
 use crate::adaptive::Ended;
-use crate::admission::{Linger, Permit, Recall};
+use crate::admission::{Permit, Recall, ReleaseGuard};
 use crate::body::ResponseBody;
 use crate::call::{AttemptResult, Call, ExchangeRecord, outcome_of_error};
 use crate::clock;
@@ -24,7 +24,7 @@ use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 /// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
 pub(super) struct Held {
     call: Call,
-    permit: Option<(Permit, Linger)>,
+    permit: Option<(Permit, ReleaseGuard)>,
     recall: Option<Arc<Recall>>,
     body: Option<ResponseBody>,
     /// What the exchange has shown, once its response has begun.
@@ -42,7 +42,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(call: Call, mut permit: Permit, linger: Linger, can_replay: bool) -> Self {
+    pub(super) fn new(call: Call, mut permit: Permit, release_guard: ReleaseGuard, can_replay: bool) -> Self {
         let is_pool = permit.placed().is_some();
         let recall = if can_replay && (call.facts().repeatable || !is_pool) {
             permit.recall()
@@ -57,7 +57,7 @@ impl Held {
             sample: LengthSample::default(),
             awaits: call.facts().stream,
             call,
-            permit: Some((permit, linger)),
+            permit: Some((permit, release_guard)),
             recall,
             body: None,
             waits: true,
@@ -172,12 +172,12 @@ impl Held {
     /// `over`: the body has ended by itself.
     fn hand_back(&mut self, over: bool) {
         self.look();
-        if let Some((mut permit, linger)) = self.permit.take() {
+        if let Some((mut permit, release_guard)) = self.permit.take() {
             permit.ended(self.ended.unwrap_or_else(|| self.end_of_body(over)));
             if let Some(exchange) = &self.exchange {
                 settle(&self.call, &mut permit, exchange, &mut self.sample);
             }
-            linger.leave(permit);
+            release_guard.keep(permit);
             self.call.attempt_released();
         }
     }

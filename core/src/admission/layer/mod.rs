@@ -10,7 +10,7 @@ use http::Request;
 pub(crate) use self::admit::admit;
 pub(crate) use self::apply::apply;
 use self::body::Held;
-use crate::admission::{Linger, Permit};
+use crate::admission::{Permit, ReleaseGuard};
 use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};
 use crate::clock;
@@ -36,14 +36,14 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
         let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
             let permit = admit(&call).await?;
-            let linger = Linger::new();
+            let release_guard = ReleaseGuard::new();
             let extensions = request.extensions_mut();
-            extensions.insert(linger.clone());
+            extensions.insert(release_guard.clone());
             if let Some(placed) = permit.placed() {
                 extensions.insert(placed.clone());
             }
             let can_replay = extensions.get::<CanReplay>().is_some();
-            let mut held = Held::new(call.clone(), permit, linger, can_replay);
+            let mut held = Held::new(call.clone(), permit, release_guard, can_replay);
             let recalled = held.recalled();
             let mut result = tokio::select! {
                 biased;

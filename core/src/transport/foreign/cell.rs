@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::{Exchange, GRACE, Host, Room, quietly};
-use crate::admission::Linger;
+use crate::admission::ReleaseGuard;
 use crate::error::{Error, ErrorKind};
 
 /// One chunk for a reader that waits, and one ahead of it.
@@ -39,13 +39,13 @@ struct State {
     gone: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    linger: Option<Linger>,
+    release_guard: Option<ReleaseGuard>,
     grace: Option<AbortHandle>,
 }
 
 /// The two ends of a new exchange.
-pub(super) fn open(id: u64, host: Arc<dyn Host>, linger: Option<Linger>) -> (Reader, Exchange) {
-    let state = Mutex::new(State { linger, ..State::default() });
+pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGuard>) -> (Reader, Exchange) {
+    let state = Mutex::new(State { release_guard, ..State::default() });
     let cell = Arc::new(Cell { id, host, runtime: Handle::try_current().ok(), state });
     (Reader(cell.clone()), Exchange::new(cell))
 }
@@ -126,12 +126,12 @@ impl Cell {
             state.failure.get_or_insert(error);
         }
         let reader = state.reader.take();
-        let (linger, grace) = (state.linger.take(), state.grace.take());
+        let (release_guard, grace) = (state.release_guard.take(), state.grace.take());
         drop(state);
         if let Some(grace) = grace {
             grace.abort();
         }
-        drop(linger);
+        drop(release_guard);
         wake(reader);
     }
 }
@@ -205,7 +205,7 @@ impl Drop for Reader {
             return;
         }
         quietly(|| cell.host.cancel(cell.id));
-        if cell.state.lock().linger.is_some() {
+        if cell.state.lock().release_guard.is_some() {
             grace(cell);
         }
     }
@@ -234,8 +234,8 @@ struct Patience(Arc<Cell>);
 
 impl Drop for Patience {
     fn drop(&mut self) {
-        let linger = self.0.state.lock().linger.take();
-        drop(linger);
+        let release_guard = self.0.state.lock().release_guard.take();
+        drop(release_guard);
     }
 }
 

@@ -29,7 +29,7 @@ use tower::Service;
 
 pub(crate) use self::choice::Choice;
 pub use self::exchange::{Exchange, Room};
-use crate::admission::Linger;
+use crate::admission::ReleaseGuard;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 
@@ -77,9 +77,9 @@ impl Service<Request<RequestBody>> for Foreign {
         let host = self.0.clone();
         Box::pin(async move {
             // The host may keep its request for as long as it likes; the slot must not depend on it.
-            let linger = request.extensions_mut().remove::<Linger>();
+            let release_guard = request.extensions_mut().remove::<ReleaseGuard>();
             let headless = request.method() == Method::HEAD;
-            let (reader, exchange) = cell::open(number(), host.clone(), linger);
+            let (reader, exchange) = cell::open(number(), host.clone(), release_guard);
             quietly(|| host.begin(request, exchange));
             let head = reader.head().await?;
             let body = body::Incoming::new(reader, &head, headless);
