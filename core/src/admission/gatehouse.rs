@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::BudgetSet;
 use super::handoff::{Giver, Taker, handoff};
+use super::liveness::LivenessThrottle;
 use super::permit::Permit;
-use super::pulse::Pulse;
 use super::pump::Pump;
 use super::recall::Recalls;
 use super::refused::refused;
@@ -74,7 +74,7 @@ pub struct Admission {
     budgets: Arc<BudgetSet>,
     recalls: Recalls,
     /// Of a pool.
-    pulse: Option<Pulse>,
+    liveness: Option<LivenessThrottle>,
 }
 
 impl Admission {
@@ -90,8 +90,9 @@ impl Admission {
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
         let recalls = Recalls::new(settings.reclaim || settings.pool.is_some());
-        let pulse = settings.pool.is_some().then(|| Pulse::new(now()));
-        let door = Arc::new(Self { name, wait_hint, state, pump: Arc::default(), budgets, recalls, pulse });
+        let liveness = settings.pool.is_some().then(|| LivenessThrottle::new(now()));
+        let door =
+            Arc::new(Self { name, wait_hint, state, pump: Arc::default(), budgets, recalls, liveness });
         door.budgets.add(&door);
         door
     }
@@ -308,9 +309,9 @@ impl Admission {
 
     /// Something came from the replica that has it. Cheap: few of these take the lock.
     pub(super) fn alive(self: &Arc<Self>, grant: &Grant) {
-        let Some((pulse, at)) = self.pulse.as_ref().zip(grant.place()) else { return };
+        let Some((liveness, at)) = self.liveness.as_ref().zip(grant.place()) else { return };
         let now = now();
-        if pulse.is_due(at, now) {
+        if liveness.is_due(at, now) {
             let is_back = self.state.lock().scheduler.alive(now, grant);
             if is_back {
                 self.admit_waiting();

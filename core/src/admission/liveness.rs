@@ -1,0 +1,48 @@
+//! Limits how often a replica is reported alive: each chunk of each stream shows it, and reporting
+//! each one would take the scheduler's lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::placement::MOST;
+
+/// Least time between two reports of one replica. A replica that is silent for less is not polled.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// When each replica, by its index, was last reported: milliseconds since creation.
+#[derive(Debug)]
+pub(super) struct LivenessThrottle {
+    created: Instant,
+    reported: Box<[AtomicU64]>,
+}
+
+impl LivenessThrottle {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { created: now, reported: (0..MOST).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Returns `true` if the replica is to be reported alive now. Of concurrent callers, one gets
+    /// `true`.
+    pub(super) fn is_due(&self, index: usize, now: Instant) -> bool {
+        let now = u64::try_from(now.saturating_duration_since(self.created).as_millis()).unwrap_or(u64::MAX);
+        let Some(reported) = self.reported.get(index) else { return false };
+        let last = reported.load(Ordering::Relaxed);
+        let due = last.saturating_add(INTERVAL.as_millis() as u64) <= now;
+        due && reported.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replica_is_reported_ten_times_a_second_at_most() {
+        let start = crate::testing::epoch();
+        let liveness = LivenessThrottle::new(start);
+        let reports = |index| {
+            (0..10_000).filter(|ms| liveness.is_due(index, start + Duration::from_millis(*ms))).count()
+        };
+        assert_eq!((reports(0), reports(MOST - 1), reports(MOST)), (99, 99, 0));
+    }
+}
