@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::BudgetSet;
+use super::cancel::CancelSignals;
 use super::handoff::{Giver, Taker, handoff};
 use super::liveness::LivenessThrottle;
 use super::permit::Permit;
 use super::pump::Pump;
-use super::recall::Recalls;
 use super::refused::refused;
 use crate::adaptive::Decision;
 use crate::clock::now;
@@ -72,7 +72,7 @@ pub struct Admission {
     state: Mutex<State>,
     pump: Arc<Pump>,
     budgets: Arc<BudgetSet>,
-    recalls: Recalls,
+    cancel_signals: CancelSignals,
     /// Of a pool.
     liveness: Option<LivenessThrottle>,
 }
@@ -89,10 +89,17 @@ impl Admission {
         let resources = Resources { budgets: budgets.rates().clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
-        let recalls = Recalls::new(settings.reclaim || settings.pool.is_some());
+        let cancel_signals = CancelSignals::new(settings.reclaim || settings.pool.is_some());
         let liveness = settings.pool.is_some().then(|| LivenessThrottle::new(now()));
-        let door =
-            Arc::new(Self { name, wait_hint, state, pump: Arc::default(), budgets, recalls, liveness });
+        let door = Arc::new(Self {
+            name,
+            wait_hint,
+            state,
+            pump: Arc::default(),
+            budgets,
+            cancel_signals,
+            liveness,
+        });
         door.budgets.add(&door);
         door
     }
@@ -107,8 +114,8 @@ impl Admission {
         &self.budgets
     }
 
-    pub(super) fn recalls(&self) -> &Recalls {
-        &self.recalls
+    pub(super) fn cancel_signals(&self) -> &CancelSignals {
+        &self.cancel_signals
     }
 
     /// A slot at once, or `None` where the call would have to wait.
@@ -242,7 +249,7 @@ impl Admission {
         let mut state = self.state.lock();
         let errands = state.scheduler.errands(now());
         // One that was silent for long enough counts as down from here on.
-        self.call_back_fallen(&mut state.scheduler);
+        self.cancel_on_down_replicas(&mut state.scheduler);
         errands
     }
 
@@ -363,35 +370,35 @@ impl Admission {
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id();
         self.answer(Event::Back(grant));
-        self.recalls.forget(id);
+        self.cancel_signals.remove(id);
         self.budgets.notify_others(self);
     }
 
     /// The head of an answer came: the call is not called back any more.
     pub(super) fn answered(&self, grant: &mut Grant) {
-        if self.recalls.is_enabled() {
+        if self.cancel_signals.is_enabled() {
             self.state.lock().scheduler.answered(grant);
-            self.recalls.forget(grant.id());
+            self.cancel_signals.remove(grant.id());
         }
     }
 
     /// Calls back what was lent, where somebody waits for what is its own.
     fn reclaim(&self) {
-        if !self.recalls.is_enabled() {
+        if !self.cancel_signals.is_enabled() {
             return;
         }
         loop {
             // Under the lock: a release forgets the call only when the scheduler has.
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.reclaim(now()) else { return };
-            self.recalls.call_back(id, Cancellation::Reclaimed);
+            self.cancel_signals.cancel(id, Cancellation::Reclaimed);
         }
     }
 
     /// Calls back what a replica that went down had not begun to answer. Under the lock, as above.
-    fn call_back_fallen(&self, scheduler: &mut Scheduler<Waiting>) {
+    fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
         while let Some(id) = scheduler.next_fallen() {
-            self.recalls.call_back(id, Cancellation::ReplicaDown);
+            self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
         }
     }
 
@@ -432,7 +439,7 @@ impl Admission {
                 while let Some((who, grant)) = scheduler.next(now) {
                     answers.push((who, Ok(grant)));
                 }
-                self.call_back_fallen(scheduler);
+                self.cancel_on_down_replicas(scheduler);
                 let moves = scheduler.take_moves();
                 (state.is_late(now), moves)
             };

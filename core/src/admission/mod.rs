@@ -6,13 +6,13 @@
 //! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
 
 mod budget_set;
+mod cancel;
 mod gatehouse;
 pub mod handoff;
 pub(crate) mod layer;
 mod liveness;
 mod permit;
 mod pump;
-mod recall;
 mod refused;
 mod release_guard;
 mod task_slots;
@@ -20,10 +20,10 @@ mod task_slots;
 mod tests;
 
 pub use budget_set::BudgetSet;
+pub(crate) use cancel::CancelSignal;
 pub use gatehouse::Admission;
 pub use layer::AdmissionLayer;
 pub use permit::Permit;
-pub(crate) use recall::Recall;
 pub(crate) use refused::over_maximum;
 pub use release_guard::ReleaseGuard;
 pub(crate) use task_slots::{HeldSlot, Holders, Holding, ReadAhead, Wanted};

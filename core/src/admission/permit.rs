@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Admission;
+use super::cancel::CancelSignal;
 use super::gatehouse::News;
-use super::recall::Recall;
 use crate::adaptive::Ended;
 use crate::cooldown::{Failure, Hold};
 use crate::fairness::Tag;
@@ -106,8 +106,8 @@ impl Permit {
     }
 
     /// What tells the call that it is called back, where its target reclaims what it has lent, or is a pool.
-    pub(crate) fn recall(&self) -> Option<Arc<Recall>> {
-        self.admission.recalls().enlist(self.grant.as_ref()?.id())
+    pub(crate) fn cancel_signal(&self) -> Option<Arc<CancelSignal>> {
+        self.admission.cancel_signals().register(self.grant.as_ref()?.id())
     }
 
     /// The head of an answer came: it is not called back any more.

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::apply::settle;
 use crate::adaptive::Ended;
-use crate::admission::{Permit, Recall, ReleaseGuard};
+use crate::admission::{CancelSignal, Permit, ReleaseGuard};
 use crate::body::ResponseBody;
 use crate::call::{AttemptResult, Call, ExchangeRecord, outcome_of_error};
 use crate::clock;
@@ -25,7 +25,7 @@ use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 pub(super) struct Held {
     call: Call,
     permit: Option<(Permit, ReleaseGuard)>,
-    recall: Option<Arc<Recall>>,
+    cancel_signal: Option<Arc<CancelSignal>>,
     body: Option<ResponseBody>,
     /// What the exchange has shown, once its response has begun.
     exchange: Option<ExchangeRecord>,
@@ -44,8 +44,8 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new(call: Call, mut permit: Permit, release_guard: ReleaseGuard, can_replay: bool) -> Self {
         let is_pool = permit.placed().is_some();
-        let recall = if can_replay && (call.facts().repeatable || !is_pool) {
-            permit.recall()
+        let cancel_signal = if can_replay && (call.facts().repeatable || !is_pool) {
+            permit.cancel_signal()
         } else {
             // It could not be made again, or may have run and must not run twice: it is not called back.
             permit.answered();
@@ -58,7 +58,7 @@ impl Held {
             awaits: call.facts().stream,
             call,
             permit: Some((permit, release_guard)),
-            recall,
+            cancel_signal,
             body: None,
             waits: true,
             ended: None,
@@ -70,11 +70,11 @@ impl Held {
     }
 
     /// Until the call is called back, and why; never, where its target does not do that, or where it could not be made again.
-    pub(super) fn recalled(&mut self) -> impl Future<Output = Cancellation> + use<> {
-        let recall = self.recall.take();
+    pub(super) fn cancelled(&mut self) -> impl Future<Output = Cancellation> + use<> {
+        let signal = self.cancel_signal.take();
         async move {
-            match recall {
-                Some(recall) => recall.told().await,
+            match signal {
+                Some(signal) => signal.cancelled().await,
                 None => std::future::pending().await,
             }
         }

@@ -44,11 +44,11 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
             }
             let can_replay = extensions.get::<CanReplay>().is_some();
             let mut held = Held::new(call.clone(), permit, release_guard, can_replay);
-            let recalled = held.recalled();
+            let cancelled = held.cancelled();
             let mut result = tokio::select! {
                 biased;
                 result = inner.call(request) => result,
-                cause = recalled => return Err(cancelled(&call, cause)),
+                cause = cancelled => return Err(cancellation_error(&call, cause)),
             };
             let outcome = outcome_of(&result);
             held.answered(&result, &outcome);
@@ -62,7 +62,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
 }
 
 /// The error of an attempt that the gate cancelled. The call is made again, as old as it is.
-fn cancelled(call: &Call, cause: Cancellation) -> Error {
+fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     let (error, hold) = match cause {
         Cancellation::Reclaimed => (
             Error::new(
