@@ -17,7 +17,7 @@ pub(crate) use retries::{CanReplay, RetryCharge};
 use state::CallState;
 pub(crate) use state::usage_of;
 
-use crate::admission::Holders;
+use crate::admission::TaskSlots;
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
@@ -50,7 +50,8 @@ struct Inner {
     /// The target that refused it before this one.
     refused_by: Option<Arc<str>>,
     label: Option<Arc<str>>,
-    holder: Option<(Arc<Holders>, TaskId)>,
+    /// The slots that tasks hold, and the task of the call. `None` without tools.
+    task_slots: Option<(Arc<TaskSlots>, TaskId)>,
     /// What it shares with others, where its target is a pool.
     affinity: Option<Affinity>,
     /// The calls that it belongs with.
@@ -80,7 +81,7 @@ impl Inner {
             shared_key: self.shared_key,
             refused_by: self.refused_by.clone(),
             label: self.label.clone(),
-            holder: self.holder.clone(),
+            task_slots: self.task_slots.clone(),
             affinity: self.affinity.clone(),
             crowd: self.crowd.clone(),
             state: Mutex::new(state),
@@ -104,7 +105,7 @@ pub(crate) struct Identity {
     /// The caller's own name for it.
     pub(crate) label: Option<Arc<str>>,
     /// The task that makes it, and the book of who holds slots; none where there are no tools.
-    pub(crate) holder: Option<(Arc<Holders>, TaskId)>,
+    pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
     /// What it shares with others, where its target is a pool.
     pub(crate) affinity: Option<Affinity>,
     /// The calls that it belongs with.
@@ -129,7 +130,7 @@ impl Call {
             timeouts,
             deadline,
             label,
-            holder,
+            task_slots,
             affinity,
             crowd,
         } = identity;
@@ -151,7 +152,7 @@ impl Call {
             shared_key,
             refused_by: None,
             label,
-            holder,
+            task_slots,
             affinity,
             crowd,
             state: Mutex::default(),
@@ -219,8 +220,8 @@ impl Call {
     }
 
     /// The book of who holds slots, and its own task; where tools are configured.
-    pub(crate) fn holder(&self) -> Option<(&Arc<Holders>, TaskId)> {
-        self.0.holder.as_ref().map(|(holders, task)| (holders, *task))
+    pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
+        self.0.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
 
     /// It asks for a slot: its crowd counts it until what is returned is dropped.

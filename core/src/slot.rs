@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::active::Active;
 use crate::admission::layer::{admit, apply};
-use crate::admission::{Holding, Permit};
+use crate::admission::{Permit, TaskSlotGuard};
 use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -32,7 +32,7 @@ struct Held {
     exchange: ExchangeRecord,
     told: bool,
     /// The holder's task may ask for tools meanwhile.
-    _holding: Option<Holding>,
+    _task_slot: Option<TaskSlotGuard>,
     // Behind the permit: the books are closed when the slot is back.
     tally: Tally,
 }
@@ -55,8 +55,8 @@ impl Slot {
         permit.answered();
         permit.untold();
         // There is no answer to read ahead.
-        let holding = call.holder().map(|(holders, task)| holders.enter(task, call.target().name(), None));
-        Ok(Self(Some(Held { permit, exchange, told: false, _holding: holding, tally })))
+        let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
+        Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
     }
 
     /// Where its target is a pool, the base URL of the replica that the slot is at: the call is to go there. `None` for any other target, and in mode `off`, where nobody

@@ -26,4 +26,4 @@ pub use layer::AdmissionLayer;
 pub use permit::Permit;
 pub(crate) use refused::over_maximum;
 pub use release_guard::ReleaseGuard;
-pub(crate) use task_slots::{HeldSlot, Holders, Holding, ReadAhead, Wanted};
+pub(crate) use task_slots::{ReadAhead, ReadAheadGuard, TaskSlot, TaskSlotGuard, TaskSlots};

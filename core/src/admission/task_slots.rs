@@ -1,7 +1,8 @@
-//! Which tasks hold model slots, for those who ask for a tool meanwhile.
+//! Which tasks hold slots of targets, for the tasks that ask for a tool meanwhile.
 //!
-//! Kept only where tools are configured, and only while a task can do anything beside waiting for its call: from the moment its response is
-//! handed up until the slot is back. So it is no larger than the slots that are held.
+//! Kept only if tools are configured, and only from the moment that a task gets its response until
+//! the slot is released: before that, the task waits for its call and cannot ask for a tool. So there
+//! are never more entries than slots held.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,73 +11,74 @@ use parking_lot::Mutex;
 
 use crate::context::TaskId;
 
-/// The book of a gate.
+/// The slots that the tasks of a gate hold.
 #[derive(Default)]
-pub(crate) struct Holders(Mutex<Book>);
+pub(crate) struct TaskSlots(Mutex<Entries>);
 
 #[derive(Default)]
-struct Book {
-    held: HashMap<TaskId, Vec<HeldSlot>>,
+struct Entries {
+    held: HashMap<TaskId, Vec<TaskSlot>>,
     next: u64,
 }
 
-/// A model slot, in the hands of a task.
+/// A slot that a task holds.
 #[derive(Clone)]
-pub(crate) struct HeldSlot {
+pub(crate) struct TaskSlot {
     number: u64,
     pub(crate) target: Arc<str>,
-    ahead: Option<Weak<dyn ReadAhead>>,
+    response: Option<Weak<dyn ReadAhead>>,
 }
 
-impl Holders {
-    /// A task holds a slot, until what this returns is dropped. `ahead`: how its answer is read ahead, where there is one.
+impl TaskSlots {
+    /// Enters a slot that a task holds, until the returned guard is dropped. `response` is the
+    /// response that the slot is for, if it can be read ahead.
     pub(crate) fn enter(
         self: &Arc<Self>,
         task: TaskId,
         target: &Arc<str>,
-        ahead: Option<Weak<dyn ReadAhead>>,
-    ) -> Holding {
-        let mut book = self.0.lock();
-        let number = book.next;
-        book.next += 1;
-        book.held.entry(task).or_default().push(HeldSlot { number, target: target.clone(), ahead });
-        Holding { holders: self.clone(), task, number }
+        response: Option<Weak<dyn ReadAhead>>,
+    ) -> TaskSlotGuard {
+        let mut entries = self.0.lock();
+        let number = entries.next;
+        entries.next += 1;
+        entries.held.entry(task).or_default().push(TaskSlot { number, target: target.clone(), response });
+        TaskSlotGuard { slots: self.clone(), task, number }
     }
 
-    /// What the task holds now.
-    pub(crate) fn of(&self, task: TaskId) -> Vec<HeldSlot> {
+    /// Returns the slots that the task holds now.
+    pub(crate) fn held_by(&self, task: TaskId) -> Vec<TaskSlot> {
         self.0.lock().held.get(&task).cloned().unwrap_or_default()
     }
 }
 
-impl HeldSlot {
-    /// Begins to read the rest of its answer ahead of the reader, if there is one.
-    pub(crate) fn read_ahead(&self) -> Option<Wanted> {
-        let ahead = self.ahead.as_ref()?.upgrade()?;
-        ahead.clone().start();
-        Some(Wanted(ahead))
+impl TaskSlot {
+    /// Starts to read the rest of the response ahead. `None` if there is nothing left to read.
+    pub(crate) fn read_ahead(&self) -> Option<ReadAheadGuard> {
+        let response = self.response.as_ref()?.upgrade()?;
+        response.clone().start();
+        Some(ReadAheadGuard(response))
     }
 
-    /// Whether there is an answer at all that could be read ahead.
+    /// Returns `true` if the slot is for a response that can be read ahead.
     pub(crate) fn is_stream(&self) -> bool {
-        self.ahead.is_some()
+        self.response.is_some()
     }
 }
 
-/// An entry in the book, for as long as the slot is held.
-pub(crate) struct Holding {
-    holders: Arc<Holders>,
+/// Keeps the entry of a slot until it is dropped.
+pub(crate) struct TaskSlotGuard {
+    slots: Arc<TaskSlots>,
     task: TaskId,
     number: u64,
 }
 
-impl Drop for Holding {
+impl Drop for TaskSlotGuard {
     fn drop(&mut self) {
-        let mut book = self.holders.0.lock();
-        if let Some(held) = book.held.get_mut(&self.task) {
+        let mut entries = self.slots.0.lock();
+        if let Some(held) = entries.held.get_mut(&self.task) {
             held.retain(|slot| slot.number != self.number);
             if held.is_empty() {
-                book.held.remove(&self.task);
+                entries.held.remove(&self.task);
             }
         }
     }
@@ -92,9 +94,9 @@ pub(crate) trait ReadAhead: Send + Sync {
 }
 
 /// Has a response read ahead until it is dropped.
-pub(crate) struct Wanted(Arc<dyn ReadAhead>);
+pub(crate) struct ReadAheadGuard(Arc<dyn ReadAhead>);
 
-impl Drop for Wanted {
+impl Drop for ReadAheadGuard {
     fn drop(&mut self) {
         self.0.stop();
     }

@@ -80,7 +80,7 @@ impl Gate {
         let mode = Mode::from_env()?.unwrap_or(config.mode);
         // Before the targets, whose series with each tool exist from the start.
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
-        let identify = Identify::new(mode, &config, metrics.clone(), tools.holders().cloned())?;
+        let identify = Identify::new(mode, &config, metrics.clone(), tools.task_slots().cloned())?;
         let identify = Arc::new(identify);
         for target in identify.targets() {
             target.keep(&transport, mode == Mode::Enforce)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{Request, Uri};
 use registry::Registry;
 
-use crate::admission::Holders;
+use crate::admission::TaskSlots;
 use crate::body::RequestBody;
 use crate::call::{Call, Identity};
 use crate::clock;
@@ -28,7 +28,7 @@ pub(crate) struct Identify {
     default_tenant: Arc<str>,
     draining: AtomicBool,
     /// Where there are tools to wait for.
-    holders: Option<Arc<Holders>>,
+    task_slots: Option<Arc<TaskSlots>>,
 }
 
 impl Identify {
@@ -36,14 +36,14 @@ impl Identify {
         mode: Mode,
         config: &Config,
         metrics: Arc<Metrics>,
-        holders: Option<Arc<Holders>>,
+        task_slots: Option<Arc<TaskSlots>>,
     ) -> Result<Self, Error> {
         Ok(Self {
             mode,
             registry: Registry::new(config, metrics)?,
             default_tenant: DEFAULT_TENANT.into(),
             draining: AtomicBool::new(false),
-            holders,
+            task_slots,
         })
     }
 
@@ -137,7 +137,7 @@ impl Identify {
             timeouts,
             deadline: context.deadline.map(tokio::time::Instant::into_std),
             label: context.call.as_ref().map(cut),
-            holder: self.holders.clone().zip(task_of(context)),
+            task_slots: self.task_slots.clone().zip(task_of(context)),
             affinity,
             crowd: context.crowd.clone(),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::asking::Entry;
 use super::{HeldSlots, ToolPermit, Tools, Wait};
-use crate::admission::Wanted;
+use crate::admission::ReadAheadGuard;
 use crate::context::Chain;
 use crate::error::Error;
 use crate::schedule::Ticket;
@@ -25,7 +25,7 @@ enum State {
 pub(super) struct Waits {
     pub(super) ticket: Ticket,
     pub(super) holds: Option<Chain>,
-    pub(super) handed_back: Vec<Wanted>,
+    pub(super) handed_back: Vec<ReadAheadGuard>,
     pub(super) entry: Entry,
     pub(super) wait: Option<Wait>,
 }

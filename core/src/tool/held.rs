@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::admission::{HeldSlot, Holders, Wanted};
+use crate::admission::{ReadAheadGuard, TaskSlot, TaskSlots};
 use crate::context::TaskId;
 use crate::observe::{HeldHow, ToolMetrics};
 
@@ -58,13 +58,13 @@ fn join(names: &BTreeSet<Arc<str>>) -> String {
 
 /// What a task held when it asked.
 pub(super) struct WhileHeld {
-    slots: Vec<HeldSlot>,
+    slots: Vec<TaskSlot>,
     yield_slot: bool,
 }
 
 impl WhileHeld {
-    pub(super) fn look(holders: &Holders, task: Option<TaskId>, yield_slot: bool) -> Self {
-        Self { slots: task.map(|task| holders.of(task)).unwrap_or_default(), yield_slot }
+    pub(super) fn look(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
+        Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }
     }
 
     /// Counts each slot once for each time that a tool was asked for.
@@ -80,7 +80,7 @@ impl WhileHeld {
     }
 
     /// Begins to hand the slots back, where that was asked for.
-    pub(super) fn hand_back(&self) -> Vec<Wanted> {
+    pub(super) fn hand_back(&self) -> Vec<ReadAheadGuard> {
         let handed = self.slots.iter().filter(|slot| self.hands_back(slot));
         handed.filter_map(|slot| slot.read_ahead()).collect()
     }
@@ -95,7 +95,7 @@ impl WhileHeld {
         })
     }
 
-    fn hands_back(&self, slot: &HeldSlot) -> bool {
+    fn hands_back(&self, slot: &TaskSlot) -> bool {
         self.yield_slot && slot.is_stream()
     }
 }

@@ -26,7 +26,7 @@ use held::{Told, WhileHeld};
 use parking_lot::Mutex;
 
 use crate::adaptive::Ended;
-use crate::admission::{Admission, BudgetSet, Holders, Permit, Wanted};
+use crate::admission::{Admission, BudgetSet, Permit, ReadAheadGuard, TaskSlots};
 use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::{Mode, ToolConfig};
@@ -49,7 +49,7 @@ pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
     holdings: Arc<Mutex<Holdings>>,
     /// Who holds model slots.
-    holders: Arc<Holders>,
+    task_slots: Arc<TaskSlots>,
     askings: Arc<Askings>,
     told: Told,
 }
@@ -79,15 +79,15 @@ impl Tools {
         Self {
             tools: tools.collect(),
             holdings: Arc::default(),
-            holders: Arc::default(),
+            task_slots: Arc::default(),
             askings: Arc::default(),
             told: Told::default(),
         }
     }
 
     /// The book of who holds model slots; none where there is no tool to wait for.
-    pub(crate) fn holders(&self) -> Option<&Arc<Holders>> {
-        (!self.tools.is_empty()).then_some(&self.holders)
+    pub(crate) fn task_slots(&self) -> Option<&Arc<TaskSlots>> {
+        (!self.tools.is_empty()).then_some(&self.task_slots)
     }
 
     /// Asks for a slot: takes a free one, or prepares the wait.
@@ -117,7 +117,7 @@ impl Tools {
             wants: None,
             charged: None,
         };
-        let while_held = WhileHeld::look(&self.holders, task_of(context), yield_slot);
+        let while_held = WhileHeld::look(&self.task_slots, task_of(context), yield_slot);
         let holds = context.holds.clone();
         let permit = match mode {
             Mode::Enforce => tool.admission.try_acquire(&ticket).inspect_err(|error| tool.refused(error))?,
@@ -166,7 +166,7 @@ impl Tools {
         tool: &Tool,
         permit: Permit,
         holds: Option<Chain>,
-        handed_back: Vec<Wanted>,
+        handed_back: Vec<ReadAheadGuard>,
     ) -> ToolPermit {
         tool.metrics.admitted(permit.waited());
         let chain = Chain::link(holds, tool.admission.name().clone());
@@ -235,7 +235,7 @@ pub struct ToolPermit {
     holdings: Arc<Mutex<Holdings>>,
     permit: Permit,
     /// Model slots that are handed back for as long.
-    _handed_back: Vec<Wanted>,
+    _handed_back: Vec<ReadAheadGuard>,
 }
 
 impl ToolPermit {

@@ -1,4 +1,4 @@
-//! Waits for the slot of an attempt, for the layer and for the holders of named slots.
+//! Waits for the slot of an attempt, for the layer and for the task_slots of named slots.
 
 use crate::admission::{Permit, over_maximum};
 use crate::call::Call;

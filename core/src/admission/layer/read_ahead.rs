@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::body::Held;
-use crate::admission::{Holding, ReadAhead};
+use crate::admission::{ReadAhead, TaskSlotGuard};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::error::Error;
@@ -31,7 +31,7 @@ struct Ahead(Mutex<State>);
 
 struct State {
     held: Option<Held>,
-    holding: Option<Holding>,
+    task_slot: Option<TaskSlotGuard>,
     /// Read ahead, oldest first.
     read: VecDeque<Result<Frame<Bytes>, Error>>,
     /// Bytes of it.
@@ -48,14 +48,14 @@ struct State {
 
 /// The body of a call's answer. Where tools are configured, one that can be read ahead.
 pub(super) fn over(call: &Call, held: Held) -> ResponseBody {
-    let Some((holders, task)) = call.holder().filter(|_| !held.is_end_stream()) else {
+    let Some((task_slots, task)) = call.task_slots().filter(|_| !held.is_end_stream()) else {
         return ResponseBody::new(held);
     };
     ResponseBody::new(Reader(Arc::new_cyclic(|ahead: &Weak<Ahead>| {
-        let holding = holders.enter(task, call.target().name(), Some(ahead.clone()));
+        let task_slot = task_slots.enter(task, call.target().name(), Some(ahead.clone()));
         Ahead(Mutex::new(State {
             held: Some(held),
-            holding: Some(holding),
+            task_slot: Some(task_slot),
             read: VecDeque::new(),
             size: 0,
             wanted: 0,
@@ -106,7 +106,7 @@ impl State {
     /// The slot may be back by now.
     fn look(&mut self) {
         if self.held.as_mut().is_none_or(|held| held.permit().is_none()) {
-            self.holding = None;
+            self.task_slot = None;
         }
     }
 
@@ -201,7 +201,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
         let (pump, reader) = state.stop();
-        let gone = (state.held.take(), state.holding.take(), std::mem::take(&mut state.read));
+        let gone = (state.held.take(), state.task_slot.take(), std::mem::take(&mut state.read));
         drop(state);
         // The slot goes back here, and that wakes others.
         drop(gone);
