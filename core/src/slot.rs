@@ -52,8 +52,8 @@ impl Slot {
         call.attempt_sent(exchange.clone());
         call.target().metrics().attempted(permit.placed());
         // Whoever holds it could not be told that it is wanted back.
-        permit.answered();
-        permit.untold();
+        permit.on_response();
+        permit.detach();
         // There is no answer to read ahead.
         let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
         Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
@@ -99,7 +99,7 @@ impl Slot {
             });
             call.on_failed_attempt(&outcome);
             if outcome.is_rate_limited() {
-                held.permit.heard(held.exchange.sent_at(), &RateHeaders::default(), true);
+                held.permit.on_rate_headers(held.exchange.sent_at(), &RateHeaders::default(), true);
             }
             apply(&call, &mut held.permit, &outcome);
             held.tally.ended(Outcome::Failed);

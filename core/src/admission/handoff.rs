@@ -1,7 +1,7 @@
 //! One value, handed once from whoever decides to whoever waits, or given back.
 //!
 //! The race that matters: a slot is granted at the very moment its caller gives up. Whichever comes second learns of it, so that the value
-//! is never lost and never doubled: [`Giver::give`] gets it back, or [`Taker::close`] finds it. Checked under every
+//! is never lost and never doubled: [`Sender::send`] gets it back, or [`Receiver::close`] finds it. Checked under every
 //! interleaving by loom (`tests/loom`).
 
 use std::future::Future;
@@ -38,23 +38,23 @@ impl<T> Cell<T> {
 }
 
 /// The end that hands over.
-pub struct Giver<T>(Arc<Cell<T>>);
+pub struct Sender<T>(Arc<Cell<T>>);
 
 /// The end that waits.
-pub struct Taker<T>(Arc<Cell<T>>);
+pub struct Receiver<T>(Arc<Cell<T>>);
 
 /// A pair of ends.
-pub fn handoff<T>() -> (Giver<T>, Taker<T>) {
+pub fn handoff<T>() -> (Sender<T>, Receiver<T>) {
     let cell = Arc::new(Cell(Mutex::new(State::Waiting(None))));
-    (Giver(cell.clone()), Taker(cell))
+    (Sender(cell.clone()), Receiver(cell))
 }
 
-impl<T> Giver<T> {
+impl<T> Sender<T> {
     /// Hands the value over and wakes who waits; gives it back where nobody does any more.
     ///
     /// # Errors
     /// The value itself.
-    pub fn give(self, value: T) -> Result<(), T> {
+    pub fn send(self, value: T) -> Result<(), T> {
         let waker = self.0.with(|state| match state {
             State::Waiting(waker) => {
                 let waker = waker.take();
@@ -70,7 +70,7 @@ impl<T> Giver<T> {
     }
 }
 
-impl<T> Taker<T> {
+impl<T> Receiver<T> {
     /// Gives up. What was handed over in the meantime comes out here.
     pub fn close(&mut self) -> Option<T> {
         self.0.with(|state| match std::mem::replace(state, State::Gone) {
@@ -80,7 +80,7 @@ impl<T> Taker<T> {
     }
 }
 
-impl<T> Future for Taker<T> {
+impl<T> Future for Receiver<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {

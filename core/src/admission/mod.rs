@@ -7,7 +7,7 @@
 
 mod budget_set;
 mod cancel;
-mod gatehouse;
+mod driver;
 pub mod handoff;
 pub(crate) mod layer;
 mod liveness;
@@ -21,7 +21,7 @@ mod tests;
 
 pub use budget_set::BudgetSet;
 pub(crate) use cancel::CancelSignal;
-pub use gatehouse::Admission;
+pub use driver::Admission;
 pub use layer::AdmissionLayer;
 pub use permit::Permit;
 pub(crate) use refused::over_maximum;

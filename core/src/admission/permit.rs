@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Admission;
 use super::cancel::CancelSignal;
-use super::gatehouse::News;
+use super::driver::LimitEvent;
 use crate::adaptive::Ended;
 use crate::cooldown::{Failure, Hold};
 use crate::fairness::Tag;
@@ -14,9 +14,11 @@ use crate::placement::{Fault, Placed};
 use crate::schedule::{Grant, Settled};
 use crate::wire::RateHeaders;
 
-/// One slot, held. Dropping it gives the slot back, exactly once, and lets the next call in, whatever way the call ended: end of
-/// body, drop of body or future, panic.
-#[must_use = "dropping the permit gives the slot back"]
+/// One slot, held.
+///
+/// Dropping it releases the slot, exactly once, and admits the next call, however the attempt ended:
+/// end of body, drop of body or future, panic.
+#[must_use = "dropping the permit releases the slot"]
 pub struct Permit {
     admission: Arc<Admission>,
     grant: Option<Grant>,
@@ -34,147 +36,154 @@ impl Permit {
         Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
-    /// Returns what a retry of the same call carries, so that it keeps its place.
+    /// Returns what a retry of the same call passes on, so that it keeps its place in the queue.
     pub fn charged(&self) -> Option<Tag> {
         self.grant.as_ref().map(Grant::charged)
     }
 
-    /// The replica that it is placed at, where its target is a pool.
+    /// Returns the replica that the slot is at, if the target is a pool.
     pub fn placed(&self) -> Option<&Placed> {
         self.grant.as_ref().and_then(Grant::placed)
     }
 
-    /// What the wait took of the call's wait budget.
+    /// Returns the part of the call's wait budget that the wait has taken.
     pub fn spent(&self) -> Duration {
         self.grant.as_ref().map(Grant::spent).unwrap_or_default()
     }
 
-    /// How long the call waited for it.
+    /// Returns how long the call waited for the slot.
     pub fn waited(&self) -> Duration {
         self.admitted_at.saturating_duration_since(self.queued_at)
     }
 
-    /// Slots of the target that were held just after it was given, itself included.
+    /// Returns the number of slots of the target that were held just after this one was granted,
+    /// this one included.
     pub fn in_flight(&self) -> usize {
         self.grant.as_ref().map_or(0, Grant::in_flight)
     }
 
-    /// When the slot was given.
+    /// Returns when the slot was granted.
     pub fn admitted_at(&self) -> Instant {
         self.admitted_at
     }
 
-    /// The attempt is handed to its transport: from here on its provider may count it.
-    pub fn sent(&mut self) {
+    /// Records that the attempt is handed to its transport: from here on its provider may count it.
+    pub fn on_sent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.sent();
         }
     }
 
-    /// The first token of its answer came. Another call may go then, where it was first tokens that held it back.
-    pub fn first_token(&mut self) {
-        self.tell(News::FirstToken);
+    /// Records the first token of the response. Admits another call if the first-token limit held it
+    /// back.
+    pub fn on_first_token(&mut self) {
+        self.tell(LimitEvent::FirstToken);
     }
 
-    /// Its answer was to stream and has begun, but nothing of it can be read on its way: it is judged as one that does not stream.
-    pub fn unseen(&mut self) {
-        self.tell(News::Unseen);
+    /// Records that the first token cannot be observed, because the response does not stream or
+    /// cannot be read on its way. The attempt is judged as one that does not stream.
+    pub fn mark_unobservable(&mut self) {
+        self.tell(LimitEvent::Unobservable);
     }
 
-    /// Nothing will be told of how its call goes: it holds a slot, and the limit learns nothing from it.
-    pub fn untold(&mut self) {
-        self.tell(News::Untold);
+    /// Removes the attempt from the samples of the adaptive limit. It still holds its slot.
+    pub fn detach(&mut self) {
+        self.tell(LimitEvent::Detached);
     }
 
-    fn tell(&mut self, news: News) {
-        // Where the limit is fixed nobody asks, and nothing is locked.
+    fn tell(&mut self, event: LimitEvent) {
+        // A fixed limit tracks nothing, so that nothing is locked.
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
-            self.admission.tell(news, grant);
+            self.admission.tell(event, grant);
         }
     }
 
-    /// How the attempt ended: what the limit is told when the slot goes back. Else it counts as cancelled.
-    pub fn ended(&mut self, how: Ended) {
+    /// Sets how the attempt ended, which the adaptive limit learns when the slot is released. Without
+    /// it, the attempt counts as cancelled.
+    pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
-            grant.ended(how);
+            grant.ended(ended);
         }
     }
 
-    /// Whether the rate budgets have no room now for another call like it.
+    /// Returns `true` if the rate budgets have no room now for another call like this one.
     pub(crate) fn is_spent(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
     }
 
-    /// What tells the call that it is called back, where its target reclaims what it has lent, or is a pool.
+    /// Returns the signal that cancels the attempt. `None` if the target neither lends reserved slots
+    /// nor is a pool.
     pub(crate) fn cancel_signal(&self) -> Option<Arc<CancelSignal>> {
         self.admission.cancel_signals().register(self.grant.as_ref()?.id())
     }
 
-    /// The head of an answer came: it is not called back any more.
-    pub(crate) fn answered(&mut self) {
+    /// Records that the response has begun. The attempt is not cancelled any more.
+    pub(crate) fn on_response(&mut self) {
         if let Some(grant) = &mut self.grant {
-            self.admission.answered(grant);
+            self.admission.on_response(grant);
         }
     }
 
-    /// It turned out that nothing of it was sent.
-    pub fn unsent(&mut self) {
+    /// Records that the upstream did no work for the attempt, so that its rates are not charged.
+    pub fn mark_unsent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.unsent();
         }
     }
 
-    /// What the head of an answer says of the provider's budgets, be it nothing: every answer is to be told. `limited`: it is a refusal for rate.
-    pub fn heard(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
+    /// Applies the rate headers of a response to the rate budgets. Called for every response, also
+    /// without such headers. `limited` is `true` if the response is a rate limit's rejection.
+    pub fn on_rate_headers(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
         if let Some(grant) = &mut self.grant {
-            self.admission.heard(grant, sent_at, headers, limited);
+            self.admission.on_rate_headers(grant, sent_at, headers, limited);
         }
     }
 
-    /// What the attempt took is known: its tenant's account and the budgets are put right.
+    /// Settles what the attempt took: corrects the account of its tenant and the budgets.
     pub fn settle(&mut self, settled: &Settled) {
         if let Some(grant) = &mut self.grant {
             self.admission.settle(grant, settled);
         }
     }
 
-    /// How far its answer has come: to be told as it comes.
+    /// Returns the counter of output tokens, to be updated as they come.
     pub fn progress(&self) -> Progress {
         self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
 
-    /// The upstream accepted the attempt: the target is up.
-    pub fn succeeded(&mut self) {
+    /// Records that the upstream accepted the attempt: the target is up.
+    pub fn on_success(&mut self) {
         if let Some(grant) = &mut self.grant {
-            self.admission.succeeded(grant);
+            self.admission.on_success(grant);
         }
     }
 
-    /// The upstream failed the attempt in a way that a retry may mend: the target may have to cool down.
-    pub fn failed(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
+    /// Records that the upstream failed the attempt of this call. The target may cool down, for
+    /// `delay` if the upstream asked for that. Returns what follows for the call.
+    pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         match &mut self.grant {
-            Some(grant) => self.admission.failed(grant, call, failure, delay),
+            Some(grant) => self.admission.on_failure(grant, call, failure, delay),
             None => Hold::No,
         }
     }
 
-    /// The replica failed the attempt. Says [`Hold::Elsewhere`] where nothing ran there.
-    pub fn failed_there(&mut self, fault: Fault) -> Hold {
+    /// Records that the replica failed the attempt. Returns what follows for the call.
+    pub fn on_replica_fault(&mut self, fault: Fault) -> Hold {
         match &mut self.grant {
-            Some(grant) => self.admission.failed_there(grant, fault),
+            Some(grant) => self.admission.on_replica_fault(grant, fault),
             None => Hold::No,
         }
     }
 
-    /// Something of the answer came: its replica lives. To be told of every chunk.
-    pub(crate) fn alive(&self) {
+    /// Records that a part of the response came, which shows that the replica is alive.
+    pub(crate) fn on_alive(&self) {
         if let Some(grant) = &self.grant {
-            self.admission.alive(grant);
+            self.admission.on_alive(grant);
         }
     }
 
-    /// Takes the slot out, so that the drop does nothing.
-    pub(super) fn disarm(mut self) -> Option<Grant> {
+    /// Takes the slot out of the permit, so that dropping the permit does nothing.
+    pub(super) fn into_grant(mut self) -> Option<Grant> {
         self.grant.take()
     }
 }
@@ -189,6 +198,6 @@ impl Drop for Permit {
 
 impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Permit").field("at", &self.admission.name()).finish_non_exhaustive()
+        f.debug_struct("Permit").field("target", self.admission.name()).finish_non_exhaustive()
     }
 }

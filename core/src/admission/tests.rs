@@ -75,7 +75,7 @@ async fn assert_settled(door: &Arc<Admission>, limit: usize) {
     let mut all = Vec::new();
     for _ in 0..limit {
         let mut permit = door.acquire(ticket()).await.expect("a slot");
-        permit.succeeded();
+        permit.on_success();
         all.push(permit);
     }
     assert_eq!(door.view().in_flight, limit);

@@ -81,7 +81,7 @@ fn place<'a>(call: &Call, request: &'a Request<RequestBody>) -> Option<(Uri, Cow
     let Some(addresses) = call.target().addresses() else {
         return Some((request.uri().clone(), Cow::Borrowed(request.headers())));
     };
-    let replica = call.target().admission().beside()?;
+    let replica = call.target().admission().pick_without_slot()?;
     let mut headers = request.headers().clone();
     headers.remove(HOST);
     Some((addresses.at(request.uri(), &replica.url)?, Cow::Owned(headers)))

@@ -67,7 +67,7 @@ impl<J> Door<J> {
             charged: None,
         };
         let mut permit = self.admission.acquire(ticket).await?;
-        permit.sent();
+        permit.on_sent();
         Ok(permit)
     }
 

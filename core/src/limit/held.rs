@@ -37,7 +37,7 @@ impl<J: Judge> Held<J> {
             Head::Whole => {}
             Head::Ended(how) => {
                 self.is_told = true;
-                self.permit.ended(how);
+                self.permit.set_ended(how);
             }
         }
     }
@@ -72,12 +72,12 @@ impl<J: Judge> Held<J> {
 
     fn first_token(&mut self) {
         self.awaits = false;
-        self.permit.first_token();
+        self.permit.on_first_token();
     }
 
     fn tell(&mut self, how: Ended) {
         if !self.is_told {
-            self.permit.ended(how);
+            self.permit.set_ended(how);
         }
     }
 }

@@ -169,7 +169,7 @@ async fn run(mut running: Running) {
             running.0 = None;
             return;
         }
-        let errands = admission.errands();
+        let errands = admission.poll_requests();
         drop(admission);
         for errand in errands.due {
             let shared = shared.clone();
@@ -204,7 +204,7 @@ impl Shared {
     fn hear(&self, news: News, next_look: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match news {
-            News::Saw(replica, Some(sight)) => admission.saw(replica, sight),
+            News::Saw(replica, Some(sight)) => admission.observe(replica, sight),
             News::Looked(look) => {
                 if let Some(source) = &self.source {
                     *next_look = Some(duration::after(now(), source.every()));

@@ -36,7 +36,7 @@ impl<S: InnerService> Middleware<S> for PoolLayer {
         let mut inner = take_ready(inner);
         Box::pin(async move {
             call.replicas_known().await;
-            sent(&call, call.target().admission().beside(), &mut request)?;
+            sent(&call, call.target().admission().pick_without_slot(), &mut request)?;
             inner.call(request).await
         })
     }

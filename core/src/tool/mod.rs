@@ -247,8 +247,8 @@ impl ToolPermit {
     /// It is its holder's from now on, and counts against the tool's rate: what nobody got is given back to that. When it comes back, the tool has
     /// done what it was asked.
     fn used(mut self) -> Self {
-        self.permit.sent();
-        self.permit.ended(Ended::Completed { output: 0 });
+        self.permit.on_sent();
+        self.permit.set_ended(Ended::Completed { output: 0 });
         self
     }
 }

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 use std::task::{Context, Poll};
 
-use handoff::{Giver, Taker, handoff};
+use handoff::{Sender, Receiver, handoff};
 use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ impl Drop for Slot {
 
 struct Inner {
     free: usize,
-    line: VecDeque<(u32, Giver<Slot>)>,
+    line: VecDeque<(u32, Sender<Slot>)>,
 }
 
 #[derive(Clone)]
@@ -55,10 +55,10 @@ impl Door {
         })
     }
 
-    fn queue(&self, number: u32) -> Taker<Slot> {
-        let (giver, taker) = handoff();
-        self.with(|inner| inner.line.push_back((number, giver)));
-        taker
+    fn queue(&self, number: u32) -> Receiver<Slot> {
+        let (sender, receiver) = handoff();
+        self.with(|inner| inner.line.push_back((number, sender)));
+        receiver
     }
 
     /// Gives a slot back and turns the next call in, as `Admission::turn` does.
@@ -68,12 +68,12 @@ impl Door {
             drop(slot);
             let next = self.with(|inner| {
                 inner.free += 1;
-                let (_, giver) = inner.line.pop_front()?;
+                let (_, sender) = inner.line.pop_front()?;
                 inner.free -= 1;
-                Some(giver)
+                Some(sender)
             });
-            let Some(giver) = next else { return };
-            match giver.give(Slot { returned: false }) {
+            let Some(sender) = next else { return };
+            match sender.send(Slot { returned: false }) {
                 Ok(()) => return,
                 // Its caller has gone: the slot is the next one's.
                 Err(unused) => slot = unused,
@@ -82,8 +82,8 @@ impl Door {
     }
 
     /// A waiting call is dropped, as `InLine` is.
-    fn leave(&self, number: u32, mut taker: Taker<Slot>) {
-        match taker.close() {
+    fn leave(&self, number: u32, mut receiver: Receiver<Slot>) {
+        match receiver.close() {
             Some(slot) => self.release(slot),
             None => self.with(|inner| inner.line.retain(|(other, _)| *other != number)),
         }
@@ -98,9 +98,9 @@ impl Door {
 }
 
 /// Polls once, with a waker that nobody hears.
-fn poll_once(taker: &mut Taker<Slot>) -> Option<Slot> {
+fn poll_once(receiver: &mut Receiver<Slot>) -> Option<Slot> {
     let mut context = Context::from_waker(std::task::Waker::noop());
-    match Pin::new(taker).poll(&mut context) {
+    match Pin::new(receiver).poll(&mut context) {
         Poll::Ready(slot) => Some(slot),
         Poll::Pending => None,
     }
@@ -111,17 +111,17 @@ fn a_grant_that_races_with_giving_up_is_neither_lost_nor_doubled() {
     loom::model(|| {
         let door = Door::new(1);
         let held = door.try_take().expect("one is free");
-        let mut taker = door.queue(1);
+        let mut receiver = door.queue(1);
         let holder = thread::spawn({
             let door = door.clone();
             move || door.release(held)
         });
-        match poll_once(&mut taker) {
+        match poll_once(&mut receiver) {
             Some(slot) => {
-                door.leave(1, taker);
+                door.leave(1, receiver);
                 door.release(slot);
             }
-            None => door.leave(1, taker),
+            None => door.leave(1, receiver),
         }
         holder.join().expect("no panic");
         door.assert_settled(1);
@@ -179,17 +179,17 @@ fn two_releases_and_two_that_wait() {
 #[test]
 fn the_last_waker_is_woken() {
     loom::model(|| {
-        let (giver, mut taker) = handoff();
-        assert!(poll_once(&mut taker).is_none());
+        let (sender, mut receiver) = handoff();
+        assert!(poll_once(&mut receiver).is_none());
         let given = Arc::new(AtomicBool::new(false));
         let other = thread::spawn({
             let given = given.clone();
             move || {
                 given.store(true, Ordering::Release);
-                assert!(giver.give(Slot { returned: false }).is_ok());
+                assert!(sender.send(Slot { returned: false }).is_ok());
             }
         });
-        let mut slot = block_on(taker);
+        let mut slot = block_on(receiver);
         assert!(given.load(Ordering::Acquire));
         slot.returned = true;
         other.join().expect("no panic");

@@ -14,7 +14,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
     let mut permit = acquire(call).await?;
-    permit.sent();
+    permit.on_sent();
     call.update_queue(|queue| {
         queue.charged = permit.charged();
         queue.spent += permit.spent();

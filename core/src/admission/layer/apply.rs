@@ -22,15 +22,15 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
         call.update_queue(|queue| queue.has_failed = true);
     }
     let hold = if permit.placed().is_some() {
-        Fault::from_outcome(outcome, false).map(|fault| permit.failed_there(fault))
+        Fault::from_outcome(outcome, false).map(|fault| permit.on_replica_fault(fault))
     } else {
         Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.shared() {
             Some((shared, key)) => shared.on_failure(key, call.sent_at(), outcome.retry_after()),
-            None => permit.failed(call.id(), failure, outcome.retry_after()),
+            None => permit.on_failure(call.id(), failure, outcome.retry_after()),
         })
     };
     let Some(hold) = hold else {
-        permit.succeeded();
+        permit.on_success();
         if let Some((shared, key)) = call.shared() {
             shared.on_success(key);
         }

@@ -1,15 +1,16 @@
-//! The tower layer: no attempt passes without a permit, and the permit travels with the response's body.
+//! The tower layer of admission: each attempt waits for a permit, which its response body then holds.
 
 mod admit;
 mod apply;
-mod body;
+mod permit_body;
 mod read_ahead;
 
 use http::Request;
 
 pub(crate) use self::admit::admit;
 pub(crate) use self::apply::apply;
-use self::body::Held;
+use self::permit_body::PermitBody;
+use self::read_ahead::readable_ahead;
 use crate::admission::{Permit, ReleaseGuard};
 use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};
@@ -20,10 +21,13 @@ use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, to
 use crate::wire::RateHeaders;
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 
-/// Admits each attempt at its target's door.
+/// Admits each attempt when its target has a slot for it.
 ///
-/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model; others pass.
-/// *Cancellation safety*: dropping the future leaves the queue, or gives the slot back.
+/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model; others
+/// pass.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queue, or releases the slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdmissionLayer;
 
@@ -43,7 +47,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
                 extensions.insert(placed.clone());
             }
             let can_replay = extensions.get::<CanReplay>().is_some();
-            let mut held = Held::new(call.clone(), permit, release_guard, can_replay);
+            let mut held = PermitBody::new(call.clone(), permit, release_guard, can_replay);
             let cancelled = held.cancelled();
             let mut result = tokio::select! {
                 biased;
@@ -51,17 +55,18 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
                 cause = cancelled => return Err(cancellation_error(&call, cause)),
             };
             let outcome = outcome_of(&result);
-            held.answered(&result, &outcome);
-            hear(&call, held.permit(), &result, &outcome);
+            held.on_result(&result, &outcome);
+            apply_rate_headers(&call, held.permit(), &result, &outcome);
             let hold = held.permit().map_or(Hold::No, |permit| apply(&call, permit, &outcome));
             set_hold(&mut result, hold);
-            let answer = result.map_err(|error| call.happened(error))?;
-            Ok(answer.map(|body| read_ahead::over(&call, held.over(body))))
+            let response = result.map_err(|error| call.happened(error))?;
+            Ok(response.map(|body| readable_ahead(&call, held.with_body(body))))
         })
     }
 }
 
-/// The error of an attempt that the gate cancelled. The call is made again, as old as it is.
+/// Returns the error of an attempt that the gate cancelled. Retry makes the attempt again, and the
+/// call keeps its age.
 fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     let (error, hold) = match cause {
         Cancellation::Reclaimed => (
@@ -85,19 +90,23 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     error
 }
 
-/// Tells the rate budgets what the answer's head says of them.
-fn hear(call: &Call, permit: Option<&mut Permit>, result: &AttemptResult, outcome: &AttemptOutcome) {
+/// Applies the rate headers of a response to the rate budgets.
+fn apply_rate_headers(
+    call: &Call,
+    permit: Option<&mut Permit>,
+    result: &AttemptResult,
+    outcome: &AttemptOutcome,
+) {
     let Some(permit) = permit else { return };
-    // One that says nothing is told too: what refusals have cut grows back with the answers that are none.
-    // The rate headers of one credential say nothing about the others at a shared target.
+    // A response without rate headers counts too: rates that a rejection has cut grow back with it.
+    // At a shared target, the headers of one credential say nothing about the others.
     if let Ok(response) = result
         && call.shared().is_none()
     {
         let headers = RateHeaders::read(response.headers(), clock::wall());
-        permit.heard(call.sent_at(), &headers, outcome.is_rate_limited());
+        permit.on_rate_headers(call.sent_at(), &headers, outcome.is_rate_limited());
     }
     if outcome.never_executed() {
-        // It was turned away unread: nothing of what was reserved for it was taken.
-        permit.unsent();
+        permit.mark_unsent();
     }
 }

@@ -1,9 +1,14 @@
-//! Reading an answer ahead of its reader, while the reader's task waits for a tool and holds it (`yield_slot`): the exchange ends by itself, and its
-//! slot is back.
+//! Reads a response ahead of its reader while the reader's task waits for a tool (`yield_slot`), so
+//! that the exchange ends by itself and its slot is released.
 //!
-//! Invariants: the reader gets every frame and the failure, if there is one, in order, as if nobody had read ahead. No generation is ended
-//! early: what does not fit into [`MOST`] is left to the reader, and the slot with it. One of the two polls the body at a time, so that
-//! the waker which the body keeps is the right one.
+//! # Invariants
+//!
+//! - The reader gets every frame, and the failure if there is one, in order, as if nobody had read
+//!   ahead.
+//! - No generation is ended early: what does not fit into [`MAX_READ`] is left to the reader, and
+//!   the slot with it.
+//! - Either the reader or the task that reads ahead polls the body at a time, so that the waker that
+//!   the body keeps is the right one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,147 +22,148 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::body::Held;
+use super::permit_body::PermitBody;
 use crate::admission::{ReadAhead, TaskSlotGuard};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::error::Error;
 
-/// Bytes. Once so much is read ahead of the reader, no more is.
-const MOST: usize = 1024 * 1024;
+/// How much is read ahead of the reader, in bytes.
+const MAX_READ: usize = 1024 * 1024;
 
-/// An answer, where both its reader and whoever reads ahead can reach it.
-struct Ahead(Mutex<State>);
+/// A body that its reader and the task that reads ahead can both reach.
+struct SharedBody(Mutex<State>);
 
 struct State {
-    held: Option<Held>,
+    body: Option<PermitBody>,
     task_slot: Option<TaskSlotGuard>,
-    /// Read ahead, oldest first.
+    /// Frames that were read ahead, oldest first.
     read: VecDeque<Result<Frame<Bytes>, Error>>,
-    /// Bytes of it.
+    /// Bytes in `read`.
     size: usize,
-    /// How many tools ask for it.
-    wanted: usize,
-    /// It is being read ahead: until then, and after, the reader polls the body.
-    running: bool,
-    /// Tells one reading ahead from the next: what was ended may be polled once more.
-    turn: u64,
-    pump: Option<AbortHandle>,
+    /// How many tools are waited for.
+    starts: usize,
+    /// Whether a task reads ahead. If not, the reader polls the body.
+    is_running: bool,
+    /// Distinguishes one task from the next: a task that was aborted may be polled once more.
+    generation: u64,
+    task: Option<AbortHandle>,
     reader: Option<Waker>,
 }
 
-/// The body of a call's answer. Where tools are configured, one that can be read ahead.
-pub(super) fn over(call: &Call, held: Held) -> ResponseBody {
-    let Some((task_slots, task)) = call.task_slots().filter(|_| !held.is_end_stream()) else {
-        return ResponseBody::new(held);
+/// Wraps the body of a call's response. If tools are configured, the response can be read ahead.
+pub(super) fn readable_ahead(call: &Call, body: PermitBody) -> ResponseBody {
+    let Some((slots, task)) = call.task_slots().filter(|_| !body.is_end_stream()) else {
+        return ResponseBody::new(body);
     };
-    ResponseBody::new(Reader(Arc::new_cyclic(|ahead: &Weak<Ahead>| {
-        let task_slot = task_slots.enter(task, call.target().name(), Some(ahead.clone()));
-        Ahead(Mutex::new(State {
-            held: Some(held),
+    ResponseBody::new(Reader(Arc::new_cyclic(|shared: &Weak<SharedBody>| {
+        let task_slot = slots.enter(task, call.target().name(), Some(shared.clone()));
+        SharedBody(Mutex::new(State {
+            body: Some(body),
             task_slot: Some(task_slot),
             read: VecDeque::new(),
             size: 0,
-            wanted: 0,
-            running: false,
-            turn: 0,
-            pump: None,
+            starts: 0,
+            is_running: false,
+            generation: 0,
+            task: None,
             reader: None,
         }))
     })))
 }
 
-impl ReadAhead for Ahead {
-    /// Reads ahead until it is stopped, the answer has ended, or it is too long.
+impl ReadAhead for SharedBody {
+    /// Reads ahead until it is stopped, the response has ended, or it is too long.
     fn start(self: Arc<Self>) {
         let mut state = self.0.lock();
-        state.wanted += 1;
-        let open = state.held.as_ref().is_some_and(|held| !held.is_end_stream());
-        if open
-            && !state.running
-            && state.size < MOST
+        state.starts += 1;
+        let is_open = state.body.as_ref().is_some_and(|body| !body.is_end_stream());
+        if is_open
+            && !state.is_running
+            && state.size < MAX_READ
             && let Ok(runtime) = Handle::try_current()
         {
-            state.running = true;
-            state.turn += 1;
-            let pump = Pump { ahead: self.clone(), turn: state.turn };
-            state.pump = Some(runtime.spawn(pump).abort_handle());
+            state.is_running = true;
+            state.generation += 1;
+            let task = ReadAheadTask { shared: self.clone(), generation: state.generation };
+            state.task = Some(runtime.spawn(task).abort_handle());
         }
     }
 
     fn stop(&self) {
         let mut state = self.0.lock();
-        state.wanted -= 1;
-        if state.wanted == 0 && state.running {
-            let (pump, reader) = state.stop();
+        state.starts -= 1;
+        if state.starts == 0 && state.is_running {
+            let (task, reader) = state.stop();
             drop(state);
-            end(pump, reader);
+            abort_and_wake(task, reader);
         }
     }
 }
 
 impl State {
-    /// Nobody reads ahead any more: the reader polls the body again. What is returned is to be done outside the lock.
+    /// Stops reading ahead: the reader polls the body again. What is returned must be aborted and
+    /// woken outside the lock.
     fn stop(&mut self) -> (Option<AbortHandle>, Option<Waker>) {
-        self.running = false;
-        (self.pump.take(), self.reader.take())
+        self.is_running = false;
+        (self.task.take(), self.reader.take())
     }
 
-    /// The slot may be back by now.
-    fn look(&mut self) {
-        if self.held.as_mut().is_none_or(|held| held.permit().is_none()) {
+    /// Removes the task's entry once the slot is released.
+    fn check_slot(&mut self) {
+        if self.body.as_mut().is_none_or(|body| body.permit().is_none()) {
             self.task_slot = None;
         }
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let Some(held) = &mut self.held else { return Poll::Ready(None) };
-        let frame = Pin::new(held).poll_frame(cx);
-        self.look();
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(cx);
+        self.check_slot();
         frame
     }
 }
 
 /// The task that reads ahead.
-struct Pump {
-    ahead: Arc<Ahead>,
-    turn: u64,
+struct ReadAheadTask {
+    shared: Arc<SharedBody>,
+    generation: u64,
 }
 
-impl Future for Pump {
+impl Future for ReadAheadTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let mut state = self.ahead.0.lock();
-            if !state.running || state.turn != self.turn {
+            let mut state = self.shared.0.lock();
+            if !state.is_running || state.generation != self.generation {
                 return Poll::Ready(());
             }
             let polled = state.poll_body(cx);
-            if let Some(held) = &mut state.held {
+            if let Some(body) = &mut state.body {
                 // Whatever the connection does after the provider's own end.
-                held.hand_back_if_answered();
+                body.release_if_complete();
             }
-            state.look();
+            state.check_slot();
             let frame = ready!(polled);
-            let mut over = !matches!(frame, Some(Ok(_)));
+            let mut is_over = !matches!(frame, Some(Ok(_)));
             if let Some(frame) = frame {
                 state.size += size(&frame);
                 state.read.push_back(frame);
             }
-            over |= state.size >= MOST || state.held.as_ref().is_none_or(Held::is_end_stream);
-            let (_, reader) = if over { state.stop() } else { (None, state.reader.take()) };
+            is_over |= state.size >= MAX_READ || state.body.as_ref().is_none_or(PermitBody::is_end_stream);
+            let (_, reader) = if is_over { state.stop() } else { (None, state.reader.take()) };
             drop(state);
-            end(None, reader);
-            if over {
+            abort_and_wake(None, reader);
+            if is_over {
                 return Poll::Ready(());
             }
         }
     }
 }
 
-/// The reader's end. Dropping it ends the exchange.
-struct Reader(Arc<Ahead>);
+/// The reader's body. Dropping it ends the exchange.
+struct Reader(Arc<SharedBody>);
 
 impl Body for Reader {
     type Data = Bytes;
@@ -169,9 +175,9 @@ impl Body for Reader {
             state.size -= size(&frame);
             return Poll::Ready(Some(frame));
         }
-        let polled = if state.running { Poll::Pending } else { state.poll_body(cx) };
+        let polled = if state.is_running { Poll::Pending } else { state.poll_body(cx) };
         if polled.is_pending() {
-            // Whoever begins to read ahead takes the body's own waker away.
+            // A task that starts to read ahead replaces the waker that the body keeps.
             match &mut state.reader {
                 Some(reader) => reader.clone_from(cx.waker()),
                 None => state.reader = Some(cx.waker().clone()),
@@ -182,12 +188,12 @@ impl Body for Reader {
 
     fn is_end_stream(&self) -> bool {
         let state = self.0.0.lock();
-        state.read.is_empty() && state.held.as_ref().is_none_or(Held::is_end_stream)
+        state.read.is_empty() && state.body.as_ref().is_none_or(PermitBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         let state = self.0.0.lock();
-        let rest = state.held.as_ref().map_or_else(|| SizeHint::with_exact(0), Held::size_hint);
+        let rest = state.body.as_ref().map_or_else(|| SizeHint::with_exact(0), PermitBody::size_hint);
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + state.size as u64);
         if let Some(upper) = rest.upper() {
@@ -200,12 +206,12 @@ impl Body for Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
-        let (pump, reader) = state.stop();
-        let gone = (state.held.take(), state.task_slot.take(), std::mem::take(&mut state.read));
+        let (task, reader) = state.stop();
+        let dropped = (state.body.take(), state.task_slot.take(), std::mem::take(&mut state.read));
         drop(state);
-        // The slot goes back here, and that wakes others.
-        drop(gone);
-        end(pump, reader);
+        // Releases the slot, which wakes other tasks.
+        drop(dropped);
+        abort_and_wake(task, reader);
     }
 }
 
@@ -213,10 +219,10 @@ fn size(frame: &Result<Frame<Bytes>, Error>) -> usize {
     frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len)
 }
 
-/// Outside the lock: a waker may run anything.
-fn end(pump: Option<AbortHandle>, reader: Option<Waker>) {
-    if let Some(pump) = pump {
-        pump.abort();
+/// Called outside the lock, because a waker may run anything.
+fn abort_and_wake(task: Option<AbortHandle>, reader: Option<Waker>) {
+    if let Some(task) = task {
+        task.abort();
     }
     if let Some(reader) = reader {
         reader.wake();

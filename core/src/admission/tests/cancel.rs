@@ -34,25 +34,25 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     let Ok(Ok(mut permit)) = granted else { return };
     tokio::time::sleep(ms(rng.u64(..5))).await;
     match rng.u8(..8) {
-        0 => permit.unseen(),
-        1 => permit.untold(),
+        0 => permit.mark_unobservable(),
+        1 => permit.detach(),
         2 => {}
-        _ => permit.first_token(),
+        _ => permit.on_first_token(),
     }
     match rng.u8(..8) {
-        0 => permit.ended(Ended::TimedOut),
-        1 => permit.ended(Ended::Overloaded),
-        2 => permit.ended(Ended::Limited { by_rate: rng.bool() }),
+        0 => permit.set_ended(Ended::TimedOut),
+        1 => permit.set_ended(Ended::Overloaded),
+        2 => permit.set_ended(Ended::Limited { by_rate: rng.bool() }),
         3 => {}
-        _ => permit.ended(Ended::Completed { output: rng.u64(..500) }),
+        _ => permit.set_ended(Ended::Completed { output: rng.u64(..500) }),
     }
     match rng.u8(..30) {
-        0 => drop(permit.failed(number, Failure::Other, Some(ms(rng.u64(1..300))))),
-        1..3 => drop(permit.failed(number, Failure::Other, None)),
+        0 => drop(permit.on_failure(number, Failure::Other, Some(ms(rng.u64(1..300))))),
+        1..3 => drop(permit.on_failure(number, Failure::Other, None)),
         // The task dies, as by a panic, without the noise.
         3 => std::panic::resume_unwind(Box::new("on purpose")),
         4..6 => return,
-        _ => permit.succeeded(),
+        _ => permit.on_success(),
     }
     tokio::time::sleep(ms(rng.u64(..5))).await;
 }
@@ -169,7 +169,7 @@ async fn a_panic_gives_the_slot_back() {
 async fn a_probe_granted_to_a_call_that_is_gone_passes_on() {
     let door = door(2);
     let mut failed = door.acquire(ticket()).await.expect("free");
-    failed.failed(1, Failure::Other, Some(ms(1_000)));
+    failed.on_failure(1, Failure::Other, Some(ms(1_000)));
     drop(failed);
     let begin = now();
     let mut gone = Box::pin(door.acquire(ticket()));

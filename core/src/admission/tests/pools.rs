@@ -17,14 +17,14 @@ async fn who_waits_goes_when_a_sign_of_life_brings_a_replica_back() {
     let id = held[0].placed().expect("placed").id;
     for _ in 0..2 {
         tokio::time::advance(ms(400)).await;
-        door.saw(id, Sight::Silent);
+        door.observe(id, Sight::Silent);
     }
     let second = held.iter().rposition(|permit| permit.placed().expect("placed").id == id).expect("two");
     drop(held.remove(second));
     let start = now();
     let mut waits = std::pin::pin!(door.acquire(ticket()));
     assert!(poll_once(waits.as_mut()).is_pending(), "its replica is silent, and the other full");
-    held[0].alive();
+    held[0].on_alive();
     assert_eq!(waits.await.expect("it is back").placed().expect("placed").id, id);
     assert_eq!(now(), start);
 }

@@ -74,7 +74,7 @@ fn a_permit_may_be_dropped_outside_of_any_runtime() {
     let door = first.block_on(async { door(1) });
     let mut held = first.block_on(door.acquire(ticket())).expect("free");
     let waits = queue(&first, &door, ms(10_000));
-    first.block_on(async { held.failed(1, Failure::Other, Some(ms(500))) });
+    first.block_on(async { held.on_failure(1, Failure::Other, Some(ms(500))) });
     std::thread::spawn(move || drop(held)).join().expect("no panic");
     let permit = answer(&first, waits).expect("a slot after the cool-down");
     assert!(permit.waited() >= ms(500));

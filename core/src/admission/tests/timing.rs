@@ -51,7 +51,7 @@ async fn the_end_of_a_cool_down_lets_the_next_in_by_itself() {
     let door = door(4);
     let mut failed = door.acquire(ticket()).await.expect("free");
     let begin = now();
-    failed.failed(1, Failure::Other, Some(ms(2_000)));
+    failed.on_failure(1, Failure::Other, Some(ms(2_000)));
     drop(failed);
     let budget = Ticket { wait: Some(ms(100)), ..ticket() };
     let permit = door.acquire(budget).await.expect("its budget stood still");
@@ -66,7 +66,7 @@ async fn a_cool_down_that_outlasts_a_deadline_is_told_at_once() {
     let begin = now();
     let mut waits = pin!(door.acquire(Ticket { deadline: begin + ms(5_000), ..ticket() }));
     assert!(poll_once(waits.as_mut()).is_pending());
-    held.failed(1, Failure::Other, Some(ms(60_000)));
+    held.on_failure(1, Failure::Other, Some(ms(60_000)));
     assert_eq!(reason(waits.await), Reason::CoolDown);
     assert_eq!(now(), begin);
 }
@@ -78,7 +78,7 @@ async fn a_probe_sent_by_a_release_is_timed_too() {
     let door = door(2);
     let mut first = door.acquire(ticket()).await.expect("free");
     let second = door.acquire(ticket()).await.expect("free");
-    first.failed(1, Failure::Other, Some(ms(1_000)));
+    first.on_failure(1, Failure::Other, Some(ms(1_000)));
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let door = door.clone();

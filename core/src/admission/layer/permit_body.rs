@@ -1,4 +1,4 @@
-//! A response's body that holds the permit until the response ends.
+//! A response body that holds the permit until the response ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,46 +21,47 @@ use crate::placement::Fault;
 use crate::wire::RateHeaders;
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 
-/// Holds a permit, first for the attempt's future, then for its body. Gives it back at the end, on failure, or when dropped.
-pub(super) struct Held {
+/// Holds a permit, first for the future of an attempt, then for its response body. Releases it when
+/// the body ends or fails, or on drop.
+pub(super) struct PermitBody {
     call: Call,
     permit: Option<(Permit, ReleaseGuard)>,
     cancel_signal: Option<Arc<CancelSignal>>,
     body: Option<ResponseBody>,
-    /// What the exchange has shown, once its response has begun.
+    /// What the exchange has shown, once the response has begun.
     exchange: Option<ExchangeRecord>,
-    /// How far the answer has come, for the scheduler.
+    /// The tokens that have come so far, for the scheduler.
     progress: Progress,
-    /// What the estimator has learned of its length.
+    /// What the estimator has learned of the length of the response.
     sample: LengthSample,
-    /// Whether its first token is still to come, as far as the limit knows.
-    awaits: bool,
-    /// Whether it is the upstream that we wait for now, and not the reader.
-    waits: bool,
-    /// How the attempt ended, where something said so.
+    /// Whether the scheduler still awaits the first token.
+    awaits_token: bool,
+    /// Whether the upstream is waited for, and not the reader.
+    awaits_upstream: bool,
+    /// How the attempt ended, if its outcome or an error says so.
     ended: Option<Ended>,
 }
 
-impl Held {
+impl PermitBody {
     pub(super) fn new(call: Call, mut permit: Permit, release_guard: ReleaseGuard, can_replay: bool) -> Self {
         let is_pool = permit.placed().is_some();
         let cancel_signal = if can_replay && (call.facts().repeatable || !is_pool) {
             permit.cancel_signal()
         } else {
-            // It could not be made again, or may have run and must not run twice: it is not called back.
-            permit.answered();
+            // The attempt cannot be made again, or may have run and must not run twice.
+            permit.on_response();
             None
         };
         Self {
             exchange: None,
             progress: permit.progress(),
             sample: LengthSample::default(),
-            awaits: call.facts().stream,
+            awaits_token: call.facts().stream,
             call,
             permit: Some((permit, release_guard)),
             cancel_signal,
             body: None,
-            waits: true,
+            awaits_upstream: true,
             ended: None,
         }
     }
@@ -69,7 +70,7 @@ impl Held {
         self.permit.as_mut().map(|(permit, _)| permit)
     }
 
-    /// Until the call is called back, and why; never, where its target does not do that, or where it could not be made again.
+    /// Resolves when the gate cancels the attempt. Never resolves if the attempt cannot be cancelled.
     pub(super) fn cancelled(&mut self) -> impl Future<Output = Cancellation> + use<> {
         let signal = self.cancel_signal.take();
         async move {
@@ -80,39 +81,40 @@ impl Held {
         }
     }
 
-    /// The head of an answer came, or will not come.
-    pub(super) fn answered(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
+    /// Applies the outcome of the attempt to the adaptive limit, and follows the response from here on.
+    pub(super) fn on_result(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
-        permit.answered();
-        self.waits = false;
+        permit.on_response();
+        self.awaits_upstream = false;
         self.exchange = result.as_ref().ok().and_then(|response| response.extensions().get().cloned());
         self.ended = Ended::from_outcome(outcome, false, || is_by_rate(permit, result, outcome));
         if self.ended.is_some() {
             return;
         }
-        if self.awaits && !matches!(outcome, AttemptOutcome::Accepted { streams: true }) {
-            self.awaits = false;
-            permit.unseen();
+        if self.awaits_token && !matches!(outcome, AttemptOutcome::Accepted { streams: true }) {
+            self.awaits_token = false;
+            permit.mark_unobservable();
         }
         // The head was held back for the first event, which may have been a token.
-        self.look();
+        self.follow();
     }
 
-    /// Tells the limit of the first token, as soon as it is there, and the estimator how long the answer is at least.
-    fn look(&mut self) {
+    /// Reports what the exchange has shown since the last call: the first token and the tokens to
+    /// the scheduler, the length to the estimator.
+    fn follow(&mut self) {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
-        let produced = exchange.tokens();
-        self.progress.reached(produced);
+        let tokens = exchange.tokens();
+        self.progress.reached(tokens);
         let expected = self.call.target().expected();
-        expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, produced);
-        if self.awaits && exchange.has_token() {
-            self.awaits = false;
-            permit.first_token();
+        expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, tokens);
+        if self.awaits_token && exchange.has_token() {
+            self.awaits_token = false;
+            permit.on_first_token();
         }
     }
 
-    /// An answer broke off: that speaks against the replica that it came from.
-    fn broke(&mut self, error: &Error) {
+    /// Applies an error of the body to the adaptive limit and to the replica.
+    fn on_error(&mut self, error: &Error) {
         let outcome = outcome_of_error(error);
         if self.ended.is_none() {
             self.ended = Ended::from_outcome(&outcome, self.has_token(), || false);
@@ -121,7 +123,7 @@ impl Held {
             && permit.placed().is_some()
             && let Some(fault) = Fault::from_outcome(&outcome, true)
         {
-            permit.failed_there(fault);
+            permit.on_replica_fault(fault);
         }
     }
 
@@ -129,51 +131,56 @@ impl Held {
         self.exchange.as_ref().is_some_and(ExchangeRecord::has_token)
     }
 
-    /// How the attempt ended, by what was seen of its body. `over`: the body has ended by itself.
-    fn end_of_body(&self, over: bool) -> Ended {
+    /// Returns how an attempt ended whose body did not fail. `is_over`: the body ended by itself.
+    fn ended(&self, is_over: bool) -> Ended {
         if let Some(exchange) = &self.exchange {
             let seen = exchange.seen();
             if seen.is_complete {
-                let produced = exchange.tokens();
-                return Ended::Completed {
-                    output: seen.usage.map_or(produced, |usage| usage.output.max(produced)),
-                };
+                let tokens = exchange.tokens();
+                let output = seen.usage.map_or(tokens, |usage| usage.output.max(tokens));
+                return Ended::Completed { output };
             }
-            if seen.is_failed || over {
+            if seen.is_failed || is_over {
                 return Ended::Failed;
             }
         }
-        // Otherwise it was the reader, and not the upstream, that was waited for.
-        let is_overdue = self.waits && self.call.is_enforced() && self.call.deadline() <= clock::now();
-        if is_overdue && !self.has_token() { Ended::TimedOut } else { Ended::Cancelled }
+        let is_overdue = self.call.is_enforced() && self.call.deadline() <= clock::now();
+        if is_overdue && self.awaits_upstream && !self.has_token() {
+            Ended::TimedOut
+        } else {
+            Ended::Cancelled
+        }
     }
 
-    pub(super) fn over(mut self, body: ResponseBody) -> Self {
+    /// Holds the permit until this body ends.
+    pub(super) fn with_body(mut self, body: ResponseBody) -> Self {
         if body.is_end_stream() {
-            self.release(true);
+            self.end(true);
         }
         self.body = Some(body);
         self
     }
 
-    /// The exchange goes first, then the slot: whoever gets the slot must not find the upstream still busy with us.
-    fn release(&mut self, over: bool) {
+    /// Drops the exchange, then releases the slot: the next call must not find the upstream still
+    /// busy with this one.
+    fn end(&mut self, is_over: bool) {
         self.body = None;
-        self.hand_back(over);
+        self.release(is_over);
     }
 
-    /// The slot alone, where the provider's own end was seen: nothing runs upstream any more, whatever the connection does.
-    pub(super) fn hand_back_if_answered(&mut self) {
+    /// Releases the slot if the provider's own end was seen: nothing runs upstream then, even if the
+    /// connection stays open.
+    pub(super) fn release_if_complete(&mut self) {
         if self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_complete) {
-            self.hand_back(false);
+            self.release(false);
         }
     }
 
-    /// `over`: the body has ended by itself.
-    fn hand_back(&mut self, over: bool) {
-        self.look();
+    /// Releases the slot, once. `is_over`: the body ended by itself.
+    fn release(&mut self, is_over: bool) {
+        self.follow();
         if let Some((mut permit, release_guard)) = self.permit.take() {
-            permit.ended(self.ended.unwrap_or_else(|| self.end_of_body(over)));
+            permit.set_ended(self.ended.unwrap_or_else(|| self.ended(is_over)));
             if let Some(exchange) = &self.exchange {
                 settle(&self.call, &mut permit, exchange, &mut self.sample);
             }
@@ -183,46 +190,45 @@ impl Held {
     }
 }
 
-/// Whether a 429 was for a rate: the provider says when to come back, or that nothing is left, or by
-/// our own budgets nothing is. A limit on how many run at once knows of no time.
+/// Returns `true` if a 429 is a rate limit: the provider says when to come back or that nothing is
+/// left, or the gate's own budgets are used up. A concurrency limit knows no time.
 fn is_by_rate(permit: &Permit, result: &AttemptResult, outcome: &AttemptOutcome) -> bool {
-    let shows_nothing_left = |result: &AttemptResult| {
-        let response = result.as_ref().ok();
-        response
-            .is_some_and(|response| RateHeaders::read(response.headers(), clock::wall()).shows_nothing_left())
+    let shows_nothing_left = || {
+        let headers = result.as_ref().ok().map(|response| response.headers());
+        headers.is_some_and(|headers| RateHeaders::read(headers, clock::wall()).shows_nothing_left())
     };
-    outcome.retry_after().is_some() || shows_nothing_left(result) || permit.is_spent()
+    outcome.retry_after().is_some() || shows_nothing_left() || permit.is_spent()
 }
 
-impl Drop for Held {
+impl Drop for PermitBody {
     fn drop(&mut self) {
-        self.release(false);
+        self.end(false);
     }
 }
 
-impl Body for Held {
+impl Body for PermitBody {
     type Data = Bytes;
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        this.waits = true;
+        this.awaits_upstream = true;
         let polled = Pin::new(&mut *body).poll_frame(cx);
-        let over = body.is_end_stream();
-        this.look();
+        let is_over = body.is_end_stream();
+        this.follow();
         let frame = ready!(polled);
-        this.waits = false;
+        this.awaits_upstream = false;
         if let (Some(Ok(_)), Some((permit, _))) = (&frame, &this.permit) {
-            permit.alive();
+            permit.on_alive();
         }
         if let Some(Err(error)) = &frame {
-            this.broke(error);
+            this.on_error(error);
         }
         let frame = frame.map(|frame| frame.map_err(|error| this.call.happened(error)));
         // Many readers never ask for the end once they have all that was announced.
-        if !matches!(frame, Some(Ok(_))) || over {
-            this.release(true);
+        if !matches!(frame, Some(Ok(_))) || is_over {
+            this.end(true);
         }
         Poll::Ready(frame)
     }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::BudgetSet;
 use super::cancel::CancelSignals;
-use super::handoff::{Giver, Taker, handoff};
+use super::handoff::{Receiver, Sender, handoff};
 use super::liveness::LivenessThrottle;
 use super::permit::Permit;
 use super::pump::Pump;
@@ -26,7 +26,7 @@ use tidegate_policy::outcome::Cancellation;
 
 /// A waiting call's end of the line, and since when it waits.
 struct Waiting {
-    answer: Giver<Result<Permit, Refusal>>,
+    answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
 }
 
@@ -39,15 +39,15 @@ enum Event<'a> {
     /// A slot comes back.
     Back(Grant),
     /// The limit is told something of a call in flight.
-    Told(News, &'a mut Grant),
+    Told(LimitEvent, &'a mut Grant),
 }
 
 /// See [`Permit`], which says them.
 #[derive(Clone, Copy)]
-pub(super) enum News {
+pub(super) enum LimitEvent {
     FirstToken,
-    Unseen,
-    Untold,
+    Unobservable,
+    Detached,
 }
 
 /// What the lock guards.
@@ -163,13 +163,13 @@ impl Admission {
                     return Err(self.refused(refusal));
                 }
             }
-            let (answer, taker) = handoff();
+            let (answer, receiver) = handoff();
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             late = state.is_late(now);
             drop(state);
             stands(id);
             self.reclaim();
-            InLine { admission: self, id, taker }
+            QueueEntry { admission: self, id, receiver }
         };
         loop {
             // Before looking: a stop between the two must not be missed.
@@ -180,7 +180,7 @@ impl Admission {
             late = true;
             tokio::select! {
                 biased;
-                answer = &mut waiter.taker => {
+                answer = &mut waiter.receiver => {
                     let now = now();
                     return match answer {
                         // What nobody waits for any more is not sent: the slot goes back.
@@ -239,13 +239,13 @@ impl Admission {
     }
 
     /// What was seen of a replica.
-    pub(crate) fn saw(self: &Arc<Self>, id: ReplicaId, sight: Sight) {
+    pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, sight: Sight) {
         self.state.lock().scheduler.saw(now(), id, sight);
         self.answer(Event::Look);
     }
 
     /// What to ask of the pool's replicas now.
-    pub(crate) fn errands(&self) -> Errands {
+    pub(crate) fn poll_requests(&self) -> Errands {
         let mut state = self.state.lock();
         let errands = state.scheduler.errands(now());
         // One that was silent for long enough counts as down from here on.
@@ -264,7 +264,7 @@ impl Admission {
     }
 
     /// A replica for a request that takes no slot.
-    pub(crate) fn beside(&self) -> Option<Placed> {
+    pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
         self.state.lock().scheduler.beside(now())
     }
 
@@ -279,7 +279,7 @@ impl Admission {
         self.answer(Event::Look);
     }
 
-    pub(super) fn succeeded(self: &Arc<Self>, grant: &mut Grant) {
+    pub(super) fn on_success(self: &Arc<Self>, grant: &mut Grant) {
         let now = now();
         let mut state = self.state.lock();
         let was_open = state.scheduler.is_open();
@@ -292,7 +292,7 @@ impl Admission {
         }
     }
 
-    pub(super) fn failed(
+    pub(super) fn on_failure(
         self: &Arc<Self>,
         grant: &mut Grant,
         call: u64,
@@ -307,7 +307,7 @@ impl Admission {
         hold
     }
 
-    pub(super) fn failed_there(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
+    pub(super) fn on_replica_fault(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
         let hold = self.state.lock().scheduler.failed_there(now(), grant, fault);
         // Those that wait for that replica alone are told; those that it has not begun to answer go elsewhere.
         self.answer(Event::Look);
@@ -315,7 +315,7 @@ impl Admission {
     }
 
     /// Something came from the replica that has it. Cheap: few of these take the lock.
-    pub(super) fn alive(self: &Arc<Self>, grant: &Grant) {
+    pub(super) fn on_alive(self: &Arc<Self>, grant: &Grant) {
         let Some((liveness, at)) = self.liveness.as_ref().zip(grant.place()) else { return };
         let now = now();
         if liveness.is_due(at, now) {
@@ -326,7 +326,7 @@ impl Admission {
         }
     }
 
-    pub(super) fn heard(
+    pub(super) fn on_rate_headers(
         self: &Arc<Self>,
         grant: &Grant,
         sent_at: Instant,
@@ -350,8 +350,8 @@ impl Admission {
         self.state.lock().scheduler.is_spent(now(), grant)
     }
 
-    pub(super) fn tell(self: &Arc<Self>, news: News, grant: &mut Grant) {
-        self.answer(Event::Told(news, grant));
+    pub(super) fn tell(self: &Arc<Self>, event: LimitEvent, grant: &mut Grant) {
+        self.answer(Event::Told(event, grant));
     }
 
     /// Says how the limit has moved, and why.
@@ -375,7 +375,7 @@ impl Admission {
     }
 
     /// The head of an answer came: the call is not called back any more.
-    pub(super) fn answered(&self, grant: &mut Grant) {
+    pub(super) fn on_response(&self, grant: &mut Grant) {
         if self.cancel_signals.is_enabled() {
             self.state.lock().scheduler.answered(grant);
             self.cancel_signals.remove(grant.id());
@@ -430,9 +430,9 @@ impl Admission {
                 match std::mem::replace(&mut event, Event::Look) {
                     Event::Look => {}
                     Event::Back(grant) => scheduler.release(now, grant),
-                    Event::Told(News::FirstToken, grant) => scheduler.first_token(now, grant),
-                    Event::Told(News::Unseen, grant) => scheduler.unseen(now, grant),
-                    Event::Told(News::Untold, grant) => scheduler.untold(now, grant),
+                    Event::Told(LimitEvent::FirstToken, grant) => scheduler.first_token(now, grant),
+                    Event::Told(LimitEvent::Unobservable, grant) => scheduler.unseen(now, grant),
+                    Event::Told(LimitEvent::Detached, grant) => scheduler.untold(now, grant),
                 }
                 unused.drain(..).for_each(|grant| scheduler.release(now, grant));
                 answers.extend(scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal))));
@@ -447,8 +447,8 @@ impl Admission {
             // Outside the lock: a waker may run anything.
             for (who, answer) in answers {
                 let answer = answer.map(|grant| Permit::new(self.clone(), grant, who.queued_at, now));
-                if let Err(Ok(permit)) = who.answer.give(answer) {
-                    unused.extend(permit.disarm());
+                if let Err(Ok(permit)) = who.answer.send(answer) {
+                    unused.extend(permit.into_grant());
                 }
             }
             if unused.is_empty() {
@@ -483,16 +483,16 @@ impl Admission {
 }
 
 /// A call in line. Leaving it, by whatever way, leaves nothing behind.
-struct InLine<'a> {
+struct QueueEntry<'a> {
     admission: &'a Arc<Admission>,
     id: WaiterId,
-    taker: Taker<Result<Permit, Refusal>>,
+    receiver: Receiver<Result<Permit, Refusal>>,
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         // A slot that was granted meanwhile is dropped here, and so goes back.
-        if self.taker.close().is_none() {
+        if self.receiver.close().is_none() {
             self.admission.withdraw(self.id);
         }
     }
