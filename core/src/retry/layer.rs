@@ -88,12 +88,12 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             Next::Requeue | Next::GiveUp(_) => None,
         };
         call.attempt_backs_off(sleep);
-        if hold == Hold::Elsewhere {
+        if hold == Hold::RetryOther {
             call.target().metrics().hopped(call.placed().as_ref());
         }
         call.target().metrics().retried(match outcome {
             AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
-            _ if hold == Hold::Elsewhere => ELSEWHERE,
+            _ if hold == Hold::RetryOther => ELSEWHERE,
             _ => call.last_failure().unwrap_or("unknown"),
         });
         // The failed response goes, and its slot with it, before any sleep.

@@ -42,7 +42,7 @@ impl Failure {
         let is_refused =
             matches!(outcome, AttemptOutcome::Failed(failure) if failure.kind.reason().is_some());
         let never_executed = outcome.never_executed();
-        let is_free = never_executed && matches!(hold, Hold::Outage | Hold::Elsewhere | Hold::Full);
+        let is_free = never_executed && matches!(hold, Hold::Outage | Hold::RetryOther | Hold::AllFull);
         Self {
             retryable: outcome.is_retryable() && !is_refused,
             never_executed,
@@ -123,7 +123,7 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
         return Next::GiveUp(Why::Deadline);
     }
     // Nothing ran, and another replica has not said no yet. A delay is the word of the one that has.
-    if failure.hold == Hold::Elsewhere && failure.never_executed {
+    if failure.hold == Hold::RetryOther && failure.never_executed {
         return Next::Requeue;
     }
     if failure.delay.is_some_and(|delay| delay >= failure.left) {
@@ -135,7 +135,7 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
         return Next::Requeue;
     }
     // Each replica paces those that knock there; this paces the call, whatever a replica says of when to come back.
-    if failure.hold == Hold::Full && failure.never_executed {
+    if failure.hold == Hold::AllFull && failure.never_executed {
         let sleep = MOMENT.mul_f64(0.5 + 0.5 * random);
         return if sleep < failure.left { Next::Later(sleep) } else { Next::GiveUp(Why::Deadline) };
     }
@@ -208,11 +208,11 @@ mod tests {
         let down = Failure { hold: Hold::Outage, attempts: 99, ..failure() };
         assert_eq!(broke(Failure { never_executed: true, ..down }), Next::Requeue);
         assert_eq!(broke(down), Next::GiveUp(Why::Attempts), "what may have run is not run without end");
-        let busy = Failure { hold: Hold::Full, never_executed: true, attempts: 99, ..failure() };
+        let busy = Failure { hold: Hold::AllFull, never_executed: true, attempts: 99, ..failure() };
         assert_eq!(broke(busy), Next::Later(Duration::from_millis(75)), "never at once");
         let short = Failure { left: Duration::from_millis(75), ..busy };
         assert_eq!(broke(short), Next::GiveUp(Why::Deadline));
-        let full = Failure { hold: Hold::Elsewhere, attempts: 99, ..failure() };
+        let full = Failure { hold: Hold::RetryOther, attempts: 99, ..failure() };
         let long = Some(Duration::from_secs(700));
         assert_eq!(broke(Failure { never_executed: true, delay: long, ..full }), Next::Requeue);
         assert_eq!(broke(full), Next::GiveUp(Why::Attempts), "its replica fell under it");

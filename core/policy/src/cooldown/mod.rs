@@ -146,18 +146,21 @@ impl State {
     }
 }
 
-/// What a failure means for the call that met it.
+/// What a failed attempt means for its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// The target is as open as before: the call backs off by itself.
+    /// The target is not held: the call backs off by itself.
     No,
-    /// The target is cooling down at the provider's word: the call waits in the queue, without a backoff of its own.
+    /// The target cools down because the provider asked callers to wait. The call waits in the queue,
+    /// without a backoff of its own.
     CoolDown,
-    /// The replica that failed it is one of several, and nothing ran there: the call goes to another at once, and the attempt does not count against it.
-    Elsewhere,
-    /// All replicas that the call may go to turned it away for want of room, and may be asked again: it waits a moment, and the attempt does not count against it.
-    Full,
-    /// The target is down: as above, and the attempt does not count against the call.
+    /// The request did not run, and another replica may take it. The call goes there at once, and the
+    /// attempt does not count against it.
+    RetryOther,
+    /// All replicas that the call may go to have no room now. The call waits for a moment, and the
+    /// attempt does not count against it.
+    AllFull,
+    /// The target is down. The call waits in the queue, and the attempt does not count against it.
     Outage,
 }
 

@@ -81,7 +81,7 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
                 ErrorKind::Transport,
                 "its replica went down before it had begun to answer (see the pool's `down_after`)",
             ),
-            Hold::Elsewhere,
+            Hold::RetryOther,
         ),
     };
     let mut error = call.happened(error);

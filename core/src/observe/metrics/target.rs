@@ -209,7 +209,7 @@ impl TargetMetrics {
 
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
-            Hold::No | Hold::Elsewhere | Hold::Full => {}
+            Hold::No | Hold::RetryOther | Hold::AllFull => {}
             Hold::CoolDown => self.cool_down.inc(),
             Hold::Outage => self.outage.inc(),
         }

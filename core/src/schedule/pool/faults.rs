@@ -37,10 +37,10 @@ impl Pool {
             self.refresh(now);
         }
         if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
-            Hold::Elsewhere
+            Hold::RetryOther
         } else if !self.is_closed() {
             // All that it may go to are full, or were; and one says that it may be asked again at once.
-            if matches!(fault, Fault::Full(_)) { Hold::Full } else { Hold::No }
+            if matches!(fault, Fault::Full(_)) { Hold::AllFull } else { Hold::No }
         } else if matches!(fault, Fault::Limited(_)) {
             Hold::CoolDown
         } else {
@@ -59,8 +59,8 @@ impl Pool {
 impl<W> Scheduler<W> {
     /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_fallen`] then.
     ///
-    /// Says [`Hold::Elsewhere`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
-    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. What all have no room for that are still there: [`Hold::Full`].
+    /// Says [`Hold::RetryOther`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
+    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. What all have no room for that are still there: [`Hold::AllFull`].
     pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged();
         let hold = match (self.upstream.pool_mut(), &grant.lodging) {

@@ -254,9 +254,9 @@ impl Books {
                     Fault::Full(_) | Fault::Limited(_) | Fault::Gone
                         if !running.others.and(self.places(&choice)).is_empty() =>
                     {
-                        Hold::Elsewhere
+                        Hold::RetryOther
                     }
-                    Fault::Full(_) if !choice.is_empty() => Hold::Full,
+                    Fault::Full(_) if !choice.is_empty() => Hold::AllFull,
                     _ if !choice.is_empty() => Hold::No,
                     Fault::Limited(_) => Hold::CoolDown,
                     _ => Hold::Outage,

@@ -233,7 +233,7 @@ fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
     let mut again = admit(&mut scheduler, now, &wanting(None, &[ids[0]], now));
     assert_eq!(at(&again), 0);
     // There is one that it was not tried at, but that is full: to say "elsewhere" again would send it back here at once.
-    assert_eq!(scheduler.failed_there(now, &mut again, Fault::Full(Some(Duration::ZERO))), Hold::Full);
+    assert_eq!(scheduler.failed_there(now, &mut again, Fault::Full(Some(Duration::ZERO))), Hold::AllFull);
     busy.into_iter().chain([again]).for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
 }

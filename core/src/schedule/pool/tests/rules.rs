@@ -166,7 +166,7 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     let mut scheduler = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &wanting(None, &[], now));
     let (first, id) = (at(&grant), grant.placed().expect("placed").id);
-    assert_eq!(scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(700)))), Hold::Elsewhere);
+    assert_eq!(scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(700)))), Hold::RetryOther);
     scheduler.release(now, grant);
     assert_eq!(scheduler.view(now).limit, 4);
     let mut again = admit(&mut scheduler, now, &wanting(None, &[id], now));
@@ -235,7 +235,7 @@ fn where_every_replica_limits_its_rate_a_refusal_says_when_the_first_is_back() {
     for delay in delays {
         let mut grant = admit(&mut scheduler, now, &call("a", now));
         let hold = scheduler.failed_there(now, &mut grant, Fault::Limited(Some(delay)));
-        assert_eq!(hold, if delay == delays[0] { Hold::Elsewhere } else { Hold::CoolDown });
+        assert_eq!(hold, if delay == delays[0] { Hold::RetryOther } else { Hold::CoolDown });
         scheduler.release(now, grant);
     }
     let refused = scheduler.try_admit(now, &call("a", now)).expect_err("nobody is there");
