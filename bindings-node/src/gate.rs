@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
 use tidegate::transport::{Http, ProxyRules};
-use tidegate::{Client, Config, ErrorKind, RequestBody, Transport, duration};
+use tidegate::{Client, Config, ErrorKind, RequestBody, Transport, config_file, duration};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
@@ -112,14 +112,14 @@ impl Gate {
     pub fn open(json: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         let value = serde_json::from_str(&json)
             .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-        over(Config::from_json(value), &variables)
+        over(Config::from_json(value).map_err(Into::into), &variables)
     }
 
     /// Opens a gate configured by a TOML file. `variables` are the environment's variables for
     /// proxies.
     #[napi]
     pub fn open_file(path: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
-        over(Config::from_file(path), &variables)
+        over(config_file::read(path), &variables)
     }
 
     /// The failure that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind can be had at will.

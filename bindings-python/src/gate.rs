@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate::config::Mode;
 use tidegate::transport::{Foreign, ProxyRules};
-use tidegate::{Client, Config, Error, ErrorKind, RequestBody, Transport, duration};
+use tidegate::{Client, Config, Error, ErrorKind, RequestBody, Transport, config_file, duration};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Held, Outcome, Port, block_on, runtime};
@@ -148,14 +148,16 @@ impl Gate {
         let config = py.detach(|| Ok(Config::from_json(serde_json::from_str(json)?)));
         Self::over(
             py,
-            config.map_err(|e: serde_json::Error| PyValueError::new_err(format!("not JSON: {e}")))?,
+            config
+                .map_err(|e: serde_json::Error| PyValueError::new_err(format!("not JSON: {e}")))?
+                .map_err(Error::from),
         )
     }
 
     /// A gate configured by a TOML file.
     #[staticmethod]
     fn from_file(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        Self::over(py, py.detach(|| Config::from_file(path)))
+        Self::over(py, py.detach(|| config_file::read(path)))
     }
 
     /// Whether clients may go on as they are: it is off, and no pool's name is to be made an address.

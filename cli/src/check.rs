@@ -5,8 +5,8 @@ mod told;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use tidegate::Config;
 use tidegate::config::Matcher;
+use tidegate::config_file;
 
 use self::told::{OTHERS, told};
 use crate::Failure;
@@ -27,9 +27,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = if args.file.as_os_str() == "-" {
-        Config::from_reader(std::io::stdin().lock(), "standard input")
+        config_file::read_from(std::io::stdin().lock(), "standard input")
     } else {
-        Config::from_file(&args.file)
+        config_file::read(&args.file)
     };
     let config = config.map_err(|e| Failure::usage(e.to_string()))?;
     let matcher = Matcher::new(&config.targets).map_err(|e| Failure::usage(e.to_string()))?;

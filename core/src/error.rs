@@ -10,6 +10,7 @@ pub use tidegate_policy::{ErrorKind, Reason};
 
 use tidegate_policy::outcome::{ExchangeFailure, FailureCause};
 
+use crate::config::ConfigError;
 use crate::schedule::Why;
 
 /// A failure that the gate itself hands up.
@@ -279,6 +280,12 @@ impl fmt::Debug for Error {
             .field("retry_after", &self.0.retry_after)
             .field("queue_position", &self.0.queue_position)
             .finish()
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::config(error.to_string())
     }
 }
 

@@ -13,6 +13,7 @@ pub mod call;
 pub mod client;
 mod clock;
 pub mod config;
+pub mod config_file;
 pub mod context;
 pub mod count;
 mod credential;

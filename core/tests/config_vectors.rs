@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tidegate::config::{Config, Matcher};
-use tidegate::{Error, ErrorKind, Gate};
+use tidegate::{Error, ErrorKind, Gate, config_file};
 
 fn cases(name: &str) -> Vec<Value> {
     let path = format!("{}/../tests/vectors/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -39,14 +39,15 @@ fn bad_configurations_are_answered_in_full() {
             case["errors"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
         assert!(!errors.is_empty(), "{name}: no error expected");
         if let Some(text) = case["toml"].as_str() {
-            assert_eq!(lines(Config::from_toml(text)), errors, "{name}");
+            assert_eq!(lines(Config::from_toml(text).map_err(Error::from)), errors, "{name}");
             continue;
         }
-        assert_eq!(lines(Config::from_json(case["config"].clone())), errors, "{name}");
+        assert_eq!(lines(Config::from_json(case["config"].clone()).map_err(Error::from)), errors, "{name}");
         if let Some(text) = as_toml(&case["config"]) {
             also_toml += 1;
             let unplaced = |line: String| line.split_once(": ").unwrap().1.to_owned();
-            let mut found: Vec<String> = lines(Config::from_toml(&text)).into_iter().map(unplaced).collect();
+            let mut found: Vec<String> =
+                lines(Config::from_toml(&text).map_err(Error::from)).into_iter().map(unplaced).collect();
             // Written as TOML, tables come after plain keys, so the order may differ.
             let mut errors = errors;
             found.sort_unstable();
@@ -117,7 +118,7 @@ fn a_file_is_named_in_its_errors() {
     let path = scratch("wrong.toml", b"[targets.openai]\r\ncapp = 8\r\n\r\n[tools]\r\ndb = 0\r\n");
     let file = path.display();
     assert_eq!(
-        lines(Config::from_file(&path)),
+        lines(config_file::read(&path)),
         [
             format!("{file}:2: targets.openai.capp: unknown key; did you mean \"cap\"?"),
             format!("{file}:5: tools.db: expected a whole number from 1 to 65536; got 0"),
@@ -130,7 +131,7 @@ fn a_file_that_cannot_be_read_is_an_error() {
     let missing = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("nowhere.toml");
     let not_text = scratch("latin1.toml", b"[tools]\ncaf\xe9 = 1\n");
     for path in [missing, not_text] {
-        let found = lines(Config::from_file(&path));
+        let found = lines(config_file::read(&path));
         let start = format!("{}: cannot be read: ", path.display());
         assert!(found.len() == 1 && found[0].starts_with(&start), "{found:?}");
     }
@@ -139,5 +140,5 @@ fn a_file_that_cannot_be_read_is_an_error() {
 #[test]
 fn a_byte_order_mark_does_no_harm() {
     let path = scratch("bom.toml", b"\xef\xbb\xbf[tools]\ndb = 3\n");
-    assert_eq!(Config::from_file(path).unwrap().tools["db"].cap, 3);
+    assert_eq!(config_file::read(path).unwrap().tools["db"].cap, 3);
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
-use tidegate::Config;
 use tidegate::config::TargetConfig;
+use tidegate::config_file;
 use tidegate_sweep::{Sweep, SweepError, SweepOptions};
 
 use super::told;
@@ -41,7 +41,7 @@ pub(super) fn sweep(
 }
 
 fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConfig> {
-    let config = py.detach(|| Config::from_file(file)).map_err(|e| raised(py, &e))?;
+    let config = py.detach(|| config_file::read(file)).map_err(|e| raised(py, &e))?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
     config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
         let said = format!("{} has no target {name}; it has {}", file.display(), names.join(", "));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use tidegate::Config;
-use tidegate::config::{Target, TargetConfig};
+use tidegate::config::{Config, Target, TargetConfig};
+use tidegate::config_file;
 
 use crate::Failure;
 
@@ -65,7 +65,7 @@ impl Provider {
     pub(super) fn new(args: &ProviderArgs) -> Result<Self, Failure> {
         let (config, target) = match &args.config {
             Some(path) => {
-                let config = Config::from_file(path).map_err(|e| Failure::usage(e.to_string()))?;
+                let config = config_file::read(path).map_err(|e| Failure::usage(e.to_string()))?;
                 let target = find_target(&config, args.target.as_deref())?.clone();
                 (config, Some(target))
             }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate::Config;
 use tidegate::config::TargetConfig;
+use tidegate::config_file;
 use tidegate_sweep::spend::TokenPrices;
 use tidegate_sweep::{Lengths, MixOptions, Sweep, SweepOptions};
 
@@ -60,7 +60,7 @@ fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failur
 }
 
 fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
-    let config = Config::from_file(file).map_err(|error| Failure::usage(error.to_string()))?;
+    let config = config_file::read(file).map_err(|error| Failure::usage(error.to_string()))?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
     config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
         Failure::usage(format!("{} has no target {name}; it has {}", file.display(), names.join(", ")))

@@ -15,12 +15,10 @@ pub mod cooldown;
 mod error_kind;
 pub mod fairness;
 pub mod kv;
-mod lane;
 pub mod outcome;
 mod reason;
 #[cfg(test)]
 mod testing;
 
 pub use error_kind::ErrorKind;
-pub use lane::Lane;
 pub use reason::Reason;

@@ -9,11 +9,11 @@ use std::time::Duration;
 pub enum LimitConfig {
     /// All of them, always.
     Fixed,
-    /// As many as the upstream can take ([`crate::adaptive`]).
+    /// As many as the upstream can take.
     Adaptive(AdaptiveConfig),
 }
 
-/// How the adaptive limit moves ([`crate::adaptive`]).
+/// How the adaptive limit moves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConfig {
     /// Slots at the start (from the floor to the cap). Default 8, or the nearest to it within those. It doubles from there until the first cut;

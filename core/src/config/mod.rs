@@ -57,7 +57,7 @@
 //!
 //! | key | what | default |
 //! |---|---|---|
-//! | `mode` | `"enforce"`, `"observe"` (measures, changes nothing) or `"off"`; `TIDEGATE` in the environment overrides it ([`Mode::from_env`]) | `"enforce"` |
+//! | `mode` | `"enforce"`, `"observe"` (measures, changes nothing) or `"off"`; `TIDEGATE` in the environment overrides it | `"enforce"` |
 //! | `defaults` | the settings of a target, for every target that does not say otherwise and for those that nobody configured | |
 //! | `targets.NAME` | a target, or just its cap; **the first that matches a request takes it**, in the order of the file | |
 //! | `tenants.ID` | a tenant, in every target; `defaults.tenants.ID` goes over it key by key, and `targets.NAME.tenants.ID` over both | |
@@ -115,7 +115,7 @@
 //! `deepseek` has that provider's, and a pool those that [Pools](#pools) tells; any other matches by its `models` alone. One with neither matches everything, which is
 //! allowed only where it is the gate's sole target. How URLs and models are compared: [`Matcher`]. A target that could never
 //! be reached, because one above it takes all of its requests and none falls back to it, is an error; one with `url = "none"` takes no request, and its slots are
-//! held by name ([`Gate::acquire_slot`](crate::Gate::acquire_slot)). (In TOML the plain keys of a table come before its
+//! held by name (`Gate::acquire_slot`). (In TOML the plain keys of a table come before its
 //! sub-tables: to put a narrow target above `openai = 64`, write that one as `[targets.openai]` too, below the narrow one.)
 //!
 //! # Fallbacks
@@ -182,7 +182,7 @@
 //!
 //! `pool` of a target: replicas that serve the same, each called at its own address. A table, or just a list of `replicas`. Clients are pointed at the pool's name:
 //! without a `url`, a target `llama` takes requests to `http://llama`, whatever their path, and to the address of each replica listed, or the name that is looked up;
-//! no such host need exist. Where nothing names replicas, [`Gate::set_replicas`](crate::Gate::set_replicas) does. A pool has 128 at most; of more that a file or DNS
+//! no such host need exist. Where nothing names replicas, `Gate::set_replicas` does. A pool has 128 at most; of more that a file or DNS
 //! names the first 128 are taken.
 //!
 //! | key | what | range | default |
@@ -259,17 +259,18 @@
 //! | key | what | range | default |
 //! |---|---|---|---|
 //! | `connect` | the longest a connection takes to open | | 10 s |
-//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, in Python by the rules of httpx or httpx2, in Node by those of undici, else by [those of the core](crate::transport::proxy) | | true |
+//! | `proxy_from_env` | proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, in Python by the rules of httpx or httpx2, in Node by those of undici, else by those of the core | | true |
 //! | `pool_idle` | idle connections kept per host | 0 to 65536 | 256 |
 //! | `pool_idle_timeout` | how long an idle connection is kept | | 90 s |
 //! | `http2_streams` | streams on one HTTP/2 connection before another is opened | 1 to 10000 | 90 |
 //! | `http2_prior_knowledge` | HTTP/2 without TLS to `http://` URLs | | false |
 
 mod builder;
+mod error;
 mod known;
+mod lane;
 mod limit;
 mod matching;
-mod mode;
 mod model;
 mod parse;
 mod pool;
@@ -277,71 +278,35 @@ mod pool;
 mod tests;
 mod words;
 
-use std::io::Read;
-use std::path::Path;
-
 pub use builder::{
     Budget, ConfigBuilder, LaneSettings, LimitSettings, Pool, Replica, Retry, Target, Tenant, Tool, Transport,
 };
+pub use error::{ConfigError, ConfigProblem};
+pub use lane::Lane;
 pub use limit::{AdaptiveConfig, Decrease, Detector, LimitConfig, Percentile};
 pub use matching::Matcher;
 pub use model::{
     Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,
     RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
-pub use pool::{PoolConfig, Source};
-
-use crate::{Error, files};
-pub(crate) use parse::{in_file as replicas_in_file, replicas_told};
-
-/// The largest configuration that is read, in bytes. 20,000 targets take about 2 MiB.
-const LARGEST: u64 = 16 << 20;
+pub use parse::{describe_text, replicas_from_json, replicas_in_file};
+pub use pool::{MAX_REPLICAS, Member, PoolConfig, Source};
 
 impl Config {
-    /// Reads TOML.
+    /// Reads a configuration from TOML.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config): every problem found, one a line, each with the line it stands on.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        parse::from_toml(text, None)
+    /// Every problem found, each with its line.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        parse::from_toml(text)
     }
 
-    /// Reads a TOML file.
+    /// Reads a configuration from JSON, which the bindings make of a dict or an object. The order
+    /// of the targets counts.
     ///
     /// # Errors
-    /// As [`Config::from_toml`], each problem with the file's name; also if the file cannot be
-    /// read, is not UTF-8, is not a regular file (a FIFO or device is rejected), or is larger than
-    /// 16 MiB.
-    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        Self::from_text_of(&path.display().to_string(), files::read(path, LARGEST))
-    }
-
-    /// Reads TOML from a source such as standard input, to its end. Errors call the source `name`.
-    ///
-    /// # Errors
-    /// As [`Config::from_toml`]; also if the source cannot be read, is not UTF-8 or is larger than
-    /// 16 MiB.
-    ///
-    /// ```
-    /// let config = tidegate::Config::from_reader(&b"targets.openai = 64"[..], "standard input")?;
-    /// assert_eq!(config.targets[0].cap, 64);
-    /// # Ok::<(), tidegate::Error>(())
-    /// ```
-    pub fn from_reader(source: impl Read, name: &str) -> Result<Self, Error> {
-        Self::from_text_of(name, files::read_text(source, LARGEST))
-    }
-
-    fn from_text_of(name: &str, text: Result<String, String>) -> Result<Self, Error> {
-        let text = text.map_err(|why| Error::config(format!("{name}: {why}")))?;
-        parse::from_toml(&text, Some(name))
-    }
-
-    /// Reads the same keys from JSON, which is what the bindings make of a dict or an object. The order of the targets counts.
-    ///
-    /// # Errors
-    /// As [`Config::from_toml`], without lines.
-    pub fn from_json(value: serde_json::Value) -> Result<Self, Error> {
+    /// Every problem found, without lines.
+    pub fn from_json(value: serde_json::Value) -> Result<Self, ConfigError> {
         parse::from_json(&value)
     }
 }

@@ -89,7 +89,7 @@ pub struct TargetConfig {
     pub retry: RetryConfig,
     /// The most calls that may wait, of all tenants together (0 to 1,000,000). Default 100,000.
     pub backlog: usize,
-    /// What a lane has to itself, in the order of [`Lane::ALL`](crate::Lane::ALL).
+    /// What a lane has to itself, in the order of [`Lane::ALL`](super::Lane::ALL).
     pub lanes: [LaneConfig; 3],
     /// What a call is charged in fair queueing. Default: [`CostRule::Auto`].
     pub cost: CostRule,
@@ -140,7 +140,7 @@ pub struct TargetMatch {
     pub urls: Vec<String>,
     /// Model names, `*` standing for any run of characters (`gpt-4o*`).
     pub models: Vec<String>,
-    /// No request at all (`url = "none"`): its slots are held by [`Gate::acquire_slot`](crate::Gate::acquire_slot) alone.
+    /// No request at all (`url = "none"`): its slots are held by `Gate::acquire_slot` alone.
     pub slots_only: bool,
 }
 
@@ -304,8 +304,7 @@ pub struct ToolConfig {
 pub struct TransportConfig {
     /// The longest a connection may take to open. Default 10 s.
     pub connect: Duration,
-    /// Take proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, by the rules of
-    /// [`transport::proxy`](crate::transport::proxy). Default true.
+    /// Take proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`. Default true.
     pub proxy_from_env: bool,
     /// Idle connections kept per host. Default 256.
     pub pool_idle: usize,

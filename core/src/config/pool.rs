@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::placement::Member;
+/// The most replicas that a pool can have.
+pub const MAX_REPLICAS: usize = 128;
 
 /// A pool of replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,26 @@ pub struct PoolConfig {
     pub key_env: Option<Arc<str>>,
 }
 
+/// A replica as its pool's configuration, the file or DNS names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Its base URL, without a final slash and without `/v1`: what it is known by, and called at.
+    pub url: Arc<str>,
+    /// Its share of the calls, beside the others' (0.01 to 100).
+    pub weight: f64,
+    /// The models that it serves, where somebody said so; else it is asked.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// Tokens that its memory for keys and values holds, where somebody said so; else it is asked.
+    pub kv_tokens: Option<u64>,
+}
+
+impl Member {
+    /// A replica at this base URL, of weight 1, of which all else is asked.
+    pub fn at(url: &str) -> Self {
+        Self { url: url.trim_end_matches('/').into(), weight: 1.0, models: None, kv_tokens: None }
+    }
+}
+
 /// Where a pool's replicas are named.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
@@ -57,7 +78,7 @@ pub enum Source {
         /// How often it is looked at (100 ms to 1 h). Default 1 s.
         every: Duration,
     },
-    /// By [`Gate::set_replicas`](crate::Gate::set_replicas) alone.
+    /// By `Gate::set_replicas` alone.
     Told,
 }
 

@@ -11,9 +11,9 @@ pub use chain::Chain;
 pub(crate) use crowd::Asking;
 pub use crowd::{Crowd, Waits};
 pub use task::TaskId;
-pub use tidegate_policy::Lane;
 use tokio::time::Instant;
 
+pub use crate::config::Lane;
 use crate::duration;
 
 /// Who calls, how urgently, and until when. Insert it into the request's extensions; whatever is left out has a default.

@@ -1,6 +1,7 @@
 //! The gate: the object that a process shares. Holds targets and tools.
 
 mod builder;
+mod mode;
 
 use std::future::Future;
 use std::panic::Location;
@@ -17,7 +18,8 @@ use crate::body::RequestBody;
 use crate::call::Call;
 use crate::client::Client;
 use crate::clock;
-use crate::config::{self, Config, Mode, Replica, Source};
+use crate::config::{self, Config, ConfigError, Member, Mode, Replica, Source};
+use crate::config_file;
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
 use crate::explain::{CallName, Explanation, Subject};
@@ -25,7 +27,6 @@ use crate::fallback::Ways;
 use crate::framing;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
-use crate::placement::Member;
 use crate::slot::Slot;
 use crate::tool::{Asked, Asking, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
@@ -77,7 +78,7 @@ impl Gate {
     pub fn over(config: Config, transport: Transport) -> Result<Self, Error> {
         let metrics = Arc::new(Metrics::new()?);
         let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
-        let mode = Mode::from_env()?.unwrap_or(config.mode);
+        let mode = mode::from_env()?.unwrap_or(config.mode);
         // Before the targets, whose series with each tool exist from the start.
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
         let identify = Identify::new(mode, &config, metrics.clone(), tools.task_slots().cloned())?;
@@ -95,7 +96,7 @@ impl Gate {
     /// # Errors
     /// `Config`, naming each key that is wrong, and the nearest valid one.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::new(Config::from_file(path)?)
+        Self::new(config_file::read(path)?)
     }
 
     /// A gate configured in code.
@@ -234,7 +235,7 @@ impl Gate {
     /// # Errors
     /// As [`Gate::set_replicas`].
     pub fn set_replicas_json(&self, target: &str, replicas: &serde_json::Value) -> Result<(), Error> {
-        self.tell(target, || config::replicas_told(replicas))
+        self.tell(target, || config::replicas_from_json(replicas))
     }
 
     /// From now on so many slots of a configured target, whatever its limit was and however it was found: it does not adapt any more. Of a pool it bounds those of all
@@ -251,7 +252,11 @@ impl Gate {
         Ok(())
     }
 
-    fn tell(&self, target: &str, members: impl FnOnce() -> Result<Vec<Member>, Error>) -> Result<(), Error> {
+    fn tell(
+        &self,
+        target: &str,
+        members: impl FnOnce() -> Result<Vec<Member>, ConfigError>,
+    ) -> Result<(), Error> {
         let target = self.0.identify.named(target)?;
         let whose = |what: &str| Error::config(what).at(target.name());
         match target.config().pool.as_ref().map(|pool| &pool.source) {
@@ -264,7 +269,7 @@ impl Gate {
             }
             None => return Err(whose("it is no pool: give it a \"pool\" to tell its replicas")),
         }
-        target.admission().set_members(&members().map_err(|error| error.at(target.name()))?);
+        target.admission().set_members(&members().map_err(|error| Error::from(error).at(target.name()))?);
         Ok(())
     }
 

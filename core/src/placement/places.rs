@@ -1,7 +1,9 @@
 //! A set of replicas, by their places in the pool's table.
 
+use crate::config::MAX_REPLICAS;
+
 /// The most replicas that a pool can have: a set of them is two words, copied and compared where calls are.
-pub const MOST: usize = 128;
+pub const MOST: usize = MAX_REPLICAS;
 
 /// Some of a pool's replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,32 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use crate::config::Member;
 use crate::wire::request::Affinity;
 use crate::wire::vllm::{Model, Standing};
 
 /// A replica's name within its pool, for as long as the pool lives: one that left and came back has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
-
-/// A replica as its pool's configuration, the file or DNS names it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Member {
-    /// Its base URL, without a final slash and without `/v1`: what it is known by, and called at.
-    pub url: Arc<str>,
-    /// Its share of the calls, beside the others' (0.01 to 100).
-    pub weight: f64,
-    /// The models that it serves, where somebody said so; else it is asked.
-    pub models: Option<Arc<[Arc<str>]>>,
-    /// Tokens that its memory for keys and values holds, where somebody said so; else it is asked.
-    pub kv_tokens: Option<u64>,
-}
-
-impl Member {
-    /// A replica at this base URL, of weight 1, of which all else is asked.
-    pub fn at(url: &str) -> Self {
-        Self { url: url.trim_end_matches('/').into(), weight: 1.0, models: None, kv_tokens: None }
-    }
-}
 
 /// A replica that a call was placed at: what its permit names.
 #[derive(Clone, Debug, PartialEq, Eq)]

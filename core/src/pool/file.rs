@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::config;
+use crate::config::{self, ConfigError, Member};
 use crate::files;
-use crate::placement::Member;
 
 /// Larger is no list of 128 replicas.
 const LARGEST: u64 = 1 << 20;
@@ -56,5 +55,6 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 /// # Errors
 /// What of it cannot be understood, a line each.
 pub(super) fn members(path: &Path, text: &str) -> Result<Vec<Member>, String> {
-    config::replicas_in_file(text, &path.display().to_string()).map_err(|error| error.message().to_owned())
+    let named = |error: ConfigError| error.in_source(&path.display().to_string()).to_string();
+    config::replicas_in_file(text).map_err(named)
 }

@@ -20,8 +20,7 @@ pub use self::shares::{LaneSettings, Tenant};
 pub use self::target::{Retry, Target};
 pub use self::tool::{Tool, Transport};
 use super::parse::tree::{Node, Table, Value};
-use super::{Config, Mode, parse};
-use crate::Error;
+use super::{Config, ConfigError, Mode, parse};
 
 impl Config {
     /// Starts a configuration in code. Keys that are not set keep the defaults of the [table](super).
@@ -108,8 +107,8 @@ impl ConfigBuilder {
     /// Checks everything and fills in the defaults.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), naming each key that is out of range or in conflict, one a line.
-    pub fn build(self) -> Result<Config, Error> {
+    /// Every key that is out of range or in conflict.
+    pub fn build(self) -> Result<Config, ConfigError> {
         parse::from_tree(&Node { value: Value::Table(self.root), line: None })
     }
 }

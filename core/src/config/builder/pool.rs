@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::{Target, count, or_none, text, time, whole};
-use crate::Error;
-use crate::config::parse;
 use crate::config::parse::tree::{Node, Table, Value};
-use crate::placement::Member;
+use crate::config::{ConfigError, Member, parse};
 
 /// The replicas of a target, for [`Target::pool`]. Defaults and ranges: the [table](crate::config#pools).
 ///
@@ -46,7 +44,7 @@ impl Pool {
         Self::default().set("file", text(path))
     }
 
-    /// A pool whose replicas are told of by [`Gate::set_replicas`](crate::Gate::set_replicas) alone.
+    /// A pool whose replicas are told of by `Gate::set_replicas` alone.
     pub fn told() -> Self {
         Self::default()
     }
@@ -152,7 +150,7 @@ impl Replica {
     }
 
     /// Reads replicas as a file's would be.
-    pub(crate) fn members(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<Member>, Error> {
+    pub fn members(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<Member>, ConfigError> {
         let node = |replica: Self| Node { value: Value::Table(replica.keys), line: None };
         let list = Value::List(replicas.into_iter().map(node).collect());
         parse::told(&Node { value: list, line: None })

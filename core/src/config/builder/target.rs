@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::{LaneSettings, Tenant, count, or_none, text, time, whole};
-use crate::Lane;
 use crate::config::parse::tree::{Table, Value};
-use crate::config::{CostRule, OnFull, Predict, Tokenizer};
+use crate::config::{CostRule, Lane, OnFull, Predict, Tokenizer};
 
 /// A target, for [`ConfigBuilder::target`](super::ConfigBuilder::target). Units, defaults and ranges: the [table](crate::config).
 #[derive(Clone)]
@@ -31,7 +30,7 @@ impl Target {
         self
     }
 
-    /// `url = "none"`: no request is this target's; its slots are held by [`Gate::acquire_slot`](crate::Gate::acquire_slot) alone.
+    /// `url = "none"`: no request is this target's; its slots are held by `Gate::acquire_slot` alone.
     pub fn slots_only(self) -> Self {
         self.set("url", text("none"))
     }

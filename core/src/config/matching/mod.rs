@@ -19,8 +19,7 @@ use http::Uri;
 pub(super) use self::cover::CoverIndex;
 use self::glob::Glob;
 pub(super) use self::prefix::Prefix;
-use super::{TargetConfig, TargetMatch};
-use crate::Error;
+use super::{ConfigError, ConfigProblem, TargetConfig, TargetMatch};
 
 /// The targets' patterns, parsed once. Finding allocates nothing.
 #[derive(Clone, Debug)]
@@ -32,12 +31,13 @@ impl Matcher {
     /// Prepares these targets.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a URL that is none; a [`Config`](super::Config) that was read or
-    /// built has only good ones.
-    pub fn new(targets: &[TargetConfig]) -> Result<Self, Error> {
+    /// A URL that is none; a [`Config`](super::Config) that was read or built has only good ones.
+    pub fn new(targets: &[TargetConfig]) -> Result<Self, ConfigError> {
         let rule = |target: &TargetConfig| {
-            Rule::new(&target.matches)
-                .map_err(|why| Error::config(format!("targets.{}.url: {why}", target.name)))
+            Rule::new(&target.matches).map_err(|why| {
+                let key = format!("targets.{}.url", target.name);
+                ConfigError::new(vec![ConfigProblem { line: None, key, message: why.to_owned() }])
+            })
         };
         Ok(Self { rules: targets.iter().map(rule).collect::<Result<_, _>>()? })
     }

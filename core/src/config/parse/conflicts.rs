@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::problems::Problems;
 use super::section::{Section, join};
-use crate::Lane;
 use crate::config::matching::{CoverIndex, Rule};
-use crate::config::{Percentile, Predict, RetryConfig, TargetConfig};
+use crate::config::{Lane, Percentile, Predict, RetryConfig, TargetConfig};
 
 /// Limits inside a call that its deadline would always forestall. `idle` and `stall` are exempt: their defaults are long on
 /// purpose, and a short deadline simply comes first.
@@ -125,7 +124,7 @@ pub(super) fn shadowed(
                 "never reached: {other} stands above it and takes all of its requests; put the narrower first"
             )
         };
-        problems.add(*line, format!("{here}: {text}"));
+        problems.add(*line, &here, text);
     }
 }
 

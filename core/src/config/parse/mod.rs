@@ -22,16 +22,16 @@ mod toml;
 pub(super) mod tree;
 mod value;
 
-pub(crate) use self::pool::in_file;
+pub use self::pool::replicas_in_file;
 pub(super) use self::pool::told;
 use self::problems::Problems;
 use self::section::Spot;
-pub(super) use self::tree::describe_text;
+pub use self::tree::describe_text;
 use self::tree::{Node, Value};
 use self::value::{count, duration, flag, number, one_of, or_off, whole};
-use super::{Config, LimitConfig, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig};
-use crate::Error;
-use crate::placement::Member;
+use super::{
+    Config, ConfigError, LimitConfig, Member, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig,
+};
 
 const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "budgets", "tools", "transport"];
 const TOOL: &[&str] = &["cap", "limit", "latency", "queue", "wait", "on_full", "rps", "rpm"];
@@ -96,37 +96,39 @@ const CAP: std::ops::RangeInclusive<usize> = 1..=65_536;
 /// The range of every queue bound.
 const QUEUE: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 
-/// Reads TOML; `file` is how errors call it.
-pub(super) fn from_toml(text: &str, file: Option<&str>) -> Result<Config, Error> {
+/// Reads TOML.
+pub(super) fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let problems = Problems::default();
     let config = toml::read(text, &problems).map(|root| walk(&root, &problems));
-    problems.into_result(file)?;
     // Without a root there was a problem, so this default is never seen.
-    Ok(config.unwrap_or_default())
+    problems.into_result(config.unwrap_or_default())
 }
 
 /// Reads JSON.
-pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, Error> {
+pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, ConfigError> {
     from_tree(&json::read(value))
 }
 
 /// Reads a list of replicas from JSON.
-pub(crate) fn replicas_told(list: &serde_json::Value) -> Result<Vec<Member>, Error> {
+pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<Member>, ConfigError> {
     told(&json::read(list))
 }
 
 /// Reads what a builder wrote.
-pub(super) fn from_tree(root: &Node) -> Result<Config, Error> {
+pub(super) fn from_tree(root: &Node) -> Result<Config, ConfigError> {
     let problems = Problems::default();
     let config = walk(root, &problems);
-    problems.into_result(None)?;
-    Ok(config)
+    problems.into_result(config)
 }
 
 fn walk(root: &Node, problems: &Problems) -> Config {
     let mut config = Config::default();
     if !matches!(root.value, Value::Table(_)) {
-        problems.add(root.line, format!("the configuration must be a table; got {}", root.value.describe()));
+        problems.add(
+            root.line,
+            "",
+            format!("the configuration must be a table; got {}", root.value.describe()),
+        );
         return config;
     }
     let root = Spot { path: String::new(), line: root.line, value: &root.value, problems };

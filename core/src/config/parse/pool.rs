@@ -16,10 +16,8 @@ use super::target::{is_variable, url};
 use super::tree::{Node, Value};
 use super::value::{Bad, count, flag, number, or_off, whole, within};
 use super::{CAP, json, toml};
-use crate::Error;
 use crate::config::matching::Prefix;
-use crate::config::{PoolConfig, Source};
-use crate::placement::{MOST, Member};
+use crate::config::{ConfigError, MAX_REPLICAS, Member, PoolConfig, Source};
 
 pub(super) const POOL: &[&str] = &[
     "replicas",
@@ -139,8 +137,8 @@ fn replicas(spot: &Spot<'_>) -> Vec<Member> {
 }
 
 fn not_too_many(spot: &Spot<'_>, items: &[Node]) {
-    if items.len() > MOST {
-        spot.complain(format!("{} replicas are given; a pool has {MOST} at most", items.len()));
+    if items.len() > MAX_REPLICAS {
+        spot.complain(format!("{} replicas are given; a pool has {MAX_REPLICAS} at most", items.len()));
     }
 }
 
@@ -267,23 +265,25 @@ pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, Stri
 }
 
 /// Replicas that the program tells of.
-pub(crate) fn told(list: &Node) -> Result<Vec<Member>, Error> {
+pub(crate) fn told(list: &Node) -> Result<Vec<Member>, ConfigError> {
     let problems = Problems::default();
     let members = listed(list, &problems);
-    if members.len() > MOST {
-        problems.add(None, format!("replicas: {} are given; a pool has {MOST} at most", members.len()));
+    if members.len() > MAX_REPLICAS {
+        problems.add(
+            None,
+            "replicas",
+            format!("{} are given; a pool has {MAX_REPLICAS} at most", members.len()),
+        );
     }
-    problems.into_result(None)?;
-    Ok(members)
+    problems.into_result(members)
 }
 
 /// Replicas that a file names: TOML or JSON with `replicas`, a JSON list of them, or one URL a line.
 /// However many they are.
-pub(crate) fn in_file(text: &str, name: &str) -> Result<Vec<Member>, Error> {
+pub fn replicas_in_file(text: &str) -> Result<Vec<Member>, ConfigError> {
     let problems = Problems::default();
     let members = file_text(text, &problems);
-    problems.into_result(Some(name))?;
-    Ok(members)
+    problems.into_result(members)
 }
 
 fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
@@ -294,7 +294,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
     };
     if lines().next().is_none() {
         // What is being written may be empty for a moment; whoever means none can say so.
-        problems.add(None, "it is empty; write replicas = [] where there is to be none".into());
+        problems.add(None, "", "it is empty; write replicas = [] where there is to be none");
         return Vec::new();
     }
     if lines().all(|(_, line)| line.starts_with("http://") || line.starts_with("https://")) {
@@ -306,7 +306,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
         Ok(value) => json::read(&value),
         Err(error) if text.trim_start().starts_with('{') => {
             let (line, column) = (error.line(), error.column());
-            problems.add(Some(line), format!("column {column}: not valid JSON"));
+            problems.add(Some(line), "", format!("column {column}: not valid JSON"));
             return Vec::new();
         }
         Err(_) => match toml::read(text, problems) {
@@ -329,7 +329,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
             }
         },
         None => {
-            problems.add(None, "it has no \"replicas\"".into());
+            problems.add(None, "", "it has no \"replicas\"");
             Vec::new()
         }
     }

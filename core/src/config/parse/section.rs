@@ -22,8 +22,8 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Spot<'a> {
-    pub(super) fn complain(&self, text: impl AsRef<str>) {
-        self.problems.add(self.line, format!("{}: {}", self.path, text.as_ref()));
+    pub(super) fn complain(&self, text: impl Into<String>) {
+        self.problems.add(self.line, &self.path, text);
     }
 
     /// Reads the value, or says what was expected instead.
@@ -95,7 +95,7 @@ impl<'a> Spot<'a> {
         Some(section)
     }
 
-    fn complain_at(self, line: Option<usize>, text: impl AsRef<str>) {
+    fn complain_at(self, line: Option<usize>, text: impl Into<String>) {
         Spot { line, ..self }.complain(text);
     }
 }
@@ -117,10 +117,10 @@ impl<'a> Section<'a> {
     }
 
     /// Complains of the first of these keys that is there, else of the table itself.
-    pub(super) fn complain(&self, keys: &[&str], text: impl AsRef<str>) {
+    pub(super) fn complain(&self, keys: &[&str], text: impl Into<String>) {
         match keys.iter().find_map(|key| self.get(key)) {
             Some(spot) => spot.complain(text),
-            None => self.problems.add(self.line, format!("{}: {}", self.path, text.as_ref())),
+            None => self.problems.add(self.line, &self.path, text),
         }
     }
 

@@ -7,8 +7,7 @@ use super::rates::TOKENS;
 use super::section::{Section, Spot};
 use super::value::{count, duration, flag, number, or_off, whole};
 use super::{CAP, QUEUE};
-use crate::Lane;
-use crate::config::{LaneConfig, TargetConfig, TenantConfig};
+use crate::config::{Lane, LaneConfig, TargetConfig, TenantConfig};
 
 pub(super) const TENANT: &[&str] = &["weight", "cap", "queue", "floor", "tpm", "shed"];
 pub(super) const LANES: &[&str] =

@@ -21,7 +21,7 @@ pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
         // The crate's own rendering quotes the source line, which may hold a credential: only its verdict is used.
         let (line, column) = error.span().map(|span| lines.position(text, span.start)).unzip();
         let column = column.map(|column| format!("column {column}: ")).unwrap_or_default();
-        problems.add(line, format!("{column}not valid TOML: {}", error.message()));
+        problems.add(line, "", format!("{column}not valid TOML: {}", error.message()));
     }
     None
 }

@@ -60,7 +60,7 @@ impl Value {
 }
 
 /// A string as an error may show it: whole where it is short and harmless, else its length.
-pub(in crate::config) fn describe_text(text: &str) -> String {
+pub fn describe_text(text: &str) -> String {
     let length = text.chars().count();
     if text.is_empty() {
         "an empty string".into()

@@ -143,7 +143,7 @@ fn floors_may_take_every_slot() {
     let error =
         Config::from_json(json!({"tenants": {"a": {"floor": 0.7}, "b": {"floor": 0.3001}}})).unwrap_err();
     assert_eq!(
-        error.message(),
+        error.to_string(),
         "tenants: the floors sum to 1.0001, above 1 (tenants.a 0.7, tenants.b 0.3001); lower one of them"
     );
 }

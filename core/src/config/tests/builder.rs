@@ -6,11 +6,10 @@ use serde_json::json;
 
 use super::FULL;
 use crate::config::{
-    AdaptiveConfig, Budget, Config, CostRule, Counting, Decrease, Detector, Headers, LaneSettings,
+    AdaptiveConfig, Budget, Config, CostRule, Counting, Decrease, Detector, Headers, Lane, LaneSettings,
     LimitConfig, LimitSettings, Mode, OnFull, Percentile, Predict, Retry, Target, TargetConfig, Tenant,
     Tokenizer, Tool, Transport,
 };
-use crate::{ErrorKind, Lane};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -159,11 +158,10 @@ fn makes_the_same_mistakes() {
         "tools": {"": {"cap": 0}},
     }));
     let (built, read) = (built.unwrap_err(), read.unwrap_err());
-    assert_eq!(built.kind(), ErrorKind::Config);
-    assert_eq!(built.message().lines().count(), 8, "{built}");
+    assert_eq!(built.to_string().lines().count(), 8, "{built}");
     // A list of one is a list: only there do the sources differ from a plain string.
-    assert_eq!(built.message(), read.message());
-    assert!(!built.message().contains("sk-secret"));
+    assert_eq!(built.to_string(), read.to_string());
+    assert!(!built.to_string().contains("sk-secret"));
 }
 
 #[test]
@@ -173,10 +171,10 @@ fn times_are_exact_and_judged() {
     assert_eq!(config.targets[0].ttft, Some(odd));
 
     let error = Config::builder().target(Target::new("openai").ttft(Duration::ZERO)).build().unwrap_err();
-    assert!(error.message().starts_with("targets.openai.ttft: expected a duration from 1ms"), "{error}");
-    assert!(error.message().ends_with("got 0s"), "{error}");
+    assert!(error.to_string().starts_with("targets.openai.ttft: expected a duration from 1ms"), "{error}");
+    assert!(error.to_string().ends_with("got 0s"), "{error}");
     let error = Config::builder().defaults(|target| target.aging(Duration::MAX)).build().unwrap_err();
-    assert!(error.message().starts_with("defaults.aging: "), "{error}");
+    assert!(error.to_string().starts_with("defaults.aging: "), "{error}");
 }
 
 #[test]
@@ -189,7 +187,7 @@ fn a_name_given_twice_is_no_overwriting() {
         .build()
         .unwrap_err();
     let expected = "tools.db: given twice; keep one\ntargets.openai: given twice; keep one\ntargets.openai: matches the same";
-    assert!(error.message().starts_with(expected), "{error}");
+    assert!(error.to_string().starts_with(expected), "{error}");
 }
 
 #[test]
@@ -228,5 +226,5 @@ fn every_choice_has_its_word() {
 fn rates_that_exceed_every_range_are_answered_like_others() {
     let target = Target::new("openai").rpm(u64::MAX).tpm(0).burst(Duration::MAX).kv_headroom(f64::NAN);
     let error = Config::builder().target(target.rpd(u64::MAX).itpm(0)).build().unwrap_err();
-    assert_eq!(error.message().lines().count(), 6, "{error}");
+    assert_eq!(error.to_string().lines().count(), 6, "{error}");
 }

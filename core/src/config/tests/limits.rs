@@ -253,7 +253,7 @@ proptest! {
                 }
             }
             Err(error) => {
-                let text = error.message();
+                let text = error.to_string();
                 prop_assert!(text.contains("is above"), "{}", text);
                 prop_assert!(wrong, "{}", text);
             }

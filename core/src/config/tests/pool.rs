@@ -5,9 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::config::{
-    AdaptiveConfig, Config, LimitConfig, Pool, PoolConfig, Replica, Source, Target, TargetConfig,
+    AdaptiveConfig, Config, LimitConfig, Member, Pool, PoolConfig, Replica, Source, Target, TargetConfig,
 };
-use crate::placement::Member;
 
 /// Every key of a pool, each other than its default.
 const FULL: &str = r#"
@@ -129,7 +128,6 @@ fn a_limit_is_each_replicas_and_the_targets_cap_bounds_their_sum() {
     // What starts above what a replica can have, without anybody having said so, starts there.
     let narrow = target(json!({"pool": {"replicas": ["http://h:1"], "cap": 4}, "ttft": "2s"}));
     assert_eq!(narrow.limit, LimitConfig::Adaptive(AdaptiveConfig { start: 4, ..AdaptiveConfig::default() }));
-    assert_eq!(crate::schedule::Settings::from(&narrow).adaptive.unwrap().max, 4);
     // What defaults say counts as if the target said it.
     let config = json!({"defaults": {"cap": 9}, "targets": {"llama": {"pool": list}}});
     let target = Config::from_json(config).unwrap().targets.remove(0);

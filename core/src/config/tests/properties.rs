@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::FULL;
 use crate::config::{
-    AdaptiveConfig, Config, Decrease, Detector, LimitConfig, Matcher, Percentile, RateConfig, TargetConfig,
-    TenantConfig,
+    AdaptiveConfig, Config, ConfigError, Decrease, Detector, LimitConfig, Matcher, Percentile, RateConfig,
+    TargetConfig, TenantConfig,
 };
 
 /// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do not.
@@ -239,7 +239,7 @@ fn sound(target: &TargetConfig) -> bool {
         && target.tenants.iter().all(|(id, tenant)| !id.is_empty() && in_range(tenant))
 }
 
-fn check(result: Result<Config, crate::Error>) {
+fn check(result: Result<Config, ConfigError>) {
     match result {
         Ok(config) => {
             assert!(config.targets.iter().chain([&config.default_target]).all(sound), "{config:?}");
@@ -252,10 +252,10 @@ fn check(result: Result<Config, crate::Error>) {
             Matcher::new(&config.targets).unwrap();
         }
         Err(error) => {
-            assert!(!error.message().is_empty());
+            assert!(!error.to_string().is_empty());
             assert!(
                 error
-                    .message()
+                    .to_string()
                     .lines()
                     .all(|line| line.contains(": ") || line.starts_with("the configuration"))
             );
@@ -354,7 +354,7 @@ proptest! {
         match (Config::from_toml(&text), Config::from_json(tree)) {
             (Ok(toml), Ok(json)) => prop_assert_eq!(toml, json),
             (Err(toml), Err(json)) => {
-                prop_assert_eq!(toml.message().lines().count(), json.message().lines().count());
+                prop_assert_eq!(toml.to_string().lines().count(), json.to_string().lines().count());
             }
             (toml, json) => prop_assert!(false, "{:?}\n{:?}", toml, json),
         }
@@ -377,7 +377,7 @@ proptest! {
             Err(error) => {
                 prop_assert!(sum > 100, "{}: {}", sum, error);
                 let said = format!("the floors sum to {}, above 1", f64::from(sum) / 100.0);
-                prop_assert!(error.message().contains(&said), "{}", error);
+                prop_assert!(error.to_string().contains(&said), "{}", error);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::adaptive::{self, Ended};
-use crate::config::AdaptiveConfig;
+use crate::config::{AdaptiveConfig, PoolConfig, TargetConfig};
 
 fn found(start: usize, awaiting: Option<usize>) -> Settings {
     let config = AdaptiveConfig { start, awaiting, ..AdaptiveConfig::default() };
@@ -61,4 +61,11 @@ fn a_fixed_limit_is_told_nothing() {
     grant.ended(Ended::Overloaded);
     scheduler.release(now, grant);
     assert!(scheduler.view(now).adaptive.is_none() && scheduler.take_moves().is_empty());
+}
+
+#[test]
+fn the_limit_of_a_pool_is_bounded_by_the_cap_of_a_replica() {
+    let pool = PoolConfig { cap: 4, ..PoolConfig::default() };
+    let target = TargetConfig { pool: Some(pool), ..TargetConfig::named("llama") };
+    assert_eq!(Settings::from(&target).adaptive.unwrap().max, 4);
 }

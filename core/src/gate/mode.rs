@@ -1,22 +1,19 @@
-//! The one setting that the environment may override.
+//! The operating mode that the environment variable `TIDEGATE` sets.
 
 use std::env;
 use std::ffi::OsStr;
 
-use super::Mode;
-use super::parse::describe_text;
 use crate::Error;
+use crate::config::{Mode, describe_text};
 
-impl Mode {
-    /// What `TIDEGATE` says, whatever the configuration does: `on` (enforce), `observe` or `off`, in any case. `None` where it
-    /// is unset or empty.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value: a misspelt `off` that was ignored would leave on
-    /// what somebody meant to switch off.
-    pub fn from_env() -> Result<Option<Self>, Error> {
-        env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
-    }
+/// Returns the mode that `TIDEGATE` sets, which overrides the configuration: `on` (enforce),
+/// `observe` or `off`, in any case. Returns `None` if the variable is unset or empty.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value, because ignoring a misspelt
+/// `off` would leave on what somebody meant to switch off.
+pub(super) fn from_env() -> Result<Option<Mode>, Error> {
+    env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
 }
 
 fn from_word(value: &OsStr) -> Result<Option<Mode>, Error> {

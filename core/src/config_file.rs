@@ -1,0 +1,41 @@
+//! Reads configurations from files and other sources.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::config::Config;
+use crate::{Error, files};
+
+/// The largest configuration that is read, in bytes. 20,000 targets take about 2 MiB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Reads a configuration from a TOML file.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config): every problem found, one a line, each with the
+/// file's name and the line; also if the file cannot be read, is not UTF-8, is not a regular file
+/// (a FIFO or device is rejected), or is larger than 16 MiB.
+pub fn read(path: impl AsRef<Path>) -> Result<Config, Error> {
+    let path = path.as_ref();
+    parse(&path.display().to_string(), files::read(path, MAX_BYTES))
+}
+
+/// Reads a configuration as TOML from a source such as standard input, to its end. Errors call the
+/// source `name`.
+///
+/// # Errors
+/// As [`read`].
+///
+/// ```
+/// let config = tidegate::config_file::read_from(&b"targets.openai = 64"[..], "standard input")?;
+/// assert_eq!(config.targets[0].cap, 64);
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+pub fn read_from(source: impl Read, name: &str) -> Result<Config, Error> {
+    parse(name, files::read_text(source, MAX_BYTES))
+}
+
+fn parse(name: &str, text: Result<String, String>) -> Result<Config, Error> {
+    let text = text.map_err(|why| Error::config(format!("{name}: {why}")))?;
+    Ok(Config::from_toml(&text).map_err(|error| error.in_source(name))?)
+}
