@@ -43,7 +43,7 @@ impl Ours {
             limit: LimitConfig::Fixed,
             backlog: 1_000_000,
             predict: Predict::Off,
-            ..TargetConfig::named("bench")
+            ..TargetConfig::new("bench")
         };
         for ((name, weight), queue) in names.iter().zip(weights).zip(bounds) {
             let tenant = TenantConfig { weight: *weight, queue: Some(*queue), ..TenantConfig::default() };

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use http::HeaderName;
 use tidegate::config::{
-    AdaptiveConfig, CostRule, Counting, Decrease, Detector, Headers, LaneConfig, LimitConfig, Mode, OnFull,
-    Percentile, PoolConfig, Predict, RateConfig, RetryConfig, Source, TargetConfig, TenantConfig, Tokenizer,
-    ToolConfig, TransportConfig,
+    AdaptiveConfig, CostRule, Counting, Decrease, Detector, HeaderPolicy, LaneConfig, LimitConfig, Mode,
+    OnFull, Percentile, PoolConfig, Predict, RateConfig, ReplicaConfig, ReplicaSource, RetryConfig,
+    TargetConfig, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
-use tidegate::placement::Member;
 use tidegate::transport::ProxyRules;
 use tidegate::{Config, Lane, schedule};
 
@@ -187,12 +186,14 @@ fn told_pool(pool: &PoolConfig) -> [String; 3] {
         key_env,
     } = pool;
     let source = match source {
-        Source::Listed(members) => members.iter().map(told_replica).collect::<Vec<_>>().join(", "),
-        Source::Dns { url, every } => format!("the addresses of {url}, looked up each {}", time(*every)),
-        Source::File { path, every } => {
+        ReplicaSource::Listed(members) => members.iter().map(told_replica).collect::<Vec<_>>().join(", "),
+        ReplicaSource::Dns { url, every } => {
+            format!("the addresses of {url}, looked up each {}", time(*every))
+        }
+        ReplicaSource::File { path, every } => {
             format!("what {} names, looked at each {}", path.display(), time(*every))
         }
-        Source::Told => "what the program tells (set_replicas)".to_owned(),
+        ReplicaSource::Dynamic => "what the program tells (set_replicas)".to_owned(),
     };
     let health = health.as_ref().map_or("not asked".to_owned(), |path| format!("asked at {path}"));
     let poll = poll.map_or("not asked".to_owned(), |pace| format!("asked each {}", time(pace)));
@@ -213,8 +214,8 @@ fn told_pool(pool: &PoolConfig) -> [String; 3] {
     ]
 }
 
-fn told_replica(member: &Member) -> String {
-    let Member { url, weight, models, kv_tokens } = member;
+fn told_replica(member: &ReplicaConfig) -> String {
+    let ReplicaConfig { url, weight, models, kv_tokens } = member;
     let more = [
         (*weight != 1.0).then(|| format!("weight {weight}")),
         models.as_ref().map(|models| format!("models {}", models.join(", "))),
@@ -295,9 +296,9 @@ fn told_rates(rates: &RateConfig) -> String {
         Counting::Input => "input only",
     };
     let headers = match headers {
-        Headers::Follow => "followed",
-        Headers::Lower => "followed downwards",
-        Headers::Ignore => "ignored",
+        HeaderPolicy::Follow => "followed",
+        HeaderPolicy::Lower => "followed downwards",
+        HeaderPolicy::Ignore => "ignored",
     };
     format!("rates: {set}; {} of them at once; counting {counting}; headers are {headers}", time(*burst))
 }

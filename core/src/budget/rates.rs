@@ -18,7 +18,7 @@ use super::counting::{self, RULES, Tally};
 use super::quota::Quota;
 use super::window::Hint;
 use super::{Need, Room};
-use crate::config::{Counting, Headers, RateConfig};
+use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::wire::observe::Usage;
 use crate::wire::rate::{RateHeaders, Window};
@@ -146,7 +146,7 @@ impl RateBudgets {
 
     /// A tool's: `rps` calls a second, `rpm` a minute.
     pub fn for_tool(rps: Option<f64>, rpm: Option<u64>, now: Instant) -> Self {
-        let config = RateConfig { rpm, headers: Headers::Ignore, ..RateConfig::default() };
+        let config = RateConfig { rpm, headers: HeaderPolicy::Ignore, ..RateConfig::default() };
         let mut budgets = Self::new(&config, now);
         if let Some(rate) = rps.filter(|rate| rate.is_finite() && *rate > 0.0) {
             // Half a call a second is one every two seconds.
@@ -289,7 +289,7 @@ impl RateBudgets {
         limited: bool,
     ) {
         let (mut explained, mut elsewhere) = (false, false);
-        if self.config.headers != Headers::Ignore {
+        if self.config.headers != HeaderPolicy::Ignore {
             let sent_at = sent_at.clamp(charge.at.min(now), now);
             for (kind, said) in [
                 (Kind::Requests, &headers.requests),
@@ -372,7 +372,7 @@ impl RateBudgets {
         if let Some(limit) = said.limit {
             let scale = window.as_secs_f64() / kind.window().as_secs_f64();
             // As much of what was configured as is due in the window that was heard of.
-            let most = quota.configured.filter(|_| self.config.headers == Headers::Lower);
+            let most = quota.configured.filter(|_| self.config.headers == HeaderPolicy::Lower);
             let limit = limit.min(most.map_or(u64::MAX, |most| (most as f64 * scale) as u64)).max(1);
             // What takes longer than the window to come back is of another: not to be trusted with more.
             let fits = said.reset.is_none_or(|reset| reset <= window + window / 10);

@@ -286,11 +286,11 @@ pub use lane::Lane;
 pub use limit::{AdaptiveConfig, Decrease, Detector, LimitConfig, Percentile};
 pub use matching::Matcher;
 pub use model::{
-    Config, CostRule, Counting, DEFAULT_DEADLINE, Headers, LaneConfig, Mode, OnFull, Predict, RateConfig,
-    RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
+    Config, CostRule, Counting, DEFAULT_DEADLINE, HeaderPolicy, LaneConfig, Mode, OnFull, Predict,
+    RateConfig, RetryConfig, TargetConfig, TargetMatch, TenantConfig, Tokenizer, ToolConfig, TransportConfig,
 };
 pub use parse::{describe_text, replicas_from_json, replicas_in_file};
-pub use pool::{MAX_REPLICAS, Member, PoolConfig, Source};
+pub use pool::{MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
 impl Config {
     /// Reads a configuration from TOML.

@@ -231,8 +231,8 @@ pub struct RateConfig {
     pub burst: Duration,
     /// How a call is counted. Default: [`Counting::Auto`].
     pub counting: Counting,
-    /// What the provider's rate headers may do. Default: [`Headers::Follow`].
-    pub headers: Headers,
+    /// What the provider's rate headers may do. Default: [`HeaderPolicy::Follow`].
+    pub headers: HeaderPolicy,
 }
 
 /// How a provider counts a call against its budget of tokens.
@@ -253,7 +253,7 @@ pub enum Counting {
 
 /// What a provider's rate headers may do to the budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Headers {
+pub enum HeaderPolicy {
     /// Set them, up or down (the default).
     #[default]
     Follow,
@@ -324,7 +324,7 @@ impl Default for Config {
         Self {
             mode: Mode::Enforce,
             targets: Vec::new(),
-            default_target: TargetConfig::named("default"),
+            default_target: TargetConfig::new("default"),
             tools: BTreeMap::new(),
             budgets: BTreeMap::new(),
             transport: TransportConfig::default(),
@@ -334,7 +334,7 @@ impl Default for Config {
 
 impl TargetConfig {
     /// A target with every default, matching everything.
-    pub fn named(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             matches: TargetMatch::default(),
@@ -392,7 +392,7 @@ impl Default for RateConfig {
             otpm: None,
             burst: Duration::from_secs(6),
             counting: Counting::Auto,
-            headers: Headers::Follow,
+            headers: HeaderPolicy::Follow,
         }
     }
 }
@@ -411,7 +411,7 @@ impl Default for RetryConfig {
 
 impl ToolConfig {
     /// A tool with this cap and every default.
-    pub fn capped(cap: usize) -> Self {
+    pub fn with_cap(cap: usize) -> Self {
         Self {
             cap,
             limit: LimitConfig::Fixed,

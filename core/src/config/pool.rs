@@ -13,7 +13,7 @@ pub const MAX_REPLICAS: usize = 128;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
     /// Where its replicas are named.
-    pub source: Source,
+    pub source: ReplicaSource,
     /// The most slots of each replica (1 to 65,536): the limit itself where that is fixed, its ceiling where it adapts. Default 256.
     pub cap: usize,
     /// The path that says whether a replica is well. Default `/health`; `None`: what calls meet there is all that is known.
@@ -41,7 +41,7 @@ pub struct PoolConfig {
 
 /// A replica as its pool's configuration, the file or DNS names it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Member {
+pub struct ReplicaConfig {
     /// Its base URL, without a final slash and without `/v1`: what it is known by, and called at.
     pub url: Arc<str>,
     /// Its share of the calls, beside the others' (0.01 to 100).
@@ -52,18 +52,18 @@ pub struct Member {
     pub kv_tokens: Option<u64>,
 }
 
-impl Member {
+impl ReplicaConfig {
     /// A replica at this base URL, of weight 1, of which all else is asked.
-    pub fn at(url: &str) -> Self {
+    pub fn new(url: &str) -> Self {
         Self { url: url.trim_end_matches('/').into(), weight: 1.0, models: None, kv_tokens: None }
     }
 }
 
 /// Where a pool's replicas are named.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum ReplicaSource {
     /// In the configuration.
-    Listed(Vec<Member>),
+    Listed(Vec<ReplicaConfig>),
     /// By DNS: each address of the host is a replica.
     Dns {
         /// Scheme, host and port.
@@ -79,20 +79,20 @@ pub enum Source {
         every: Duration,
     },
     /// By `Gate::set_replicas` alone.
-    Told,
+    Dynamic,
 }
 
 impl PoolConfig {
     /// A pool of these replicas, and every default.
-    pub fn of(members: Vec<Member>) -> Self {
-        Self { source: Source::Listed(members), ..Self::default() }
+    pub fn from_replicas(members: Vec<ReplicaConfig>) -> Self {
+        Self { source: ReplicaSource::Listed(members), ..Self::default() }
     }
 }
 
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
-            source: Source::Told,
+            source: ReplicaSource::Dynamic,
             cap: 256,
             health: Some("/health".into()),
             poll: Some(Duration::from_secs(1)),

@@ -1,6 +1,6 @@
 //! The words that settings of a few choices have, in files, in the builder and in what is printed of them.
 
-use super::{CostRule, Counting, Detector, Headers, OnFull, Predict, Tokenizer};
+use super::{CostRule, Counting, Detector, HeaderPolicy, OnFull, Predict, Tokenizer};
 
 impl OnFull {
     /// The word in the configuration.
@@ -59,13 +59,13 @@ impl Counting {
     }
 }
 
-impl Headers {
+impl HeaderPolicy {
     /// The word in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Headers::Follow => "follow",
-            Headers::Lower => "lower",
-            Headers::Ignore => "ignore",
+            HeaderPolicy::Follow => "follow",
+            HeaderPolicy::Lower => "lower",
+            HeaderPolicy::Ignore => "ignore",
         }
     }
 }

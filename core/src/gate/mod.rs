@@ -18,7 +18,7 @@ use crate::body::RequestBody;
 use crate::call::Call;
 use crate::client::Client;
 use crate::clock;
-use crate::config::{self, Config, ConfigError, Member, Mode, Replica, Source};
+use crate::config::{self, Config, ConfigError, Mode, Replica, ReplicaConfig, ReplicaSource};
 use crate::config_file;
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
@@ -217,8 +217,8 @@ impl Gate {
     /// ```
     /// use tidegate::config::{Pool, Replica, Target};
     ///
-    /// let gate = tidegate::Gate::builder().target(Target::new("llama").pool(Pool::told())).build()?;
-    /// gate.set_replicas("llama", [Replica::at("http://10.0.0.1:8000"), Replica::at("http://10.0.0.2:8000").weight(2.0)])?;
+    /// let gate = tidegate::Gate::builder().target(Target::new("llama").pool(Pool::dynamic())).build()?;
+    /// gate.set_replicas("llama", [Replica::new("http://10.0.0.1:8000"), Replica::new("http://10.0.0.2:8000").weight(2.0)])?;
     /// assert_eq!(gate.snapshot().targets["llama"].replicas.len(), 2);
     /// # Ok::<(), tidegate::Error>(())
     /// ```
@@ -255,16 +255,16 @@ impl Gate {
     fn tell(
         &self,
         target: &str,
-        members: impl FnOnce() -> Result<Vec<Member>, ConfigError>,
+        members: impl FnOnce() -> Result<Vec<ReplicaConfig>, ConfigError>,
     ) -> Result<(), Error> {
         let target = self.0.identify.named(target)?;
         let whose = |what: &str| Error::config(what).at(target.name());
         match target.config().pool.as_ref().map(|pool| &pool.source) {
-            Some(Source::Listed(_) | Source::Told) => {}
-            Some(Source::Dns { .. }) => {
+            Some(ReplicaSource::Listed(_) | ReplicaSource::Dynamic) => {}
+            Some(ReplicaSource::Dns { .. }) => {
                 return Err(whose("its replicas are those that DNS names; drop \"dns\" to tell them"));
             }
-            Some(Source::File { .. }) => {
+            Some(ReplicaSource::File { .. }) => {
                 return Err(whose("its replicas are those that a file names; drop \"file\" to tell them"));
             }
             None => return Err(whose("it is no pool: give it a \"pool\" to tell its replicas")),

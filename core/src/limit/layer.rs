@@ -25,7 +25,7 @@ impl AdaptiveLimitLayer {
     /// The objective is the *caller's*, wait for a slot included: half of it is the upstream's, from getting the slot to the first token, or to the
     /// end of an answer that does not stream. With a wait budget ([`AdaptiveLimitBuilder::wait`]) the upstream has what that leaves, if it is more.
     pub fn new(objective: Duration) -> Self {
-        let mut config = TargetConfig::named("limit");
+        let mut config = TargetConfig::new("limit");
         config.ttft = Some(objective.clamp(Duration::from_millis(1), config.deadline));
         Self { door: Door::new(&config, None, HttpJudge) }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use crate::config::Member;
+pub use crate::config::ReplicaConfig as Member;
 use crate::wire::request::Affinity;
 use crate::wire::vllm::{Model, Standing};
 

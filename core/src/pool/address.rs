@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn config(urls: &[&str]) -> TargetConfig {
-        let mut config = TargetConfig::named("llama");
+        let mut config = TargetConfig::new("llama");
         config.matches.urls = urls.iter().map(|url| (*url).to_owned()).collect();
         config
     }

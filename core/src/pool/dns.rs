@@ -72,7 +72,7 @@ impl Dns {
         if found.is_empty() {
             return Err(format!("{host} has no address"));
         }
-        let member = |ip: IpAddr| Member::at(&format!("http://{}", SocketAddr::new(ip, self.port)));
+        let member = |ip: IpAddr| Member::new(&format!("http://{}", SocketAddr::new(ip, self.port)));
         Ok(found.into_iter().map(member).collect())
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::config::{self, ConfigError, Member};
+use crate::config::{self, ConfigError, ReplicaConfig};
 use crate::files;
 
 /// Larger is no list of 128 replicas.
@@ -54,7 +54,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 /// What of it cannot be understood, a line each.
-pub(super) fn members(path: &Path, text: &str) -> Result<Vec<Member>, String> {
+pub(super) fn members(path: &Path, text: &str) -> Result<Vec<ReplicaConfig>, String> {
     let named = |error: ConfigError| error.in_source(&path.display().to_string()).to_string();
     config::replicas_in_file(text).map_err(named)
 }

@@ -89,7 +89,7 @@ impl Keeper {
             asker: Asker { transport, health: pool.health.clone(), key },
             source,
             state: AtomicU8::new(STOPPED),
-            looked: watch::Sender::new(!matches!(pool.source, config::Source::Dns { .. })),
+            looked: watch::Sender::new(!matches!(pool.source, config::ReplicaSource::Dns { .. })),
         };
         Self { shared: Arc::new(shared), task: Mutex::default() }
     }

@@ -7,7 +7,7 @@ use http::header::HOST;
 
 use crate::body::RequestBody;
 use crate::call::Call;
-use crate::config::Source;
+use crate::config::ReplicaSource;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::placement::Placed;
@@ -69,7 +69,7 @@ pub(super) fn send_to(
 /// There is no replica for it, why, and what to do about it.
 pub(super) fn nowhere(target: &Target) -> Error {
     let none = target.admission().replicas().is_empty();
-    let told = target.config().pool.as_ref().is_some_and(|pool| pool.source == Source::Told);
+    let told = target.config().pool.as_ref().is_some_and(|pool| pool.source == ReplicaSource::Dynamic);
     let text = match (none, told) {
         (true, true) => "the pool has no replica: tell the gate of them (`set_replicas`)",
         (true, false) => "the pool has no replica",

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::layer::{nowhere, send_to};
 use crate::body::RequestBody;
-use crate::config::Source;
+use crate::config::ReplicaSource;
 use crate::context::Context;
 use crate::error::Error;
 use crate::target::Target;
@@ -22,7 +22,7 @@ use crate::target::Target;
 pub(crate) async fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(addresses) = target.addresses() else { return Ok(()) };
     let source = target.config().pool.as_ref().map(|pool| &pool.source);
-    if source.is_some_and(|source| !matches!(source, Source::Listed(_))) {
+    if source.is_some_and(|source| !matches!(source, ReplicaSource::Listed(_))) {
         // Somebody has to look where they are.
         target.called();
         let own = request.extensions().get::<Context>().and_then(|context| context.deadline);
@@ -38,7 +38,7 @@ pub(crate) async fn point(target: &Target, request: &mut Request<RequestBody>) -
         Some(url) => send_to(target, url, request),
         None => match source {
             // The lookup failed, or takes longer than the call may: the transport has a lookup of its own, and its error says more.
-            Some(Source::Dns { url, .. }) => send_to(target, url, request),
+            Some(ReplicaSource::Dns { url, .. }) => send_to(target, url, request),
             _ => Err(nowhere(target)),
         },
     }

@@ -39,11 +39,15 @@ struct Heard {
 
 impl Source {
     /// `None` where there is nothing to look at.
-    pub(super) fn of(name: &Arc<str>, source: &config::Source, resolve: Arc<dyn Resolve>) -> Option<Self> {
+    pub(super) fn of(
+        name: &Arc<str>,
+        source: &config::ReplicaSource,
+        resolve: Arc<dyn Resolve>,
+    ) -> Option<Self> {
         let (place, every) = match source {
-            config::Source::Dns { url, every } => (Place::Dns(Dns::new(url, resolve)), *every),
-            config::Source::File { path, every } => (Place::File(path.clone()), *every),
-            config::Source::Listed(_) | config::Source::Told => return None,
+            config::ReplicaSource::Dns { url, every } => (Place::Dns(Dns::new(url, resolve)), *every),
+            config::ReplicaSource::File { path, every } => (Place::File(path.clone()), *every),
+            config::ReplicaSource::Listed(_) | config::ReplicaSource::Dynamic => return None,
         };
         Some(Self { name: name.clone(), place, every, heard: Mutex::default() })
     }

@@ -51,7 +51,7 @@ pub struct Settings {
 impl Settings {
     /// So many slots, and every default.
     pub fn limited(limit: usize) -> Self {
-        Self { limit, adaptive: None, ..Self::from(&TargetConfig::named("")) }
+        Self { limit, adaptive: None, ..Self::from(&TargetConfig::new("")) }
     }
 }
 

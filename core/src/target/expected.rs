@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn pool_that_learns_its_memory_size_plans_with_forecast_lengths() {
-        let configured = TargetConfig { kv_tokens: Some(100_000), ..TargetConfig::named("a") };
-        let learned = TargetConfig { pool: Some(PoolConfig::default()), ..TargetConfig::named("a") };
+        let configured = TargetConfig { kv_tokens: Some(100_000), ..TargetConfig::new("a") };
+        let learned = TargetConfig { pool: Some(PoolConfig::default()), ..TargetConfig::new("a") };
         let expected = planned_peak(&configured);
         assert!(expected > 300, "{expected}: the long tail is planned for");
         assert_eq!(planned_peak(&learned), expected);
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn targets_with_memory_are_charged_memory_times_time_and_others_tokens() {
         let rule = |config: &TargetConfig| Expected::new(config).rule;
-        let single = TargetConfig::named("a");
+        let single = TargetConfig::new("a");
         assert_eq!(rule(&single), CostRule::Tokens);
         assert_eq!(rule(&TargetConfig { kv_tokens: Some(1), ..single.clone() }), CostRule::Kv);
         let pool = TargetConfig { pool: Some(PoolConfig::default()), ..single };

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::admission::{Admission, BudgetSet};
 use crate::budget::{BudgetView, RetryBudget};
-use crate::config::{Source, TargetConfig};
+use crate::config::{ReplicaSource, TargetConfig};
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::observe::TargetMetrics;
@@ -71,7 +71,7 @@ impl Target {
             kv,
             if config.pool.is_some() { POOL_HINT } else { HINT },
         );
-        if let Some(Source::Listed(members)) = config.pool.as_ref().map(|pool| &pool.source) {
+        if let Some(ReplicaSource::Listed(members)) = config.pool.as_ref().map(|pool| &pool.source) {
             admission.set_members(members);
         }
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));

@@ -4,7 +4,7 @@ use crate::config::Config;
 fn tools(caps: &[(&str, usize)]) -> Arc<Tools> {
     let mut config = Config::default();
     for (name, cap) in caps {
-        config.tools.insert((*name).to_owned(), ToolConfig::capped(*cap));
+        config.tools.insert((*name).to_owned(), ToolConfig::with_cap(*cap));
     }
     Arc::new(Tools::new(&config.tools, &Metrics::new().expect("series")))
 }

@@ -70,7 +70,7 @@ proptest! {
             let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
             let gate = Gate::builder()
                 .target(Target::new("bedrock").slots_only())
-                .target(Target::new("llama").pool(Pool::of(["http://a"])))
+                .target(Target::new("llama").pool(Pool::new(["http://a"])))
                 .build_over(transport)
                 .unwrap();
             for (target, status) in [("bedrock", None), ("bedrock", Some(429)), ("llama", Some(429)), ("llama", Some(503))] {
@@ -89,7 +89,7 @@ proptest! {
         on_virtual_time(async {
             let gate = Gate::builder()
                 .target(Target::new("llm").url("http://llm").deadline(span).idle(span).aging(span).ttft(span))
-                .tool("db", Tool::capped(1).wait(span))
+                .tool("db", Tool::new(1).wait(span))
                 .build();
             prop_assert_eq!(gate.is_ok(), (Duration::from_millis(1)..=30 * 24 * 3600 * SECOND).contains(&span));
             AdaptiveLimitLayer::new(span);
@@ -106,7 +106,7 @@ async fn unchecked_settings_are_limited() {
         Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (SECOND, Some(STOP))]))
     });
     let mut config = tidegate::Config::builder()
-        .target(Target::new("llm").pool(Pool::of(["http://a", "http://b"])))
+        .target(Target::new("llm").pool(Pool::new(["http://a", "http://b"])))
         .build()
         .unwrap();
     let longest = Some(Duration::MAX);

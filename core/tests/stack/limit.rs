@@ -377,7 +377,7 @@ async fn a_tool_with_a_latency_finds_its_own() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = Gate::builder()
         .target(Target::new("llm").url("http://llm"))
-        .tool("db", Tool::capped(64).latency(100 * MS).limit(adaptive(32)))
+        .tool("db", Tool::new(64).latency(100 * MS).limit(adaptive(32)))
         .build_over(transport)
         .unwrap();
     // Each takes as long as there are others.

@@ -44,7 +44,7 @@ fn replicas(gate: &Gate) -> Vec<(String, &'static str, f64)> {
 #[tokio::test(start_paused = true)]
 async fn a_pool_is_called_by_its_name_and_by_its_replicas() {
     let (transport, asked) = answering();
-    let gate = pool(transport, Pool::of([A]));
+    let gate = pool(transport, Pool::new([A]));
     for url in [
         "http://llama/v1/chat/completions",
         "https://llama/v1/chat/completions",
@@ -69,7 +69,7 @@ async fn replicas_are_told_while_calls_are_under_way() {
         }
         Ok(json(exchange, ANSWER))
     });
-    let gate = pool(transport, Pool::told());
+    let gate = pool(transport, Pool::dynamic());
     assert!(replicas(&gate).is_empty());
     gate.set_replicas("llama", [A]).unwrap();
     assert_eq!(replicas(&gate), [(A.to_owned(), "in", 1.0)]);
@@ -77,7 +77,7 @@ async fn replicas_are_told_while_calls_are_under_way() {
     let call =
         tokio::spawn(async move { read(client.call(ask("http://llama/v1/chat/completions")).await?).await });
     tokio::time::sleep(SECOND).await;
-    gate.set_replicas("llama", [Replica::at(format!("{B}/v1")).weight(2.0)]).unwrap();
+    gate.set_replicas("llama", [Replica::new(format!("{B}/v1")).weight(2.0)]).unwrap();
     let mut seen = replicas(&gate);
     seen.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!((seen[0].1, &*seen[1].0, seen[1].2), ("draining", B, 2.0));
@@ -91,9 +91,9 @@ async fn replicas_are_told_while_calls_are_under_way() {
 async fn what_cannot_be_told_changes_nothing() {
     let (transport, _) = answering();
     let gate = Gate::builder()
-        .target(Target::new("llama").pool(Pool::of([A])))
-        .target(Target::new("dns").pool(Pool::dns("http://vllm.svc:8000")))
-        .target(Target::new("file").pool(Pool::file("no/such/file")))
+        .target(Target::new("llama").pool(Pool::new([A])))
+        .target(Target::new("dns").pool(Pool::from_dns("http://vllm.svc:8000")))
+        .target(Target::new("file").pool(Pool::from_file("no/such/file")))
         .target(Target::new("openai").cap(1))
         .build_over(transport)
         .unwrap();
@@ -123,7 +123,7 @@ async fn what_cannot_be_told_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn series_come_and_go_with_their_replica() {
     let (transport, _) = answering();
-    let gate = pool(transport, Pool::of([A, B]));
+    let gate = pool(transport, Pool::new([A, B]));
     let of = |gate: &Gate, url: &str| {
         let text = gate.prometheus();
         text.lines().filter(|line| line.contains(&format!("replica=\"{url}\""))).count()
@@ -148,7 +148,7 @@ async fn series_come_and_go_with_their_replica() {
 #[test]
 fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
     let open = |variable| {
-        let pool = Pool::of([A]).key_env(variable);
+        let pool = Pool::new([A]).key_env(variable);
         Gate::builder().target(Target::new("llama").pool(pool)).build()
     };
     let error = open("TIDEGATE_NO_SUCH_KEY").unwrap_err();
@@ -166,7 +166,7 @@ fn of_file(name: &str) -> (std::path::PathBuf, Gate, Arc<Mutex<Vec<Uri>>>) {
     let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let (transport, asked) = answering();
-    let pool = Pool::file(path.display().to_string());
+    let pool = Pool::from_file(path.display().to_string());
     let target = Target::new("llama").pool(pool).deadline(30 * SECOND);
     (path, Gate::builder().target(target).build_over(transport).unwrap(), asked)
 }
@@ -218,7 +218,7 @@ async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
             Ok(json(exchange, answer))
         }
     });
-    let gate = pool(transport, Pool::of([A]));
+    let gate = pool(transport, Pool::new([A]));
     tokio::time::sleep(100 * SECOND).await;
     assert!(asked.lock().is_empty(), "nobody is asked before somebody calls");
     for _ in 0..20 {
@@ -244,7 +244,7 @@ async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
 #[tokio::test(start_paused = true)]
 async fn prompts_are_counted_by_a_replica() {
     let (transport, asked) = answering();
-    let target = Target::new("llama").pool(Pool::of([A])).tokenizer(tidegate::config::Tokenizer::Vllm);
+    let target = Target::new("llama").pool(Pool::new([A])).tokenizer(tidegate::config::Tokenizer::Vllm);
     let gate = Gate::builder().target(target).build_over(transport).unwrap();
     let mut request = ask("http://llama/v1/chat/completions");
     request.headers_mut().insert("host", "llama".parse().unwrap());
@@ -257,7 +257,7 @@ async fn a_gate_that_stands_aside_leaves_the_name_to_the_transport_until_it_know
     let (transport, asked) = answering();
     let gate = Gate::builder()
         .mode(tidegate::config::Mode::Off)
-        .target(Target::new("llama").pool(Pool::dns("http://vllm.invalid:8000")))
+        .target(Target::new("llama").pool(Pool::from_dns("http://vllm.invalid:8000")))
         .build_over(transport)
         .unwrap();
     read(gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap()).await.unwrap();

@@ -373,7 +373,7 @@ async fn observe_counts_and_never_waits() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(second(exchange)) });
     let gate = Gate::builder()
         .target(Target::new("llm").url("http://llm"))
-        .tool("db", Tool::capped(1))
+        .tool("db", Tool::new(1))
         .mode(tidegate::config::Mode::Observe)
         .build_over(transport)
         .unwrap();
@@ -387,7 +387,7 @@ async fn observe_counts_and_never_waits() {
 
 fn rated(shape: impl FnOnce(Tool) -> Tool) -> Gate {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
-    Gate::builder().tool("db", shape(Tool::capped(8))).build_over(transport).unwrap()
+    Gate::builder().tool("db", shape(Tool::new(8))).build_over(transport).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

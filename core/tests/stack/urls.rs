@@ -100,7 +100,7 @@ async fn host_that_would_be_rewritten_is_rejected() {
 #[tokio::test]
 async fn pool_may_have_a_name_that_is_no_host() {
     let (address, mut requests) = server().await;
-    let pool = Pool::of([format!("http://{address}")]).poll(None).health(None);
+    let pool = Pool::new([format!("http://{address}")]).poll(None).health(None);
     let gate = Gate::builder()
         .target(Target::new("qwen2.5").pool(pool))
         .transport(tidegate::config::Transport::new().proxy_from_env(false))

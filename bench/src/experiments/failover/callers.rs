@@ -66,7 +66,7 @@ impl Caller {
             return Ok((in_turn(Transport::new(gate.client()), replicas), Some(gate)));
         }
         let cap = if self == Caller::Tight { 12 } else { 64 };
-        let pool = Pool::of(replicas.iter().map(Replica::at)).cap(cap);
+        let pool = Pool::new(replicas.iter().map(Replica::new)).cap(cap);
         let asks = matches!(self, Caller::Ours | Caller::Tight);
         let pool = if asks { pool } else { pool.health(None).poll(None) };
         let retry = if self == Caller::RetriesOff { Retry::new().attempts(1) } else { Retry::new() };

@@ -69,7 +69,7 @@ impl Client {
         let mut ours = Placement::new(&PoolConfig::default(), seed);
         if peer == Peer::Ours {
             let members: Vec<Member> =
-                (0..REPLICAS).map(|at| Member::at(&format!("http://replica-{at}"))).collect();
+                (0..REPLICAS).map(|at| Member::new(&format!("http://replica-{at}"))).collect();
             ours.set_members(now, &members);
         }
         let next = rng.usize(..REPLICAS);

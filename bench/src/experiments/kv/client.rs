@@ -53,7 +53,7 @@ pub(super) fn play(
         // Memory is to bind, not slots.
         let target = match known {
             Known::Configured => target.url(URL).cap(CALLERS).kv_tokens(capacity),
-            Known::Reported => target.url(URL).pool(Pool::of([REPLICA]).cap(CALLERS)),
+            Known::Reported => target.url(URL).pool(Pool::new([REPLICA]).cap(CALLERS)),
         };
         let gate = Gate::over(
             Config::builder().target(target).build()?,

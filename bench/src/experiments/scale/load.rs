@@ -220,6 +220,6 @@ fn target() -> TargetConfig {
         predict: Predict::Off,
         // Nobody ages here: overtaking goes on for ever.
         aging: Duration::from_secs(24 * 3600),
-        ..TargetConfig::named("bench")
+        ..TargetConfig::new("bench")
     }
 }

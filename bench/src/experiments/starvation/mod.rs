@@ -40,7 +40,7 @@ fn target() -> TargetConfig {
         aging: AGING,
         backlog: 1_000_000,
         predict: Predict::Off,
-        ..TargetConfig::named("bench")
+        ..TargetConfig::new("bench")
     }
 }
 

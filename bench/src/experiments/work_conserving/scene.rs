@@ -23,7 +23,7 @@ impl Scene {
         let tenants = rng.usize(2..=NAMES.len());
         let largest = 1u64 << rng.u32(9..=13);
         let maybe = |rng: &mut Rng, value: u64| rng.bool().then_some(value);
-        let mut target = TargetConfig { limit: LimitConfig::Fixed, ..TargetConfig::named("bench") };
+        let mut target = TargetConfig { limit: LimitConfig::Fixed, ..TargetConfig::new("bench") };
         // Half of them with slots to spare, so that other rules bind.
         target.cap = if rng.bool() { rng.usize(1..=12) } else { rng.usize(20..=60) };
         target.queue = rng.usize(5..=40);

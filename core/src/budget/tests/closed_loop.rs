@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::provider::{Policy, Provider, Rule, Told};
 use crate::budget::{Charge, RateBudgets};
-use crate::config::{Counting, Headers, RateConfig};
+use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
 use crate::wire::observe::Usage;
@@ -23,7 +23,7 @@ struct Scene {
     /// What is configured, as a share of the truth.
     configured: Option<f64>,
     headers: bool,
-    heeds: Headers,
+    heeds: HeaderPolicy,
     /// The share of the quota that others take, in clumps.
     others: f64,
     /// Whether `remaining` is of the answer and not of the arrival.
@@ -44,7 +44,7 @@ const SCENE: Scene = Scene {
     counting: Counting::Auto,
     configured: Some(1.0),
     headers: true,
-    heeds: Headers::Follow,
+    heeds: HeaderPolicy::Follow,
     others: 0.0,
     at_answer: false,
     largest: 0.004,
@@ -268,7 +268,7 @@ const OPEN: [Policy; 5] =
 #[test]
 fn without_headers_the_quota_is_used_and_nothing_refused() {
     holds("no headers", Scene { headers: false, ..SCENE }, &POLICIES, 0.96, 0.0);
-    holds("heeds none", Scene { heeds: Headers::Ignore, ..SCENE }, &POLICIES, 0.96, 0.0);
+    holds("heeds none", Scene { heeds: HeaderPolicy::Ignore, ..SCENE }, &POLICIES, 0.96, 0.0);
     let pauses = Scene { headers: false, pauses: true, ..SCENE };
     holds("pauses", pauses, &POLICIES, 0.5, 0.0);
 }

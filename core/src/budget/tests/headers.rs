@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::budget::{BudgetView, Kind, Need, RateBudgets, Room};
-use crate::config::{Counting, Headers, RateConfig};
+use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
 use crate::wire::observe::Usage;
@@ -15,7 +15,7 @@ use crate::wire::request::Dialect;
 const CALL: Demand =
     Demand { input: 100, output: 50, max_output: Some(200), cached: 0, exact: true, dialect: None };
 
-fn config(tpm: Option<u64>, headers: Headers) -> RateConfig {
+fn config(tpm: Option<u64>, headers: HeaderPolicy) -> RateConfig {
     RateConfig { tpm, headers, ..RateConfig::default() }
 }
 
@@ -44,7 +44,7 @@ fn limit(budgets: &mut RateBudgets, now: Instant) -> Option<u64> {
 fn a_wrong_limit_is_corrected_within_three_responses() {
     let now = epoch();
     for (tpm, enough) in [(None, 1), (Some(200_000), 1), (Some(50_000), 2)] {
-        let mut budgets = RateBudgets::new(&config(tpm, Headers::Follow), now);
+        let mut budgets = RateBudgets::new(&config(tpm, HeaderPolicy::Follow), now);
         answer(&mut budgets, now, window(100_000, 99_000, 1), enough - 1);
         assert_eq!(limit(&mut budgets, now), tpm, "not yet");
         answer(&mut budgets, now, window(100_000, 99_000, 1), 1);
@@ -56,7 +56,7 @@ fn a_wrong_limit_is_corrected_within_three_responses() {
 #[test]
 fn a_higher_limit_is_believed_when_two_responses_agree() {
     let now = epoch();
-    let mut budgets = RateBudgets::new(&config(Some(1_000), Headers::Follow), now);
+    let mut budgets = RateBudgets::new(&config(Some(1_000), HeaderPolicy::Follow), now);
     for said in [5_000, 1_000, 6_000, 1_000, 6_000] {
         answer(&mut budgets, now, window(said, 900, 1), 1);
         assert_eq!(limit(&mut budgets, now), Some(1_000));
@@ -68,7 +68,7 @@ fn a_higher_limit_is_believed_when_two_responses_agree() {
 #[test]
 fn lower_and_ignore_keep_their_word() {
     let now = epoch();
-    let mut budgets = RateBudgets::new(&config(Some(1_000), Headers::Lower), now);
+    let mut budgets = RateBudgets::new(&config(Some(1_000), HeaderPolicy::Lower), now);
     answer(&mut budgets, now, window(9_000, 8_000, 1), 5);
     assert_eq!(limit(&mut budgets, now), Some(1_000));
     answer(&mut budgets, now, window(400, 300, 1), 1);
@@ -76,7 +76,7 @@ fn lower_and_ignore_keep_their_word() {
     answer(&mut budgets, now, window(9_000, 8_000, 1), 2);
     assert_eq!(limit(&mut budgets, now), Some(1_000), "back, and no further");
     for tpm in [None, Some(1_000)] {
-        let mut budgets = RateBudgets::new(&config(tpm, Headers::Ignore), now);
+        let mut budgets = RateBudgets::new(&config(tpm, HeaderPolicy::Ignore), now);
         answer(&mut budgets, now, window(400, 0, 60), 5);
         assert_eq!(limit(&mut budgets, now), tpm);
     }
@@ -85,7 +85,7 @@ fn lower_and_ignore_keep_their_word() {
 #[test]
 fn what_the_provider_has_no_more_is_not_sent() {
     let now = epoch();
-    let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
+    let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);
     answer(&mut budgets, now, window(60_000, 100, 59), 1);
     let need = budgets.need(&CALL);
     assert!(!need.fits(&budgets.room(now)), "others have taken it");
@@ -115,7 +115,7 @@ fn requests_of_groq_land_in_the_days_budget() {
 #[test]
 fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
     let now = epoch();
-    let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
+    let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);
     assert_eq!(budgets.need(&CALL).tokens, 300);
     let first = budgets.charge(now, &CALL);
     let of_anthropic = Demand { dialect: Some(Dialect::AnthropicMessages), ..CALL };
@@ -132,7 +132,7 @@ fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
     budgets.settle(now, &mut second, &Usage { input: 120, output: 10, cached_input: 40 });
     assert_eq!(second.need.tokens, 90, "what was read from a cache is free there");
     budgets.refund(now, first);
-    let configured = RateConfig { counting: Counting::Larger, ..config(None, Headers::Follow) };
+    let configured = RateConfig { counting: Counting::Larger, ..config(None, HeaderPolicy::Follow) };
     let budgets = RateBudgets::new(&configured, now);
     assert_eq!(budgets.need(&of_gemini).tokens, 200);
 }
@@ -141,7 +141,7 @@ fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
 fn a_charge_is_settled_or_refunded_once() {
     let now = epoch();
     let mut budgets =
-        RateBudgets::new(&RateConfig { rpm: Some(60), ..config(Some(1_000), Headers::Follow) }, now);
+        RateBudgets::new(&RateConfig { rpm: Some(60), ..config(Some(1_000), HeaderPolicy::Follow) }, now);
     let full = budgets.view(now);
     let first = budgets.charge(now, &CALL);
     assert_ne!(budgets.view(now), full);
@@ -163,7 +163,7 @@ fn a_charge_is_settled_or_refunded_once() {
 fn an_absurd_count_closes_nothing_for_long() {
     let now = epoch();
     let mut budgets = RateBudgets::new(
-        &RateConfig { counting: Counting::Actual, ..config(Some(1_000), Headers::Follow) },
+        &RateConfig { counting: Counting::Actual, ..config(Some(1_000), HeaderPolicy::Follow) },
         now,
     );
     let mut charge = budgets.charge(now, &CALL);
@@ -179,7 +179,7 @@ fn an_absurd_count_closes_nothing_for_long() {
 #[test]
 fn only_what_is_certain_is_too_large() {
     let now = epoch();
-    let told = RateConfig { tpm: Some(1_000), otpm: Some(100), ..config(None, Headers::Follow) };
+    let told = RateConfig { tpm: Some(1_000), otpm: Some(100), ..config(None, HeaderPolicy::Follow) };
     let mut budgets = RateBudgets::new(&told, now);
     let guess = Demand { input: 1_300, output: 5_000, max_output: Some(50_000), exact: false, ..CALL };
     assert_eq!(
@@ -197,7 +197,7 @@ fn only_what_is_certain_is_too_large() {
 #[test]
 fn refusals_shorten_the_burst_and_cut_a_limit_that_nobody_tells() {
     let now = epoch();
-    let mut budgets = RateBudgets::new(&config(Some(60_000), Headers::Follow), now);
+    let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);
     let first = of(&mut budgets, now, Kind::Tokens).map(|view| view.burst);
     let pair = [budgets.charge(now, &CALL), budgets.charge(now, &CALL)];
     for charge in &pair {
@@ -263,7 +263,7 @@ proptest! {
         steps in prop::collection::vec((0u64..10_000, any_window(), any_window(), any_window(), 0u8..8, any_count()), 1..60),
     ) {
         let start = epoch();
-        let mut budgets = RateBudgets::new(&RateConfig { rpm, ..config(tpm, Headers::Follow) }, start);
+        let mut budgets = RateBudgets::new(&RateConfig { rpm, ..config(tpm, HeaderPolicy::Follow) }, start);
         let (mut now, mut kept) = (start, Vec::new());
         for (step, requests, tokens, input_tokens, what, count) in steps {
             now += Duration::from_millis(step);

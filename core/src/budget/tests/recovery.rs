@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::budget::{Kind, RateBudgets};
-use crate::config::{Counting, Headers, RateConfig};
+use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
 use crate::wire::rate::{RateHeaders, Window};
@@ -14,7 +14,7 @@ const CALL: Demand =
 
 /// Tokens a minute, none of it told by headers.
 fn silent() -> RateConfig {
-    RateConfig { tpm: Some(60_000), headers: Headers::Follow, ..RateConfig::default() }
+    RateConfig { tpm: Some(60_000), headers: HeaderPolicy::Follow, ..RateConfig::default() }
 }
 
 /// As much as fits, ten tries a second, every answer without headers; what was used.

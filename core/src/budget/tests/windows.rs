@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::budget::{BudgetView, Kind, RateBudgets};
-use crate::config::{Headers, RateConfig};
+use crate::config::{HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
 use crate::wire::rate::{RateHeaders, Window};
@@ -107,7 +107,7 @@ fn a_limit_that_rises_with_every_answer_is_followed() {
 #[test]
 fn lower_compares_what_is_over_the_same_time() {
     let now = epoch();
-    let config = RateConfig { tpm: Some(60_000), headers: Headers::Lower, ..RateConfig::default() };
+    let config = RateConfig { tpm: Some(60_000), headers: HeaderPolicy::Lower, ..RateConfig::default() };
     for (heard, kept) in [(5_000, (60_000, 60 * SECOND)), (800, (800, SECOND))] {
         let mut budgets = RateBudgets::new(&config, now);
         for _ in 0..3 {

@@ -32,7 +32,7 @@ impl Config {
     /// let config = Config::builder()
     ///     .target(Target::new("openai").cap(64).ttft(Duration::from_secs(2)).tenant("acme", Tenant::new().weight(2.0)))
     ///     .tool("db", 8)
-    ///     .tool("search", Tool::capped(4).wait(Duration::from_secs(5)))
+    ///     .tool("search", Tool::new(4).wait(Duration::from_secs(5)))
     ///     .build()?;
     /// assert_eq!(config.targets[0].cap, 64);
     /// # Ok::<(), tidegate::Error>(())

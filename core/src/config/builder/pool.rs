@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::{Target, count, or_none, text, time, whole};
 use crate::config::parse::tree::{Node, Table, Value};
-use crate::config::{ConfigError, Member, parse};
+use crate::config::{ConfigError, ReplicaConfig, parse};
 
 /// The replicas of a target, for [`Target::pool`]. Defaults and ranges: the [table](crate::config#pools).
 ///
 /// ```
 /// use tidegate::config::{Config, Pool, Replica, Target};
 ///
-/// let pool = Pool::of(["http://10.0.0.1:8000", "http://10.0.0.2:8000"]).cap(128);
-/// let more = Replica::at("http://10.0.0.3:8000").weight(2.0);
+/// let pool = Pool::new(["http://10.0.0.1:8000", "http://10.0.0.2:8000"]).cap(128);
+/// let more = Replica::new("http://10.0.0.3:8000").weight(2.0);
 /// let config = Config::builder().target(Target::new("llama").pool(pool.replica(more))).build()?;
 /// assert_eq!(config.targets[0].matches.urls[0], "http://llama");
 /// # Ok::<(), tidegate::Error>(())
@@ -30,22 +30,22 @@ pub struct Replica {
 
 impl Pool {
     /// A pool of these replicas.
-    pub fn of<R: Into<Replica>>(replicas: impl IntoIterator<Item = R>) -> Self {
+    pub fn new<R: Into<Replica>>(replicas: impl IntoIterator<Item = R>) -> Self {
         replicas.into_iter().fold(Self::default(), Self::replica)
     }
 
     /// A pool of the addresses of this host: scheme `http`, host and port.
-    pub fn dns(url: impl Into<String>) -> Self {
+    pub fn from_dns(url: impl Into<String>) -> Self {
         Self::default().set("dns", text(url))
     }
 
     /// A pool of the replicas that this file names.
-    pub fn file(path: impl Into<String>) -> Self {
+    pub fn from_file(path: impl Into<String>) -> Self {
         Self::default().set("file", text(path))
     }
 
     /// A pool whose replicas are told of by `Gate::set_replicas` alone.
-    pub fn told() -> Self {
+    pub fn dynamic() -> Self {
         Self::default()
     }
 
@@ -124,7 +124,7 @@ impl Pool {
 
 impl Replica {
     /// A replica at this base URL, with `/v1` or without.
-    pub fn at(url: impl Into<String>) -> Self {
+    pub fn new(url: impl Into<String>) -> Self {
         Self { keys: Table::default() }.set("url", text(url))
     }
 
@@ -150,7 +150,7 @@ impl Replica {
     }
 
     /// Reads replicas as a file's would be.
-    pub fn members(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<Member>, ConfigError> {
+    pub fn members(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<ReplicaConfig>, ConfigError> {
         let node = |replica: Self| Node { value: Value::Table(replica.keys), line: None };
         let list = Value::List(replicas.into_iter().map(node).collect());
         parse::told(&Node { value: list, line: None })
@@ -159,7 +159,7 @@ impl Replica {
 
 impl<U: Into<String>> From<U> for Replica {
     fn from(url: U) -> Self {
-        Self::at(url)
+        Self::new(url)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Target, count, or_none, text, time};
 use crate::config::parse::tree::{Table, Value};
-use crate::config::{Counting, Headers};
+use crate::config::{Counting, HeaderPolicy};
 
 /// Rates that several targets share, for [`ConfigBuilder::budget`](super::ConfigBuilder::budget).
 #[derive(Clone, Default)]
@@ -64,7 +64,7 @@ impl Budget {
     }
 
     /// `headers`: what the provider's rate headers may do.
-    pub fn headers(self, what: Headers) -> Self {
+    pub fn headers(self, what: HeaderPolicy) -> Self {
         self.set("headers", text(what.as_str()))
     }
 }
@@ -112,7 +112,7 @@ impl Target {
     }
 
     /// `headers`: what the provider's rate headers may do.
-    pub fn headers(self, what: Headers) -> Self {
+    pub fn headers(self, what: HeaderPolicy) -> Self {
         self.set("headers", text(what.as_str()))
     }
 

@@ -14,7 +14,7 @@ pub struct Tool {
 
 impl Tool {
     /// A tool with this cap.
-    pub fn capped(slots: usize) -> Self {
+    pub fn new(slots: usize) -> Self {
         Self { keys: Table::default() }.set("cap", whole(slots))
     }
 
@@ -51,7 +51,7 @@ impl Tool {
 
 impl From<usize> for Tool {
     fn from(slots: usize) -> Self {
-        Self::capped(slots)
+        Self::new(slots)
     }
 }
 

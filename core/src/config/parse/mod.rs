@@ -30,7 +30,7 @@ pub use self::tree::describe_text;
 use self::tree::{Node, Value};
 use self::value::{count, duration, flag, number, one_of, or_off, whole};
 use super::{
-    Config, ConfigError, LimitConfig, Member, Mode, OnFull, TargetConfig, ToolConfig, TransportConfig,
+    Config, ConfigError, LimitConfig, Mode, OnFull, ReplicaConfig, TargetConfig, ToolConfig, TransportConfig,
 };
 
 const TOP: &[&str] = &["mode", "defaults", "targets", "tenants", "budgets", "tools", "transport"];
@@ -110,7 +110,7 @@ pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, ConfigError
 }
 
 /// Reads a list of replicas from JSON.
-pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<Member>, ConfigError> {
+pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<ReplicaConfig>, ConfigError> {
     told(&json::read(list))
 }
 
@@ -147,7 +147,7 @@ fn walk(root: &Node, problems: &Problems) -> Config {
     }
 
     // Each layer is read over the one below it: top-level tenants, then defaults, then the target's own words.
-    let mut base = TargetConfig::named("default");
+    let mut base = TargetConfig::new("default");
     let mut limit = limit::Said::default();
     if let Some(spot) = top.get("tenants") {
         shares::tenants(spot, &mut base.tenants);
@@ -183,13 +183,13 @@ fn transport(spot: Spot<'_>, into: &mut TransportConfig) {
 /// A tool is its cap, or a table that holds one.
 fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     if !matches!(spot.value, Value::Table(_)) {
-        return spot.read(whole(CAP)).map(ToolConfig::capped);
+        return spot.read(whole(CAP)).map(ToolConfig::with_cap);
     }
     let section = spot.section(TOOL)?;
     if !section.has("cap") {
         section.complain(&[], "needs a \"cap\": a tool is named in order to be capped");
     }
-    let mut tool = ToolConfig::capped(*CAP.start());
+    let mut tool = ToolConfig::with_cap(*CAP.start());
     section.set("cap", &mut tool.cap, whole(CAP));
     section.set("latency", &mut tool.latency, or_off(duration));
     let mut limit = limit::Said::of_a_tool();

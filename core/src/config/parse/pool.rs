@@ -17,7 +17,7 @@ use super::tree::{Node, Value};
 use super::value::{Bad, count, flag, number, or_off, whole, within};
 use super::{CAP, json, toml};
 use crate::config::matching::Prefix;
-use crate::config::{ConfigError, MAX_REPLICAS, Member, PoolConfig, Source};
+use crate::config::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
 pub(super) const POOL: &[&str] = &[
     "replicas",
@@ -60,7 +60,7 @@ pub(super) fn read(spot: Spot<'_>) -> Said {
     match spot.value {
         Value::Table(_) => {}
         Value::List(_) => {
-            said.pool.source = Source::Listed(replicas(&spot));
+            said.pool.source = ReplicaSource::Listed(replicas(&spot));
             return said;
         }
         other => {
@@ -96,7 +96,7 @@ pub(super) fn read(spot: Spot<'_>) -> Said {
     said
 }
 
-fn source(section: &Section<'_>) -> Source {
+fn source(section: &Section<'_>) -> ReplicaSource {
     let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
     if let [first, second, ..] = *given {
         section
@@ -108,23 +108,23 @@ fn source(section: &Section<'_>) -> Source {
         }
     }
     if let Some(spot) = section.get("replicas") {
-        return Source::Listed(replicas(&spot));
+        return ReplicaSource::Listed(replicas(&spot));
     }
     if let Some(url) = section.get("dns").and_then(|spot| spot.read(dns)) {
         let mut every = DNS_EVERY;
         section.set("dns_every", &mut every, within(secs(1)..=secs(3600), "1s to 1h"));
-        return Source::Dns { url, every };
+        return ReplicaSource::Dns { url, every };
     }
     if let Some(path) = section.get("file").and_then(|spot| spot.read(file)) {
         let mut every = FILE_EVERY;
         section.set("file_every", &mut every, within(millis(100)..=secs(3600), "100ms to 1h"));
-        return Source::File { path, every };
+        return ReplicaSource::File { path, every };
     }
-    Source::Told
+    ReplicaSource::Dynamic
 }
 
 /// A list of replicas: each a base URL, or a table with one.
-fn replicas(spot: &Spot<'_>) -> Vec<Member> {
+fn replicas(spot: &Spot<'_>) -> Vec<ReplicaConfig> {
     let Value::List(items) = spot.value else {
         spot.complain(Bad::expected("a list of base URLs, or of tables with a \"url\"").message(spot.value));
         return Vec::new();
@@ -143,7 +143,7 @@ fn not_too_many(spot: &Spot<'_>, items: &[Node]) {
 }
 
 /// The same where none is as good as any number.
-fn members(spot: &Spot<'_>, items: &[Node]) -> Vec<Member> {
+fn members(spot: &Spot<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
     let mut seen = HashSet::new();
     let mut members = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
@@ -158,9 +158,9 @@ fn members(spot: &Spot<'_>, items: &[Node]) -> Vec<Member> {
     members
 }
 
-fn replica(spot: &Spot<'_>) -> Option<Member> {
+fn replica(spot: &Spot<'_>) -> Option<ReplicaConfig> {
     if !matches!(spot.value, Value::Table(_)) {
-        return spot.read(base).map(|url| Member::at(&url));
+        return spot.read(base).map(|url| ReplicaConfig::new(&url));
     }
     let spot = Spot { path: spot.path.clone(), ..*spot };
     let section = spot.section(REPLICA)?;
@@ -168,7 +168,7 @@ fn replica(spot: &Spot<'_>) -> Option<Member> {
         section.complain(&[], "needs a \"url\": the replica's base URL");
         return None;
     };
-    let mut member = Member::at(&url.read(base)?);
+    let mut member = ReplicaConfig::new(&url.read(base)?);
     section.set("weight", &mut member.weight, number(WEIGHT));
     section.set("models", &mut member.models, |value| models(value).map(Some));
     section.set("kv_tokens", &mut member.kv_tokens, or_off(count(TOKENS)));
@@ -257,15 +257,15 @@ pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, Stri
     }
     let mut urls: Vec<String> = ["http", "https"].into_iter().filter_map(named).collect();
     match &pool.source {
-        Source::Listed(members) => urls.extend(members.iter().map(|member| member.url.to_string())),
-        Source::Dns { url, .. } => urls.push(url.to_string()),
-        Source::File { .. } | Source::Told => {}
+        ReplicaSource::Listed(members) => urls.extend(members.iter().map(|member| member.url.to_string())),
+        ReplicaSource::Dns { url, .. } => urls.push(url.to_string()),
+        ReplicaSource::File { .. } | ReplicaSource::Dynamic => {}
     }
     Ok(urls)
 }
 
 /// Replicas that the program tells of.
-pub(crate) fn told(list: &Node) -> Result<Vec<Member>, ConfigError> {
+pub(crate) fn told(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
     let members = listed(list, &problems);
     if members.len() > MAX_REPLICAS {
@@ -280,13 +280,13 @@ pub(crate) fn told(list: &Node) -> Result<Vec<Member>, ConfigError> {
 
 /// Replicas that a file names: TOML or JSON with `replicas`, a JSON list of them, or one URL a line.
 /// However many they are.
-pub fn replicas_in_file(text: &str) -> Result<Vec<Member>, ConfigError> {
+pub fn replicas_in_file(text: &str) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
     let members = file_text(text, &problems);
     problems.into_result(members)
 }
 
-fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
+fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     let text = text.trim_start_matches('\u{feff}');
     let lines = || {
         let numbered = text.lines().map(str::trim).enumerate();
@@ -335,7 +335,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<Member> {
     }
 }
 
-fn listed(list: &Node, problems: &Problems) -> Vec<Member> {
+fn listed(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
     let spot = Spot { path: "replicas".into(), line: list.line, value: &list.value, problems };
     match spot.value {
         Value::List(items) => members(&spot, items),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::nearest;
 use super::section::{Section, Spot};
 use super::value::{Bad, burst, count, name_of, one_of, or_off};
-use crate::config::{Config, Counting, Headers, RateConfig, TargetConfig};
+use crate::config::{Config, Counting, HeaderPolicy, RateConfig, TargetConfig};
 
 pub(super) const RATES: &[&str] =
     &["rpm", "rpd", "tpm", "tpd", "itpm", "otpm", "burst", "counting", "headers"];
@@ -19,10 +19,10 @@ const COUNTING: &[(&str, Counting)] = &[
     (Counting::Actual.as_str(), Counting::Actual),
     (Counting::Input.as_str(), Counting::Input),
 ];
-const HEADERS: &[(&str, Headers)] = &[
-    (Headers::Follow.as_str(), Headers::Follow),
-    (Headers::Lower.as_str(), Headers::Lower),
-    (Headers::Ignore.as_str(), Headers::Ignore),
+const HEADERS: &[(&str, HeaderPolicy)] = &[
+    (HeaderPolicy::Follow.as_str(), HeaderPolicy::Follow),
+    (HeaderPolicy::Lower.as_str(), HeaderPolicy::Lower),
+    (HeaderPolicy::Ignore.as_str(), HeaderPolicy::Ignore),
 ];
 
 /// The range of every rate of requests; it lies within what `governor` counts in.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::FULL;
 use crate::config::{
-    Config, CostRule, Counting, Headers, LaneConfig, Predict, RateConfig, TargetConfig, TenantConfig,
+    Config, CostRule, Counting, HeaderPolicy, LaneConfig, Predict, RateConfig, TargetConfig, TenantConfig,
     Tokenizer,
 };
 
@@ -35,7 +35,7 @@ fn every_key_arrives() {
         tpm: Some(1_000_000),
         burst: secs(1),
         counting: Counting::Sum,
-        headers: Headers::Ignore,
+        headers: HeaderPolicy::Ignore,
         ..RateConfig::default()
     };
     assert_eq!((&openai.rates, &openai.budget), (&own, &None));
@@ -64,7 +64,7 @@ fn every_key_arrives() {
         otpm: Some(1_500_000),
         burst: secs(2),
         counting: Counting::Actual,
-        headers: Headers::Lower,
+        headers: HeaderPolicy::Lower,
     };
     assert_eq!(config.budgets.len(), 1);
     assert_eq!(config.budgets["account"], account);

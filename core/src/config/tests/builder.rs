@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::FULL;
 use crate::config::{
-    AdaptiveConfig, Budget, Config, CostRule, Counting, Decrease, Detector, Headers, Lane, LaneSettings,
+    AdaptiveConfig, Budget, Config, CostRule, Counting, Decrease, Detector, HeaderPolicy, Lane, LaneSettings,
     LimitConfig, LimitSettings, Mode, OnFull, Percentile, Predict, Retry, Target, TargetConfig, Tenant,
     Tokenizer, Tool, Transport,
 };
@@ -63,7 +63,7 @@ fn says_what_the_file_says() {
         .tpm(1_000_000)
         .burst(secs(1))
         .counting(Counting::Sum)
-        .headers(Headers::Ignore)
+        .headers(HeaderPolicy::Ignore)
         .ask_usage(true)
         .fallback("spare");
     let llama = Target::new("llama")
@@ -86,7 +86,7 @@ fn says_what_the_file_says() {
         .otpm(1_500_000)
         .burst(secs(2))
         .counting(Counting::Actual)
-        .headers(Headers::Lower);
+        .headers(HeaderPolicy::Lower);
     let config = Config::builder()
         .mode(Mode::Observe)
         .defaults(|target| {
@@ -117,10 +117,10 @@ fn says_what_the_file_says() {
                 .forward_header("x-team"),
         )
         .tool("db", 8)
-        .tool("search", Tool::capped(4).queue(16).wait(secs(5)).rpm(90).latency(Duration::from_millis(200)))
+        .tool("search", Tool::new(4).queue(16).wait(secs(5)).rpm(90).latency(Duration::from_millis(200)))
         .tool(
             "shell",
-            Tool::capped(1)
+            Tool::new(1)
                 .on_full(OnFull::Refuse)
                 .rps(0.5)
                 .limit(LimitSettings::new().detector(Detector::Percentile(Percentile::default()))),
@@ -204,7 +204,7 @@ fn every_choice_has_its_word() {
     for rule in [Counting::Auto, Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input] {
         assert_eq!(built(&|target| target.counting(rule)).rates.counting, rule);
     }
-    for what in [Headers::Follow, Headers::Lower, Headers::Ignore] {
+    for what in [HeaderPolicy::Follow, HeaderPolicy::Lower, HeaderPolicy::Ignore] {
         assert_eq!(built(&|target| target.headers(what)).rates.headers, what);
     }
     for how in [Decrease::Served, Decrease::Factor(0.5), Decrease::Step(2)] {

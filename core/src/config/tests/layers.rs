@@ -47,7 +47,7 @@ fn every_key_arrives() {
 
     assert_eq!(config.targets[2].matches.urls, ["http://10.0.0.1:8000/v1"]);
     assert_eq!(config.targets[3].matches.urls, ["http://10.0.0.2"]);
-    assert_eq!(config.tools["db"], ToolConfig::capped(8));
+    assert_eq!(config.tools["db"], ToolConfig::with_cap(8));
     assert_eq!(
         config.tools["search"],
         ToolConfig {
@@ -57,7 +57,7 @@ fn every_key_arrives() {
             latency: Some(Duration::from_millis(200)),
             // The default start, and the cap under it.
             limit: LimitConfig::Adaptive(AdaptiveConfig { start: 4, ..AdaptiveConfig::default() }),
-            ..ToolConfig::capped(4)
+            ..ToolConfig::with_cap(4)
         }
     );
     assert_eq!(
@@ -70,7 +70,7 @@ fn every_key_arrives() {
                 detector: Detector::Percentile(Percentile::default()),
                 ..AdaptiveConfig::default()
             }),
-            ..ToolConfig::capped(1)
+            ..ToolConfig::with_cap(1)
         }
     );
     assert_eq!(
@@ -99,7 +99,7 @@ fn a_layer_lies_over_the_one_below_key_by_key() {
         let acme = TenantConfig { floor: 0.2, tpm: Some(250_000), ..tenant(2.0, Some(20), Some(7)) };
         assert_eq!(target.tenants["acme"], acme);
     }
-    assert_eq!((anthropic.cap, config.default_target.cap), (32, TargetConfig::named("default").cap));
+    assert_eq!((anthropic.cap, config.default_target.cap), (32, TargetConfig::new("default").cap));
 
     let other = TenantConfig { tpm: Some(90_000), shed: false, ..tenant(3.0, Some(6), Some(9)) };
     assert_eq!(openai.default_tenant, other);

@@ -102,9 +102,9 @@ fn the_builder_knows_the_same_rule() {
     assert_eq!(built(Target::new("openai").slots_only()), LimitConfig::Fixed);
     let tool = |tool: Tool| Config::builder().tool("db", tool).build().unwrap().tools["db"].limit.clone();
     assert_eq!(tool(8.into()), LimitConfig::Fixed);
-    assert_eq!(tool(Tool::capped(8).latency(secs(1))), adaptive());
-    assert_eq!(tool(Tool::capped(8).latency(None).limit(LimitSettings::new())), adaptive());
-    assert_eq!(tool(Tool::capped(8).fixed()), LimitConfig::Fixed);
+    assert_eq!(tool(Tool::new(8).latency(secs(1))), adaptive());
+    assert_eq!(tool(Tool::new(8).latency(None).limit(LimitSettings::new())), adaptive());
+    assert_eq!(tool(Tool::new(8).fixed()), LimitConfig::Fixed);
 }
 
 #[test]

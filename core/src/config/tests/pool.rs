@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::config::{
-    AdaptiveConfig, Config, LimitConfig, Member, Pool, PoolConfig, Replica, Source, Target, TargetConfig,
+    AdaptiveConfig, Config, LimitConfig, Pool, PoolConfig, Replica, ReplicaConfig, ReplicaSource, Target,
+    TargetConfig,
 };
 
 /// Every key of a pool, each other than its default.
@@ -45,14 +46,14 @@ fn adaptive() -> LimitConfig {
 
 #[test]
 fn every_key_arrives() {
-    let other = Member {
+    let other = ReplicaConfig {
         weight: 2.0,
         models: Some(["a".into(), "b".into()].into()),
         kv_tokens: Some(400_000),
-        ..Member::at("https://h2.example")
+        ..ReplicaConfig::new("https://h2.example")
     };
     let expected = PoolConfig {
-        source: Source::Listed(vec![Member::at("http://10.0.0.1:8000"), other]),
+        source: ReplicaSource::Listed(vec![ReplicaConfig::new("http://10.0.0.1:8000"), other]),
         cap: 64,
         health: Some("/ready?deep=1".into()),
         poll: Some(Duration::from_millis(250)),
@@ -67,8 +68,8 @@ fn every_key_arrives() {
     let read = Config::from_toml(FULL).unwrap();
     assert_eq!(read.targets[0].pool, Some(expected));
 
-    let built = Pool::of(["http://10.0.0.1:8000/v1/"])
-        .replica(Replica::at("https://H2.example").weight(2.0).model("a").model("b").kv_tokens(400_000))
+    let built = Pool::new(["http://10.0.0.1:8000/v1/"])
+        .replica(Replica::new("https://H2.example").weight(2.0).model("a").model("b").kv_tokens(400_000))
         .cap(64)
         .health("/ready?deep=1")
         .poll(Duration::from_millis(250))
@@ -84,7 +85,7 @@ fn every_key_arrives() {
 
 #[test]
 fn what_is_left_out_has_its_default_and_none_switches_off() {
-    let listed = PoolConfig::of(vec![Member::at("http://h:1")]);
+    let listed = PoolConfig::from_replicas(vec![ReplicaConfig::new("http://h:1")]);
     assert_eq!(pool(json!(["http://h:1"])), listed);
     assert_eq!(pool(json!({"replicas": ["http://h:1/v1"]})), listed);
     assert_eq!(pool(json!({})), PoolConfig::default());
@@ -94,18 +95,18 @@ fn what_is_left_out_has_its_default_and_none_switches_off() {
 
 #[test]
 fn replicas_are_named_in_one_of_four_places() {
-    let dns = Source::Dns { url: "http://vllm.svc:8000".into(), every: secs(5) };
+    let dns = ReplicaSource::Dns { url: "http://vllm.svc:8000".into(), every: secs(5) };
     assert_eq!(pool(json!({"dns": "http://VLLM.svc:8000/v1"})).source, dns);
-    let dns = Source::Dns { url: "http://vllm".into(), every: secs(30) };
+    let dns = ReplicaSource::Dns { url: "http://vllm".into(), every: secs(30) };
     assert_eq!(pool(json!({"dns": "http://vllm:80", "dns_every": "30s"})).source, dns);
-    let file = Source::File { path: "replicas.toml".into(), every: Duration::from_millis(200) };
+    let file = ReplicaSource::File { path: "replicas.toml".into(), every: Duration::from_millis(200) };
     assert_eq!(pool(json!({"file": "replicas.toml", "file_every": "200ms"})).source, file);
-    assert_eq!(pool(json!({"cap": 8})).source, Source::Told);
+    assert_eq!(pool(json!({"cap": 8})).source, ReplicaSource::Dynamic);
     let built = |pool| Config::builder().target(Target::new("llama").pool(pool)).build().unwrap();
     let source = |config: Config| config.targets[0].pool.clone().unwrap().source;
-    assert_eq!(source(built(Pool::dns("http://vllm").dns_every(secs(30)))), dns);
-    assert_eq!(source(built(Pool::file("replicas.toml").file_every(Duration::from_millis(200)))), file);
-    assert_eq!(source(built(Pool::told())), Source::Told);
+    assert_eq!(source(built(Pool::from_dns("http://vllm").dns_every(secs(30)))), dns);
+    assert_eq!(source(built(Pool::from_file("replicas.toml").file_every(Duration::from_millis(200)))), file);
+    assert_eq!(source(built(Pool::dynamic())), ReplicaSource::Dynamic);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::replica::Replicas;
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
 use crate::budget::{BudgetView, Kind};
-use crate::config::{LimitConfig, Source, TargetConfig};
+use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
 use crate::observe::Quantiles;
@@ -338,7 +338,7 @@ impl TargetMetrics {
 /// The replicas that are known before anybody has looked for them.
 fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     let listed = match config.pool.as_ref().map(|pool| &pool.source) {
-        Some(Source::Listed(members)) => members.as_slice(),
+        Some(ReplicaSource::Listed(members)) => members.as_slice(),
         _ => &[],
     };
     listed.iter().map(|member| &member.url)

@@ -106,7 +106,7 @@ fn those_that_failed_a_call_are_avoided_while_there_are_others() {
 fn no_more_than_a_set_can_hold() {
     let now = crate::clock::now();
     let mut pool = Placement::new(&PoolConfig::default(), 1);
-    let many: Vec<Member> = (0..200).map(|n| Member::at(&format!("http://r{n}"))).collect();
+    let many: Vec<Member> = (0..200).map(|n| Member::new(&format!("http://r{n}"))).collect();
     assert_eq!(pool.set_members(now, &many).len(), MOST);
     assert_eq!(pool.in_choice(now).len(), MOST);
 }
@@ -116,13 +116,13 @@ fn who_finds_no_place_joins_when_one_comes_free() {
     let now = crate::clock::now();
     let mut pool = Placement::new(&PoolConfig::default(), 1);
     let some = |from: usize, to: usize| -> Vec<Member> {
-        (from..to).map(|n| Member::at(&format!("http://r{n}"))).collect()
+        (from..to).map(|n| Member::new(&format!("http://r{n}"))).collect()
     };
     pool.set_members(now, &some(0, 70));
     let mut calls: Vec<Parcel> = (0..70).filter_map(|at| pool.sent(now, at, None, work(1))).collect();
     // All others instead, but the last, whose weight changes.
     let mut next = some(100, 170);
-    next.push(Member { weight: 2.0, ..Member::at("http://r69") });
+    next.push(Member { weight: 2.0, ..Member::new("http://r69") });
     assert_eq!(pool.set_members(now, &next).len(), MOST - 70);
     assert_eq!(pool.view(now)[69].weight, 2.0, "who is known already is not forgotten for who is not");
     assert!(pool.take_pending().is_none(), "there is no place yet");

@@ -24,7 +24,7 @@ fn with(replicas: usize, config: PoolConfig) -> (Placement, Instant) {
 }
 
 fn members(count: usize) -> Vec<Member> {
-    (0..count).map(|n| Member::at(&format!("http://10.0.0.{n}:8000/"))).collect()
+    (0..count).map(|n| Member::new(&format!("http://10.0.0.{n}:8000/"))).collect()
 }
 
 fn ms(milliseconds: u64) -> Duration {

@@ -51,7 +51,7 @@ async fn a_name_that_never_answers_is_asked_again() {
             Box::pin(std::future::pending())
         }
     }
-    let source = crate::config::Source::Dns {
+    let source = crate::config::ReplicaSource::Dns {
         url: "http://vllm.svc:8000".into(),
         every: std::time::Duration::from_secs(5),
     };
@@ -73,7 +73,7 @@ async fn a_look_that_panics_is_not_the_last() {
             })
         }
     }
-    let source = crate::config::Source::Dns {
+    let source = crate::config::ReplicaSource::Dns {
         url: "http://vllm.svc:8000".into(),
         every: std::time::Duration::from_secs(5),
     };

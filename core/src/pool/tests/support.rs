@@ -15,7 +15,7 @@ use tower::service_fn;
 use crate::admission::{Admission, BudgetSet};
 use crate::body::{RequestBody, ResponseBody};
 use crate::clock::now;
-use crate::config::{PoolConfig, RateConfig, Source, TargetConfig};
+use crate::config::{PoolConfig, RateConfig, ReplicaSource, TargetConfig};
 use crate::error::Error;
 use crate::pool::Keeper;
 use crate::pool::dns::{Addresses, Resolve};
@@ -71,9 +71,9 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn new(source: Source, transport: Transport, resolve: Arc<dyn Resolve>) -> Self {
+    pub(super) fn new(source: ReplicaSource, transport: Transport, resolve: Arc<dyn Resolve>) -> Self {
         let pool = PoolConfig { source, ..PoolConfig::default() };
-        let target = TargetConfig { pool: Some(pool.clone()), ..TargetConfig::named("llama") };
+        let target = TargetConfig { pool: Some(pool.clone()), ..TargetConfig::new("llama") };
         let budgets = BudgetSet::new(&RateConfig::default(), now());
         let door = Admission::new(target.name.clone(), &Settings::from(&target), budgets, None, "");
         let keeper = Keeper::resolving(&door, &pool, transport, None, resolve);
@@ -81,12 +81,12 @@ impl Kept {
     }
 
     pub(super) fn of_file(path: &std::path::Path) -> Self {
-        let source = Source::File { path: path.to_owned(), every: Duration::from_secs(1) };
+        let source = ReplicaSource::File { path: path.to_owned(), every: Duration::from_secs(1) };
         Self::new(source, well(), Script::of([Err("nobody asks")]))
     }
 
     pub(super) fn of_dns(script: &Arc<Script>) -> Self {
-        let source = Source::Dns { url: "http://vllm.svc:8000".into(), every: Duration::from_secs(5) };
+        let source = ReplicaSource::Dns { url: "http://vllm.svc:8000".into(), every: Duration::from_secs(5) };
         Self::new(source, well(), script.clone())
     }
 

@@ -66,6 +66,6 @@ fn a_fixed_limit_is_told_nothing() {
 #[test]
 fn the_limit_of_a_pool_is_bounded_by_the_cap_of_a_replica() {
     let pool = PoolConfig { cap: 4, ..PoolConfig::default() };
-    let target = TargetConfig { pool: Some(pool), ..TargetConfig::named("llama") };
+    let target = TargetConfig { pool: Some(pool), ..TargetConfig::new("llama") };
     assert_eq!(Settings::from(&target).adaptive.unwrap().max, 4);
 }

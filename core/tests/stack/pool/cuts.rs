@@ -139,10 +139,10 @@ async fn a_replica_that_drains_finishes_its_streams() {
         Asked::Call => Act::stream(10 * SECOND),
         _ => Act::Answer,
     });
-    let config = Config::builder().target(Target::new("llm").pool(Pool::told().health(None).poll(None)));
+    let config = Config::builder().target(Target::new("llm").pool(Pool::dynamic().health(None).poll(None)));
     let gate = Gate::over(config.build().unwrap(), transport).unwrap();
     let names =
-        |names: &[&str]| names.iter().map(|name| Replica::at(format!("http://{name}"))).collect::<Vec<_>>();
+        |names: &[&str]| names.iter().map(|name| Replica::new(format!("http://{name}"))).collect::<Vec<_>>();
     gate.set_replicas("llm", names(&["a"])).unwrap();
     let client = gate.client();
     let first = tokio::spawn(async move { read(client.call(chat(true)).await?).await });

@@ -197,7 +197,7 @@ pub(crate) fn targeted(
 }
 
 pub(crate) fn four() -> Pool {
-    Pool::of(["http://a", "http://b", "http://c", "http://d"].map(Replica::from))
+    Pool::new(["http://a", "http://b", "http://c", "http://d"].map(Replica::from))
         .cap(8)
         .health(None)
         .poll(None)

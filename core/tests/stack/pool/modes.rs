@@ -77,7 +77,7 @@ async fn where_dns_names_the_replicas_the_first_call_waits_for_the_first_look() 
     for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
         let (transport, log) = replicas(|_, _, _| Act::Answer);
         // A name that the system's own resolver knows without asking anybody.
-        let pool = Pool::dns("http://localhost:8000").health(None).poll(None);
+        let pool = Pool::from_dns("http://localhost:8000").health(None).poll(None);
         let config = Config::builder().mode(mode).target(Target::new("llm").pool(pool)).build().unwrap();
         let gate = Gate::over(config, transport).unwrap();
         let request = HttpRequest::get("http://llm/v1/files").body(RequestBody::default()).unwrap();
@@ -93,7 +93,7 @@ async fn a_pool_that_nobody_told_of_its_replicas_says_so() {
     for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
         let (transport, _) = replicas(|_, _, _| Act::Answer);
         let config =
-            Config::builder().mode(mode).target(Target::new("llm").pool(Pool::told())).build().unwrap();
+            Config::builder().mode(mode).target(Target::new("llm").pool(Pool::dynamic())).build().unwrap();
         let gate = Gate::over(config, transport).unwrap();
         let request = HttpRequest::get("http://llm/v1/files").body(RequestBody::default()).unwrap();
         let error = gate.client().call(request).await.unwrap_err();

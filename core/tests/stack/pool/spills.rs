@@ -166,10 +166,10 @@ async fn no_model_is_asked_of_a_replica_that_does_not_serve_it() {
         Config::builder()
             .target(
                 Target::new("llm").pool(
-                    Pool::of([
-                        Replica::at("http://a").model("m"),
-                        Replica::at("http://b").model("other"),
-                        Replica::at("http://c").model("m"),
+                    Pool::new([
+                        Replica::new("http://a").model("m"),
+                        Replica::new("http://b").model("other"),
+                        Replica::new("http://c").model("m"),
                     ])
                     .affinity(false)
                     .health(None)
@@ -196,7 +196,7 @@ async fn no_model_is_asked_of_a_replica_that_does_not_serve_it() {
 async fn a_call_goes_below_its_replicas_address() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let config = Config::builder()
-        .target(Target::new("llama").pool(Pool::of([Replica::at("http://a:8000/one/v1")]).health(None)));
+        .target(Target::new("llama").pool(Pool::new([Replica::new("http://a:8000/one/v1")]).health(None)));
     let gate = Gate::over(config.build().unwrap(), transport).unwrap();
     let mut request = chat(false);
     *request.uri_mut() = "http://llama/v1/chat/completions?x=1".parse().unwrap();

@@ -43,7 +43,7 @@ impl Ours {
         };
         let mut placement = Placement::new(&config, seed);
         let members: Vec<Member> =
-            (0..REPLICAS).map(|at| Member::at(&format!("http://replica-{at}"))).collect();
+            (0..REPLICAS).map(|at| Member::new(&format!("http://replica-{at}"))).collect();
         placement.set_members(beginning(), &members);
         Self { placement, without, parcels: HashMap::new(), next: Some(Duration::ZERO) }
     }

@@ -26,7 +26,7 @@ fn url(name: usize) -> String {
 }
 
 fn members(names: impl IntoIterator<Item = usize>) -> Vec<Member> {
-    names.into_iter().map(|name| Member::at(&url(name))).collect()
+    names.into_iter().map(|name| Member::new(&url(name))).collect()
 }
 
 fn in_front_of<W>(settings: &Settings, members: &[Member], now: Instant) -> Scheduler<W> {
