@@ -267,16 +267,16 @@
 
 mod builder;
 mod error;
-mod known;
+mod keywords;
 mod lane;
 mod limit;
 mod matching;
 mod model;
 mod parse;
 mod pool;
+mod providers;
 #[cfg(test)]
 mod tests;
-mod words;
 
 pub use builder::{
     Budget, ConfigBuilder, LaneSettings, LimitSettings, Pool, Replica, Retry, Target, Tenant, Tool, Transport,

@@ -10,21 +10,21 @@
 //! could never be reached is a configuration error.
 //! - A target with `url = "none"` takes no request: it is there for slots that are held by name.
 
-mod cover;
+mod base_url;
+mod coverage;
 mod glob;
-mod prefix;
 
 use http::Uri;
 
-pub(super) use self::cover::CoverIndex;
+pub(super) use self::base_url::BaseUrl;
+pub(super) use self::coverage::CoverIndex;
 use self::glob::Glob;
-pub(super) use self::prefix::Prefix;
 use super::{ConfigError, ConfigProblem, TargetConfig, TargetMatch};
 
 /// The targets' patterns, parsed once. Finding allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Matcher {
-    rules: Vec<Rule>,
+    rules: Vec<TargetRule>,
 }
 
 impl Matcher {
@@ -34,7 +34,7 @@ impl Matcher {
     /// A URL that is none; a [`Config`](super::Config) that was read or built has only good ones.
     pub fn new(targets: &[TargetConfig]) -> Result<Self, ConfigError> {
         let rule = |target: &TargetConfig| {
-            Rule::new(&target.matches).map_err(|why| {
+            TargetRule::new(&target.matches).map_err(|why| {
                 let key = format!("targets.{}.url", target.name);
                 ConfigError::new(vec![ConfigProblem { line: None, key, message: why.to_owned() }])
             })
@@ -44,57 +44,57 @@ impl Matcher {
 
     /// The index, among the targets given to [`Matcher::new`], of the one that takes this request.
     pub fn find(&self, uri: &Uri, model: Option<&str>) -> Option<usize> {
-        let place = prefix::Place::of(uri);
+        let place = base_url::RequestUrl::of(uri);
         self.rules.iter().position(|rule| rule.matches(place.as_ref(), model))
     }
 }
 
 /// One target's patterns.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
-    urls: Vec<Prefix>,
+pub(super) struct TargetRule {
+    urls: Vec<BaseUrl>,
     models: Vec<Glob>,
-    never: bool,
+    matches_none: bool,
 }
 
-impl Rule {
+impl TargetRule {
     pub(super) fn new(matches: &TargetMatch) -> Result<Self, &'static str> {
         Ok(Self {
-            urls: matches.urls.iter().map(|url| Prefix::parse(url)).collect::<Result<_, _>>()?,
+            urls: matches.urls.iter().map(|url| BaseUrl::parse(url)).collect::<Result<_, _>>()?,
             models: matches.models.iter().map(|model| Glob::new(model)).collect(),
-            never: matches.slots_only,
+            matches_none: matches.slots_only,
         })
     }
 
-    fn matches(&self, place: Option<&prefix::Place<'_>>, model: Option<&str>) -> bool {
+    fn matches(&self, place: Option<&base_url::RequestUrl<'_>>, model: Option<&str>) -> bool {
         let url = || place.is_some_and(|place| self.urls.iter().any(|prefix| prefix.matches(place)));
         let model =
             || self.models.iter().any(|glob| model.map_or(glob.is_any(), |model| glob.matches(model)));
-        !self.never && (self.urls.is_empty() || url()) && (self.models.is_empty() || model())
+        !self.matches_none && (self.urls.is_empty() || url()) && (self.models.is_empty() || model())
     }
 
     /// Whether every request of `other` would be this one's too. Judged pattern by pattern: what only several patterns
     /// together cover is not seen, so `true` is certain and `false` is not.
-    pub(super) fn covers(&self, other: &Rule) -> bool {
-        self.takes_urls_of(other) && (self.models.is_empty() || self.takes_models_of(other))
+    pub(super) fn covers(&self, other: &TargetRule) -> bool {
+        self.covers_urls_of(other) && (self.models.is_empty() || self.covers_models_of(other))
     }
 
     /// Whether it takes every URL that `other` takes, each URL by itself.
-    pub(super) fn takes_urls_of(&self, other: &Rule) -> bool {
+    pub(super) fn covers_urls_of(&self, other: &TargetRule) -> bool {
         self.urls.is_empty()
             || (!other.urls.is_empty()
                 && other.urls.iter().all(|theirs| self.urls.iter().any(|ours| ours.covers(theirs))))
     }
 
     /// Whether it names every model that `other` takes, each name or pattern by itself.
-    pub(super) fn takes_models_of(&self, other: &Rule) -> bool {
+    pub(super) fn covers_models_of(&self, other: &TargetRule) -> bool {
         self.models.iter().any(Glob::is_any)
             || (!other.models.is_empty()
                 && other.models.iter().all(|theirs| self.models.iter().any(|ours| ours.covers(theirs))))
     }
 
     /// Whether requests for this model are its, at the right URL.
-    pub(super) fn takes_model(&self, model: &str) -> bool {
+    pub(super) fn matches_model(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
     }
 }

@@ -3,7 +3,7 @@
 use super::rates::TOKENS;
 use super::section::Section;
 use super::tree::Value;
-use super::value::{Bad, count, duration, flag, name_of, number, one_of, or_off, whole};
+use super::value::{InvalidValue, count, duration, flag, name_of, number, one_of, or_none, whole};
 use super::{QUEUE, fallback};
 use crate::config::{CostRule, Predict, TargetConfig, Tokenizer};
 
@@ -27,26 +27,25 @@ const TOKENIZER: &[(&str, Tokenizer)] = &[
 pub(super) fn read(section: &Section<'_>, into: &mut TargetConfig) {
     section.set("backlog", &mut into.backlog, whole(QUEUE));
     section.set("cost", &mut into.cost, one_of(COST));
-    section.set("short_bias", &mut into.short_bias, or_off(duration));
+    section.set("short_bias", &mut into.short_bias, or_none(duration));
     section.set("reclaim", &mut into.reclaim, flag);
     section.set("predict", &mut into.predict, one_of(PREDICT));
-    section.set("max_prompt", &mut into.max_prompt, or_off(count(TOKENS)));
-    section.set("kv_tokens", &mut into.kv_tokens, or_off(count(TOKENS)));
+    section.set("max_prompt", &mut into.max_prompt, or_none(count(TOKENS)));
+    section.set("kv_tokens", &mut into.kv_tokens, or_none(count(TOKENS)));
     section.set("kv_headroom", &mut into.kv_headroom, number(0.0..=0.9));
     section.set("tokenizer", &mut into.tokenizer, tokenizer);
     section.set("ask_usage", &mut into.ask_usage, flag);
-    if let Some(spot) = section.get("fallback") {
-        into.fallback = spot.read(or_off(name_of(fallback::EXPECTED))).flatten();
+    if let Some(given) = section.get("fallback") {
+        into.fallback = given.read(or_none(name_of(fallback::EXPECTED))).flatten();
     }
 }
 
 /// Counting exactly takes the vocabularies along, which not every build has.
-fn tokenizer(value: &Value) -> Result<Tokenizer, Bad> {
+fn tokenizer(value: &Value) -> Result<Tokenizer, InvalidValue> {
     let chosen = one_of(TOKENIZER)(value)?;
     if chosen == Tokenizer::Bpe && !cfg!(feature = "bpe") {
-        return Err(
-            Bad::expected("\"learned\" or \"vllm\"").hint("this build is without the feature \"bpe\"")
-        );
+        return Err(InvalidValue::expected("\"learned\" or \"vllm\"")
+            .hint("this build is without the feature \"bpe\""));
     }
     Ok(chosen)
 }

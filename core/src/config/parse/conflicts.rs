@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::problems::Problems;
 use super::section::{Section, join};
-use crate::config::matching::{CoverIndex, Rule};
+use crate::config::matching::{CoverIndex, TargetRule};
 use crate::config::{Lane, Percentile, Predict, RetryConfig, TargetConfig};
 
 /// Limits inside a call that its deadline would always forestall. `idle` and `stall` are exempt: their defaults are long on
 /// purpose, and a short deadline simply comes first.
-pub(super) fn times(section: &Section<'_>, target: &TargetConfig) {
+pub(super) fn check_times(section: &Section<'_>, target: &TargetConfig) {
     let deadline = target.deadline;
     let limits = [
         ("wait", target.wait, "could never run out"),
@@ -23,7 +23,7 @@ pub(super) fn times(section: &Section<'_>, target: &TargetConfig) {
         // A contradiction inherited whole was reported where it was written.
         let touched = section.has(key) || section.has("deadline");
         if let Some(limit) = limit.filter(|limit| touched && *limit > deadline) {
-            section.complain(
+            section.reject(
                 &[key, "deadline"],
                 format!(
                     "{key} ({}) {why} before the deadline ({}); shorten {key} or lengthen deadline",
@@ -36,7 +36,7 @@ pub(super) fn times(section: &Section<'_>, target: &TargetConfig) {
 }
 
 /// The same of the limits that lanes have.
-pub(super) fn lane_times(section: &Section<'_>, target: &TargetConfig) {
+pub(super) fn check_lane_times(section: &Section<'_>, target: &TargetConfig) {
     let deadline = target.deadline;
     for (lane, own) in Lane::ALL.iter().zip(&target.lanes) {
         for (key, limit, why) in
@@ -44,7 +44,7 @@ pub(super) fn lane_times(section: &Section<'_>, target: &TargetConfig) {
         {
             let touched = section.has("lanes") || section.has("deadline");
             if let Some(limit) = limit.filter(|limit| touched && *limit > deadline) {
-                section.complain(
+                section.reject(
                     &["lanes", "deadline"],
                     format!(
                         "{}.{key} ({}) {why} before the deadline ({}); shorten it or lengthen deadline",
@@ -59,17 +59,17 @@ pub(super) fn lane_times(section: &Section<'_>, target: &TargetConfig) {
 }
 
 /// Refusing by an objective that is none.
-pub(super) fn objective(section: &Section<'_>, target: &TargetConfig) {
+pub(super) fn check_objective(section: &Section<'_>, target: &TargetConfig) {
     let none = target.ttft.is_none() && target.lanes.iter().all(|lane| lane.ttft.is_none());
-    if let Some(spot) = section.get("predict").filter(|_| none && target.predict == Predict::Objective) {
-        spot.complain("there is no objective to predict by; set a \"ttft\", here or of a lane");
+    if let Some(given) = section.get("predict").filter(|_| none && target.predict == Predict::Objective) {
+        given.reject("there is no objective to predict by; set a \"ttft\", here or of a lane");
     }
 }
 
 /// A first backoff above the longest one.
-pub(super) fn backoff(section: &Section<'_>, retry: &RetryConfig) {
+pub(super) fn check_backoff(section: &Section<'_>, retry: &RetryConfig) {
     if retry.base > retry.max && (section.has("base") || section.has("max")) {
-        section.complain(
+        section.reject(
             &["base", "max"],
             format!(
                 "base ({}) is above max ({}); lower base or raise max",
@@ -81,9 +81,9 @@ pub(super) fn backoff(section: &Section<'_>, retry: &RetryConfig) {
 }
 
 /// A window that has passed before it is looked at again: calls in between would be seen by no look.
-pub(super) fn ticks(section: &Section<'_>, percentile: &Percentile) {
+pub(super) fn check_ticks(section: &Section<'_>, percentile: &Percentile) {
     if percentile.tick > percentile.window && (section.has("tick") || section.has("window")) {
-        section.complain(
+        section.reject(
             &["tick", "window"],
             format!(
                 "tick ({}) is above window ({}); shorten tick or lengthen window",
@@ -97,19 +97,19 @@ pub(super) fn ticks(section: &Section<'_>, percentile: &Percentile) {
 /// Targets that no request can reach, because one above takes all of theirs, and that are nobody's fallback either.
 ///
 /// `sound` says which were read without a problem: of the others it is not known what they match.
-pub(super) fn shadowed(
+pub(super) fn check_reachable(
     targets: &[TargetConfig],
     lines: &[Option<usize>],
     sound: impl Fn(usize) -> bool,
     problems: &Problems,
 ) {
     let spares: HashSet<&Arc<str>> = targets.iter().filter_map(|target| target.fallback.as_ref()).collect();
-    let rules: Vec<(&Arc<str>, Option<usize>, Rule)> = targets
+    let rules: Vec<(&Arc<str>, Option<usize>, TargetRule)> = targets
         .iter()
         .zip(lines)
         .enumerate()
         .filter(|(at, (target, _))| sound(*at) && !target.matches.slots_only)
-        .filter_map(|(_, (target, line))| Some((&target.name, *line, Rule::new(&target.matches).ok()?)))
+        .filter_map(|(_, (target, line))| Some((&target.name, *line, TargetRule::new(&target.matches).ok()?)))
         .collect();
     let mut above = CoverIndex::default();
     for (name, line, rule) in &rules {

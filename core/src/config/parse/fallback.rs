@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::nearest;
-use super::section::{Spot, join};
-use super::target::Below;
-use super::value::Bad;
-use crate::config::matching::Rule;
-use crate::config::{TargetConfig, known};
+use super::section::{Given, join};
+use super::target::Inherited;
+use super::value::InvalidValue;
+use crate::config::matching::TargetRule;
+use crate::config::{TargetConfig, providers};
 
 pub(super) const EXPECTED: &str = "the name of a target";
 
@@ -19,65 +19,65 @@ const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 type TargetIndex = HashMap<Arc<str>, usize>;
 
 /// Where a target says what concerns fallbacks.
-pub(super) struct Words<'a> {
-    fallback: Option<Spot<'a>>,
-    model: Option<Spot<'a>>,
-    key_env: Option<Spot<'a>>,
-    forward_headers: Option<Spot<'a>>,
+pub(super) struct FallbackKeys<'a> {
+    fallback: Option<Given<'a>>,
+    model: Option<Given<'a>>,
+    key_env: Option<Given<'a>>,
+    forward_headers: Option<Given<'a>>,
     /// Whether it was read without a problem: of the others it is not known where they are.
     pub(super) sound: bool,
 }
 
-impl<'a> Words<'a> {
-    pub(super) fn of(spot: &Spot<'a>) -> Self {
+impl<'a> FallbackKeys<'a> {
+    pub(super) fn of(given: &Given<'a>) -> Self {
         let [fallback, model, key_env, forward_headers] =
-            ["fallback", "model", "key_env", "forward_headers"].map(|key| spot.child(key));
+            ["fallback", "model", "key_env", "forward_headers"].map(|key| given.child(key));
         Self { fallback, model, key_env, forward_headers, sound: false }
     }
 }
 
 /// Judges every fallback, and gives the targets that calls fall back to the model to ask for.
-pub(super) fn resolve(targets: &mut [TargetConfig], words: &[Words<'_>], below: &Below<'_>) {
-    for (target, words) in targets.iter_mut().zip(words) {
+pub(super) fn resolve(targets: &mut [TargetConfig], keys: &[FallbackKeys<'_>], inherited: &Inherited<'_>) {
+    for (target, keys) in targets.iter_mut().zip(keys) {
         // The default is for the others, and slots that are held by name carry no call that could go elsewhere.
         let idle = target.matches.slots_only || target.fallback.as_ref() == Some(&target.name);
-        if idle && words.fallback.is_none() {
+        if idle && keys.fallback.is_none() {
             target.fallback = None;
         }
     }
     let index: TargetIndex =
         targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
     let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, &index)).collect();
-    let circles = circles(&links, words);
+    let find_cycles = find_cycles(&links, keys);
     // If no fallback depends on its caller, indirect fallbacks need no check.
     let demanding = links.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
-    if let Some(spot) = &below.fallback {
-        judge(below.base, spot, targets, words, &index);
+    if let Some(given) = &inherited.fallback {
+        judge(inherited.base, given, targets, keys, &index);
         if demanding {
-            further(below.base, spot, &index, &links, targets, words);
+            further(inherited.base, given, &index, &links, targets, keys);
         }
     }
-    for (at, (target, own)) in targets.iter().zip(words).enumerate() {
-        if let Some(spot) = &own.fallback {
-            judge(target, spot, targets, words, &index);
+    for (at, (target, own)) in targets.iter().zip(keys).enumerate() {
+        if let Some(given) = &own.fallback {
+            judge(target, given, targets, keys, &index);
             if demanding {
-                further(target, spot, &index, &links, targets, words);
+                further(target, given, &index, &links, targets, keys);
             }
-            if let Some(steps) = circles.get(&at) {
-                complain_of_circle(spot, steps, targets);
+            if let Some(steps) = find_cycles.get(&at) {
+                reject_cycle(given, steps, targets);
             }
         }
     }
-    let all = targets.iter().chain([below.base]);
+    let all = targets.iter().chain([inherited.base]);
     let spares: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
     // Where a name was misspelt, or not read, nobody knows whom it was meant for.
     let named = spares.iter().all(|name| index.contains_key(name));
-    let certain = named && words.iter().all(|words| words.sound);
-    for (target, words) in targets.iter_mut().zip(words) {
+    let certain = named && keys.iter().all(|keys| keys.sound);
+    for (target, keys) in targets.iter_mut().zip(keys) {
         if spares.contains(&target.name) {
             target.model = model_of(target);
         } else if certain {
-            unused(words);
+            unused(keys);
         }
     }
 }
@@ -89,28 +89,28 @@ fn link(target: &TargetConfig, index: &TargetIndex) -> Option<usize> {
 /// One fallback by itself.
 fn judge(
     target: &TargetConfig,
-    spot: &Spot<'_>,
+    given: &Given<'_>,
     targets: &[TargetConfig],
-    words: &[Words<'_>],
+    keys: &[FallbackKeys<'_>],
     index: &TargetIndex,
 ) {
     let Some(name) = &target.fallback else { return };
-    let found = index.get(name).and_then(|at| targets.get(*at).zip(words.get(*at)));
+    let found = index.get(name).and_then(|at| targets.get(*at).zip(keys.get(*at)));
     let Some((spare, its)) = found else {
-        if spot.problems.count() >= MAX_PROBLEMS_WITH_ADVICE {
-            return spot.complain(Bad::expected(EXPECTED).message(spot.value));
+        if given.problems.count() >= MAX_PROBLEMS_WITH_ADVICE {
+            return given.reject(InvalidValue::expected(EXPECTED).message(given.value));
         }
         let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
-        let advice = nearest::known(name, &names, "there are no targets");
-        return spot.complain(Bad::expected(EXPECTED).hint(advice).message(spot.value));
+        let advice = nearest::suggest_name(name, &names, "there are no targets");
+        return given.reject(InvalidValue::expected(EXPECTED).hint(advice).message(given.value));
     };
     if target.matches.slots_only {
-        return spot
-            .complain("url is \"none\", so no request is this target's that could go elsewhere; drop one");
+        return given
+            .reject("url is \"none\", so no request is this target's that could go elsewhere; drop one");
     }
     if its.sound && spare.name != target.name {
         for why in obstacles(target, spare) {
-            spot.complain(why);
+            given.reject(why);
         }
     }
 }
@@ -118,11 +118,11 @@ fn judge(
 /// What the fallback's own fallbacks refuse goes on as the request that the caller sent, so each of them must be one for it.
 fn further(
     target: &TargetConfig,
-    spot: &Spot<'_>,
+    given: &Given<'_>,
     index: &TargetIndex,
     links: &[Option<usize>],
     targets: &[TargetConfig],
-    words: &[Words<'_>],
+    keys: &[FallbackKeys<'_>],
 ) {
     let next = |at: usize| links.get(at).copied().flatten();
     let way: Vec<usize> =
@@ -137,9 +137,9 @@ fn further(
             continue;
         }
         // What already bars the way from the one before is told there.
-        if words.get(*at).is_some_and(|words| words.sound) && obstacles(before, spare).is_empty() {
+        if keys.get(*at).is_some_and(|keys| keys.sound) && obstacles(before, spare).is_empty() {
             for why in obstacles(target, spare) {
-                spot.complain(format!("by way of {}: {why}", join("targets", &before.name)));
+                given.reject(format!("by way of {}: {why}", join("targets", &before.name)));
             }
         }
     }
@@ -151,21 +151,21 @@ fn obstacles(target: &TargetConfig, spare: &TargetConfig) -> Vec<String> {
     if spare.matches.slots_only {
         return vec![format!("{place} has url = \"none\": no call can be sent there")];
     }
-    let (Ok(ours), Ok(theirs)) = (Rule::new(&target.matches), Rule::new(&spare.matches)) else {
+    let (Ok(ours), Ok(theirs)) = (TargetRule::new(&target.matches), TargetRule::new(&spare.matches)) else {
         return Vec::new();
     };
     let mut obstacles = Vec::new();
     // A provider that is known by its name has one URL that is meant unless another is: its first.
     let urls = &spare.matches.urls;
-    let known = known::base_urls(&spare.name).is_some_and(|known| known == urls);
+    let known = providers::base_urls(&spare.name).is_some_and(|known| known == urls);
     // Of a pool, whichever of them it is leads to the same replicas.
-    if urls.len() != 1 && spare.pool.is_none() && !known && !theirs.takes_urls_of(&ours) {
+    if urls.len() != 1 && spare.pool.is_none() && !known && !theirs.covers_urls_of(&ours) {
         let count = urls.len();
         obstacles.push(format!(
             "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"
         ));
     }
-    if model_of(spare).is_none() && !theirs.takes_models_of(&ours) {
+    if model_of(spare).is_none() && !theirs.covers_models_of(&ours) {
         obstacles.push(format!(
             "{place} does not say which model calls should ask for there; set its \"model\", or name ours in its \"models\""
         ));
@@ -189,10 +189,10 @@ fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
 
 /// Returns the cycles of fallbacks, by the first target of each that names a fallback itself. The
 /// value lists the targets from there back to it.
-fn circles(links: &[Option<usize>], words: &[Words<'_>]) -> HashMap<usize, Vec<usize>> {
+fn find_cycles(links: &[Option<usize>], keys: &[FallbackKeys<'_>]) -> HashMap<usize, Vec<usize>> {
     let next = |at: usize| links.get(at).copied().flatten();
-    let own = |at: &usize| words.get(*at).is_some_and(|words| words.fallback.is_some());
-    let mut circles = HashMap::new();
+    let own = |at: &usize| keys.get(*at).is_some_and(|keys| keys.fallback.is_some());
+    let mut find_cycles = HashMap::new();
     // Start of the walk that first reached each target. A walk that reaches a target of its own is
     // a cycle.
     let mut walked: HashMap<usize, usize> = HashMap::new();
@@ -206,28 +206,28 @@ fn circles(links: &[Option<usize>], words: &[Words<'_>]) -> HashMap<usize, Vec<u
         let round =
             |from: usize| std::iter::successors(next(from), move |at| next(*at).filter(|_| *at != from));
         if let Some(first) = round(met).filter(own).min() {
-            circles.insert(first, round(first).collect());
+            find_cycles.insert(first, round(first).collect());
         }
     }
-    circles
+    find_cycles
 }
 
-fn complain_of_circle(spot: &Spot<'_>, steps: &[usize], targets: &[TargetConfig]) {
+fn reject_cycle(given: &Given<'_>, steps: &[usize], targets: &[TargetConfig]) {
     if steps.len() == 1 {
-        return spot.complain("a target cannot take what it refuses itself; name another, or leave it out");
+        return given.reject("a target cannot take what it refuses itself; name another, or leave it out");
     }
     let names: Vec<&str> =
         steps.last().into_iter().chain(steps).filter_map(|at| Some(&*targets.get(*at)?.name)).collect();
-    spot.complain(format!("goes in a circle: {}; leave one of these fallbacks out", names.join(" -> ")));
+    given.reject(format!("goes in a circle: {}; leave one of these fallbacks out", names.join(" -> ")));
 }
 
 /// What only calls that fall back would ask for, at a target to which none do.
-fn unused(words: &Words<'_>) {
+fn unused(keys: &FallbackKeys<'_>) {
     let only = "is for calls that fall back to this target, and none names it as its \"fallback\"";
-    if let Some(spot) = &words.model {
-        spot.complain(format!("{only}; the models whose requests it takes are \"models\""));
+    if let Some(given) = &keys.model {
+        given.reject(format!("{only}; the models whose requests it takes are \"models\""));
     }
-    for spot in [&words.key_env, &words.forward_headers].into_iter().flatten() {
-        spot.complain(only);
+    for given in [&keys.key_env, &keys.forward_headers].into_iter().flatten() {
+        given.reject(only);
     }
 }

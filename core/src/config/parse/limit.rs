@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use super::CAP;
-use super::section::{Section, Spot};
+use super::section::{Given, Section};
 use super::tree::Value;
-use super::value::{Bad, number, one_of, or_off, tick, whole, window};
+use super::value::{InvalidValue, number, one_of, or_none, tick, whole, window};
 use crate::config::{AdaptiveConfig, Decrease, Detector, LimitConfig, Percentile};
 
 pub(super) const LIMIT: &[&str] = &["start", "min", "awaiting", "decrease", "detector"];
@@ -27,7 +27,7 @@ const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table of how it adapts";
 
 /// Everything said of one limit, here and in the layers below.
 #[derive(Clone, Default)]
-pub(super) struct Said {
+pub(super) struct LimitLayers {
     /// Whether a cap was named.
     pub(super) capped: bool,
     /// Of a pool, whether its own was: a limit is each replica's there, and the target's cap bounds their sum.
@@ -41,7 +41,7 @@ pub(super) struct Said {
     own_min: bool,
 }
 
-impl Said {
+impl LimitLayers {
     /// What is known of a tool before its own words: there is none without a cap.
     pub(super) fn of_a_tool() -> Self {
         Self { capped: true, ..Self::default() }
@@ -55,27 +55,27 @@ impl Said {
     /// Reads `cap`, as far as it was named, and `limit`, each key over what a lower layer said.
     pub(super) fn read(&mut self, section: &Section<'_>) {
         self.capped |= section.has("cap");
-        let Some(spot) = section.get("limit") else { return };
-        if matches!(spot.value, Value::Table(_)) {
+        let Some(given) = section.get("limit") else { return };
+        if matches!(given.value, Value::Table(_)) {
             self.chosen = Some(Chosen::Adaptive);
-            self.table(spot);
+            self.table(given);
         } else {
-            self.chosen = spot.read(word).or(self.chosen);
+            self.chosen = given.read(word).or(self.chosen);
         }
     }
 
-    fn table(&mut self, spot: Spot<'_>) {
-        let Some(section) = spot.section_with(LIMIT, elsewhere) else { return };
+    fn table(&mut self, given: Given<'_>) {
+        let Some(section) = given.section_with(LIMIT, elsewhere) else { return };
         self.own_start = section.has("start");
         self.own_min = section.has("min");
         section.set("start", &mut self.start, |value| whole(CAP)(value).map(Some));
         section.set("min", &mut self.keys.min, whole(CAP));
-        section.set("awaiting", &mut self.keys.awaiting, or_off(whole(CAP)));
-        if let Some(spot) = section.get("decrease") {
-            self.keys.decrease = decrease(spot).unwrap_or(self.keys.decrease);
+        section.set("awaiting", &mut self.keys.awaiting, or_none(whole(CAP)));
+        if let Some(given) = section.get("decrease") {
+            self.keys.decrease = decrease(given).unwrap_or(self.keys.decrease);
         }
-        if let Some(spot) = section.get("detector") {
-            detector(spot, &mut self.keys.detector);
+        if let Some(given) = section.get("detector") {
+            detector(given, &mut self.keys.detector);
         }
     }
 
@@ -119,45 +119,45 @@ impl Said {
         if self.chosen == Some(Chosen::Fixed) {
             return;
         }
-        let complain = |key, number: usize, other: &str, bound: usize| {
+        let reject = |key, number: usize, other: &str, bound: usize| {
             let text = format!("{key} ({number}) is above {other} ({bound}); lower {key} or raise {other}");
-            if let Some(spot) = section.get("limit").and_then(|spot| spot.child(key)) {
-                spot.complain(text);
+            if let Some(given) = section.get("limit").and_then(|given| given.child(key)) {
+                given.reject(text);
             }
         };
         let start = self.start.filter(|_| self.own_start);
         if let Some(start) = start.filter(|start| *start > cap) {
-            complain("start", start, named, cap);
+            reject("start", start, named, cap);
         }
         let Some(min) = self.own_min.then_some(self.keys.min) else { return };
         if min > cap {
-            complain("min", min, named, cap);
+            reject("min", min, named, cap);
         } else if let Some(start) = start.filter(|start| min > *start) {
-            complain("min", min, "start", start);
+            reject("min", min, "start", start);
         }
     }
 
     /// Says, where first tokens were bounded, that there are none.
     pub(super) fn cannot_await(&self, section: &Section<'_>) {
-        if let (Some(spot), Some(_)) = (section.get("limit"), self.keys.awaiting)
-            && let Some(spot) = spot.child("awaiting")
+        if let (Some(given), Some(_)) = (section.get("limit"), self.keys.awaiting)
+            && let Some(given) = given.child("awaiting")
         {
-            spot.complain("a tool has no first tokens to await; drop it");
+            given.reject("a tool has no first tokens to await; drop it");
         }
     }
 
     /// Says, where `limit` was set to adapt, that it cannot. Inherited words give way instead.
     pub(super) fn cannot_adapt(&mut self, section: &Section<'_>, why: &str) {
         if self.chosen == Some(Chosen::Adaptive) && section.has("limit") {
-            section.complain(&["limit"], why);
+            section.reject(&["limit"], why);
         }
         self.chosen = Some(Chosen::Fixed);
     }
 }
 
-fn word(value: &Value) -> Result<Chosen, Bad> {
+fn word(value: &Value) -> Result<Chosen, InvalidValue> {
     one_of(WORDS)(value).map_err(|_| {
-        let bad = Bad::expected(EXPECTED);
+        let bad = InvalidValue::expected(EXPECTED);
         match value {
             Value::Whole(_) | Value::Float(_) => bad.hint("the most slots are the \"cap\""),
             Value::Bool(false) | Value::Null => bad.hint("a limit that does not adapt is \"fixed\""),
@@ -186,23 +186,23 @@ fn elsewhere(key: &str) -> Option<String> {
 }
 
 /// `"served"`, a share, or a step in a table.
-fn decrease(spot: Spot<'_>) -> Option<Decrease> {
-    if matches!(spot.value, Value::Table(_)) {
-        let section = spot.section(DECREASE)?;
+fn decrease(given: Given<'_>) -> Option<Decrease> {
+    if matches!(given.value, Value::Table(_)) {
+        let section = given.section(DECREASE)?;
         let Some(step) = section.get("step") else {
-            section.complain(&[], "needs a \"step\": by how many slots a cut lowers the limit");
+            section.reject(&[], "needs a \"step\": by how many slots a cut lowers the limit");
             return None;
         };
         return step.read(whole(CAP)).map(Decrease::Step);
     }
     let expected = || {
-        Bad::expected(format!(
+        InvalidValue::expected(format!(
             "\"served\", the share that a cut leaves ({} to {}) or {{ step = SLOTS }}",
             FACTOR.start(),
             FACTOR.end()
         ))
     };
-    spot.read(|value| match value {
+    given.read(|value| match value {
         Value::Text(text) if text == "served" => Ok(Decrease::Served),
         _ => number(FACTOR)(value).map(Decrease::Factor).map_err(|_| match value {
             Value::Whole(slots) if *slots > 1 => {
@@ -215,28 +215,30 @@ fn decrease(spot: Spot<'_>) -> Option<Decrease> {
 }
 
 /// A word, or a percentile's settings, each key over what a lower layer said of one.
-fn detector(spot: Spot<'_>, into: &mut Detector) {
+fn detector(given: Given<'_>, into: &mut Detector) {
     let mut percentile = match into {
         Detector::Percentile(percentile) => percentile.clone(),
         Detector::Exceedance => Percentile::default(),
     };
-    if !matches!(spot.value, Value::Table(_)) {
-        let chosen = spot.read(|value| match value {
+    if !matches!(given.value, Value::Table(_)) {
+        let chosen = given.read(|value| match value {
             Value::Text(text) if text == "exceedance" => Ok(Detector::Exceedance),
             Value::Text(text) if text == "percentile" => Ok(Detector::Percentile(percentile.clone())),
-            _ => Err(Bad::expected("\"exceedance\", \"percentile\" or a table of a percentile's settings")),
+            _ => Err(InvalidValue::expected(
+                "\"exceedance\", \"percentile\" or a table of a percentile's settings",
+            )),
         });
         if let Some(chosen) = chosen {
             *into = chosen;
         }
         return;
     }
-    let Some(section) = spot.section(PERCENTILE) else { return };
+    let Some(section) = given.section(PERCENTILE) else { return };
     section.set("quantile", &mut percentile.quantile, number(0.01..=0.999));
     section.set("window", &mut percentile.window, window);
     section.set("tick", &mut percentile.tick, tick);
     section.set("band", &mut percentile.band, number(0.0..=0.9));
     section.set("hold", &mut percentile.hold, whole(0..=1_000));
-    super::conflicts::ticks(&section, &percentile);
+    super::conflicts::check_ticks(&section, &percentile);
     *into = Detector::Percentile(percentile);
 }

@@ -25,10 +25,10 @@ mod value;
 pub use self::pool::replicas_in_file;
 pub(super) use self::pool::told;
 use self::problems::Problems;
-use self::section::Spot;
+use self::section::Given;
 pub use self::tree::describe_text;
 use self::tree::{Node, Value};
-use self::value::{count, duration, flag, number, one_of, or_off, whole};
+use self::value::{count, duration, flag, number, one_of, or_none, whole};
 use super::{
     Config, ConfigError, LimitConfig, Mode, OnFull, ReplicaConfig, TargetConfig, ToolConfig, TransportConfig,
 };
@@ -45,26 +45,26 @@ const TRANSPORT: &[&str] = &[
 ];
 
 /// Where each key belongs, for one that is found elsewhere.
-struct Place {
+struct KeyLocation {
     described: &'static str,
     keys: &'static [&'static str],
 }
 
-const PLACES: &[Place] = &[
-    Place { described: "the top level", keys: TOP },
-    Place { described: "\"targets.NAME\" or \"defaults\"", keys: target::SETTINGS },
-    Place { described: "\"targets.NAME\"", keys: target::OWN },
-    Place { described: "\"pool\" of a target", keys: pool::POOL },
-    Place { described: "a replica of a \"pool\"", keys: pool::REPLICA },
-    Place { described: "\"retry\" of a target or of \"defaults\"", keys: target::RETRY },
-    Place { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
-    Place { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
-    Place { described: "\"lanes\" of a target or of \"defaults\"", keys: shares::LANES },
+const PLACES: &[KeyLocation] = &[
+    KeyLocation { described: "the top level", keys: TOP },
+    KeyLocation { described: "\"targets.NAME\" or \"defaults\"", keys: target::SETTINGS },
+    KeyLocation { described: "\"targets.NAME\"", keys: target::OWN },
+    KeyLocation { described: "\"pool\" of a target", keys: pool::POOL },
+    KeyLocation { described: "a replica of a \"pool\"", keys: pool::REPLICA },
+    KeyLocation { described: "\"retry\" of a target or of \"defaults\"", keys: target::RETRY },
+    KeyLocation { described: "\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", keys: rates::RATES },
+    KeyLocation { described: "\"tenants.ID\" or \"default_tenant\"", keys: shares::TENANT },
+    KeyLocation { described: "\"lanes\" of a target or of \"defaults\"", keys: shares::LANES },
     // The rest of a tool's keys have counterparts in a target, which are nearer.
-    Place { described: "\"tools.NAME\"", keys: &["latency"] },
-    Place { described: "\"limit\" of a target, of \"defaults\" or of a tool", keys: limit::LIMIT },
-    Place { described: "\"detector\" of a limit", keys: limit::PERCENTILE },
-    Place { described: "\"transport\"", keys: TRANSPORT },
+    KeyLocation { described: "\"tools.NAME\"", keys: &["latency"] },
+    KeyLocation { described: "\"limit\" of a target, of \"defaults\" or of a tool", keys: limit::LIMIT },
+    KeyLocation { described: "\"detector\" of a limit", keys: limit::PERCENTILE },
+    KeyLocation { described: "\"transport\"", keys: TRANSPORT },
 ];
 
 /// Every key, by the heading under which the reference of settings has it.
@@ -131,37 +131,37 @@ fn walk(root: &Node, problems: &Problems) -> Config {
         );
         return config;
     }
-    let root = Spot { path: String::new(), line: root.line, value: &root.value, problems };
+    let root = Given { path: String::new(), line: root.line, value: &root.value, problems };
     let Some(top) = root.section(TOP) else { return config };
 
     top.set("mode", &mut config.mode, one_of(MODES));
-    if let Some(spot) = top.get("transport") {
-        transport(spot, &mut config.transport);
+    if let Some(given) = top.get("transport") {
+        transport(given, &mut config.transport);
     }
-    if let Some(spot) = top.get("tools") {
-        config.tools = spot
+    if let Some(given) = top.get("tools") {
+        config.tools = given
             .named()
             .into_iter()
-            .filter_map(|(name, spot)| Some((name.to_owned(), tool(spot)?)))
+            .filter_map(|(name, given)| Some((name.to_owned(), tool(given)?)))
             .collect();
     }
 
     // Each layer is read over the one below it: top-level tenants, then defaults, then the target's own words.
     let mut base = TargetConfig::new("default");
-    let mut limit = limit::Said::default();
-    if let Some(spot) = top.get("tenants") {
-        shares::tenants(spot, &mut base.tenants);
-        shares::floors(&top, &base);
+    let mut limit = limit::LimitLayers::default();
+    if let Some(given) = top.get("tenants") {
+        shares::tenants(given, &mut base.tenants);
+        shares::check_floors(&top, &base);
     }
-    if let Some(spot) = top.get("budgets") {
-        config.budgets = rates::budgets(spot);
+    if let Some(given) = top.get("budgets") {
+        config.budgets = rates::budgets(given);
     }
-    let fallback = top.get("defaults").and_then(|spot| spot.child("fallback"));
-    if let Some(spot) = top.get("defaults") {
-        target::defaults(spot, &mut base, &mut limit, &config.budgets);
+    let fallback = top.get("defaults").and_then(|given| given.child("fallback"));
+    if let Some(given) = top.get("defaults") {
+        target::defaults(given, &mut base, &mut limit, &config.budgets);
     }
-    let below = target::Below { base: &base, limit: &limit, fallback, budgets: &config.budgets };
-    config.targets = target::targets(top.get("targets"), &below, problems);
+    let inherited = target::Inherited { base: &base, limit: &limit, fallback, budgets: &config.budgets };
+    config.targets = target::targets(top.get("targets"), &inherited, problems);
     config.default_target = base;
     target::default_tpot(top.get("defaults"), &mut config, &limit);
     if problems.count() == 0 {
@@ -170,8 +170,8 @@ fn walk(root: &Node, problems: &Problems) -> Config {
     config
 }
 
-fn transport(spot: Spot<'_>, into: &mut TransportConfig) {
-    let Some(section) = spot.section(TRANSPORT) else { return };
+fn transport(given: Given<'_>, into: &mut TransportConfig) {
+    let Some(section) = given.section(TRANSPORT) else { return };
     section.set("connect", &mut into.connect, duration);
     section.set("proxy_from_env", &mut into.proxy_from_env, flag);
     section.set("pool_idle", &mut into.pool_idle, whole(0..=65_536));
@@ -181,18 +181,18 @@ fn transport(spot: Spot<'_>, into: &mut TransportConfig) {
 }
 
 /// A tool is its cap, or a table that holds one.
-fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
-    if !matches!(spot.value, Value::Table(_)) {
-        return spot.read(whole(CAP)).map(ToolConfig::with_cap);
+fn tool(given: Given<'_>) -> Option<ToolConfig> {
+    if !matches!(given.value, Value::Table(_)) {
+        return given.read(whole(CAP)).map(ToolConfig::with_cap);
     }
-    let section = spot.section(TOOL)?;
+    let section = given.section(TOOL)?;
     if !section.has("cap") {
-        section.complain(&[], "needs a \"cap\": a tool is named in order to be capped");
+        section.reject(&[], "needs a \"cap\": a tool is named in order to be capped");
     }
     let mut tool = ToolConfig::with_cap(*CAP.start());
     section.set("cap", &mut tool.cap, whole(CAP));
-    section.set("latency", &mut tool.latency, or_off(duration));
-    let mut limit = limit::Said::of_a_tool();
+    section.set("latency", &mut tool.latency, or_none(duration));
+    let mut limit = limit::LimitLayers::of_a_tool();
     limit.read(&section);
     limit.cannot_await(&section);
     if section.has("cap") {
@@ -200,18 +200,18 @@ fn tool(spot: Spot<'_>) -> Option<ToolConfig> {
     }
     tool.limit = limit.in_force(tool.cap, tool.latency.is_some());
     if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {
-        section.complain(&["latency"], limit.why_fixed("latency"));
+        section.reject(&["latency"], limit.why_fixed("latency"));
     }
     section.set("queue", &mut tool.queue, whole(QUEUE));
-    section.set("wait", &mut tool.wait, or_off(duration));
+    section.set("wait", &mut tool.wait, or_none(duration));
     section.set("on_full", &mut tool.on_full, one_of(ON_FULL));
-    section.set("rps", &mut tool.rps, or_off(number(0.001..=1e6)));
-    section.set("rpm", &mut tool.rpm, or_off(count(rates::REQUESTS)));
+    section.set("rps", &mut tool.rps, or_none(number(0.001..=1e6)));
+    section.set("rpm", &mut tool.rpm, or_none(count(rates::REQUESTS)));
     if tool.rps.is_some() && tool.rpm.is_some() {
-        section.complain(&["rpm"], "a tool has one rate; drop this or \"rps\"");
+        section.reject(&["rpm"], "a tool has one rate; drop this or \"rps\"");
     }
     if tool.on_full == OnFull::Refuse && tool.wait.is_some() {
-        section.complain(
+        section.reject(
             &["wait"],
             "a tool that refuses has nothing that waits; drop it, or set on_full = \"wait\"",
         );

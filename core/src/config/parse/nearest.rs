@@ -1,6 +1,6 @@
 //! What to say about a key that does not exist.
 
-use super::{PLACES, Place};
+use super::{KeyLocation, PLACES};
 
 /// Words of other tools for the same thing.
 const SYNONYMS: [(&str, &str); 35] = [
@@ -45,10 +45,10 @@ const SYNONYMS: [(&str, &str); 35] = [
 /// one is near; else all of them.
 pub(super) fn advice(given: &str, valid: &[&str]) -> String {
     // First: `limit` belongs to targets, and yet in a tenant it means the cap.
-    if let Some(key) = synonym(&plain(given), valid) {
+    if let Some(key) = synonym(&normalize(given), valid) {
         return format!("did you mean {key:?}?");
     }
-    if let Some(Place { described, .. }) = PLACES.iter().find(|place| place.keys.contains(&given)) {
+    if let Some(KeyLocation { described, .. }) = PLACES.iter().find(|place| place.keys.contains(&given)) {
         return format!("it belongs in {described}");
     }
     match nearest(given, valid) {
@@ -58,7 +58,7 @@ pub(super) fn advice(given: &str, valid: &[&str]) -> String {
 }
 
 /// What to say of a name that none of these is: the nearest, or what there is.
-pub(super) fn known(given: &str, names: &[&str], none: &str) -> String {
+pub(super) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
     const SHOWN: usize = 8;
     if let Some(near) = nearest(given, names) {
         return format!("did you mean {near:?}?");
@@ -79,30 +79,30 @@ pub(super) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     if given.len() > 64 {
         return None;
     }
-    let given = plain(given);
+    let given = normalize(given);
     if let Some(key) = synonym(&given, valid) {
         return Some(key);
     }
     valid
         .iter()
-        .map(|key| (strsim::osa_distance(&given, &plain(key)), *key))
+        .map(|key| (strsim::osa_distance(&given, &normalize(key)), *key))
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, key)| *distance <= (key.len() / 3).max(1))
         .map(|(_, key)| key)
-        .or_else(|| valid.iter().copied().find(|key| begins(&given, &plain(key))))
+        .or_else(|| valid.iter().copied().find(|key| shares_prefix(&given, &normalize(key))))
 }
 
 /// The valid key that another tool calls so.
-fn synonym<'a>(plain: &str, valid: &[&'a str]) -> Option<&'a str> {
-    let ours = SYNONYMS.iter().find(|(other, _)| *other == plain).map(|(_, ours)| *ours)?;
+fn synonym<'a>(normalize: &str, valid: &[&'a str]) -> Option<&'a str> {
+    let ours = SYNONYMS.iter().find(|(other, _)| *other == normalize).map(|(_, ours)| *ours)?;
     valid.iter().copied().find(|key| *key == ours)
 }
 
-fn begins(given: &str, key: &str) -> bool {
+fn shares_prefix(given: &str, key: &str) -> bool {
     given.len().min(key.len()) >= 3 && (given.starts_with(key) || key.starts_with(given))
 }
 
 /// `onFull`, `on-full` and `on_full` are one word.
-fn plain(key: &str) -> String {
+fn normalize(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }

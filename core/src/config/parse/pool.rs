@@ -11,12 +11,12 @@ use http::uri::PathAndQuery;
 
 use super::problems::Problems;
 use super::rates::TOKENS;
-use super::section::{Section, Spot};
+use super::section::{Given, Section};
 use super::target::{is_variable, url};
 use super::tree::{Node, Value};
-use super::value::{Bad, count, flag, number, or_off, whole, within};
+use super::value::{InvalidValue, count, flag, number, or_none, whole, within};
 use super::{CAP, json, toml};
-use crate::config::matching::Prefix;
+use crate::config::matching::BaseUrl;
 use crate::config::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
 pub(super) const POOL: &[&str] = &[
@@ -55,39 +55,39 @@ pub(super) struct Said {
 }
 
 /// `pool`: a table, or a list of replicas.
-pub(super) fn read(spot: Spot<'_>) -> Said {
+pub(super) fn read(given: Given<'_>) -> Said {
     let mut said = Said { pool: PoolConfig::default(), capped: false };
-    match spot.value {
+    match given.value {
         Value::Table(_) => {}
         Value::List(_) => {
-            said.pool.source = ReplicaSource::Listed(replicas(&spot));
+            said.pool.source = ReplicaSource::Listed(replicas(&given));
             return said;
         }
         other => {
-            spot.complain(Bad::expected(EXPECTED).message(other));
+            given.reject(InvalidValue::expected(EXPECTED).message(other));
             return said;
         }
     }
-    let Some(section) = spot.section(POOL) else { return said };
+    let Some(section) = given.section(POOL) else { return said };
     let pool = &mut said.pool;
     pool.source = source(&section);
     section.set("cap", &mut pool.cap, whole(CAP));
-    section.set("health", &mut pool.health, or_off(path));
-    section.set("poll", &mut pool.poll, or_off(within(millis(50)..=secs(60), "50ms to 1m")));
+    section.set("health", &mut pool.health, or_none(path));
+    section.set("poll", &mut pool.poll, or_none(within(millis(50)..=secs(60), "50ms to 1m")));
     section.set("down_after", &mut pool.down_after, within(millis(100)..=secs(300), "100ms to 5m"));
     section.set("cut_after", &mut pool.cut_after, within(millis(100)..=secs(3600), "100ms to 1h"));
     let slow = |value: &Value| {
-        or_off(within(millis(1)..=secs(3600), "1ms to 1h"))(value).map(Option::unwrap_or_default)
+        or_none(within(millis(1)..=secs(3600), "1ms to 1h"))(value).map(Option::unwrap_or_default)
     };
     section.set("slow_start", &mut pool.slow_start, slow);
-    section.set("session", &mut pool.session, or_off(header));
+    section.set("session", &mut pool.session, or_none(header));
     section.set("affinity", &mut pool.affinity, flag);
-    section.set("hedge", &mut pool.hedge, or_off(within(millis(50)..=secs(300), "50ms to 5m")));
-    if let Some(spot) = section.get("key_env") {
-        match spot.value {
+    section.set("hedge", &mut pool.hedge, or_none(within(millis(50)..=secs(300), "50ms to 5m")));
+    if let Some(given) = section.get("key_env") {
+        match given.value {
             Value::Text(name) if is_variable(name) => pool.key_env = Some(Arc::from(&**name)),
             // What was given is not shown, however short: it may be the credential.
-            _ => spot.complain(
+            _ => given.reject(
                 "expected the name of an environment variable, such as \"VLLM_API_KEY\", and not the credential itself",
             ),
         }
@@ -100,22 +100,22 @@ fn source(section: &Section<'_>) -> ReplicaSource {
     let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
     if let [first, second, ..] = *given {
         section
-            .complain(&[second], format!("a pool's replicas are named in one place; drop this or {first:?}"));
+            .reject(&[second], format!("a pool's replicas are named in one place; drop this or {first:?}"));
     }
     for (pace, of) in PACES {
         if section.has(pace) && !section.has(of) {
-            section.complain(&[pace], format!("there is no {of:?} to look at; set one, or drop it"));
+            section.reject(&[pace], format!("there is no {of:?} to look at; set one, or drop it"));
         }
     }
-    if let Some(spot) = section.get("replicas") {
-        return ReplicaSource::Listed(replicas(&spot));
+    if let Some(given) = section.get("replicas") {
+        return ReplicaSource::Listed(replicas(&given));
     }
-    if let Some(url) = section.get("dns").and_then(|spot| spot.read(dns)) {
+    if let Some(url) = section.get("dns").and_then(|given| given.read(dns)) {
         let mut every = DNS_EVERY;
         section.set("dns_every", &mut every, within(secs(1)..=secs(3600), "1s to 1h"));
         return ReplicaSource::Dns { url, every };
     }
-    if let Some(path) = section.get("file").and_then(|spot| spot.read(file)) {
+    if let Some(path) = section.get("file").and_then(|given| given.read(file)) {
         let mut every = FILE_EVERY;
         section.set("file_every", &mut every, within(millis(100)..=secs(3600), "100ms to 1h"));
         return ReplicaSource::File { path, every };
@@ -124,67 +124,69 @@ fn source(section: &Section<'_>) -> ReplicaSource {
 }
 
 /// A list of replicas: each a base URL, or a table with one.
-fn replicas(spot: &Spot<'_>) -> Vec<ReplicaConfig> {
-    let Value::List(items) = spot.value else {
-        spot.complain(Bad::expected("a list of base URLs, or of tables with a \"url\"").message(spot.value));
+fn replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
+    let Value::List(items) = given.value else {
+        given.reject(
+            InvalidValue::expected("a list of base URLs, or of tables with a \"url\"").message(given.value),
+        );
         return Vec::new();
     };
     if items.is_empty() {
-        spot.complain("the list is empty; leave it out where the program tells of them (set_replicas)");
+        given.reject("the list is empty; leave it out where the program tells of them (set_replicas)");
     }
-    not_too_many(spot, items);
-    members(spot, items)
+    not_too_many(given, items);
+    members(given, items)
 }
 
-fn not_too_many(spot: &Spot<'_>, items: &[Node]) {
+fn not_too_many(given: &Given<'_>, items: &[Node]) {
     if items.len() > MAX_REPLICAS {
-        spot.complain(format!("{} replicas are given; a pool has {MAX_REPLICAS} at most", items.len()));
+        given.reject(format!("{} replicas are given; a pool has {MAX_REPLICAS} at most", items.len()));
     }
 }
 
 /// The same where none is as good as any number.
-fn members(spot: &Spot<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
+fn members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
     let mut seen = HashSet::new();
     let mut members = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        let path = format!("{}[{index}]", spot.path);
-        let spot = Spot { path, line: item.line, value: &item.value, problems: spot.problems };
-        let Some(member) = replica(&spot) else { continue };
+        let path = format!("{}[{index}]", given.path);
+        let given = Given { path, line: item.line, value: &item.value, problems: given.problems };
+        let Some(member) = replica(&given) else { continue };
         if !seen.insert(member.url.clone()) {
-            spot.complain("is the same replica as one above (with or without /v1); keep one");
+            given.reject("is the same replica as one above (with or without /v1); keep one");
         }
         members.push(member);
     }
     members
 }
 
-fn replica(spot: &Spot<'_>) -> Option<ReplicaConfig> {
-    if !matches!(spot.value, Value::Table(_)) {
-        return spot.read(base).map(|url| ReplicaConfig::new(&url));
+fn replica(given: &Given<'_>) -> Option<ReplicaConfig> {
+    if !matches!(given.value, Value::Table(_)) {
+        return given.read(base).map(|url| ReplicaConfig::new(&url));
     }
-    let spot = Spot { path: spot.path.clone(), ..*spot };
-    let section = spot.section(REPLICA)?;
+    let given = Given { path: given.path.clone(), ..*given };
+    let section = given.section(REPLICA)?;
     let Some(url) = section.get("url") else {
-        section.complain(&[], "needs a \"url\": the replica's base URL");
+        section.reject(&[], "needs a \"url\": the replica's base URL");
         return None;
     };
     let mut member = ReplicaConfig::new(&url.read(base)?);
     section.set("weight", &mut member.weight, number(WEIGHT));
     section.set("models", &mut member.models, |value| models(value).map(Some));
-    section.set("kv_tokens", &mut member.kv_tokens, or_off(count(TOKENS)));
+    section.set("kv_tokens", &mut member.kv_tokens, or_none(count(TOKENS)));
     Some(member)
 }
 
 /// A replica's base URL as it is known by: with `/v1` or without means the same.
-fn base(value: &Value) -> Result<String, Bad> {
-    let bad = || Bad::expected("a replica's base URL such as \"http://10.0.0.1:8000\"");
+fn base(value: &Value) -> Result<String, InvalidValue> {
+    let bad = || InvalidValue::expected("a replica's base URL such as \"http://10.0.0.1:8000\"");
     let Value::Text(text) = value else { return Err(bad()) };
     let url = url(text).map_err(|why| bad().hint(why))?;
     Ok(url.strip_suffix("/v1").map(str::to_owned).unwrap_or(url))
 }
 
-fn models(value: &Value) -> Result<Arc<[Arc<str>]>, Bad> {
-    let bad = || Bad::expected("the name of a model that the replica serves, or a list of them");
+fn models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
+    let bad = || InvalidValue::expected("the name of a model that the replica serves, or a list of them");
     let one = |value: &Value| match value {
         Value::Text(name) if name.contains('*') => Err(bad().hint("whole names, without *")),
         Value::Text(name) if (1..=200).contains(&name.len()) => Ok(Arc::from(&**name)),
@@ -197,10 +199,10 @@ fn models(value: &Value) -> Result<Arc<[Arc<str>]>, Bad> {
 }
 
 /// A name whose addresses are the replicas.
-fn dns(value: &Value) -> Result<Arc<str>, Bad> {
-    let bad = || Bad::expected("scheme, host and port, such as \"http://vllm.internal:8000\"");
+fn dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
+    let bad = || InvalidValue::expected("scheme, host and port, such as \"http://vllm.internal:8000\"");
     let Value::Text(text) = value else { return Err(bad()) };
-    let url = Prefix::parse(text).map_err(|why| bad().hint(why))?.to_string();
+    let url = BaseUrl::parse(text).map_err(|why| bad().hint(why))?.to_string();
     let url = url.strip_suffix("/v1").unwrap_or(&url);
     match url.split_once("://") {
         Some(("https", _)) => Err(bad().hint(
@@ -211,15 +213,15 @@ fn dns(value: &Value) -> Result<Arc<str>, Bad> {
     }
 }
 
-fn file(value: &Value) -> Result<PathBuf, Bad> {
+fn file(value: &Value) -> Result<PathBuf, InvalidValue> {
     match value {
         Value::Text(path) if !path.is_empty() && !path.contains('\0') => Ok(PathBuf::from(path)),
-        _ => Err(Bad::expected("the path of a file that names the replicas")),
+        _ => Err(InvalidValue::expected("the path of a file that names the replicas")),
     }
 }
 
-fn path(value: &Value) -> Result<Arc<str>, Bad> {
-    let bad = || Bad::expected("a path such as \"/health\"");
+fn path(value: &Value) -> Result<Arc<str>, InvalidValue> {
+    let bad = || InvalidValue::expected("a path such as \"/health\"");
     match value {
         Value::Text(path) if path.starts_with('/') && path.len() <= 200 => {
             path.parse::<PathAndQuery>().map(|path| path.as_str().into()).map_err(|_| bad())
@@ -228,12 +230,12 @@ fn path(value: &Value) -> Result<Arc<str>, Bad> {
     }
 }
 
-fn header(value: &Value) -> Result<HeaderName, Bad> {
+fn header(value: &Value) -> Result<HeaderName, InvalidValue> {
     match value {
         Value::Text(name) => name.parse().ok(),
         _ => None,
     }
-    .ok_or_else(|| Bad::expected("the name of a request header such as \"x-session-id\""))
+    .ok_or_else(|| InvalidValue::expected("the name of a request header such as \"x-session-id\""))
 }
 
 fn millis(millis: u64) -> Duration {
@@ -317,14 +319,14 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     if matches!(root.value, Value::List(_)) {
         return listed(&root, problems);
     }
-    let spot = Spot { path: String::new(), line: root.line, value: &root.value, problems };
+    let given = Given { path: String::new(), line: root.line, value: &root.value, problems };
     let one = |key: &str| REPLICA.contains(&key).then(|| "it belongs in one of \"replicas\"".to_owned());
-    let Some(section) = spot.section_with(&["replicas"], one) else { return Vec::new() };
+    let Some(section) = given.section_with(&["replicas"], one) else { return Vec::new() };
     match section.get("replicas") {
-        Some(spot) => match spot.value {
-            Value::List(items) => members(&spot, items),
+        Some(given) => match given.value {
+            Value::List(items) => members(&given, items),
             other => {
-                spot.complain(Bad::expected("a list of replicas").message(other));
+                given.reject(InvalidValue::expected("a list of replicas").message(other));
                 Vec::new()
             }
         },
@@ -336,11 +338,11 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
 }
 
 fn listed(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
-    let spot = Spot { path: "replicas".into(), line: list.line, value: &list.value, problems };
-    match spot.value {
-        Value::List(items) => members(&spot, items),
+    let given = Given { path: "replicas".into(), line: list.line, value: &list.value, problems };
+    match given.value {
+        Value::List(items) => members(&given, items),
         other => {
-            spot.complain(Bad::expected("a list of replicas").message(other));
+            given.reject(InvalidValue::expected("a list of replicas").message(other));
             Vec::new()
         }
     }

@@ -3,10 +3,10 @@
 use super::nearest;
 use super::problems::Problems;
 use super::tree::{Entry, Table, Value};
-use super::value::Bad;
+use super::value::InvalidValue;
 
 /// A value, the full path of its key, and the line it was written on.
-pub(super) struct Spot<'a> {
+pub(super) struct Given<'a> {
     pub(super) path: String,
     pub(super) line: Option<usize>,
     pub(super) value: &'a Value,
@@ -21,28 +21,28 @@ pub(super) struct Section<'a> {
     problems: &'a Problems,
 }
 
-impl<'a> Spot<'a> {
-    pub(super) fn complain(&self, text: impl Into<String>) {
+impl<'a> Given<'a> {
+    pub(super) fn reject(&self, text: impl Into<String>) {
         self.problems.add(self.line, &self.path, text);
     }
 
     /// Reads the value, or says what was expected instead.
-    pub(super) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, Bad>) -> Option<T> {
+    pub(super) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, InvalidValue>) -> Option<T> {
         match reader(self.value) {
             Ok(value) => Some(value),
             Err(bad) => {
-                self.complain(bad.message(self.value));
+                self.reject(bad.message(self.value));
                 None
             }
         }
     }
 
     /// What stands under a key, where this is a table that has it.
-    pub(super) fn child(&self, key: &str) -> Option<Spot<'a>> {
+    pub(super) fn child(&self, key: &str) -> Option<Given<'a>> {
         let Value::Table(Table { entries }) = self.value else { return None };
         let entry = entries.iter().find(|entry| entry.key == key)?;
         let (path, line) = (join(&self.path, key), entry.node.line);
-        Some(Spot { path, line, value: &entry.node.value, problems: self.problems })
+        Some(Given { path, line, value: &entry.node.value, problems: self.problems })
     }
 
     /// Opens a table that may hold these keys and no other; each stranger is named with the nearest of them.
@@ -60,21 +60,21 @@ impl<'a> Spot<'a> {
         for entry in section.entries {
             if !keys.contains(&entry.key.as_str()) {
                 let advice = meant(&entry.key).unwrap_or_else(|| nearest::advice(&entry.key, keys));
-                section.at(entry).complain_at(entry.line, format!("unknown key; {advice}"));
+                section.at(entry).reject_at(entry.line, format!("unknown key; {advice}"));
             }
         }
         Some(section)
     }
 
     /// Opens a table whose keys are names that the user chose.
-    pub(super) fn named(self) -> Vec<(&'a str, Spot<'a>)> {
+    pub(super) fn named(self) -> Vec<(&'a str, Given<'a>)> {
         let Some(section) = self.open("a table of names") else { return Vec::new() };
         let mut named = Vec::with_capacity(section.entries.len());
         for entry in section.entries {
-            let spot = section.at(entry);
+            let given = section.at(entry);
             match check_name(&entry.key) {
-                Ok(()) => named.push((entry.key.as_str(), spot)),
-                Err(why) => spot.complain_at(entry.line, why),
+                Ok(()) => named.push((entry.key.as_str(), given)),
+                Err(why) => given.reject_at(entry.line, why),
             }
         }
         named
@@ -82,26 +82,26 @@ impl<'a> Spot<'a> {
 
     fn open(self, what: &str) -> Option<Section<'a>> {
         let Value::Table(Table { entries }) = self.value else {
-            self.complain(format!("expected {what}; got {}", self.value.describe()));
+            self.reject(format!("expected {what}; got {}", self.value.describe()));
             return None;
         };
         let section = Section { path: self.path, line: self.line, entries, problems: self.problems };
         let mut seen = std::collections::HashSet::with_capacity(entries.len());
         for entry in entries {
             if !seen.insert(entry.key.as_str()) {
-                section.at(entry).complain_at(entry.line, "given twice; keep one");
+                section.at(entry).reject_at(entry.line, "given twice; keep one");
             }
         }
         Some(section)
     }
 
-    fn complain_at(self, line: Option<usize>, text: impl Into<String>) {
-        Spot { line, ..self }.complain(text);
+    fn reject_at(self, line: Option<usize>, text: impl Into<String>) {
+        Given { line, ..self }.reject(text);
     }
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn get(&self, key: &str) -> Option<Spot<'a>> {
+    pub(super) fn get(&self, key: &str) -> Option<Given<'a>> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| self.at(entry))
     }
 
@@ -110,22 +110,22 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a key into its place; where it is absent or wrong, what stood there stays.
-    pub(super) fn set<T>(&self, key: &str, into: &mut T, reader: impl Fn(&Value) -> Result<T, Bad>) {
-        if let Some(value) = self.get(key).and_then(|spot| spot.read(reader)) {
+    pub(super) fn set<T>(&self, key: &str, into: &mut T, reader: impl Fn(&Value) -> Result<T, InvalidValue>) {
+        if let Some(value) = self.get(key).and_then(|given| given.read(reader)) {
             *into = value;
         }
     }
 
     /// Complains of the first of these keys that is there, else of the table itself.
-    pub(super) fn complain(&self, keys: &[&str], text: impl Into<String>) {
+    pub(super) fn reject(&self, keys: &[&str], text: impl Into<String>) {
         match keys.iter().find_map(|key| self.get(key)) {
-            Some(spot) => spot.complain(text),
+            Some(given) => given.reject(text),
             None => self.problems.add(self.line, &self.path, text),
         }
     }
 
-    fn at(&self, entry: &'a Entry) -> Spot<'a> {
-        Spot {
+    fn at(&self, entry: &'a Entry) -> Given<'a> {
+        Given {
             path: join(&self.path, &entry.key),
             line: entry.node.line,
             value: &entry.node.value,

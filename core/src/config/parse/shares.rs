@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rates::TOKENS;
-use super::section::{Section, Spot};
-use super::value::{count, duration, flag, number, or_off, whole};
+use super::section::{Given, Section};
+use super::value::{count, duration, flag, number, or_none, whole};
 use super::{CAP, QUEUE};
 use crate::config::{Lane, LaneConfig, TargetConfig, TenantConfig};
 
@@ -18,49 +18,49 @@ pub(super) const LANE: &[&str] = &["floor", "queue", "wait", "ttft"];
 pub(super) type Tenants = BTreeMap<Arc<str>, TenantConfig>;
 
 /// Tenants by id, each over what a lower layer said of it, key by key.
-pub(super) fn tenants(spot: Spot<'_>, into: &mut Tenants) {
-    for (id, spot) in spot.named() {
-        tenant(spot, into.entry(Arc::from(id)).or_default());
+pub(super) fn tenants(given: Given<'_>, into: &mut Tenants) {
+    for (id, given) in given.named() {
+        tenant(given, into.entry(Arc::from(id)).or_default());
     }
 }
 
 /// `default_tenant`. Nobody knows how many others there will be, so none of them can be promised a share.
-pub(super) fn other_tenants(spot: Spot<'_>, into: &mut TenantConfig) {
-    let floor = spot.child("floor");
-    tenant(spot, into);
-    if let Some(spot) = floor.filter(|_| into.floor > 0.0) {
-        spot.complain("a floor is promised to a named tenant; how many others there will be is not known");
+pub(super) fn other_tenants(given: Given<'_>, into: &mut TenantConfig) {
+    let floor = given.child("floor");
+    tenant(given, into);
+    if let Some(given) = floor.filter(|_| into.floor > 0.0) {
+        given.reject("a floor is promised to a named tenant; how many others there will be is not known");
     }
     into.floor = 0.0;
 }
 
-fn tenant(spot: Spot<'_>, into: &mut TenantConfig) {
-    let Some(section) = spot.section(TENANT) else { return };
+fn tenant(given: Given<'_>, into: &mut TenantConfig) {
+    let Some(section) = given.section(TENANT) else { return };
     // A weight near zero would make start tags run away to infinity.
     section.set("weight", &mut into.weight, number(0.001..=1e6));
-    section.set("cap", &mut into.cap, or_off(whole(CAP)));
-    section.set("queue", &mut into.queue, or_off(whole(QUEUE)));
+    section.set("cap", &mut into.cap, or_none(whole(CAP)));
+    section.set("queue", &mut into.queue, or_none(whole(QUEUE)));
     section.set("floor", &mut into.floor, number(0.0..=1.0));
-    section.set("tpm", &mut into.tpm, or_off(count(TOKENS)));
+    section.set("tpm", &mut into.tpm, or_none(count(TOKENS)));
     section.set("shed", &mut into.shed, flag);
 }
 
 /// `lanes`, each over what a lower layer said of it.
-pub(super) fn lanes(spot: Spot<'_>, into: &mut [LaneConfig; 3]) {
-    let Some(section) = spot.section(LANES) else { return };
+pub(super) fn lanes(given: Given<'_>, into: &mut [LaneConfig; 3]) {
+    let Some(section) = given.section(LANES) else { return };
     for (name, lane) in Lane::ALL.map(Lane::as_str).into_iter().zip(into) {
-        let Some(section) = section.get(name).and_then(|spot| spot.section(LANE)) else { continue };
+        let Some(section) = section.get(name).and_then(|given| given.section(LANE)) else { continue };
         section.set("floor", &mut lane.floor, number(0.0..=1.0));
-        section.set("queue", &mut lane.queue, or_off(whole(QUEUE)));
-        section.set("wait", &mut lane.wait, or_off(duration));
-        section.set("ttft", &mut lane.ttft, or_off(duration));
+        section.set("queue", &mut lane.queue, or_none(whole(QUEUE)));
+        section.set("wait", &mut lane.wait, or_none(duration));
+        section.set("ttft", &mut lane.ttft, or_none(duration));
     }
 }
 
 /// Floors that promise more than all slots, where a target says so; what is inherited whole was told where it was written.
-pub(super) fn floors(section: &Section<'_>, target: &TargetConfig) {
-    if let Some(text) = promised(target).filter(|_| section.has("tenants") || section.has("lanes")) {
-        section.complain(&["tenants", "lanes"], text);
+pub(super) fn check_floors(section: &Section<'_>, target: &TargetConfig) {
+    if let Some(text) = floors_above_one(target).filter(|_| section.has("tenants") || section.has("lanes")) {
+        section.reject(&["tenants", "lanes"], text);
     }
 }
 
@@ -70,7 +70,7 @@ const SHOWN: usize = 4;
 const ROUNDING: f64 = 1e-9;
 
 /// Names the floors whose sum is above 1, the largest first.
-pub(super) fn promised(target: &TargetConfig) -> Option<String> {
+pub(super) fn floors_above_one(target: &TargetConfig) -> Option<String> {
     let tenants =
         target.tenants.iter().map(|(id, tenant)| (super::section::join("tenants", id), tenant.floor));
     let lanes = Lane::ALL.iter().zip(&target.lanes);

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::fallback::{self, Words};
-use super::limit::Said;
+use super::fallback::{self, FallbackKeys};
+use super::limit::LimitLayers;
 use super::problems::Problems;
 use super::rates::{self, Budgets, RATES};
-use super::section::{Section, Spot};
+use super::section::{Given, Section};
 use super::tree::Value;
-use super::value::{Bad, duration, number, one_of, or_off, whole};
+use super::value::{InvalidValue, duration, number, one_of, or_none, whole};
 use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, pool, shares};
-use crate::config::matching::{Prefix, Rule};
-use crate::config::{Config, LimitConfig, RetryConfig, TargetConfig, TargetMatch, known};
+use crate::config::matching::{BaseUrl, TargetRule};
+use crate::config::{Config, LimitConfig, RetryConfig, TargetConfig, TargetMatch, providers};
 
 /// The keys that say which requests are a target's, and how it is called by those that are not.
 pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env", "forward_headers", "pool"];
@@ -51,54 +51,63 @@ pub(super) const SETTINGS: &[&str] = &[
 pub(super) const RETRY: &[&str] = &["attempts", "base", "max", "ratio", "reserve"];
 
 /// What lies under every target's own settings.
-pub(super) struct Below<'a> {
+pub(super) struct Inherited<'a> {
     pub(super) base: &'a TargetConfig,
     /// What `defaults` says of the limit.
-    pub(super) limit: &'a Said,
+    pub(super) limit: &'a LimitLayers,
     /// Where `defaults` names a fallback.
-    pub(super) fallback: Option<Spot<'a>>,
+    pub(super) fallback: Option<Given<'a>>,
     pub(super) budgets: &'a Budgets,
 }
 
 /// `targets`: in the order given, each with what is `below` under its own settings.
-pub(super) fn targets(spot: Option<Spot<'_>>, below: &Below<'_>, problems: &Problems) -> Vec<TargetConfig> {
-    let named = spot.map(Spot::named).unwrap_or_default();
+pub(super) fn targets(
+    given: Option<Given<'_>>,
+    inherited: &Inherited<'_>,
+    problems: &Problems,
+) -> Vec<TargetConfig> {
+    let named = given.map(Given::named).unwrap_or_default();
     let alone = named.len() == 1;
     let mut targets = Vec::with_capacity(named.len());
-    let mut words = Vec::with_capacity(named.len());
+    let mut keys = Vec::with_capacity(named.len());
     let mut lines = Vec::with_capacity(named.len());
-    for (name, spot) in named {
+    for (name, given) in named {
         let before = problems.count();
-        let mut said = Words::of(&spot);
-        let mut target = TargetConfig { name: name.into(), ..below.base.clone() };
-        let mut limit = below.limit.inherited();
-        lines.push(spot.line);
-        match spot.value {
-            Value::Table(_) => table(spot, &mut target, &mut limit, alone, below.budgets),
-            _ => bare(spot, &mut target, &mut limit, alone),
+        let mut said = FallbackKeys::of(&given);
+        let mut target = TargetConfig { name: name.into(), ..inherited.base.clone() };
+        let mut limit = inherited.limit.inherited();
+        lines.push(given.line);
+        match given.value {
+            Value::Table(_) => table(given, &mut target, &mut limit, alone, inherited.budgets),
+            _ => bare(given, &mut target, &mut limit, alone),
         }
         said.sound = problems.count() == before;
-        words.push(said);
+        keys.push(said);
         targets.push(target);
     }
-    fallback::resolve(&mut targets, &words, below);
-    conflicts::shadowed(&targets, &lines, |at| words.get(at).is_some_and(|words| words.sound), problems);
+    fallback::resolve(&mut targets, &keys, inherited);
+    conflicts::check_reachable(&targets, &lines, |at| keys.get(at).is_some_and(|keys| keys.sound), problems);
     targets
 }
 
 /// `defaults`: the settings of a target, without what it matches.
-pub(super) fn defaults(spot: Spot<'_>, into: &mut TargetConfig, limit: &mut Said, budgets: &Budgets) {
-    if let Some(section) = spot.section(&[SETTINGS, RATES].concat()) {
+pub(super) fn defaults(
+    given: Given<'_>,
+    into: &mut TargetConfig,
+    limit: &mut LimitLayers,
+    budgets: &Budgets,
+) {
+    if let Some(section) = given.section(&[SETTINGS, RATES].concat()) {
         settings(&section, into, limit, budgets);
     }
 }
 
 /// `openai = 64`: a cap, for a target that is known by its name.
-fn bare(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: bool) {
+fn bare(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, alone: bool) {
     let cap = whole(CAP);
-    let Some(cap) = spot.read(|value| {
+    let Some(cap) = given.read(|value| {
         cap(value).map_err(|_| {
-            Bad::expected(format!(
+            InvalidValue::expected(format!(
                 "a table, or just the cap: a whole number from {} to {}",
                 CAP.start(),
                 CAP.end()
@@ -113,15 +122,21 @@ fn bare(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: bool
     drop_tpot(target);
     match by_name(&target.name, alone) {
         Ok(urls) => target.matches.urls = urls,
-        Err(why) => spot.complain(why),
+        Err(why) => given.reject(why),
     }
 }
 
-fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: bool, budgets: &Budgets) {
+fn table(
+    given: Given<'_>,
+    target: &mut TargetConfig,
+    limit: &mut LimitLayers,
+    alone: bool,
+    budgets: &Budgets,
+) {
     let keys: Vec<&str> = [OWN, SETTINGS, RATES].concat();
-    let Some(section) = spot.section(&keys) else { return };
+    let Some(section) = given.section(&keys) else { return };
     let slots_only =
-        section.get("url").is_some_and(|spot| matches!(spot.value, Value::Text(text) if text == "none"));
+        section.get("url").is_some_and(|given| matches!(given.value, Value::Text(text) if text == "none"));
     let expected = "a base URL such as \"https://api.openai.com/v1\"";
     let mut matches = TargetMatch {
         urls: if slots_only { Vec::new() } else { patterns(&section, "url", expected, url) },
@@ -129,16 +144,16 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: boo
         slots_only,
     };
     if slots_only && section.has("models") {
-        section.complain(
+        section.reject(
             &["models"],
             "url is \"none\", so no request is this target's, whatever its model; drop one",
         );
     }
-    if let Some(spot) = section.get("pool") {
+    if let Some(given) = section.get("pool") {
         if slots_only {
-            spot.complain("url is \"none\", so no call is this target's that a replica could take; drop one");
+            given.reject("url is \"none\", so no call is this target's that a replica could take; drop one");
         }
-        let said = pool::read(spot);
+        let said = pool::read(given);
         limit.pool_capped = Some(said.capped);
         target.pool = Some(said.pool);
     }
@@ -151,37 +166,40 @@ fn table(spot: Spot<'_>, target: &mut TargetConfig, limit: &mut Said, alone: boo
             Ok(urls) => matches.urls = urls,
             // The models alone tell whose a request is.
             Err(_) if section.has("models") && target.pool.is_none() => {}
-            Err(why) => section.complain(&[], why),
+            Err(why) => section.reject(&[], why),
         }
     }
     target.matches = matches;
     as_fallback(&section, target);
     settings(&section, target, limit, budgets);
     tpot(&section, target, limit);
-    conflicts::objective(&section, target);
+    conflicts::check_objective(&section, target);
 }
 
 /// How calls come here that are another target's.
 fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
-    if let Some(spot) = section.get("model") {
+    if let Some(given) = section.get("model") {
         let expected = "the name of one model";
-        target.model = spot.read(|value| match value {
+        target.model = given.read(|value| match value {
             Value::Text(text) if text.contains('*') => {
-                Err(Bad::expected(expected).hint("patterns belong in \"models\""))
+                Err(InvalidValue::expected(expected).hint("patterns belong in \"models\""))
             }
-            Value::Text(text) => model(text).map(Arc::from).map_err(|why| Bad::expected(expected).hint(why)),
-            _ => Err(Bad::expected(expected)),
+            Value::Text(text) => {
+                model(text).map(Arc::from).map_err(|why| InvalidValue::expected(expected).hint(why))
+            }
+            _ => Err(InvalidValue::expected(expected)),
         });
-        let taken = |model: &str| Rule::new(&target.matches).is_ok_and(|rule| rule.takes_model(model));
+        let taken =
+            |model: &str| TargetRule::new(&target.matches).is_ok_and(|rule| rule.matches_model(model));
         if target.model.as_deref().is_some_and(|model| !taken(model)) {
-            spot.complain("is none of this target's \"models\"; add it there, or leave it out");
+            given.reject("is none of this target's \"models\"; add it there, or leave it out");
         }
     }
-    if let Some(spot) = section.get("key_env") {
-        match spot.value {
+    if let Some(given) = section.get("key_env") {
+        match given.value {
             Value::Text(name) if is_variable(name) => target.key_env = Some(Arc::from(&**name)),
             // What was given is not shown, however short: it may be the credential.
-            _ => spot.complain(
+            _ => given.reject(
                 "expected the name of an environment variable, such as \"SPARE_API_KEY\", and not the credential itself",
             ),
         }
@@ -209,13 +227,13 @@ pub(super) fn is_variable(name: &str) -> bool {
 /// The base URLs of a provider that is known by name. A gate's only target may match everything; among several, one that did
 /// so by accident would swallow what is meant for others.
 fn by_name(name: &str, alone: bool) -> Result<Vec<String>, String> {
-    if let Some(urls) = known::base_urls(name) {
+    if let Some(urls) = providers::base_urls(name) {
         return Ok(urls.iter().map(|url| (*url).to_owned()).collect());
     }
     if alone {
         return Ok(Vec::new());
     }
-    let names: Vec<&str> = known::names().collect();
+    let names: Vec<&str> = providers::names().collect();
     let advice = match nearest::nearest(name, &names) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("known without one are {}", names.join(", ")),
@@ -232,10 +250,10 @@ fn patterns(
     expected: &str,
     check: impl Fn(&str) -> Result<String, String>,
 ) -> Vec<String> {
-    if let Some(spot) =
-        section.get(key).filter(|spot| matches!(spot.value, Value::List(items) if items.is_empty()))
+    if let Some(given) =
+        section.get(key).filter(|given| matches!(given.value, Value::List(items) if items.is_empty()))
     {
-        spot.complain("the list is empty, so nothing would match; leave the key out to match everything");
+        given.reject("the list is empty, so nothing would match; leave the key out to match everything");
     }
     strings(section, key, expected, check)
 }
@@ -247,15 +265,15 @@ fn strings<T>(
     expected: &str,
     check: impl Fn(&str) -> Result<T, String>,
 ) -> Vec<T> {
-    let Some(spot) = section.get(key) else { return Vec::new() };
+    let Some(given) = section.get(key) else { return Vec::new() };
     let reader = |value: &Value| match value {
-        Value::Text(text) => check(text).map_err(|why| Bad::expected(expected).hint(why)),
-        _ => Err(Bad::expected(expected)),
+        Value::Text(text) => check(text).map_err(|why| InvalidValue::expected(expected).hint(why)),
+        _ => Err(InvalidValue::expected(expected)),
     };
-    let Value::List(items) = spot.value else { return spot.read(reader).into_iter().collect() };
+    let Value::List(items) = given.value else { return given.read(reader).into_iter().collect() };
     let item = |(index, item): (usize, &super::Node)| {
-        let path = format!("{}[{index}]", spot.path);
-        Spot { path, line: item.line, value: &item.value, problems: spot.problems }.read(reader)
+        let path = format!("{}[{index}]", given.path);
+        Given { path, line: item.line, value: &item.value, problems: given.problems }.read(reader)
     };
     items.iter().enumerate().filter_map(item).collect()
 }
@@ -288,7 +306,7 @@ fn forwardable(name: &str) -> Result<HeaderName, String> {
 }
 
 pub(super) fn url(text: &str) -> Result<String, String> {
-    Prefix::parse(text).map(|prefix| prefix.to_string()).map_err(str::to_owned)
+    BaseUrl::parse(text).map(|prefix| prefix.to_string()).map_err(str::to_owned)
 }
 
 fn model(text: &str) -> Result<String, String> {
@@ -301,40 +319,40 @@ fn model(text: &str) -> Result<String, String> {
     }
 }
 
-fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said, budgets: &Budgets) {
+fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers, budgets: &Budgets) {
     section.set("cap", &mut into.cap, whole(CAP));
     section.set("queue", &mut into.queue, whole(QUEUE));
-    section.set("wait", &mut into.wait, or_off(duration));
+    section.set("wait", &mut into.wait, or_none(duration));
     section.set("on_full", &mut into.on_full, one_of(ON_FULL));
     section.set("deadline", &mut into.deadline, duration);
-    section.set("first_token", &mut into.first_token, or_off(duration));
-    section.set("idle", &mut into.idle, or_off(duration));
-    section.set("stall", &mut into.stall, or_off(duration));
-    section.set("ttft", &mut into.ttft, or_off(duration));
-    section.set("tpot", &mut into.tpot, or_off(duration));
+    section.set("first_token", &mut into.first_token, or_none(duration));
+    section.set("idle", &mut into.idle, or_none(duration));
+    section.set("stall", &mut into.stall, or_none(duration));
+    section.set("ttft", &mut into.ttft, or_none(duration));
+    section.set("tpot", &mut into.tpot, or_none(duration));
     section.set("aging", &mut into.aging, duration);
-    if let Some(spot) = section.get("retry") {
-        retry(spot, &mut into.retry);
+    if let Some(given) = section.get("retry") {
+        retry(given, &mut into.retry);
     }
-    if let Some(spot) = section.get("default_tenant") {
-        shares::other_tenants(spot, &mut into.default_tenant);
+    if let Some(given) = section.get("default_tenant") {
+        shares::other_tenants(given, &mut into.default_tenant);
     }
-    if let Some(spot) = section.get("tenants") {
-        shares::tenants(spot, &mut into.tenants);
+    if let Some(given) = section.get("tenants") {
+        shares::tenants(given, &mut into.tenants);
     }
-    if let Some(spot) = section.get("lanes") {
-        shares::lanes(spot, &mut into.lanes);
+    if let Some(given) = section.get("lanes") {
+        shares::lanes(given, &mut into.lanes);
     }
     admission::read(section, into);
     rates::of_target(section, into, budgets);
-    shares::floors(section, into);
-    conflicts::times(section, into);
-    conflicts::lane_times(section, into);
+    shares::check_floors(section, into);
+    conflicts::check_times(section, into);
+    conflicts::check_lane_times(section, into);
     limits(section, into, limit);
 }
 
 /// `limit`, once the cap and the objectives are known.
-fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
+fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers) {
     limit.read(section);
     if into.matches.slots_only {
         limit.cannot_adapt(
@@ -351,7 +369,7 @@ fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Said) {
 }
 
 /// Settles the limit.
-fn in_force(target: &mut TargetConfig, limit: &Said) {
+fn in_force(target: &mut TargetConfig, limit: &LimitLayers) {
     let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
     target.limit = limit.in_force(ceiling(target).0, objective);
 }
@@ -362,13 +380,13 @@ fn ceiling(target: &TargetConfig) -> (usize, &'static str) {
 }
 
 /// Says, where a target sets a TPOT objective itself, that nothing keeps to it.
-fn tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &Said) {
+fn tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &LimitLayers) {
     let idle = target.tpot.is_some() && target.limit == LimitConfig::Fixed;
-    if let Some(spot) = section.get("tpot").filter(|_| idle) {
+    if let Some(given) = section.get("tpot").filter(|_| idle) {
         if target.matches.slots_only {
-            spot.complain("slots held by hand have no tokens; drop it");
+            given.reject("slots held by hand have no tokens; drop it");
         } else {
-            spot.complain(limit.why_fixed("ttft"));
+            given.reject(limit.why_fixed("ttft"));
         }
     }
     drop_tpot(target);
@@ -382,24 +400,24 @@ fn drop_tpot(target: &mut TargetConfig) {
 }
 
 /// Settles the objective of targets that nobody configured, once those that were have inherited it; says where it is nobody's.
-pub(super) fn default_tpot(defaults: Option<Spot<'_>>, config: &mut Config, limit: &Said) {
+pub(super) fn default_tpot(defaults: Option<Given<'_>>, config: &mut Config, limit: &LimitLayers) {
     let fixed = |target: &TargetConfig| target.limit == LimitConfig::Fixed;
     let idle = fixed(&config.default_target) && config.targets.iter().all(fixed);
-    if let Some(spot) = defaults.and_then(|spot| spot.child("tpot"))
+    if let Some(given) = defaults.and_then(|given| given.child("tpot"))
         && idle
         && config.default_target.tpot.is_some()
     {
-        spot.complain(limit.why_fixed("ttft"));
+        given.reject(limit.why_fixed("ttft"));
     }
     drop_tpot(&mut config.default_target);
 }
 
-fn retry(spot: Spot<'_>, into: &mut RetryConfig) {
-    let Some(section) = spot.section(RETRY) else { return };
+fn retry(given: Given<'_>, into: &mut RetryConfig) {
+    let Some(section) = given.section(RETRY) else { return };
     section.set("attempts", &mut into.attempts, whole(1..=100));
     section.set("base", &mut into.base, duration);
     section.set("max", &mut into.max, duration);
     section.set("ratio", &mut into.ratio, number(0.0..=10.0));
     section.set("reserve", &mut into.reserve, whole(0..=10_000));
-    conflicts::backoff(&section, into);
+    conflicts::check_backoff(&section, into);
 }

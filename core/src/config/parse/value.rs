@@ -9,12 +9,12 @@ use super::tree::Value;
 
 /// Why a value will not do.
 #[derive(Debug)]
-pub(super) struct Bad {
+pub(super) struct InvalidValue {
     expected: String,
     hint: Option<String>,
 }
 
-impl Bad {
+impl InvalidValue {
     pub(super) fn expected(expected: impl Into<String>) -> Self {
         Self { expected: expected.into(), hint: None }
     }
@@ -31,7 +31,7 @@ impl Bad {
 }
 
 /// A whole number. A float without a fraction counts: JSON, and so JavaScript, has no other kind of number.
-pub(super) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&Value) -> Result<T, Bad>
+pub(super) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&Value) -> Result<T, InvalidValue>
 where
     T: TryFrom<i128> + PartialOrd + Display,
 {
@@ -45,14 +45,15 @@ where
         let number =
             number.and_then(|number| T::try_from(number).ok()).filter(|number| range.contains(number));
         number.ok_or_else(|| {
-            let bad = Bad::expected(format!("a whole number from {} to {}", range.start(), range.end()));
+            let bad =
+                InvalidValue::expected(format!("a whole number from {} to {}", range.start(), range.end()));
             unquote(bad, value)
         })
     }
 }
 
 /// A number, whole or not.
-pub(super) fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Result<f64, Bad> {
+pub(super) fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Result<f64, InvalidValue> {
     move |value| {
         let number = match value {
             Value::Whole(number) => Some(*number as f64),
@@ -61,14 +62,14 @@ pub(super) fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Result<f6
         };
         // NaN is in no range.
         number.filter(|number| range.contains(number)).ok_or_else(|| {
-            let bad = Bad::expected(format!("a number from {} to {}", range.start(), range.end()));
+            let bad = InvalidValue::expected(format!("a number from {} to {}", range.start(), range.end()));
             unquote(bad, value)
         })
     }
 }
 
 /// How many of something that providers count in thousands and millions: a whole number, also as `"450k"` or `"2M"`.
-pub(super) fn count(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Result<u64, Bad> {
+pub(super) fn count(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Result<u64, InvalidValue> {
     move |value| {
         let read = whole(range.clone());
         let scaled = match value {
@@ -94,36 +95,38 @@ fn scaled(text: &str) -> Option<i128> {
     format!("{whole}{part:0<zeros$}").parse().ok()
 }
 
-fn unquote(bad: Bad, value: &Value) -> Bad {
+fn unquote(bad: InvalidValue, value: &Value) -> InvalidValue {
     match value {
         Value::Text(text) if text.parse::<f64>().is_ok() => bad.hint("write it without quotes"),
         _ => bad,
     }
 }
 
-pub(super) fn flag(value: &Value) -> Result<bool, Bad> {
+pub(super) fn flag(value: &Value) -> Result<bool, InvalidValue> {
     match value {
         Value::Bool(flag) => Ok(*flag),
-        _ => Err(Bad::expected("true or false")),
+        _ => Err(InvalidValue::expected("true or false")),
     }
 }
 
 /// A name that the user chose somewhere else in the configuration.
-pub(super) fn name_of(what: &'static str) -> impl Fn(&Value) -> Result<Arc<str>, Bad> {
+pub(super) fn name_of(what: &'static str) -> impl Fn(&Value) -> Result<Arc<str>, InvalidValue> {
     move |value| match value {
         Value::Text(name) if !name.is_empty() => Ok(Arc::from(&**name)),
-        _ => Err(Bad::expected(what)),
+        _ => Err(InvalidValue::expected(what)),
     }
 }
 
 /// One of a few words.
-pub(super) fn one_of<T: Copy>(choices: &'static [(&'static str, T)]) -> impl Fn(&Value) -> Result<T, Bad> {
+pub(super) fn one_of<T: Copy>(
+    choices: &'static [(&'static str, T)],
+) -> impl Fn(&Value) -> Result<T, InvalidValue> {
     move |value| {
         let chosen = match value {
             Value::Text(text) => choices.iter().find(|(word, _)| word == text),
             _ => None,
         };
-        chosen.map(|(_, choice)| *choice).ok_or_else(|| Bad::expected(either(choices)))
+        chosen.map(|(_, choice)| *choice).ok_or_else(|| InvalidValue::expected(either(choices)))
     }
 }
 
@@ -137,9 +140,9 @@ fn either<T>(choices: &[(&str, T)]) -> String {
 }
 
 /// Switched off by `false`, `"none"` or null; else what the reader takes.
-pub(super) fn or_off<T>(
-    reader: impl Fn(&Value) -> Result<T, Bad>,
-) -> impl Fn(&Value) -> Result<Option<T>, Bad> {
+pub(super) fn or_none<T>(
+    reader: impl Fn(&Value) -> Result<T, InvalidValue>,
+) -> impl Fn(&Value) -> Result<Option<T>, InvalidValue> {
     move |value| match value {
         Value::Bool(false) | Value::Null => Ok(None),
         Value::Text(text) if text == "none" => Ok(None),
@@ -155,22 +158,22 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// `"1h30m"`, or a number of seconds.
-pub(super) fn duration(value: &Value) -> Result<Duration, Bad> {
+pub(super) fn duration(value: &Value) -> Result<Duration, InvalidValue> {
     duration_in(SHORTEST..=LONGEST, "1ms to 30 days", value)
 }
 
 /// The part of a minute whose share of a rate may go out at once. Beyond a minute's there is no rate to speak of.
-pub(super) fn burst(value: &Value) -> Result<Duration, Bad> {
+pub(super) fn burst(value: &Value) -> Result<Duration, InvalidValue> {
     duration_in(Duration::from_millis(100)..=Duration::from_secs(60), "100ms to 1m", value)
 }
 
 /// What a percentile is taken over.
-pub(super) fn window(value: &Value) -> Result<Duration, Bad> {
+pub(super) fn window(value: &Value) -> Result<Duration, InvalidValue> {
     duration_in(Duration::from_secs(1)..=Duration::from_secs(3600), "1s to 1h", value)
 }
 
 /// How often it is taken.
-pub(super) fn tick(value: &Value) -> Result<Duration, Bad> {
+pub(super) fn tick(value: &Value) -> Result<Duration, InvalidValue> {
     duration_in(Duration::from_millis(100)..=Duration::from_secs(600), "100ms to 10m", value)
 }
 
@@ -178,11 +181,15 @@ pub(super) fn tick(value: &Value) -> Result<Duration, Bad> {
 pub(super) fn within(
     range: RangeInclusive<Duration>,
     described: &'static str,
-) -> impl Fn(&Value) -> Result<Duration, Bad> {
+) -> impl Fn(&Value) -> Result<Duration, InvalidValue> {
     move |value| duration_in(range.clone(), described, value)
 }
 
-fn duration_in(range: RangeInclusive<Duration>, described: &str, value: &Value) -> Result<Duration, Bad> {
+fn duration_in(
+    range: RangeInclusive<Duration>,
+    described: &str,
+    value: &Value,
+) -> Result<Duration, InvalidValue> {
     let duration = match value {
         Value::Time(time) => Some(*time),
         Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
@@ -192,7 +199,7 @@ fn duration_in(range: RangeInclusive<Duration>, described: &str, value: &Value) 
         _ => None,
     };
     duration.filter(|duration| range.contains(duration)).ok_or_else(|| {
-        let bad = Bad::expected(format!(
+        let bad = InvalidValue::expected(format!(
             "a duration from {described}: a number of seconds, or a string such as \"500ms\", \"30s\", \"1h30m\""
         ));
         match value {

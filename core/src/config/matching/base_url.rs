@@ -8,7 +8,7 @@ use crate::wire::url;
 
 /// A base URL: scheme, host, port, and a path that others may go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::config) struct Prefix {
+pub(in crate::config) struct BaseUrl {
     https: bool,
     /// Lower case, without a final dot; an IPv6 address in its brackets.
     host: Box<str>,
@@ -18,14 +18,14 @@ pub(in crate::config) struct Prefix {
 }
 
 /// Where a request goes, in the same terms.
-pub(super) struct Place<'a> {
+pub(super) struct RequestUrl<'a> {
     https: bool,
     host: &'a str,
     port: u16,
     path: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RequestUrl<'a> {
     /// `None` for what is no absolute http or https URL.
     pub(super) fn of(uri: &'a Uri) -> Option<Self> {
         let https = match uri.scheme_str()? {
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Prefix {
+impl BaseUrl {
     /// Parses a base URL. The error says what is wrong without repeating the URL, which may hold a password or a key.
     pub(in crate::config) fn parse(url: &str) -> Result<Self, &'static str> {
         // First, so that nothing else is ever said of such a URL.
@@ -64,7 +64,7 @@ impl Prefix {
             return Err("the host is missing");
         }
         let uri: Uri = url.parse().map_err(|_| "it is not a valid URL")?;
-        let place = Place::of(&uri).ok_or("it is not a valid URL")?;
+        let place = RequestUrl::of(&uri).ok_or("it is not a valid URL")?;
         if place.host.is_empty() {
             return Err("the host is missing");
         }
@@ -83,7 +83,7 @@ impl Prefix {
         })
     }
 
-    pub(super) fn matches(&self, place: &Place<'_>) -> bool {
+    pub(super) fn matches(&self, place: &RequestUrl<'_>) -> bool {
         // Nearly every client writes its host in lower case: comparing bytes first spares folding them.
         self.https == place.https
             && self.port == place.port
@@ -95,8 +95,13 @@ impl Prefix {
     }
 
     /// Whether every URL under `other` is under this one too.
-    pub(super) fn covers(&self, other: &Prefix) -> bool {
-        self.matches(&Place { https: other.https, host: &other.host, port: other.port, path: &other.path })
+    pub(super) fn covers(&self, other: &BaseUrl) -> bool {
+        self.matches(&RequestUrl {
+            https: other.https,
+            host: &other.host,
+            port: other.port,
+            path: &other.path,
+        })
     }
 }
 
@@ -105,7 +110,7 @@ fn default_port(https: bool) -> u16 {
 }
 
 /// The normal form: two base URLs that match the same requests print the same.
-impl fmt::Display for Prefix {
+impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.https { "https" } else { "http" };
         write!(f, "{scheme}://{}", self.host)?;

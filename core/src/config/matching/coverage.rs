@@ -8,13 +8,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Rule;
+use super::TargetRule;
 use super::glob::Glob;
 
 /// The rules so far, by what each of them could cover.
 #[derive(Debug, Default)]
 pub(in crate::config) struct CoverIndex<'a> {
-    rules: Vec<&'a Rule>,
+    rules: Vec<&'a TargetRule>,
     /// Rules for every URL.
     every_url: Vec<usize>,
     /// Rules by the normal form of each base URL.
@@ -50,14 +50,14 @@ impl Affixes {
 
 impl<'a> CoverIndex<'a> {
     /// Returns the first rule added so far that takes all requests of this one, by its position.
-    pub(in crate::config) fn first_cover(&self, rule: &Rule) -> Option<usize> {
+    pub(in crate::config) fn first_cover(&self, rule: &TargetRule) -> Option<usize> {
         let covers = |at: &usize| self.rules.get(*at).is_some_and(|above| above.covers(rule));
         // Each list is in ascending order.
         self.candidates(rule).into_iter().filter_map(|list| list.iter().copied().find(covers)).min()
     }
 
     /// Adds a rule below all others.
-    pub(in crate::config) fn add(&mut self, rule: &'a Rule) {
+    pub(in crate::config) fn add(&mut self, rule: &'a TargetRule) {
         let at = self.rules.len();
         self.rules.push(rule);
         if rule.urls.is_empty() {
@@ -79,7 +79,7 @@ impl<'a> CoverIndex<'a> {
     }
 
     /// Returns lists that together hold every rule that takes all requests of this one.
-    fn candidates(&self, rule: &Rule) -> Vec<&[usize]> {
+    fn candidates(&self, rule: &TargetRule) -> Vec<&[usize]> {
         let urls: Vec<String> = rule.urls.iter().map(ToString::to_string).collect();
         let models: Vec<String> = rule.models.iter().map(Glob::text).collect();
         let by_url = urls.iter().map(|url| self.of_url(url));
@@ -125,11 +125,12 @@ mod tests {
     use super::*;
     use crate::config::TargetMatch;
 
-    fn rule(urls: &[String], models: &[String]) -> Rule {
-        Rule::new(&TargetMatch { urls: urls.to_vec(), models: models.to_vec(), slots_only: false }).unwrap()
+    fn rule(urls: &[String], models: &[String]) -> TargetRule {
+        TargetRule::new(&TargetMatch { urls: urls.to_vec(), models: models.to_vec(), slots_only: false })
+            .unwrap()
     }
 
-    fn any_rule() -> impl Strategy<Value = Rule> {
+    fn any_rule() -> impl Strategy<Value = TargetRule> {
         let url = "(http|https)://[ab](:8)?(/[ab]{1,2}){0,2}/?";
         let urls = prop::collection::vec(url, 0..3);
         let models = prop::collection::vec("[ab*]{1,4}", 0..3);
@@ -149,8 +150,8 @@ mod tests {
     }
 
     /// How many rules are compared for so many targets.
-    fn compared(count: usize, make: impl Fn(usize) -> Rule) -> usize {
-        let rules: Vec<Rule> = (0..count).map(make).collect();
+    fn compared(count: usize, make: impl Fn(usize) -> TargetRule) -> usize {
+        let rules: Vec<TargetRule> = (0..count).map(make).collect();
         let mut index = CoverIndex::default();
         let mut compared = 0;
         for rule in &rules {
@@ -164,7 +165,7 @@ mod tests {
     fn comparisons_grow_with_the_number_of_targets_and_not_with_its_square() {
         let url = |host: usize| vec![format!("https://h{host}.example/v1")];
         let model = |name: String| vec![name];
-        let shapes: [&dyn Fn(usize) -> Rule; 5] = [
+        let shapes: [&dyn Fn(usize) -> TargetRule; 5] = [
             &|at| rule(&url(at), &[]),
             &|at| rule(&url(0), &model(format!("m{at}"))),
             &|at| rule(&url(0), &model(format!("m{at}-*"))),
