@@ -1,312 +1,645 @@
 /**
- * The configuration: the keys of the file, as types.
+ * The types of the configuration.
  *
  * @module
  */
 import type { Lane } from "./types.js";
 
-/** Seconds, or text with units: `"500ms"`, `"2m"`. */
+/** Seconds, or text with units: `"500ms"`, `"2m"`, `"1h30m"`. */
 export type Duration = number | string;
 
-/** A number of tokens or requests, also in thousands or millions: `"450k"`, `"1.5M"`. */
+/** A number of tokens or requests, which may be in thousands or millions: `"450k"`, `"1.5M"`. */
 export type Count = number | string;
 
-/** Switches a setting off that a lower layer made. */
+/** Switches a setting off. */
 export type Off = "none" | false | null;
 
-/** How a target's failed attempts are made again. */
+/**
+ * How many slots of a cap are in force. Without it the limit is adaptive, unless a `cap` is set and
+ * no objective is (`ttft` of a target or a lane, `latency` of a tool): then it is fixed at the cap.
+ */
+export type Limit = "adaptive" | "fixed" | LimitConfig;
+
+// Generated from the declarations in the Rust crate, which a test compares with this file.
+
+/**
+ * How failed attempts of a call are repeated.
+ */
 export interface RetryConfig {
-  /** The most attempts of a call. Default: 4. */
+  /**
+   * The maximum number of attempts of a call, including the first. Range: 1 to 100. Default: 4.
+   */
   attempts?: number;
-  /** The first backoff. */
+  /**
+   * The upper bound of the first backoff, at most `max`. It doubles with each attempt (full
+   * jitter). Range: 1ms to 30d. Default: 500ms.
+   */
   base?: Duration;
-  /** The longest backoff. */
+  /**
+   * The upper bound of every backoff. A provider's Retry-After is a lower bound and may exceed it.
+   * Range: 1ms to 30d. Default: 30s.
+   */
   max?: Duration;
-  /** The retry budget: so many retries for each call. Default: 0.2. */
+  /**
+   * The retry budget: retries earned per call of the last 10 s. Range: 0 to 10. Default: 0.2.
+   */
   ratio?: number;
-  /** The retry budget: so many more. Default: 10. */
+  /**
+   * The retry budget: retries that need not be earned. Range: 0 to 10000. Default: 10.
+   */
   reserve?: number;
 }
 
-/** A percentile over a window as the detector. */
+/**
+ * A decrease by a number of slots.
+ */
+export interface StepConfig {
+  /**
+   * The number of slots. Range: 1 to 65536.
+   */
+  step: number;
+}
+
+/**
+ * A percentile of the time to first token over a time window, as the detector of late calls.
+ */
 export interface PercentileConfig {
-  /** Which, 0.01 to 0.999. Default: 0.99. */
+  /**
+   * The quantile that is compared with the objective. Range: 0.01 to 0.999. Default: 0.99.
+   */
   quantile?: number;
-  /** What it is taken over. Default: 30 s. */
+  /**
+   * The time over which the quantile is computed. Range: 1s to 1h. Default: 30s.
+   */
   window?: Duration;
-  /** How often it is looked at. Default: 5 s. */
+  /**
+   * The time between two evaluations, at most `window`. Range: 100ms to 10m. Default: 5s.
+   */
   tick?: Duration;
-  /** The dead band on either side of the objective, as a share of it, 0 to 0.9. Default: 0.2. */
+  /**
+   * The dead band on either side of the objective, as a share of it. Range: 0 to 0.9. Default: 0.2.
+   */
   band?: number;
-  /** Ticks that pass after a cut before the next. Default: 3. */
+  /**
+   * The number of ticks after a decrease before the next one. Range: 0 to 1000. Default: 3.
+   */
   hold?: number;
 }
 
-/** How a limit adapts. Its ceiling is the `cap` beside it. */
+/**
+ * How an adaptive limit changes. Its upper bound is the `cap` of the target, tool or pool.
+ */
 export interface LimitConfig {
   /**
-   * Slots at the start. Default: 8, or the nearest that floor and cap allow. It doubles from there until the first cut; under a percentile it rises by
-   * one a tick.
+   * The limit at the start, from `min` to `cap`. The limit doubles from there until the first
+   * decrease. With a percentile detector it increases by 1 per tick instead. Range: 1 to 65536.
+   * Default: 8, or the nearest that `min` and `cap` allow.
    */
   start?: number;
-  /** The floor. Default: 1. */
+  /**
+   * The lower bound of the limit, at most `cap`. Range: 1 to 65536. Default: 1.
+   */
   min?: number;
   /**
-   * The most calls that may await their first token at once; not of a tool. Default: that is found as well with a `decrease` of `served`, else not
-   * bounded.
+   * The maximum number of calls that await their first token at the same time. A value above the
+   * cap has no effect. Not for tools. Range: 1 to 65536. Default: limited adaptively if decrease is
+   * "served", otherwise not limited.
    */
   awaiting?: number | Off;
   /**
-   * How far a cut for late calls goes: to what the upstream is seen to serve at once (`served`, the default), to a share (0.1 to 0.99), or by so many
-   * slots. Whatever it says, 429s that are not for a rate cut to what was taken in; 503s, 529s, timeouts and a `tpot` that is missed, by a tenth.
+   * How far the limit is decreased when calls miss the objective: to the concurrency that the
+   * upstream was observed to serve (`"served"`), to a share of the limit (0.1 to 0.99), or by a
+   * number of slots (`{ step = 4 }`, 1 to 65536). Other causes have fixed decreases: 429 responses
+   * that are not about a rate decrease the limit to the number of calls that were accepted; 503,
+   * 529, timeouts and a missed `tpot` decrease it by a tenth. Default: to the concurrency that is
+   * served.
    */
   decrease?: "served" | number | { step: number };
-  /** What takes first tokens for too late. Default: `exceedance`, a sequential test of the share of late calls. */
+  /**
+   * How late first tokens are detected: by a sequential test of the share of calls above the
+   * objective, per kind of call (`"exceedance"`), or by a percentile over a time window
+   * (`"percentile"`, or a table with its settings). Default: exceedance.
+   */
   detector?: "exceedance" | "percentile" | PercentileConfig;
 }
 
 /**
- * How many slots of a cap are in force: as many as the upstream can take, or all of them, always. Without it the limit adapts, unless a `cap` is
- * named and no objective is (`ttft`, also of a lane; a tool's `latency`): then it is fixed at that cap.
+ * A tenant at a target, or at all of them.
  */
-export type Limit = "adaptive" | "fixed" | LimitConfig;
-
-/** A tenant, at a target or at all of them. */
 export interface TenantConfig {
-  /** Its share beside the others'. Default: 1. */
+  /**
+   * The tenant's weight in fair queueing. Range: 0.001 to 1000000. Default: 1.
+   */
   weight?: number;
-  /** The most slots it holds at once. */
+  /**
+   * The maximum number of slots of the tenant. A value above the target's cap has no effect. Range:
+   * 1 to 65536. Default: the target's.
+   */
   cap?: number | Off;
-  /** The most calls of its that wait. */
+  /**
+   * The maximum number of the tenant's calls in the queue. Range: 0 to 1000000. Default: the
+   * target's.
+   */
   queue?: number | Off;
-  /** The share of the slots that is its own whenever it wants them, 0 to 1; only of a tenant with a name. Default: 0. */
+  /**
+   * The share of the slots in force that is reserved for the tenant. Unused reserved slots may be
+   * borrowed. Not for `default_tenant`. Range: 0 to 1. Default: 0.
+   */
   floor?: number;
-  /** Tokens it may take a minute; what it takes beyond them is owed, and kept back later. Default: none of its own. */
+  /**
+   * The tokens per minute that the tenant may use. Use above the rate is a debt that delays the
+   * tenant's later calls. Range: 1 to 1000000000000. Default: none.
+   */
   tpm?: Count | Off;
-  /** Whether its waiting calls may be refused to make room for more urgent ones. Default: true. */
+  /**
+   * Whether the tenant's queued calls may be rejected to make room for more urgent ones in a full
+   * queue. Default: true.
+   */
   shed?: boolean;
 }
 
-/** What a lane has to itself at a target. */
+/**
+ * The calls of one lane (priority class) at a target.
+ */
 export interface LaneConfig {
-  /** The share of the slots that is its own whenever it wants them, 0 to 1. Default: 0. */
+  /**
+   * The share of the slots in force that is reserved for the lane. Unused reserved slots may be
+   * borrowed. Range: 0 to 1. Default: 0.
+   */
   floor?: number;
-  /** The most of its calls that wait, of all tenants together. Default: none of its own. */
+  /**
+   * The maximum number of the lane's calls in the queue, of all tenants together. Range: 0 to
+   * 1000000. Default: none.
+   */
   queue?: number | Off;
-  /** The longest wait of its calls. Default: the target's. */
+  /**
+   * The wait budget of the lane's calls, at most `deadline`. Range: 1ms to 30d. Default: the
+   * target's.
+   */
   wait?: Duration | Off;
-  /** Its objective for the time to the first token. Default: the target's. */
+  /**
+   * The lane's objective for the time to first token, at most `deadline`. Range: 1ms to 30d.
+   * Default: the target's.
+   */
   ttft?: Duration | Off;
 }
 
-/** What a provider allows. What is not set is not bounded until a response's headers speak of it. */
+/**
+ * The rates that a provider allows, of a target or of a budget that several targets share. A rate
+ * that is not set is not limited until the headers of a response report one.
+ */
 export interface RateConfig {
-  /** Requests a minute. */
+  /**
+   * Requests per minute. Range: 1 to 1000000000. Default: none.
+   */
   rpm?: Count | Off;
-  /** Requests a day. */
+  /**
+   * Requests per day. Range: 1 to 1000000000. Default: none.
+   */
   rpd?: Count | Off;
-  /** Tokens a minute, input and output together. */
+  /**
+   * Tokens per minute, input and output together. Range: 1 to 1000000000000. Default: none.
+   */
   tpm?: Count | Off;
-  /** Tokens a day. */
+  /**
+   * Tokens per day, input and output together. Range: 1 to 1000000000000. Default: none.
+   */
   tpd?: Count | Off;
-  /** Input tokens a minute, where they are counted apart. */
+  /**
+   * Input tokens per minute, for providers that count input and output separately. Range: 1 to
+   * 1000000000000. Default: none.
+   */
   itpm?: Count | Off;
-  /** Output tokens a minute, where they are counted apart. */
+  /**
+   * Output tokens per minute, for providers that count input and output separately. Range: 1 to
+   * 1000000000000. Default: none.
+   */
   otpm?: Count | Off;
-  /** How much of a rate may go out at once, as time: 0.1 to 60 s. Default: 6 s. */
+  /**
+   * How much of a rate may be used at once, as the time over which the rate allows it. 6 s is a
+   * tenth of a minute's rate. Range: 100ms to 1m. Default: 6s.
+   */
   burst?: Duration;
   /**
-   * How a call is counted: `sum` of its input and the most output, or the `larger` of the two, at arrival; `actual`: input at arrival,
-   * output as it is produced; `input` only. Default: `auto`, by the dialect and what the headers show.
+   * How the provider counts a call against its token rates. `"auto"`: By the provider's API and
+   * what its rate headers show. `"sum"`: The input and the maximum output, at arrival. `"larger"`:
+   * The larger of the input and the maximum output, at arrival. `"actual"`: The input at arrival,
+   * the output as it is produced. `"input"`: The input only. Default: auto.
    */
   counting?: "auto" | "sum" | "larger" | "actual" | "input";
-  /** What the provider's rate headers may do: set the rates (`follow`, the default), only `lower` them, or nothing. */
+  /**
+   * What the provider's rate headers may change. `"follow"`: They raise and lower the rates.
+   * `"lower"`: They only lower the rates: a configured rate is an upper bound. `"ignore"`: Nothing.
+   * Default: follow.
+   */
   headers?: "follow" | "lower" | "ignore";
 }
 
-/** How a target behaves: its rates, and the rest. */
+/**
+ * How a target behaves. All of it may also be set in `defaults`.
+ */
 export interface TargetSettings extends RateConfig {
   /**
-   * The most calls in flight: the limit itself where that is fixed (also where neither `limit` nor a `ttft` is set, of a lane neither), its ceiling where
-   * it adapts. Default: 256.
+   * How many slots of the cap are in force. Default: adaptive; fixed with a `cap` and no `ttft`.
+   */
+  limit?: Limit;
+  /**
+   * The maximum number of slots. It is the limit itself if the limit is fixed, and its upper bound
+   * if the limit is adaptive. For pools it limits the replicas together. Range: 1 to 65536.
+   * Default: 256; for pools 65536.
    */
   cap?: number;
-  /** How many slots of the cap are in force. Default: adaptive, but fixed where there is a `cap` and no `ttft`. */
-  limit?: Limit;
-  /** The most calls of one tenant that wait. Default: 10,000. */
-  queue?: number;
-  /** The longest wait while the target is open; `"none"`: no limit but the deadline. */
-  wait?: Duration | Off;
-  /** Whether a call waits for a slot, or is refused at once. Default: `wait`. */
-  on_full?: "wait" | "refuse";
-  /** The longest a whole call may take, its stream included. Default: 600 s. */
-  deadline?: Duration;
-  /** The longest from sending to the first token; `"none"`: no limit. */
-  first_token?: Duration | Off;
-  /** The longest silence between chunks; `"none"`: no limit. */
-  idle?: Duration | Off;
-  /** The longest a reader may leave a chunk unread; `"none"`: for ever. */
-  stall?: Duration | Off;
-  /** The objective for the time to the first token, queue wait included; an adaptive limit keeps to it. */
-  ttft?: Duration | Off;
-  /** The objective for the time between two tokens, on average over a call; of an adaptive limit only. Default: none. */
-  tpot?: Duration | Off;
-  /** A waiting call raises its lane by one in this time: it then gets an eighth of the capacity first. */
-  aging?: Duration;
-  /** The most calls that wait, of all tenants together. Default: 100,000. */
-  backlog?: number;
-  lanes?: Partial<Record<Lane, LaneConfig>>;
   /**
-   * What fair queueing charges: `tokens`, `kv` (tokens held in memory times seconds) or `calls`. Default: `auto`, `kv` for
-   * pools and where `kv_tokens` is configured, else `tokens`.
+   * The maximum number of calls in the queue, per tenant. Range: 0 to 1000000. Default: 10,000.
    */
-  cost?: "auto" | "tokens" | "kv" | "calls";
-  /** By how much later a call of 1,000 tokens stands in its own tenant's queue. Default: not at all. */
-  short_bias?: Duration | Off;
-  /** Whether a call that was lent another's floor, and has no answer yet, is called back when the other wants it. Default: false. */
-  reclaim?: boolean;
+  queue?: number;
   /**
-   * When a call is refused at once for the wait that is expected: beyond its `deadline` or wait budget (the default), beyond its
-   * `objective` too, or never (`off`).
+   * The maximum number of calls in the queue, of all tenants together. Range: 0 to 1000000.
+   * Default: 100,000.
+   */
+  backlog?: number;
+  /**
+   * The wait budget: the maximum time in the queue while the target is open, over all attempts of a
+   * call. At most `deadline`. Range: 1ms to 30d. Default: none but the deadline.
+   */
+  wait?: Duration | Off;
+  /**
+   * What happens to a call that finds no free slot. `"wait"`: The call is queued. It fails with 504
+   * when its wait budget runs out. `"refuse"`: The call is rejected at once with 429. Default:
+   * wait.
+   */
+  on_full?: "wait" | "refuse";
+  /**
+   * The maximum time of a call, including its wait, retries and stream. Range: 1ms to 30d. Default:
+   * 10m, or the client's read timeout if that is longer.
+   */
+  deadline?: Duration;
+  /**
+   * The maximum time from the start of an attempt to its first token, for streams. At most
+   * `deadline`. Range: 1ms to 30d. Default: the client's read timeout.
+   */
+  first_token?: Duration | Off;
+  /**
+   * The maximum time between two chunks of a response. Range: 1ms to 30d. Default: the client's
+   * read timeout.
+   */
+  idle?: Duration | Off;
+  /**
+   * The maximum time that the reader of a response may leave a chunk unread. Afterwards its slot is
+   * released. Range: 1ms to 30d. Default: 5m.
+   */
+  stall?: Duration | Off;
+  /**
+   * The objective for the time to first token, including the wait. An adaptive limit keeps to it.
+   * At most `deadline`. Range: 1ms to 30d. Default: none.
+   */
+  ttft?: Duration | Off;
+  /**
+   * The objective for the time per output token, on average over a call. Needs an adaptive limit.
+   * At most `deadline`. Range: 1ms to 30d. Default: none.
+   */
+  tpot?: Duration | Off;
+  /**
+   * The wait after which a call moves up one lane. A call that moved up goes before the calls of
+   * that lane, for at most an eighth of the capacity. Range: 1ms to 30d. Default: 30s.
+   */
+  aging?: Duration;
+  /**
+   * The longest prompt, in estimated tokens. Longer ones are rejected at once with 413. Range: 1 to
+   * 1000000000000. Default: none.
+   */
+  max_prompt?: Count | Off;
+  /**
+   * When a call is rejected at once because of its predicted wait. `"deadline"`: If its slot is
+   * predicted after its deadline or the end of its wait budget. `"objective"`: Also if its slot is
+   * predicted after the TTFT objective of its lane. `"off"`: Never. Default: deadline.
    */
   predict?: "deadline" | "objective" | "off";
-  /** The longest prompt, in estimated tokens. Default: none. */
-  max_prompt?: Count | Off;
-  /** The name of one of `budgets` that its rates are part of; beside rates of its own it is an error. */
-  budget?: string | Off;
-  /** Tokens that the engine's memory for keys and values holds. Default: not known, and so not bounded. */
+  /**
+   * The cost that fair queueing charges for a call. `"auto"`: `kv` for pools and for targets with
+   * `kv_tokens`, otherwise `tokens`. `"tokens"`: Input and output tokens. `"kv"`: Tokens held in
+   * the engine's KV memory, times the seconds they are held. `"calls"`: 1 per call. Default: auto.
+   */
+  cost?: "auto" | "tokens" | "kv" | "calls";
+  /**
+   * The delay of a call of 1000 tokens in its own tenant's queue, in favour of shorter calls.
+   * Proportional to the tokens of the call. Range: 1ms to 30d. Default: none.
+   */
+  short_bias?: Duration | Off;
+  /**
+   * Whether a call on a borrowed reserved slot is cancelled and queued again when the owner needs
+   * the slot, if the call has not produced a token. Default: false.
+   */
+  reclaim?: boolean;
+  /**
+   * The number of tokens that the KV memory of the engine holds, for pools of each replica. A
+   * prefix that several calls share counts once at replicas that report prefix caching, and in full
+   * for each call at other targets. Without it the memory is not limited, except at replicas that
+   * report their size. Range: 1 to 1000000000000. Default: not known.
+   */
   kv_tokens?: Count | Off;
-  /** The share of it that is kept free, 0 to 0.9. Default: 0.1. */
+  /**
+   * The share of the KV memory that is kept free. Range: 0 to 0.9. Default: 0.1.
+   */
   kv_headroom?: number;
-  /** How prompts are counted: by their length (`learned`, the default), exactly where the build can (`bpe`), or by the server (`vllm`). */
+  /**
+   * How the tokens of a prompt are counted before the call is sent. `"learned"`: By the prompt's
+   * length, with a ratio learned from the provider's counts. `"bpe"`: Exactly, with the encoding of
+   * OpenAI's models. Needs a build with the feature `bpe`. `"vllm"`: By a request to `/tokenize` of
+   * the vLLM server. Default: learned.
+   */
   tokenizer?: "learned" | "bpe" | "vllm";
-  /** Whether streams are asked for their usage where the caller did not ask; the caller does not see it. Default: false. */
+  /**
+   * Whether to request the token usage of streams if the caller does not, and to remove it from the
+   * response. Default: false.
+   */
   ask_usage?: boolean;
-  /** The target that takes what this one refuses. */
+  /**
+   * The name of a shared budget in `budgets`, in place of the target's own rates. Default: none.
+   */
+  budget?: string | Off;
+  /**
+   * The target that receives the calls that this one rejects. It needs one base URL (or all of this
+   * target's), and a `model` (or all of this target's models in its `models`). In `defaults` it
+   * does not apply to the target that it names. Default: none.
+   */
   fallback?: string | Off;
+  /**
+   * How failed attempts are repeated. Default: attempts 4, base 500ms, max 30s, ratio 0.2 retries
+   * per call, reserve 10 retries.
+   */
   retry?: RetryConfig;
-  tenants?: Record<string, TenantConfig>;
+  /**
+   * The lanes: `interactive`, `standard` and `batch`.
+   */
+  lanes?: Partial<Record<Lane, LaneConfig>>;
+  /**
+   * The settings of tenants that are not named. Named tenants do not inherit them. Default: weight
+   * 1, cap the target's, queue the target's, floor 0 of the slots, tpm none, shed true.
+   */
   default_tenant?: TenantConfig;
+  /**
+   * Named tenants.
+   */
+  tenants?: Record<string, TenantConfig>;
 }
 
-/** A replica of a pool. */
+/**
+ * A replica of a pool.
+ */
 export interface ReplicaConfig {
-  /** Its base URL, with `/v1` or without. */
+  /**
+   * The base URL of the replica, with or without `/v1`.
+   */
   url: string;
-  /** Its share of the calls, beside the others', 0.01 to 100. Default: 1. */
+  /**
+   * The replica's share of the calls, relative to the weights of the others. Range: 0.01 to 100.
+   * Default: 1.
+   */
   weight?: number;
-  /** The models that it serves. Default: it is asked. */
+  /**
+   * The models that the replica serves, by their full names. Default: requested from the replica
+   * (`/v1/models`).
+   */
   models?: string | string[];
-  /** Tokens that its memory for keys and values holds. Default: the target's; else it is asked. */
+  /**
+   * The number of tokens that the replica's KV memory holds. Range: 1 to 1000000000000. Default:
+   * the target's, otherwise requested from the replica.
+   */
   kv_tokens?: Count | Off;
 }
 
 /**
- * A pool of replicas, which clients call at `http://NAME`, NAME being the target's. One of `replicas`, `dns` and `file` names them; without any of
- * these `gate.setReplicas` does.
+ * A pool: replicas that serve the same models. Clients call it at `http://NAME`, where NAME is the
+ * target's. One of `replicas`, `dns` and `file` names the replicas; without any of them the program
+ * sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file or DNS names,
+ * the first 128 are used.
  */
 export interface PoolConfig {
+  /**
+   * The replicas: base URLs, with or without `/v1`, or tables. 1 to 128. Default: none.
+   */
   replicas?: (string | ReplicaConfig)[];
-  /** A name whose addresses are the replicas: `"http://vllm.internal:8000"`. */
+  /**
+   * A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`. Each address of
+   * the host is a replica. Default: none.
+   */
   dns?: string;
-  /** How often it is looked up, while calls come. Default: 5 s. */
+  /**
+   * The time between two lookups of `dns`, while calls are made. A failed lookup changes nothing.
+   * Range: 1s to 1h. Default: 5s.
+   */
   dns_every?: Duration;
-  /** A file that names them, in TOML or JSON (`replicas`), or one URL a line. */
+  /**
+   * A file that names the replicas: TOML or JSON with `replicas`, or one URL per line. A regular
+   * file of at most 1 MiB. A file that cannot be read changes nothing. Default: none.
+   */
   file?: string;
-  /** How often it is looked at, while calls come. Default: 1 s. */
+  /**
+   * The time between two reads of `file`, while calls are made. Range: 100ms to 1h. Default: 1s.
+   */
   file_every?: Duration;
-  /** The most slots of each replica; the limit itself where there is no objective. Default: 256. */
+  /**
+   * The environment variable with the key for requests to `/v1/models` of the replicas. Calls carry
+   * their own key. Default: none.
+   */
+  key_env?: string;
+  /**
+   * The maximum number of slots of each replica. It is the limit itself if the limit is fixed, and
+   * its upper bound if the limit is adaptive. Range: 1 to 65536. Default: 256.
+   */
   cap?: number;
-  /** The path that says whether a replica is well. Default: `/health`. */
+  /**
+   * The path that is requested to check the health of a replica. Any response but a 5xx is healthy.
+   * Switched off, health is known from calls only. Default: not requested.
+   */
   health?: string | Off;
-  /** How often a replica is asked how it stands, while calls go to it. Default: 1 s. */
+  /**
+   * The time between two requests for a replica's metrics (`/metrics`), while calls are sent to it.
+   * Range: 50ms to 1m. Default: not requested.
+   */
   poll?: Duration | Off;
-  /** After how long without a good answer a silent replica counts as down. Default: 2 s. */
+  /**
+   * The time without a healthy response after which a replica that does not respond is down. Calls
+   * that have not produced a token there are then sent to other replicas. A shorter silence only
+   * keeps new calls away. Range: 100ms to 5m. Default: 2s.
+   */
   down_after?: Duration;
-  /** For how long a stream of a replica that is down may be silent before it is cut. Default: 10 s. */
+  /**
+   * The silence after which a stream of a replica that is down is ended as truncated. Range: 100ms
+   * to 1h. Default: 10s.
+   */
   cut_after?: Duration;
-  /** The time in which a replica that comes, or comes back, is brought to its whole share. Default: 10 s. */
+  /**
+   * The time over which a replica that joins or recovers is raised to its full share of the calls.
+   * Range: 1ms to 1h. Default: full share at once.
+   */
   slow_start?: Duration | Off;
-  /** The request header that names a session. Default: `x-session-id`. */
+  /**
+   * The request header that names a session. The calls of a session are sent to the same replica,
+   * within bounds. Default: x-session-id.
+   */
   session?: string | Off;
-  /** Whether calls with the same beginning go to one replica, within bounds. Default: true. */
+  /**
+   * Whether calls whose prompts start alike are sent to the same replica, within bounds. Default:
+   * true.
+   */
   affinity?: boolean;
   /**
-   * After how long without a first token a call is tried at another replica as well: streams only, in mode `enforce`, and never of a client whose own fetch was kept.
-   * From 50 ms to 5 min. Default: never.
+   * The time without a first token after which a call is also sent to another replica. The first
+   * response is used, and the other attempt is cancelled. Counts against the retry budget. Only for
+   * streams, in mode `enforce`, and never for clients that keep their own transport. Range: 50ms to
+   * 5m. Default: none.
    */
   hedge?: Duration | Off;
-  /** The environment variable with the key that `/v1/models` is asked with. Default: none. */
-  key_env?: string;
 }
 
-/** A target: how it behaves, and which requests are its. */
+/**
+ * Which requests are a target's, and how calls reach it that fall back to it.
+ */
 export interface TargetConfig extends TargetSettings {
-  /** Its replicas, where it is not one endpoint; a list is short for a pool of these. */
-  pool?: PoolConfig | (string | ReplicaConfig)[];
-  /** What its URLs begin with; one or several. */
+  /**
+   * The base URLs of the requests, with all paths below them. `"none"`: no request is the target's,
+   * and its slots are acquired by name (`acquire_slot`). Default: of well-known providers and
+   * pools, their own; otherwise every URL.
+   */
   url?: string | string[];
-  /** Its models; `*` stands for any text. */
+  /**
+   * The models of the requests. `*` matches any text. Default: every model.
+   */
   models?: string | string[];
-  /** The model that calls ask for which fall back to it. Default: the only name in `models`. */
+  /**
+   * The model to request for calls that fall back to this target. Default: the only name in
+   * `models`.
+   */
   model?: string;
   /**
-   * The environment variable with the credential of calls that fall back to it. Default: the
-   * caller's own goes along, to the same host only, unless `forward_headers` names its header.
+   * The environment variable with the credential for calls that fall back to this target; never the
+   * credential itself. Without it, the caller's credential is sent if protocol, host and port are
+   * the same, and otherwise only if `forward_headers` names its header. Default: none.
    */
   key_env?: string;
   /**
-   * Caller headers that this target receives, beside the standard allowlist, when a call falls back
-   * to it on another server or with `key_env`. Default: none.
+   * The headers of the caller that this target receives, beside the standard ones, from calls that
+   * fall back to it on another server or with `key_env`. Default: none.
    */
   forward_headers?: string | string[];
+  /**
+   * The replicas, if the target is not one endpoint: a table, or a list of replicas. Default: none.
+   */
+  pool?: PoolConfig | (string | ReplicaConfig)[];
 }
 
-/** A tool: its cap, or more. */
+/**
+ * A tool: a named resource that is not a model, with a cap of its own.
+ */
 export interface ToolConfig {
-  /** The most calls at once. */
-  cap: number;
-  /** How many of them are in force. Default: all; adaptive where there is a `latency`. */
+  /**
+   * How many slots of the cap are in force. Default: fixed; adaptive with a `latency`.
+   */
   limit?: Limit;
-  /** The objective for how long a call takes, which an adaptive limit keeps to. Default: none. */
+  /**
+   * The maximum number of slots. Range: 1 to 65536.
+   */
+  cap: number;
+  /**
+   * The objective for the time of a call. An adaptive limit keeps to it. Range: 1ms to 30d.
+   * Default: none.
+   */
   latency?: Duration | Off;
+  /**
+   * The maximum number of calls in the queue, per tenant. Range: 0 to 1000000. Default: 10,000.
+   */
   queue?: number;
+  /**
+   * The maximum time in the queue. Not with `on_full = "refuse"`. Range: 1ms to 30d. Default: none.
+   */
   wait?: Duration | Off;
+  /**
+   * What happens to a call that finds no free slot. `"wait"`: The call is queued. It fails with 504
+   * when its wait budget runs out. `"refuse"`: The call is rejected at once with 429. Default:
+   * wait.
+   */
   on_full?: "wait" | "refuse";
-  /** Calls a second; `rpm` in its place says them a minute. */
+  /**
+   * Calls per second. Range: 0.001 to 1000000. Default: none.
+   */
   rps?: number | Off;
-  /** Calls a minute. */
+  /**
+   * Calls per minute, in place of `rps`. Range: 1 to 1000000000. Default: none.
+   */
   rpm?: Count | Off;
 }
 
-/** How connections are made. */
+/**
+ * The settings of connections, of all targets.
+ */
 export interface TransportConfig {
-  /** The longest that connecting may take. */
+  /**
+   * The maximum time to open a connection. Range: 1ms to 30d. Default: 10s.
+   */
   connect?: Duration;
   /**
-   * Whether to take proxies from the environment, as undici's `EnvHttpProxyAgent` does. Default:
-   * true.
+   * Whether proxies are read from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`: in
+   * Python by the rules of httpx or httpx2, in Node by those of undici, otherwise by those of the
+   * Rust crate. Default: true.
    */
   proxy_from_env?: boolean;
+  /**
+   * The maximum number of idle connections that are kept per host. Range: 0 to 65536. Default: 256.
+   */
   pool_idle?: number;
+  /**
+   * The time for which an idle connection is kept. Range: 1ms to 30d. Default: 1m 30s.
+   */
   pool_idle_timeout?: Duration;
+  /**
+   * The number of streams on an HTTP/2 connection at which another connection is opened. The
+   * default is below 100, the usual limit of servers. Range: 1 to 10000. Default: 90.
+   */
   http2_streams?: number;
+  /**
+   * Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge). Default: false.
+   */
   http2_prior_knowledge?: boolean;
 }
 
-/** A gate's configuration. */
+/**
+ * The configuration of a gate.
+ */
 export interface Config {
-  /** `enforce` (the default), `observe` (measures, changes nothing) or `off`; the environment's `TIDEGATE` overrides it. */
+  /**
+   * Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE` (`on`,
+   * `observe` or `off`) overrides it. `"enforce"`: Limits, queues, rejects and retries calls.
+   * `"observe"`: Measures and records what it would have done, but delays, rejects and retries no
+   * call. `"off"`: Hands every call straight to the transport. Default: enforce.
+   */
   mode?: "enforce" | "observe" | "off";
-  /** The targets by name, first match first: a cap, or settings. */
-  targets?: Record<string, number | TargetConfig>;
-  /** The tools by name: a cap, or settings. */
-  tools?: Record<string, number | ToolConfig>;
-  /** The tenants by name, at every target. */
-  tenants?: Record<string, TenantConfig>;
-  /** Rates that several targets share: those that name it as their `budget`. */
-  budgets?: Record<string, RateConfig>;
-  /** What every target has that does not say otherwise. */
+  /**
+   * The settings of every target that does not set them itself, and of targets that are not
+   * configured.
+   */
   defaults?: TargetSettings;
+  /**
+   * The targets by name: a table, or just the cap. The first target that matches a request takes
+   * it, in the order of the file.
+   */
+  targets?: Record<string, number | TargetConfig>;
+  /**
+   * The tenants of every target by name. `defaults.tenants` replaces single keys of it, and
+   * `targets.NAME.tenants` single keys of both.
+   */
+  tenants?: Record<string, TenantConfig>;
+  /**
+   * Rates that several targets share, by name: the targets that name it as their `budget`.
+   */
+  budgets?: Record<string, RateConfig>;
+  /**
+   * The tools by name: a table, or just the cap.
+   */
+  tools?: Record<string, number | ToolConfig>;
+  /**
+   * The settings of connections, of all targets.
+   */
   transport?: TransportConfig;
 }

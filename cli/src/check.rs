@@ -1,6 +1,6 @@
-//! `tidegate check FILE`: whether a configuration can work, and what was understood.
+//! `tidegate check FILE`: validates a configuration and prints the settings in force.
 
-mod told;
+mod render;
 
 use std::path::PathBuf;
 
@@ -8,19 +8,19 @@ use clap::Args as ClapArgs;
 use tidegate::config::Matcher;
 use tidegate::config_file;
 
-use self::told::{OTHERS, told};
+use self::render::{OTHERS, render};
 use crate::Failure;
 
-/// Prints every problem of the file with its line, or, where there is none, each target, tenant and tool as it will act, every setting
-/// that was left out with its default.
+/// Validate a configuration file. Prints each problem with its line, or, if there is none, every
+/// setting of each target, budget and tool, including defaults
 #[derive(ClapArgs)]
 pub(crate) struct Args {
-    /// The TOML file, of 16 MiB at most; `-` for standard input
+    /// TOML file of at most 16 MiB; `-` reads standard input
     file: PathBuf,
-    /// Say only which target takes requests to this URL
+    /// Print only the name of the target that takes requests to this URL
     #[arg(long)]
     url: Option<http::Uri>,
-    /// The model that such a request names
+    /// Model that the request names
     #[arg(long, requires = "url", value_name = "NAME")]
     model: Option<String>,
 }
@@ -35,12 +35,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let matcher = Matcher::new(&config.targets).map_err(|e| Failure::usage(e.to_string()))?;
     match &args.url {
         Some(url) => {
-            let unsent = |why| Failure::usage(format!("--url: no call is sent to this URL: {why}"));
-            tidegate::wire::url::check(url).map_err(unsent)?;
+            let rejected = |why| Failure::usage(format!("--url: no call is sent to this URL: {why}"));
+            tidegate::wire::url::check(url).map_err(rejected)?;
             let found = matcher.find(url, args.model.as_deref()).and_then(|at| config.targets.get(at));
             println!("{}", found.map_or(OTHERS, |target| &target.name));
         }
-        None => print!("{}", told(&config)),
+        None => print!("{}", render(&config)),
     }
     Ok(())
 }

@@ -49,6 +49,16 @@ fn check(toml: &str) -> Output {
     check_with(toml, &[])
 }
 
+/// Returns what `check` prints, with each key and its value separated by one space.
+fn settings(output: &Output) -> String {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let line = |line: &str| match line.strip_prefix("  ").and_then(|line| line.split_once("  ")) {
+        Some((key, value)) => format!("{key} {}\n", value.trim_start()),
+        None => format!("{}\n", line.trim_start()),
+    };
+    text.lines().map(line).collect()
+}
+
 fn check_with(toml: &str, options: &[&str]) -> Output {
     let name = format!("tidegate-check-{}-{:?}.toml", std::process::id(), std::thread::current().id());
     let file = std::env::temp_dir().join(name);
@@ -179,27 +189,29 @@ fn check_takes_twenty_thousand_targets() {
 }
 
 #[test]
-fn check_tells_what_it_understood() {
+fn check_prints_each_setting_with_its_default() {
     let output = check("[targets]\nopenai = 12\n[tenants]\nacme = { cap = 3 }\n[tools]\ndb = 8\n");
     assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = settings(&output);
     for part in [
         "mode enforce",
         "target openai",
-        "cap 12",
-        "tenant acme: weight 1, cap 3",
-        "limit fixed: 12 slots, always",
-        "tool db\n  cap 8; 10000 a tenant may wait; no rate of its own\n  limit fixed: 8 slots, always\n",
-        "limit adaptive: 1 to 256 slots, 8 at the start; keeps to three times what calls take when there is room, judged by a \
-         sequential test of the share of late calls; cut to what is served; as many as is found may await their first token",
-        "connecting 10s",
+        "cap 12 slots",
+        "tenants.acme weight 1, cap 3 slots",
+        "limit fixed",
+        "tool db\ncap 8 slots\nlimit fixed\nlatency none\nqueue 10,000 calls per tenant\n",
+        "limit adaptive, objective: three times the latency of calls of the same kind at low load\n\
+         limit.start 8 slots\nlimit.min 1 slots\n\
+         limit.awaiting limited adaptively if decrease is \"served\", otherwise not limited\n\
+         limit.decrease to the concurrency that is served\nlimit.detector exceedance\n",
+        "connect 10s",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
 #[test]
-fn check_tells_every_setting_that_was_made() {
+fn check_prints_every_setting_that_was_set() {
     let target = "cap = 3\nqueue = 17\nwait = 19\ndeadline = 123\nfirst_token = 29\nidle = 31\nstall = 37\nttft = 41\ntpot = 1.25\naging = 43\n\
                   retry = { attempts = 47, base = 53, max = 59, ratio = 0.61, reserve = 67 }\n\
                   default_tenant = { weight = 71, cap = 2, queue = 73, tpm = 101, shed = false }\n\
@@ -215,67 +227,72 @@ fn check_tells_every_setting_that_was_made() {
                      http2_prior_knowledge = true\nproxy_from_env = false\n";
     let output = check(&format!("[targets.openai]\n{target}{others}[transport]\n{transport}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = settings(&output);
     for part in [
-        "cap 3",
-        "17 a",
-        "19s",
-        "2m 3s",
-        "29s",
-        "31s",
-        "37s",
-        "41s",
-        "43s",
-        "47 att",
-        "53s",
-        "59s",
-        "0.61",
-        "67",
-        "71",
-        "cap 2",
-        "queue 73",
-        "1m 19s",
-        "83",
-        "1m 29s",
-        "97",
-        "HTTP/2 without TLS",
-        "proxies: none",
-        "tpm 101, never shed",
-        "103 in all",
-        "lane batch: floor 0.107, queue 109, wait 1m 53s, TTFT objective 1m 59s",
-        "charged by calls; of one tenant, calls stand later by 7s per 1000 tokens; a floor is called back",
-        "prompts up to 127 tokens, counted by the server; refuses nothing",
-        "rates: 131 requests a minute, 137 requests a day, 139 tokens a minute, 149 tokens a day, 151 input tokens a minute, \
-         157 output tokens a minute; 5s of them at once; counting the larger of input and the most output, at arrival; \
-         headers are followed downwards",
-        "memory for 163 tokens, 0.167 of it kept free",
-        "falls back to spare; usage of streams is asked for",
-        "what falls back to it has model small and the key in SPARE_KEY",
-        "calls that fall back to it also keep the headers x-tenant-id, x-team\n",
-        "tenant acme: weight 1, no cap of its own, no queue of its own, floor 0.173",
-        "rates: those of budget shared",
-        "budget shared\n  rates: 179 requests a minute",
-        "tool search\n  cap 11; 10000 a tenant may wait; 1.5 calls a second",
-        "limit adaptive: 2 to 3 slots, 3 at the start; keeps to the TTFT objective, of which 22s is the upstream's, and to a TPOT of 1s 250ms, judged by the 0.93 quantile over \
-         3m 13s, looked at each 5s 500ms, dead band 0.33, 197 ticks of rest after a cut; cut to 0.77 of it; 191 may await their first token",
-        "limit adaptive: 1 to 11 slots, 8 at the start; keeps to a latency of 3m 19s, judged by a sequential test of the share of late calls; \
-         cut by 6 slots\n",
-        "limit fixed: 13 slots, always",
-        "181 calls a minute",
+        "cap 3 slots",
+        "queue 17 calls per tenant",
+        "wait 19s",
+        "deadline 2m 3s",
+        "first_token 29s",
+        "idle 31s",
+        "stall 37s",
+        "ttft 41s",
+        "tpot 1s 250ms",
+        "aging 43s per lane",
+        "retry attempts 47, base 53s, max 59s, ratio 0.61 retries per call, reserve 67 retries",
+        "default_tenant weight 71, cap 2 slots, queue 73 calls, floor 0 of the slots, tpm 101 tokens per minute, \
+         shed false",
+        "connect 1m 19s",
+        "pool_idle 83 connections per host",
+        "pool_idle_timeout 1m 29s",
+        "http2_streams 97 streams per connection",
+        "http2_prior_knowledge true",
+        "proxy_from_env false",
+        "backlog 103 calls of all tenants",
+        "lanes.batch floor 0.107 of the slots, queue 109 calls, wait 1m 53s, ttft 1m 59s",
+        "cost calls",
+        "short_bias 7s per 1000 tokens",
+        "reclaim true",
+        "max_prompt 127 tokens",
+        "tokenizer vllm",
+        "predict off",
+        "rpm 131 requests per minute\nrpd 137 requests per day\ntpm 139 tokens per minute\n\
+         tpd 149 tokens per day\nitpm 151 input tokens per minute\notpm 157 output tokens per minute\nburst 5s\n\
+         counting larger\nheaders lower\n",
+        "kv_tokens 163 tokens\nkv_headroom 0.167\n",
+        "ask_usage true",
+        "fallback spare",
+        "model small\nkey_env SPARE_KEY\nforward_headers x-tenant-id, x-team\n",
+        "tenants.acme weight 1, cap the target's, queue the target's, floor 0.173 of the slots",
+        "budget shared\nfallback",
+        "budget shared\nrpm 179 requests per minute",
+        "tool search\ncap 11 slots",
+        "rps 1.5 calls per second",
+        "limit adaptive, objective: first token within 22s of sending the request\nlimit.start 3 slots\n\
+         limit.min 2 slots\nlimit.awaiting 191 calls\nlimit.decrease to 0.77 of the limit\n\
+         limit.detector percentile: quantile 0.93, window 3m 13s, tick 5s 500ms, band 0.33, hold 197 ticks\n",
+        "limit adaptive, objective: calls within 3m 19s\nlimit.start 8 slots\nlimit.min 1 slots\n\
+         limit.decrease by 6 slots\nlimit.detector exceedance\nlatency 3m 19s\n",
+        "tool shell\ncap 13 slots\nlimit fixed\n",
+        "rpm 181 calls per minute",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
 #[test]
-fn check_tells_the_proxies_of_the_environment_without_credentials() {
+fn check_prints_the_proxies_of_the_environment_without_credentials() {
     let file = std::env::temp_dir().join(format!("tidegate-proxies-{}.toml", std::process::id()));
     std::fs::write(&file, "").unwrap();
     for (variable, value, told) in [
-        ("https_proxy", "user:sesame@proxy:3128", "here: http://proxy:3128 for https URLs; 2 exceptions"),
-        ("https_proxy", "", "here: none"),
+        (
+            "https_proxy",
+            "user:sesame@proxy:3128",
+            "in this environment: http://proxy:3128 for https URLs; 2 exceptions",
+        ),
+        ("https_proxy", "", "in this environment: none"),
         ("https_proxy", "gopher://user:sesame@proxy", "https_proxy is not the URL of a supported proxy"),
-        ("no_proxy", "*", "here: none"),
+        ("no_proxy", "*", "in this environment: none"),
     ] {
         let mut command = Command::new(TIDEGATE);
         command.arg("check").arg(&file).env_clear();
@@ -288,47 +305,46 @@ fn check_tells_the_proxies_of_the_environment_without_credentials() {
 }
 
 #[test]
-fn check_tells_what_a_limit_keeps_to_and_bounds() {
-    let usual = "keeps to three times what calls take when there is room";
-    for (target, told) in [
-        ("tpot = 0.05", format!("{usual}, and to a TPOT of 50ms, judged")),
-        ("ttft = 2", "keeps to the TTFT objective, of which 1s is the upstream's, judged".into()),
-        ("ttft = 2\nwait = 0.5", "of which 1s 500ms is the upstream's".into()),
-        ("ttft = 2\nwait = 1.5", "of which 1s is the upstream's".into()),
-        ("ttft = 2\non_full = \"refuse\"", "of which 2s is the upstream's".into()),
+fn check_prints_the_objective_of_an_adaptive_limit() {
+    let usual = "objective: three times the latency of calls of the same kind at low load\n";
+    for (target, expected) in [
+        ("tpot = 0.05", usual),
+        ("tpot = 0.05", "tpot 50ms\n"),
+        ("ttft = 2", "objective: first token within 1s of sending the request\n"),
+        ("ttft = 2\nwait = 0.5", "first token within 1s 500ms of sending"),
+        ("ttft = 2\nwait = 1.5", "first token within 1s of sending"),
+        ("ttft = 2\non_full = \"refuse\"", "first token within 2s of sending"),
+        ("lanes.batch.ttft = 4", "first token within 2s of sending"),
+        ("limit.decrease = \"served\"", "limit.decrease to the concurrency that is served\n"),
         (
-            "lanes.batch.ttft = 4",
-            "keeps to the TTFT objectives of its lanes, of which 2s is the upstream's".into(),
+            "limit.decrease = 0.9",
+            "limit.awaiting limited adaptively if decrease is \"served\", otherwise not limited\n\
+             limit.decrease to 0.9 of the limit\n",
         ),
-        (
-            "limit.decrease = \"served\"",
-            "cut to what is served; as many as is found may await their first token".into(),
-        ),
-        ("limit.decrease = 0.9", "cut to 0.9 of it; any number of them may await their first token".into()),
-        ("limit.decrease.step = 4", "cut by 4 slots; any number of them may await their first token".into()),
+        ("limit.decrease.step = 4", "limit.decrease by 4 slots\n"),
         (
             "limit = { decrease = 0.9, awaiting = 3 }",
-            "cut to 0.9 of it; 3 may await their first token".into(),
+            "limit.awaiting 3 calls\nlimit.decrease to 0.9 of the limit\n",
         ),
         // The README's.
         (
             "limit = { start = 16, min = 4, decrease = 0.9, detector = \"percentile\" }",
-            format!("limit adaptive: 4 to 256 slots, 16 at the start; {usual}, judged by the 0.99 quantile"),
+            "limit.start 16 slots\nlimit.min 4 slots\nlimit.awaiting limited adaptively",
         ),
     ] {
         let output = check(&format!("[targets.openai]\n{target}\n"));
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && text.contains(&told), "{target}: {told}: {text}");
+        let text = settings(&output);
+        assert!(output.status.success() && text.contains(expected), "{target}: {expected}: {text}");
     }
 }
 
 #[test]
-fn check_tells_that_the_callers_key_stays_with_its_host() {
+fn check_prints_that_the_callers_key_stays_with_its_host() {
     let toml =
         "[targets.openai]\nfallback = \"spare\"\n[targets.spare]\nurl = \"http://h\"\nmodel = \"small\"\n";
-    let text = String::from_utf8(check(toml).stdout).unwrap();
-    let told = "what falls back to it has model small and the caller's key (on the same host only)\n";
-    assert!(text.contains(told), "{text}");
+    let text = settings(&check(toml));
+    let expected = "model small\nkey_env none: the caller's credential, on the same host only\n";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -357,7 +373,7 @@ fn check_names_what_is_wrong_and_what_was_meant() {
 }
 
 #[test]
-fn check_tells_every_setting_of_a_pool() {
+fn check_prints_every_setting_of_a_pool() {
     let toml = "[targets.llama]\nttft = 4\n[targets.llama.pool]\nreplicas = [\"http://10.0.0.1:8000/v1\", { url = \"http://10.0.0.2:8000\", weight = 2, \
                 models = [\"a\", \"b\"], kv_tokens = 163 }]\ncap = 31\nhealth = \"/ready\"\npoll = \"310ms\"\ndown_after = 3\ncut_after = 7\nslow_start = \"none\"\n\
                 session = \"x-chat\"\nhedge = 13\nkey_env = \"VLLM_API_KEY\"\n\
@@ -365,22 +381,22 @@ fn check_tells_every_setting_of_a_pool() {
                 [targets.file.pool]\nfile = \"r.toml\"\nfile_every = 29\npoll = \"none\"\nhealth = \"none\"\n[targets.told.pool]\n";
     let output = check(toml);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = settings(&output);
     for part in [
-        "target llama: every model at http://llama, https://llama, http://10.0.0.1:8000, http://10.0.0.2:8000\n  cap 65536 of all replicas together;",
-        "of each replica: limit adaptive: 1 to 31 slots",
-        "a pool of http://10.0.0.1:8000, http://10.0.0.2:8000 (weight 2; models a, b; memory for 163 tokens)\n",
-        "health asked at /ready; figures asked each 310ms; models asked with the key in VLLM_API_KEY; down after 3s of silence, streams cut after 7s; \
-         back to a whole share at once\n",
-        "calls are placed by session (x-chat), by the beginning of their prompts, by load; hedged after 13s\n",
-        "cap 17 of all replicas together",
-        "of each replica: limit fixed: 23 slots, always",
-        "a pool of the addresses of http://vllm:8000, looked up each 19s",
-        "calls are placed by load; never hedged",
-        "a pool of what r.toml names, looked at each 29s",
-        "health not asked; figures not asked; models asked without a key",
-        "a pool of what the program tells (set_replicas)",
-        "back to a whole share in 10s",
+        "target llama: every model at http://llama, https://llama, http://10.0.0.1:8000, http://10.0.0.2:8000\n\
+         cap 65,536 slots\nlimit adaptive, objective: first token within 2s of sending the request\n",
+        "pool.replicas[0] http://10.0.0.1:8000, weight 1\n\
+         pool.replicas[1] http://10.0.0.2:8000, weight 2, models a, b, kv_tokens 163\n\
+         pool.cap 31 slots per replica\npool.health /ready\npool.poll 310ms\npool.down_after 3s\n\
+         pool.cut_after 7s\npool.slow_start full share at once\npool.session x-chat\npool.affinity true\n\
+         pool.hedge 13s\npool.key_env VLLM_API_KEY\n",
+        "cap 17 slots\nlimit fixed\n",
+        "pool.dns http://vllm:8000\npool.dns_every 19s\npool.cap 23 slots per replica\n",
+        "pool.session none\npool.affinity false\npool.hedge none\npool.key_env none\n",
+        "pool.file r.toml\npool.file_every 29s\n",
+        "pool.health not requested\npool.poll not requested\n",
+        "pool.replicas set by the program (set_replicas)\n",
+        "pool.slow_start 10s\n",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -152,7 +152,11 @@ impl Placement {
             calls: 0,
             rng: Rng::with_seed(seed),
             rounds: Rounds { probes, poll, active: None, wanted: None },
-            terms: Terms { probes, down_after: config.down_after, slow_start: config.slow_start },
+            terms: Terms {
+                probes,
+                down_after: config.down_after,
+                slow_start: config.slow_start.unwrap_or_default(),
+            },
             poll: poll.unwrap_or(Duration::from_secs(1)),
             memory: Memory::new(),
             counts: Counts::new(),

@@ -7,7 +7,7 @@ use crate::placement::{Member, Sight};
 /// Nothing else comes due: without a look it would wait until a call ends.
 #[tokio::test(start_paused = true)]
 async fn who_waits_goes_when_a_sign_of_life_brings_a_replica_back() {
-    let config = PoolConfig { cap: 2, slow_start: Duration::ZERO, ..PoolConfig::default() };
+    let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };
     let door = over(&Settings { pool: Some(config), ..settings(65_536) });
     door.set_members(&["http://a:8000", "http://b:8000"].map(Member::new));
     let mut held = Vec::new();

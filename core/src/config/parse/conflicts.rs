@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::problems::Problems;
-use super::section::{Section, join};
 use crate::config::matching::{CoverIndex, TargetRule};
-use crate::config::{Lane, Percentile, Predict, RetryConfig, TargetConfig};
+use crate::config::schema::given::{Section, join};
+use crate::config::schema::problems::Problems;
+use crate::config::schema::setting::show_duration;
+use crate::config::{Lane, Predict, TargetConfig};
 
 /// Limits inside a call that its deadline would always forestall. `idle` and `stall` are exempt: their defaults are long on
 /// purpose, and a short deadline simply comes first.
@@ -27,8 +27,8 @@ pub(super) fn check_times(section: &Section<'_>, target: &TargetConfig) {
                 &[key, "deadline"],
                 format!(
                     "{key} ({}) {why} before the deadline ({}); shorten {key} or lengthen deadline",
-                    show(limit),
-                    show(deadline)
+                    show_duration(limit),
+                    show_duration(deadline)
                 ),
             );
         }
@@ -49,8 +49,8 @@ pub(super) fn check_lane_times(section: &Section<'_>, target: &TargetConfig) {
                     format!(
                         "{}.{key} ({}) {why} before the deadline ({}); shorten it or lengthen deadline",
                         lane.as_str(),
-                        show(limit),
-                        show(deadline)
+                        show_duration(limit),
+                        show_duration(deadline)
                     ),
                 );
             }
@@ -63,34 +63,6 @@ pub(super) fn check_objective(section: &Section<'_>, target: &TargetConfig) {
     let none = target.ttft.is_none() && target.lanes.iter().all(|lane| lane.ttft.is_none());
     if let Some(given) = section.get("predict").filter(|_| none && target.predict == Predict::Objective) {
         given.reject("there is no objective to predict by; set a \"ttft\", here or of a lane");
-    }
-}
-
-/// A first backoff above the longest one.
-pub(super) fn check_backoff(section: &Section<'_>, retry: &RetryConfig) {
-    if retry.base > retry.max && (section.has("base") || section.has("max")) {
-        section.reject(
-            &["base", "max"],
-            format!(
-                "base ({}) is above max ({}); lower base or raise max",
-                show(retry.base),
-                show(retry.max)
-            ),
-        );
-    }
-}
-
-/// A window that has passed before it is looked at again: calls in between would be seen by no look.
-pub(super) fn check_ticks(section: &Section<'_>, percentile: &Percentile) {
-    if percentile.tick > percentile.window && (section.has("tick") || section.has("window")) {
-        section.reject(
-            &["tick", "window"],
-            format!(
-                "tick ({}) is above window ({}); shorten tick or lengthen window",
-                show(percentile.tick),
-                show(percentile.window)
-            ),
-        );
     }
 }
 
@@ -126,8 +98,4 @@ pub(super) fn check_reachable(
         };
         problems.add(*line, &here, text);
     }
-}
-
-fn show(duration: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(duration)
 }

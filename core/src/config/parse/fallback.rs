@@ -3,14 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::nearest;
-use super::section::{Given, join};
 use super::target::Inherited;
-use super::value::InvalidValue;
 use crate::config::matching::TargetRule;
+use crate::config::schema::given::{Given, join};
+use crate::config::schema::nearest;
+use crate::config::schema::setting::{InvalidValue, TARGET_NAME};
 use crate::config::{TargetConfig, providers};
-
-pub(super) const EXPECTED: &str = "the name of a target";
 
 /// Number of problems from which errors no longer suggest a similar name.
 const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
@@ -98,11 +96,11 @@ fn judge(
     let found = index.get(name).and_then(|at| targets.get(*at).zip(keys.get(*at)));
     let Some((spare, its)) = found else {
         if given.problems.count() >= MAX_PROBLEMS_WITH_ADVICE {
-            return given.reject(InvalidValue::expected(EXPECTED).message(given.value));
+            return given.reject(InvalidValue::expected(TARGET_NAME.expected).message(given.value));
         }
         let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
         let advice = nearest::suggest_name(name, &names, "there are no targets");
-        return given.reject(InvalidValue::expected(EXPECTED).hint(advice).message(given.value));
+        return given.reject(InvalidValue::expected(TARGET_NAME.expected).hint(advice).message(given.value));
     };
     if target.matches.slots_only {
         return given

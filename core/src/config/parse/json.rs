@@ -1,6 +1,6 @@
 //! JSON, and so the dicts of the bindings, to tree.
 
-use super::tree::{Entry, Node, Table, Value};
+use crate::config::schema::tree::{Entry, Node, Table, Value};
 
 /// No key lies deeper than five levels; beyond this a tree is not followed, so that none can exhaust the stack.
 const DEEPEST: usize = 32;

@@ -1,19 +1,11 @@
 //! How many slots of a cap are in force: as many as the upstream can take, or all of them.
 
-use std::ops::RangeInclusive;
-
-use super::CAP;
-use super::section::{Given, Section};
-use super::tree::Value;
-use super::value::{InvalidValue, number, one_of, or_none, tick, whole, window};
-use crate::config::{AdaptiveConfig, Decrease, Detector, LimitConfig, Percentile};
-
-pub(super) const LIMIT: &[&str] = &["start", "min", "awaiting", "decrease", "detector"];
-pub(super) const PERCENTILE: &[&str] = &["quantile", "window", "tick", "band", "hold"];
-pub(super) const DECREASE: &[&str] = &["step"];
-
-/// The range of a cut by a share. Less is a collapse, more is no cut.
-const FACTOR: RangeInclusive<f64> = 0.1..=0.99;
+use crate::config::schema::declaration::{Group, names};
+use crate::config::schema::given::{Given, Section};
+use crate::config::schema::setting::InvalidValue;
+use crate::config::schema::tree::Value;
+use crate::config::schema::{LIMIT, PERCENTILE};
+use crate::config::{AdaptiveConfig, LimitConfig};
 
 /// Whether a limit moves.
 #[derive(Clone, Copy, PartialEq)]
@@ -22,7 +14,6 @@ enum Chosen {
     Adaptive,
 }
 
-const WORDS: &[(&str, Chosen)] = &[("adaptive", Chosen::Adaptive), ("fixed", Chosen::Fixed)];
 const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table of how it adapts";
 
 /// Everything said of one limit, here and in the layers below.
@@ -33,9 +24,9 @@ pub(super) struct LimitLayers {
     /// Of a pool, whether its own was: a limit is each replica's there, and the target's cap bounds their sum.
     pub(super) pool_capped: Option<bool>,
     chosen: Option<Chosen>,
-    /// Its `start` counts for nothing: where none was given it follows from the floor and the cap.
+    /// The settings of an adaptive limit. Without a given `start` its value follows from the floor and the cap.
     keys: AdaptiveConfig,
-    start: Option<usize>,
+    start_given: bool,
     /// Whether the layer that is read has said these itself. Else they give way.
     own_start: bool,
     own_min: bool,
@@ -65,18 +56,16 @@ impl LimitLayers {
     }
 
     fn table(&mut self, given: Given<'_>) {
-        let Some(section) = given.section_with(LIMIT, elsewhere) else { return };
+        let Some(section) = given.section_with(&names(&[&LIMIT]), elsewhere) else { return };
         self.own_start = section.has("start");
         self.own_min = section.has("min");
-        section.set("start", &mut self.start, |value| whole(CAP)(value).map(Some));
-        section.set("min", &mut self.keys.min, whole(CAP));
-        section.set("awaiting", &mut self.keys.awaiting, or_none(whole(CAP)));
-        if let Some(given) = section.get("decrease") {
-            self.keys.decrease = decrease(given).unwrap_or(self.keys.decrease);
-        }
-        if let Some(given) = section.get("detector") {
-            detector(given, &mut self.keys.detector);
-        }
+        self.start_given |= self.own_start;
+        self.keys.read(&section);
+    }
+
+    /// The start that was given, here or in a layer below.
+    fn start(&self) -> Option<usize> {
+        self.start_given.then_some(self.keys.start)
     }
 
     /// **The rule**, for targets and tools: a limit adapts, unless `limit` says that it is fixed, or says nothing while a cap was
@@ -95,10 +84,10 @@ impl LimitLayers {
         // What was inherited gives way. The layer's own words are out of order only where a problem was found: nobody shall meet a floor
         // above the ceiling all the same.
         keys.min = keys.min.min(cap);
-        if let Some(start) = self.start.filter(|_| self.own_start && !self.own_min) {
+        if let Some(start) = self.start().filter(|_| self.own_start && !self.own_min) {
             keys.min = keys.min.min(start);
         }
-        keys.start = self.start.unwrap_or(AdaptiveConfig::default().start).clamp(keys.min, cap);
+        keys.start = self.keys.start.clamp(keys.min, cap);
         LimitConfig::Adaptive(keys)
     }
 
@@ -125,7 +114,7 @@ impl LimitLayers {
                 given.reject(text);
             }
         };
-        let start = self.start.filter(|_| self.own_start);
+        let start = self.start().filter(|_| self.own_start);
         if let Some(start) = start.filter(|start| *start > cap) {
             reject("start", start, named, cap);
         }
@@ -156,22 +145,22 @@ impl LimitLayers {
 }
 
 fn word(value: &Value) -> Result<Chosen, InvalidValue> {
-    one_of(WORDS)(value).map_err(|_| {
-        let bad = InvalidValue::expected(EXPECTED);
-        match value {
-            Value::Whole(_) | Value::Float(_) => bad.hint("the most slots are the \"cap\""),
-            Value::Bool(false) | Value::Null => bad.hint("a limit that does not adapt is \"fixed\""),
-            Value::Text(text) if matches!(&**text, "none" | "off") => {
-                bad.hint("a limit that does not adapt is \"fixed\"")
-            }
-            _ => bad,
+    let invalid = InvalidValue::expected(EXPECTED);
+    match value {
+        Value::Text(text) if text == "adaptive" => Ok(Chosen::Adaptive),
+        Value::Text(text) if text == "fixed" => Ok(Chosen::Fixed),
+        Value::Whole(_) | Value::Float(_) => Err(invalid.hint("the most slots are the \"cap\"")),
+        Value::Bool(false) | Value::Null => Err(invalid.hint("a limit that does not adapt is \"fixed\"")),
+        Value::Text(text) if matches!(&**text, "none" | "off") => {
+            Err(invalid.hint("a limit that does not adapt is \"fixed\""))
         }
-    })
+        _ => Err(invalid),
+    }
 }
 
 /// Keys that belong somewhere else when they are found in a `limit`, whatever they mean in other tables.
 fn elsewhere(key: &str) -> Option<String> {
-    if PERCENTILE.contains(&key) {
+    if PERCENTILE.names().any(|name| name == key) {
         return Some(
             "a percentile's settings are a table under \"detector\", which makes it a percentile".into(),
         );
@@ -183,62 +172,4 @@ fn elsewhere(key: &str) -> Option<String> {
         "kind" | "mode" | "type" => Some("a table is an adaptive limit; another is limit = \"fixed\"".into()),
         _ => None,
     }
-}
-
-/// `"served"`, a share, or a step in a table.
-fn decrease(given: Given<'_>) -> Option<Decrease> {
-    if matches!(given.value, Value::Table(_)) {
-        let section = given.section(DECREASE)?;
-        let Some(step) = section.get("step") else {
-            section.reject(&[], "needs a \"step\": by how many slots a cut lowers the limit");
-            return None;
-        };
-        return step.read(whole(CAP)).map(Decrease::Step);
-    }
-    let expected = || {
-        InvalidValue::expected(format!(
-            "\"served\", the share that a cut leaves ({} to {}) or {{ step = SLOTS }}",
-            FACTOR.start(),
-            FACTOR.end()
-        ))
-    };
-    given.read(|value| match value {
-        Value::Text(text) if text == "served" => Ok(Decrease::Served),
-        _ => number(FACTOR)(value).map(Decrease::Factor).map_err(|_| match value {
-            Value::Whole(slots) if *slots > 1 => {
-                expected().hint(format!("for so many slots write {{ step = {slots} }}"))
-            }
-            Value::Text(text) if text.parse::<f64>().is_ok() => expected().hint("write it without quotes"),
-            _ => expected(),
-        }),
-    })
-}
-
-/// A word, or a percentile's settings, each key over what a lower layer said of one.
-fn detector(given: Given<'_>, into: &mut Detector) {
-    let mut percentile = match into {
-        Detector::Percentile(percentile) => percentile.clone(),
-        Detector::Exceedance => Percentile::default(),
-    };
-    if !matches!(given.value, Value::Table(_)) {
-        let chosen = given.read(|value| match value {
-            Value::Text(text) if text == "exceedance" => Ok(Detector::Exceedance),
-            Value::Text(text) if text == "percentile" => Ok(Detector::Percentile(percentile.clone())),
-            _ => Err(InvalidValue::expected(
-                "\"exceedance\", \"percentile\" or a table of a percentile's settings",
-            )),
-        });
-        if let Some(chosen) = chosen {
-            *into = chosen;
-        }
-        return;
-    }
-    let Some(section) = given.section(PERCENTILE) else { return };
-    section.set("quantile", &mut percentile.quantile, number(0.01..=0.999));
-    section.set("window", &mut percentile.window, window);
-    section.set("tick", &mut percentile.tick, tick);
-    section.set("band", &mut percentile.band, number(0.0..=0.9));
-    section.set("hold", &mut percentile.hold, whole(0..=1_000));
-    super::conflicts::check_ticks(&section, &percentile);
-    *into = Detector::Percentile(percentile);
 }

@@ -1,51 +1,27 @@
 //! Pools: where their replicas are named, and how they are kept.
 
 use std::collections::HashSet;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::HeaderName;
-use http::uri::PathAndQuery;
-
-use super::problems::Problems;
-use super::rates::TOKENS;
-use super::section::{Given, Section};
 use super::target::{is_variable, url};
-use super::tree::{Node, Value};
-use super::value::{InvalidValue, count, flag, number, or_none, whole, within};
-use super::{CAP, json, toml};
+use super::{json, toml};
 use crate::config::matching::BaseUrl;
+use crate::config::schema::declaration::{Group, names};
+use crate::config::schema::given::{Given, Section};
+use crate::config::schema::problems::Problems;
+use crate::config::schema::setting::InvalidValue;
+use crate::config::schema::tree::{Node, Value};
+use crate::config::schema::{
+    DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA, TOKENS, WEIGHT,
+};
 use crate::config::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
-
-pub(super) const POOL: &[&str] = &[
-    "replicas",
-    "dns",
-    "dns_every",
-    "file",
-    "file_every",
-    "cap",
-    "health",
-    "poll",
-    "down_after",
-    "cut_after",
-    "slow_start",
-    "session",
-    "affinity",
-    "hedge",
-    "key_env",
-];
-pub(super) const REPLICA: &[&str] = &["url", "weight", "models", "kv_tokens"];
 
 /// The keys of which a pool has one: each names its replicas.
 const SOURCES: [&str; 3] = ["replicas", "dns", "file"];
 /// How often each of them is looked at, where it is.
 const PACES: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
 
-const DNS_EVERY: Duration = Duration::from_secs(5);
-const FILE_EVERY: Duration = Duration::from_secs(1);
-const WEIGHT: RangeInclusive<f64> = 0.01..=100.0;
 const EXPECTED: &str = "a table, or just the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
 
 /// A pool, and whether it names a `cap` of its own.
@@ -68,21 +44,10 @@ pub(super) fn read(given: Given<'_>) -> Said {
             return said;
         }
     }
-    let Some(section) = given.section(POOL) else { return said };
+    let Some(section) = given.section(&names(&[&POOL])) else { return said };
     let pool = &mut said.pool;
     pool.source = source(&section);
-    section.set("cap", &mut pool.cap, whole(CAP));
-    section.set("health", &mut pool.health, or_none(path));
-    section.set("poll", &mut pool.poll, or_none(within(millis(50)..=secs(60), "50ms to 1m")));
-    section.set("down_after", &mut pool.down_after, within(millis(100)..=secs(300), "100ms to 5m"));
-    section.set("cut_after", &mut pool.cut_after, within(millis(100)..=secs(3600), "100ms to 1h"));
-    let slow = |value: &Value| {
-        or_none(within(millis(1)..=secs(3600), "1ms to 1h"))(value).map(Option::unwrap_or_default)
-    };
-    section.set("slow_start", &mut pool.slow_start, slow);
-    section.set("session", &mut pool.session, or_none(header));
-    section.set("affinity", &mut pool.affinity, flag);
-    section.set("hedge", &mut pool.hedge, or_none(within(millis(50)..=secs(300), "50ms to 5m")));
+    pool.read(&section);
     if let Some(given) = section.get("key_env") {
         match given.value {
             Value::Text(name) if is_variable(name) => pool.key_env = Some(Arc::from(&**name)),
@@ -112,12 +77,12 @@ fn source(section: &Section<'_>) -> ReplicaSource {
     }
     if let Some(url) = section.get("dns").and_then(|given| given.read(dns)) {
         let mut every = DNS_EVERY;
-        section.set("dns_every", &mut every, within(secs(1)..=secs(3600), "1s to 1h"));
+        section.set("dns_every", &mut every, &DNS_EVERY_RANGE);
         return ReplicaSource::Dns { url, every };
     }
     if let Some(path) = section.get("file").and_then(|given| given.read(file)) {
         let mut every = FILE_EVERY;
-        section.set("file_every", &mut every, within(millis(100)..=secs(3600), "100ms to 1h"));
+        section.set("file_every", &mut every, &FILE_EVERY_RANGE);
         return ReplicaSource::File { path, every };
     }
     ReplicaSource::Dynamic
@@ -165,15 +130,15 @@ fn replica(given: &Given<'_>) -> Option<ReplicaConfig> {
         return given.read(base).map(|url| ReplicaConfig::new(&url));
     }
     let given = Given { path: given.path.clone(), ..*given };
-    let section = given.section(REPLICA)?;
+    let section = given.section(&names(&[&REPLICA]))?;
     let Some(url) = section.get("url") else {
         section.reject(&[], "needs a \"url\": the replica's base URL");
         return None;
     };
     let mut member = ReplicaConfig::new(&url.read(base)?);
-    section.set("weight", &mut member.weight, number(WEIGHT));
-    section.set("models", &mut member.models, |value| models(value).map(Some));
-    section.set("kv_tokens", &mut member.kv_tokens, or_none(count(TOKENS)));
+    section.set("weight", &mut member.weight, &WEIGHT);
+    section.set("kv_tokens", &mut member.kv_tokens, &TOKENS);
+    member.models = section.get("models").and_then(|given| given.read(models));
     Some(member)
 }
 
@@ -220,32 +185,6 @@ fn file(value: &Value) -> Result<PathBuf, InvalidValue> {
     }
 }
 
-fn path(value: &Value) -> Result<Arc<str>, InvalidValue> {
-    let bad = || InvalidValue::expected("a path such as \"/health\"");
-    match value {
-        Value::Text(path) if path.starts_with('/') && path.len() <= 200 => {
-            path.parse::<PathAndQuery>().map(|path| path.as_str().into()).map_err(|_| bad())
-        }
-        _ => Err(bad()),
-    }
-}
-
-fn header(value: &Value) -> Result<HeaderName, InvalidValue> {
-    match value {
-        Value::Text(name) => name.parse().ok(),
-        _ => None,
-    }
-    .ok_or_else(|| InvalidValue::expected("the name of a request header such as \"x-session-id\""))
-}
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
-
 /// The base URLs by which a pool is called that has no `url`: its own name, those of its replicas, and the name that is looked up for them.
 ///
 /// # Errors
@@ -267,7 +206,7 @@ pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, Stri
 }
 
 /// Replicas that the program tells of.
-pub(crate) fn told(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
+pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
     let members = listed(list, &problems);
     if members.len() > MAX_REPLICAS {
@@ -320,7 +259,9 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         return listed(&root, problems);
     }
     let given = Given { path: String::new(), line: root.line, value: &root.value, problems };
-    let one = |key: &str| REPLICA.contains(&key).then(|| "it belongs in one of \"replicas\"".to_owned());
+    let one = |key: &str| {
+        REPLICA.names().any(|name| name == key).then(|| "it belongs in one of \"replicas\"".to_owned())
+    };
     let Some(section) = given.section_with(&["replicas"], one) else { return Vec::new() };
     match section.get("replicas") {
         Some(given) => match given.value {

@@ -1,36 +1,14 @@
 //! The rates that a provider allows: a target's own, and those that several targets share.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::nearest;
-use super::section::{Given, Section};
-use super::value::{InvalidValue, burst, count, name_of, one_of, or_none};
-use crate::config::{Config, Counting, HeaderPolicy, RateConfig, TargetConfig};
-
-pub(super) const RATES: &[&str] =
-    &["rpm", "rpd", "tpm", "tpd", "itpm", "otpm", "burst", "counting", "headers"];
-
-const COUNTING: &[(&str, Counting)] = &[
-    (Counting::Auto.as_str(), Counting::Auto),
-    (Counting::Sum.as_str(), Counting::Sum),
-    (Counting::Larger.as_str(), Counting::Larger),
-    (Counting::Actual.as_str(), Counting::Actual),
-    (Counting::Input.as_str(), Counting::Input),
-];
-const HEADERS: &[(&str, HeaderPolicy)] = &[
-    (HeaderPolicy::Follow.as_str(), HeaderPolicy::Follow),
-    (HeaderPolicy::Lower.as_str(), HeaderPolicy::Lower),
-    (HeaderPolicy::Ignore.as_str(), HeaderPolicy::Ignore),
-];
-
-/// The range of every rate of requests; it lies within what `governor` counts in.
-pub(super) const REQUESTS: RangeInclusive<u64> = 1..=1_000_000_000;
-/// The range of every amount of tokens.
-pub(super) const TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
-
-const BUDGET: &str = "the name of one of [budgets]";
+use crate::config::schema::RATES;
+use crate::config::schema::declaration::Group;
+use crate::config::schema::given::{Given, Section};
+use crate::config::schema::nearest;
+use crate::config::schema::setting::{BUDGET_NAME, InvalidValue, Setting};
+use crate::config::{Config, RateConfig, TargetConfig};
 
 /// Shared rates by name.
 pub(super) type Budgets = BTreeMap<Arc<str>, RateConfig>;
@@ -39,9 +17,7 @@ pub(super) type Budgets = BTreeMap<Arc<str>, RateConfig>;
 pub(super) fn budgets(given: Given<'_>) -> Budgets {
     let budget = |(name, given): (&str, Given<'_>)| {
         let mut rates = RateConfig::default();
-        if let Some(section) = given.section(RATES) {
-            read(&section, &mut rates);
-        }
+        rates.overlay(given, &());
         (Arc::from(name), rates)
     };
     given.named().into_iter().map(budget).collect()
@@ -63,41 +39,25 @@ pub(super) fn unused(top: &Section<'_>, config: &Config) {
 /// breath they contradict each other.
 pub(super) fn of_target(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     if let Some(given) = section.get("budget") {
-        into.budget = shared(&given, budgets);
+        check_budget(&given, &mut into.budget, budgets);
     }
     if into.budget.is_none() {
-        return read(section, &mut into.rates);
+        return into.rates.read(section);
     }
     if section.has("budget") {
         into.rates = RateConfig::default();
     }
-    for given in RATES.iter().filter_map(|key| section.get(key)) {
+    for given in RATES.names().filter_map(|key| section.get(key)) {
         given.reject(
             "the rates of this target are those of its budget; set it there, or budget = \"none\" here",
         );
     }
 }
 
-/// The name of a budget; `None` where it is switched off or wrong.
-fn shared(given: &Given<'_>, budgets: &Budgets) -> Option<Arc<str>> {
-    let name = given.read(or_none(name_of(BUDGET)))??;
-    if budgets.contains_key(&*name) {
-        return Some(name);
-    }
+/// Rejects the name of an unknown budget, and removes it.
+fn check_budget(given: &Given<'_>, budget: &mut Option<Arc<str>>, budgets: &Budgets) {
+    let Some(name) = budget.take_if(|name| !budgets.contains_key(name)) else { return };
     let names: Vec<&str> = budgets.keys().map(|name| &**name).collect();
     let advice = nearest::suggest_name(&name, &names, "there are no [budgets]");
-    given.reject(InvalidValue::expected(BUDGET).hint(advice).message(given.value));
-    None
-}
-
-fn read(section: &Section<'_>, into: &mut RateConfig) {
-    section.set("rpm", &mut into.rpm, or_none(count(REQUESTS)));
-    section.set("rpd", &mut into.rpd, or_none(count(REQUESTS)));
-    section.set("tpm", &mut into.tpm, or_none(count(TOKENS)));
-    section.set("tpd", &mut into.tpd, or_none(count(TOKENS)));
-    section.set("itpm", &mut into.itpm, or_none(count(TOKENS)));
-    section.set("otpm", &mut into.otpm, or_none(count(TOKENS)));
-    section.set("burst", &mut into.burst, burst);
-    section.set("counting", &mut into.counting, one_of(COUNTING));
-    section.set("headers", &mut into.headers, one_of(HEADERS));
+    given.reject(InvalidValue::expected(BUDGET_NAME.expected).hint(advice).message(given.value));
 }

@@ -6,49 +6,17 @@ use http::HeaderName;
 
 use super::fallback::{self, FallbackKeys};
 use super::limit::LimitLayers;
-use super::problems::Problems;
-use super::rates::{self, Budgets, RATES};
-use super::section::{Given, Section};
-use super::tree::Value;
-use super::value::{InvalidValue, duration, number, one_of, or_none, whole};
-use super::{CAP, ON_FULL, QUEUE, admission, conflicts, nearest, pool, shares};
+use super::rates::{self, Budgets};
+use super::{conflicts, pool, shares};
 use crate::config::matching::{BaseUrl, TargetRule};
-use crate::config::{Config, LimitConfig, RetryConfig, TargetConfig, TargetMatch, providers};
-
-/// The keys that say which requests are a target's, and how it is called by those that are not.
-pub(super) const OWN: &[&str] = &["url", "models", "model", "key_env", "forward_headers", "pool"];
-/// The keys that say how a target behaves; `defaults` takes them too, and [`RATES`].
-pub(super) const SETTINGS: &[&str] = &[
-    "cap",
-    "limit",
-    "queue",
-    "wait",
-    "on_full",
-    "deadline",
-    "first_token",
-    "idle",
-    "stall",
-    "ttft",
-    "tpot",
-    "aging",
-    "retry",
-    "tenants",
-    "default_tenant",
-    "backlog",
-    "lanes",
-    "cost",
-    "short_bias",
-    "reclaim",
-    "predict",
-    "max_prompt",
-    "budget",
-    "kv_tokens",
-    "kv_headroom",
-    "tokenizer",
-    "ask_usage",
-    "fallback",
-];
-pub(super) const RETRY: &[&str] = &["attempts", "base", "max", "ratio", "reserve"];
+use crate::config::schema::declaration::{Group, names};
+use crate::config::schema::given::{Given, Section};
+use crate::config::schema::nearest;
+use crate::config::schema::problems::Problems;
+use crate::config::schema::setting::{InvalidValue, Scalar};
+use crate::config::schema::tree::{Node, Value};
+use crate::config::schema::{CAP, OWN, RATES, SETTINGS};
+use crate::config::{Config, LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
 /// What lies under every target's own settings.
 pub(super) struct Inherited<'a> {
@@ -97,16 +65,15 @@ pub(super) fn defaults(
     limit: &mut LimitLayers,
     budgets: &Budgets,
 ) {
-    if let Some(section) = given.section(&[SETTINGS, RATES].concat()) {
+    if let Some(section) = given.section(&names(&[&SETTINGS, &RATES])) {
         settings(&section, into, limit, budgets);
     }
 }
 
 /// `openai = 64`: a cap, for a target that is known by its name.
 fn bare(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, alone: bool) {
-    let cap = whole(CAP);
     let Some(cap) = given.read(|value| {
-        cap(value).map_err(|_| {
+        usize::read(value, &CAP).map_err(|_| {
             InvalidValue::expected(format!(
                 "a table, or just the cap: a whole number from {} to {}",
                 CAP.start(),
@@ -133,8 +100,7 @@ fn table(
     alone: bool,
     budgets: &Budgets,
 ) {
-    let keys: Vec<&str> = [OWN, SETTINGS, RATES].concat();
-    let Some(section) = given.section(&keys) else { return };
+    let Some(section) = given.section(&names(&[&OWN, &SETTINGS, &RATES])) else { return };
     let slots_only =
         section.get("url").is_some_and(|given| matches!(given.value, Value::Text(text) if text == "none"));
     let expected = "a base URL such as \"https://api.openai.com/v1\"";
@@ -271,7 +237,7 @@ fn strings<T>(
         _ => Err(InvalidValue::expected(expected)),
     };
     let Value::List(items) = given.value else { return given.read(reader).into_iter().collect() };
-    let item = |(index, item): (usize, &super::Node)| {
+    let item = |(index, item): (usize, &Node)| {
         let path = format!("{}[{index}]", given.path);
         Given { path, line: item.line, value: &item.value, problems: given.problems }.read(reader)
     };
@@ -320,30 +286,15 @@ fn model(text: &str) -> Result<String, String> {
 }
 
 fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers, budgets: &Budgets) {
-    section.set("cap", &mut into.cap, whole(CAP));
-    section.set("queue", &mut into.queue, whole(QUEUE));
-    section.set("wait", &mut into.wait, or_none(duration));
-    section.set("on_full", &mut into.on_full, one_of(ON_FULL));
-    section.set("deadline", &mut into.deadline, duration);
-    section.set("first_token", &mut into.first_token, or_none(duration));
-    section.set("idle", &mut into.idle, or_none(duration));
-    section.set("stall", &mut into.stall, or_none(duration));
-    section.set("ttft", &mut into.ttft, or_none(duration));
-    section.set("tpot", &mut into.tpot, or_none(duration));
-    section.set("aging", &mut into.aging, duration);
-    if let Some(given) = section.get("retry") {
-        retry(given, &mut into.retry);
+    // Of these, an invalid value does not leave the inherited one in force.
+    for (key, name) in [("budget", &mut into.budget), ("fallback", &mut into.fallback)] {
+        if section.has(key) {
+            *name = None;
+        }
     }
-    if let Some(given) = section.get("default_tenant") {
-        shares::other_tenants(given, &mut into.default_tenant);
-    }
-    if let Some(given) = section.get("tenants") {
-        shares::tenants(given, &mut into.tenants);
-    }
-    if let Some(given) = section.get("lanes") {
-        shares::lanes(given, &mut into.lanes);
-    }
-    admission::read(section, into);
+    into.read(section);
+    check_tokenizer(section, into);
+    shares::no_default_floor(section, &mut into.default_tenant);
     rates::of_target(section, into, budgets);
     shares::check_floors(section, into);
     conflicts::check_times(section, into);
@@ -412,12 +363,13 @@ pub(super) fn default_tpot(defaults: Option<Given<'_>>, config: &mut Config, lim
     drop_tpot(&mut config.default_target);
 }
 
-fn retry(given: Given<'_>, into: &mut RetryConfig) {
-    let Some(section) = given.section(RETRY) else { return };
-    section.set("attempts", &mut into.attempts, whole(1..=100));
-    section.set("base", &mut into.base, duration);
-    section.set("max", &mut into.max, duration);
-    section.set("ratio", &mut into.ratio, number(0.0..=10.0));
-    section.set("reserve", &mut into.reserve, whole(0..=10_000));
-    conflicts::check_backoff(&section, into);
+/// Rejects the tokenizer `bpe` in builds without its vocabularies.
+fn check_tokenizer(section: &Section<'_>, target: &mut TargetConfig) {
+    if target.tokenizer == Tokenizer::Bpe && !cfg!(feature = "bpe") {
+        target.tokenizer = Tokenizer::Learned;
+        section.reject(
+            &["tokenizer"],
+            "\"bpe\" needs a build with the feature \"bpe\"; use \"learned\" or \"vllm\"",
+        );
+    }
 }

@@ -3,8 +3,8 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problems::Problems;
-use super::tree::{Entry, Node, Table, Value};
+use crate::config::schema::problems::Problems;
+use crate::config::schema::tree::{Entry, Node, Table, Value};
 
 /// A file that is no TOML at all would otherwise be answered with as many errors as it has lines.
 const MOST_SYNTAX_ERRORS: usize = 20;

@@ -2,11 +2,11 @@
 
 mod admission;
 mod builder;
-mod documented;
 mod layers;
 mod limits;
 mod pool;
 mod properties;
+mod reference;
 
 /// One file with every key in it, each other than its default.
 const FULL: &str = r#"

@@ -59,7 +59,7 @@ fn every_key_arrives() {
         poll: Some(Duration::from_millis(250)),
         down_after: secs(3),
         cut_after: secs(5),
-        slow_start: Duration::ZERO,
+        slow_start: None,
         session: Some(http::HeaderName::from_static("x-conversation")),
         affinity: false,
         hedge: Some(Duration::from_millis(800)),

@@ -17,7 +17,7 @@ mod rules;
 
 /// Replicas of so many slots each, that are there at once with all of them.
 fn of_slots(cap: usize) -> Settings {
-    let config = PoolConfig { cap, slow_start: Duration::ZERO, ..PoolConfig::default() };
+    let config = PoolConfig { cap, slow_start: None, ..PoolConfig::default() };
     Settings { pool: Some(config), aging: Duration::from_secs(3600), kv_headroom: 0.0, ..settings(65_536) }
 }
 

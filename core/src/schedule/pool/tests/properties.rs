@@ -57,7 +57,7 @@ fn pool() -> impl Strategy<Value = (Settings, usize)> {
     let slow = prop_oneof![Just(0u64), 100u64..2_000];
     (0usize..5, 1usize..5, prop::option::of(500u64..1_500), adaptive, aging, slow).prop_map(
         |(replicas, slots, kv_tokens, adaptive, aging, slow)| {
-            let config = PoolConfig { cap: slots, slow_start: ms(slow), ..PoolConfig::default() };
+            let config = PoolConfig { cap: slots, slow_start: Some(ms(slow)), ..PoolConfig::default() };
             let settings =
                 Settings { pool: Some(config), kv_tokens, adaptive, aging: ms(aging), ..of_slots(slots) };
             (settings, replicas)

@@ -1,20 +1,20 @@
-//! Walking the tree: where a value stands, and the tables whose keys are known.
+//! Values with their key paths, and tables whose keys are known.
 
 use super::nearest;
 use super::problems::Problems;
+use super::setting::{InvalidValue, Setting};
 use super::tree::{Entry, Table, Value};
-use super::value::InvalidValue;
 
-/// A value, the full path of its key, and the line it was written on.
-pub(super) struct Given<'a> {
-    pub(super) path: String,
-    pub(super) line: Option<usize>,
-    pub(super) value: &'a Value,
-    pub(super) problems: &'a Problems,
+/// A given value, with the full path of its key and the line it is on.
+pub(crate) struct Given<'a> {
+    pub(crate) path: String,
+    pub(crate) line: Option<usize>,
+    pub(crate) value: &'a Value,
+    pub(crate) problems: &'a Problems,
 }
 
-/// A table being read.
-pub(super) struct Section<'a> {
+/// A table that is being read.
+pub(crate) struct Section<'a> {
     path: String,
     line: Option<usize>,
     entries: &'a [Entry],
@@ -22,12 +22,13 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Given<'a> {
-    pub(super) fn reject(&self, text: impl Into<String>) {
+    /// Reports a problem with the value.
+    pub(crate) fn reject(&self, text: impl Into<String>) {
         self.problems.add(self.line, &self.path, text);
     }
 
-    /// Reads the value, or says what was expected instead.
-    pub(super) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, InvalidValue>) -> Option<T> {
+    /// Reads the value. Reports a problem and returns `None` if it is invalid.
+    pub(crate) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, InvalidValue>) -> Option<T> {
         match reader(self.value) {
             Ok(value) => Some(value),
             Err(bad) => {
@@ -37,21 +38,21 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// What stands under a key, where this is a table that has it.
-    pub(super) fn child(&self, key: &str) -> Option<Given<'a>> {
+    /// Returns the value of a key, if this is a table that has the key.
+    pub(crate) fn child(&self, key: &str) -> Option<Given<'a>> {
         let Value::Table(Table { entries }) = self.value else { return None };
         let entry = entries.iter().find(|entry| entry.key == key)?;
         let (path, line) = (join(&self.path, key), entry.node.line);
         Some(Given { path, line, value: &entry.node.value, problems: self.problems })
     }
 
-    /// Opens a table that may hold these keys and no other; each stranger is named with the nearest of them.
-    pub(super) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
+    /// Opens a table that may have these keys only. Reports each unknown key with the nearest valid one.
+    pub(crate) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
         self.section_with(keys, |_| None)
     }
 
-    /// The same, for a table that knows better what some strangers in it mean.
-    pub(super) fn section_with(
+    /// As [`Given::section`]. `meant` returns what to write instead of an unknown key, if that is known.
+    pub(crate) fn section_with(
         self,
         keys: &[&str],
         meant: impl Fn(&str) -> Option<String>,
@@ -66,8 +67,8 @@ impl<'a> Given<'a> {
         Some(section)
     }
 
-    /// Opens a table whose keys are names that the user chose.
-    pub(super) fn named(self) -> Vec<(&'a str, Given<'a>)> {
+    /// Opens a table whose keys are names that the user chose. Reports invalid names and omits them.
+    pub(crate) fn named(self) -> Vec<(&'a str, Given<'a>)> {
         let Some(section) = self.open("a table of names") else { return Vec::new() };
         let mut named = Vec::with_capacity(section.entries.len());
         for entry in section.entries {
@@ -101,23 +102,23 @@ impl<'a> Given<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn get(&self, key: &str) -> Option<Given<'a>> {
+    pub(crate) fn get(&self, key: &str) -> Option<Given<'a>> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| self.at(entry))
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == key)
     }
 
-    /// Reads a key into its place; where it is absent or wrong, what stood there stays.
-    pub(super) fn set<T>(&self, key: &str, into: &mut T, reader: impl Fn(&Value) -> Result<T, InvalidValue>) {
-        if let Some(value) = self.get(key).and_then(|given| given.read(reader)) {
-            *into = value;
+    /// Reads a key into `setting`, which is unchanged if the key is absent or invalid.
+    pub(crate) fn set<T: Setting>(&self, key: &str, setting: &mut T, bounds: &T::Bounds) {
+        if let Some(given) = self.get(key) {
+            setting.overlay(given, bounds);
         }
     }
 
-    /// Complains of the first of these keys that is there, else of the table itself.
-    pub(super) fn reject(&self, keys: &[&str], text: impl Into<String>) {
+    /// Reports a problem with the first of these keys that is given, or with the table if none is.
+    pub(crate) fn reject(&self, keys: &[&str], text: impl Into<String>) {
         match keys.iter().find_map(|key| self.get(key)) {
             Some(given) => given.reject(text),
             None => self.problems.add(self.line, &self.path, text),
@@ -134,7 +135,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Targets, tenants and tools become labels of metrics and words in errors.
+/// Checks the name of a target, tenant, budget or tool, which metrics and errors show.
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.trim().is_empty() {
         Err("a name must not be empty")
@@ -147,8 +148,8 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The path as it would be written in TOML: quoted where it has to be, and cut where it is absurdly long.
-pub(super) fn join(path: &str, key: &str) -> String {
+/// Appends a key to a path as TOML writes it: quoted if necessary. Cuts keys after 64 characters.
+pub(crate) fn join(path: &str, key: &str) -> String {
     const SHOWN: usize = 64;
     let cut: String = key.chars().take(SHOWN).collect();
     let more = if cut.len() < key.len() { "..." } else { "" };

@@ -1,9 +1,27 @@
-//! What to say about a key that does not exist.
+//! Suggests valid keys and names in place of unknown ones.
 
-use super::{KeyLocation, PLACES};
+use super::declaration::KeyTable;
+use super::{LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, TENANT, TOOL, TOP, TRANSPORT};
+use crate::config::Lane;
 
-/// Words of other tools for the same thing.
-const SYNONYMS: [(&str, &str); 35] = [
+/// Where the keys of each table belong.
+const LOCATIONS: &[(&str, &KeyTable)] = &[
+    ("the top level", &TOP),
+    ("\"targets.NAME\" or \"defaults\"", &SETTINGS),
+    ("\"targets.NAME\"", &OWN),
+    ("\"pool\" of a target", &POOL),
+    ("a replica of a \"pool\"", &REPLICA),
+    ("\"retry\" of a target or of \"defaults\"", &RETRY),
+    ("\"targets.NAME\", \"defaults\" or \"budgets.NAME\"", &RATES),
+    ("\"tenants.ID\" or \"default_tenant\"", &TENANT),
+    ("\"tools.NAME\"", &TOOL),
+    ("\"limit\" of a target, of \"defaults\" or of a tool", &LIMIT),
+    ("\"detector\" of a limit", &PERCENTILE),
+    ("\"transport\"", &TRANSPORT),
+];
+
+/// Keys of other tools, normalized, with the key of the same meaning here.
+const SYNONYMS: [(&str, &str); 36] = [
     ("baseurl", "url"),
     ("apibase", "url"),
     ("host", "url"),
@@ -35,21 +53,26 @@ const SYNONYMS: [(&str, &str); 35] = [
     ("tokensperminute", "tpm"),
     ("tokensperday", "tpd"),
     ("ratelimit", "rpm"),
+    ("rps", "rpm"),
     ("maxinput", "max_prompt"),
     ("background", "batch"),
     ("realtime", "interactive"),
     ("normal", "standard"),
 ];
 
-/// Another tool's word for a key that is valid here; else where the key does belong; else the nearest of the valid ones, where
-/// one is near; else all of them.
-pub(super) fn advice(given: &str, valid: &[&str]) -> String {
+/// Returns what to write instead of an unknown key: the valid key that another tool calls so,
+/// otherwise the table where the key belongs, otherwise the most similar valid key, otherwise all
+/// valid keys.
+pub(crate) fn advice(given: &str, valid: &[&str]) -> String {
     // First: `limit` belongs to targets, and yet in a tenant it means the cap.
     if let Some(key) = synonym(&normalize(given), valid) {
         return format!("did you mean {key:?}?");
     }
-    if let Some(KeyLocation { described, .. }) = PLACES.iter().find(|place| place.keys.contains(&given)) {
-        return format!("it belongs in {described}");
+    if Lane::parse(given).is_some() {
+        return "it belongs in \"lanes\" of a target or of \"defaults\"".to_owned();
+    }
+    if let Some((place, _)) = LOCATIONS.iter().find(|(_, table)| table.names().any(|name| name == given)) {
+        return format!("it belongs in {place}");
     }
     match nearest(given, valid) {
         Some(key) => format!("did you mean {key:?}?"),
@@ -57,8 +80,9 @@ pub(super) fn advice(given: &str, valid: &[&str]) -> String {
     }
 }
 
-/// What to say of a name that none of these is: the nearest, or what there is.
-pub(super) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
+/// Returns what to write instead of an unknown name: the most similar of `names`, otherwise the
+/// first of them, or `none` if there are none.
+pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
     const SHOWN: usize = 8;
     if let Some(near) = nearest(given, names) {
         return format!("did you mean {near:?}?");
@@ -72,9 +96,9 @@ pub(super) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
     }
 }
 
-/// The nearest of some words: a synonym, the same but for case, dashes and underscores, at most a third of its letters off, or
-/// one that begins the other.
-pub(super) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
+/// Returns the most similar of the valid words: a synonym, a word that differs in case, dashes and
+/// underscores or in at most a third of its letters, or one that starts with the other.
+pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     // Nothing this long is a typing mistake, and the distance costs the product of both lengths.
     if given.len() > 64 {
         return None;
@@ -92,7 +116,7 @@ pub(super) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
         .or_else(|| valid.iter().copied().find(|key| shares_prefix(&given, &normalize(key))))
 }
 
-/// The valid key that another tool calls so.
+/// Returns the valid key that another tool calls so.
 fn synonym<'a>(normalize: &str, valid: &[&'a str]) -> Option<&'a str> {
     let ours = SYNONYMS.iter().find(|(other, _)| *other == normalize).map(|(_, ours)| *ours)?;
     valid.iter().copied().find(|key| *key == ours)
@@ -102,7 +126,7 @@ fn shares_prefix(given: &str, key: &str) -> bool {
     given.len().min(key.len()) >= 3 && (given.starts_with(key) || key.starts_with(given))
 }
 
-/// `onFull`, `on-full` and `on_full` are one word.
+/// Removes case, dashes and underscores: `onFull`, `on-full` and `on_full` are the same word.
 fn normalize(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }

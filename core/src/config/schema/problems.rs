@@ -5,20 +5,20 @@ use std::cell::RefCell;
 use crate::config::{ConfigError, ConfigProblem};
 
 #[derive(Default)]
-pub(super) struct Problems(RefCell<Vec<ConfigProblem>>);
+pub(crate) struct Problems(RefCell<Vec<ConfigProblem>>);
 
 impl Problems {
-    pub(super) fn add(&self, line: Option<usize>, key: &str, message: impl Into<String>) {
+    pub(crate) fn add(&self, line: Option<usize>, key: &str, message: impl Into<String>) {
         let problem = ConfigProblem { line, key: key.to_owned(), message: message.into() };
         self.0.borrow_mut().push(problem);
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.borrow().len()
     }
 
     /// Returns `value` if no problem was added.
-    pub(super) fn into_result<T>(self, value: T) -> Result<T, ConfigError> {
+    pub(crate) fn into_result<T>(self, value: T) -> Result<T, ConfigError> {
         let problems = self.0.into_inner();
         if problems.is_empty() { Ok(value) } else { Err(ConfigError::new(problems)) }
     }

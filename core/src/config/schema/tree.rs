@@ -1,16 +1,18 @@
-//! The generic tree that a file, a dict and a builder are all turned into before anything is judged.
+//! The generic tree that files, dicts and builders are converted to before any value is checked.
 
 use std::time::Duration;
 
+use super::setting::show_duration;
+
 /// A value and, where it came from a file, the line it stands on.
 #[derive(Clone)]
-pub(in crate::config) struct Node {
-    pub(in crate::config) value: Value,
-    pub(in crate::config) line: Option<usize>,
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) line: Option<usize>,
 }
 
 #[derive(Clone)]
-pub(in crate::config) enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     /// Wide enough for every integer that TOML, JSON and Rust callers can write.
@@ -26,24 +28,35 @@ pub(in crate::config) enum Value {
 }
 
 #[derive(Clone, Default)]
-pub(in crate::config) struct Table {
+pub(crate) struct Table {
     /// In the order they were written. Keys may repeat: the walker says so.
-    pub(in crate::config) entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
 }
 
 #[derive(Clone)]
-pub(in crate::config) struct Entry {
-    pub(in crate::config) key: String,
-    pub(in crate::config) line: Option<usize>,
-    pub(in crate::config) node: Node,
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) line: Option<usize>,
+    pub(crate) node: Node,
 }
 
 /// Longer strings are not repeated in an error: what stands in the wrong place may be a credential.
 const SHOWN: usize = 24;
 
 impl Value {
-    /// What an error says was given.
-    pub(super) fn describe(&self) -> String {
+    /// Returns the value as the configuration shows it: numbers with thousands separators.
+    pub(crate) fn show(&self) -> String {
+        match self {
+            Value::Whole(number) => group_thousands(&number.to_string()),
+            Value::Float(number) => number.to_string(),
+            Value::Text(text) => text.clone(),
+            Value::Time(time) => show_duration(*time),
+            other => other.describe(),
+        }
+    }
+
+    /// Describes the value in an error, after "got".
+    pub(crate) fn describe(&self) -> String {
         match self {
             Value::Null => "null".into(),
             Value::Bool(flag) => flag.to_string(),
@@ -57,6 +70,18 @@ impl Value {
             Value::Other(what) => (*what).into(),
         }
     }
+}
+
+/// `10,000` for `10000`.
+fn group_thousands(digits: &str) -> String {
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A string as an error may show it: whole where it is short and harmless, else its length.
@@ -73,7 +98,7 @@ pub fn describe_text(text: &str) -> String {
 
 impl Table {
     /// Sets a key; the last word wins.
-    pub(in crate::config) fn put(&mut self, key: &str, value: Value) {
+    pub(crate) fn put(&mut self, key: &str, value: Value) {
         let node = Node { value, line: None };
         match self.entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => entry.node = node,
@@ -82,7 +107,7 @@ impl Table {
     }
 
     /// Appends to the list under a key.
-    pub(in crate::config) fn append(&mut self, key: &str, value: Value) {
+    pub(crate) fn append(&mut self, key: &str, value: Value) {
         let node = Node { value, line: None };
         for entry in &mut self.entries {
             if let (true, Value::List(items)) = (entry.key == key, &mut entry.node.value) {
@@ -93,7 +118,7 @@ impl Table {
     }
 
     /// Adds a named table under a key, beside one of the same name rather than over it, so that a name given twice is found.
-    pub(in crate::config) fn add(&mut self, key: &str, name: String, table: Table) {
+    pub(crate) fn add(&mut self, key: &str, name: String, table: Table) {
         let named = Entry { key: name, line: None, node: Node { value: Value::Table(table), line: None } };
         for entry in &mut self.entries {
             if let (true, Value::Table(names)) = (entry.key == key, &mut entry.node.value) {

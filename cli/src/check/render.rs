@@ -1,0 +1,86 @@
+//! Renders a configuration: every setting that is in force, by its key.
+
+use std::fmt::Write as _;
+
+use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
+use tidegate::transport::ProxyRules;
+use tidegate::{Config, schedule};
+
+/// The heading of targets that are not configured.
+pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";
+
+/// The objective of an adaptive limit for which none is configured.
+const DEFAULT_OBJECTIVE: &str = "three times the latency of calls of the same kind at low load";
+
+pub(super) fn render(config: &Config) -> String {
+    let Config { mode, targets, default_target, budgets, tools, transport } = config;
+    let mut text = format!("mode {}\n", mode.as_str());
+    for target in targets {
+        block(&mut text, &heading(target), target_lines(target));
+    }
+    block(&mut text, OTHERS, target_lines(default_target));
+    for (name, rates) in budgets {
+        block(&mut text, &format!("budget {name}"), rates.settings());
+    }
+    for (name, tool) in tools {
+        block(&mut text, &format!("tool {name}"), tool_lines(tool));
+    }
+    let mut lines = transport.settings();
+    if transport.proxy_from_env {
+        // A Python or Node process reads its environment by the rules of httpx or undici.
+        let proxies = ProxyRules::from_process_env()
+            .map_or_else(|error| error.message().to_owned(), |rules| format!("in this environment: {rules}"));
+        lines.push(("proxies".to_owned(), proxies));
+    }
+    block(&mut text, "transport", lines);
+    text
+}
+
+/// Appends a heading and lines whose values are aligned.
+fn block(text: &mut String, heading: &str, lines: Vec<(String, String)>) {
+    let width = lines.iter().map(|(key, _)| key.chars().count()).max().unwrap_or_default();
+    let _ = writeln!(text, "\n{heading}");
+    for (key, value) in lines {
+        let _ = writeln!(text, "  {key:width$}  {value}");
+    }
+}
+
+fn heading(target: &TargetConfig) -> String {
+    let list = |words: &[String], all: &str| if words.is_empty() { all.to_owned() } else { words.join(", ") };
+    let matches = &target.matches;
+    if matches.slots_only {
+        return format!("target {}: no requests, only slots by name", target.name);
+    }
+    let (models, urls) = (list(&matches.models, "every model"), list(&matches.urls, "every URL"));
+    format!("target {}: {models} at {urls}", target.name)
+}
+
+fn target_lines(target: &TargetConfig) -> Vec<(String, String)> {
+    let upstream = schedule::Settings::from(target).adaptive.and_then(|settings| settings.objective);
+    let objective = upstream.map_or_else(
+        || DEFAULT_OBJECTIVE.to_owned(),
+        |upstream| {
+            format!("first token within {} of sending the request", humantime::format_duration(upstream))
+        },
+    );
+    with_objective(target.settings(), &target.limit, objective)
+}
+
+fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
+    let latency = tool.latency.map(|latency| format!("calls within {}", humantime::format_duration(latency)));
+    with_objective(tool.settings(), &tool.limit, latency.unwrap_or_else(|| DEFAULT_OBJECTIVE.to_owned()))
+}
+
+/// Adds the objective that an adaptive limit keeps to.
+fn with_objective(
+    mut lines: Vec<(String, String)>,
+    limit: &LimitConfig,
+    objective: String,
+) -> Vec<(String, String)> {
+    if let (LimitConfig::Adaptive(_), Some((_, text))) =
+        (limit, lines.iter_mut().find(|(key, _)| key == "limit"))
+    {
+        *text = format!("adaptive, objective: {objective}");
+    }
+    lines
+}

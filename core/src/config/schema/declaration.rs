@@ -1,0 +1,331 @@
+//! The declaration of keys.
+//!
+//! [`settings!`] declares the keys of one table, each with its type, unit, range, default and
+//! documentation. From the declaration come the struct with the values, its defaults, the reader,
+//! the builder's methods, the lines of `tidegate check`, and, in a test that compares them, the
+//! reference page and the types of the Python and Node packages.
+
+use super::given::Section;
+
+/// A table of the configuration whose values are one struct.
+pub(crate) trait Group {
+    /// Replaces the values of the keys that are given, and reports those that are invalid.
+    fn read(&mut self, section: &Section<'_>);
+
+    /// Appends each key path below `path` and its value.
+    fn list_keys(&self, path: &str, lines: &mut Vec<(String, String)>);
+}
+
+/// The keys of a table.
+pub(crate) struct KeyTable {
+    /// The name of its type in Python and TypeScript.
+    #[cfg(test)]
+    pub(crate) name: &'static str,
+    #[cfg(test)]
+    pub(crate) docs: &'static [&'static str],
+    pub(crate) keys: &'static [Key],
+}
+
+/// A key of a table.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    #[cfg(test)]
+    pub(crate) docs: &'static [&'static str],
+    #[cfg(test)]
+    pub(crate) unit: &'static str,
+    #[cfg(test)]
+    pub(crate) kind: fn() -> Kind,
+    /// Returns the default as text.
+    #[cfg(test)]
+    pub(crate) default: fn() -> String,
+}
+
+impl KeyTable {
+    /// Returns the names of the keys.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.keys.iter().map(|key| key.name)
+    }
+}
+
+/// Returns the names of the keys of several tables.
+pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
+    tables.iter().flat_map(|table| table.names()).collect()
+}
+
+/// Returns the keys of a table and their values, separated by commas.
+pub(crate) fn on_one_line(group: &impl Group) -> String {
+    let mut lines = Vec::new();
+    group.list_keys("", &mut lines);
+    let lines: Vec<String> = lines.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+    lines.join(", ")
+}
+
+/// The type of a key's value, for the reference and the types of other languages.
+#[cfg(test)]
+pub(crate) enum Kind {
+    Number {
+        type_name: &'static str,
+        range: String,
+    },
+    /// A number of tokens or requests, in this range.
+    Count(String),
+    Duration(String),
+    Bool,
+    /// Each keyword and its documentation.
+    Keywords(&'static [(&'static str, &'static [&'static str])]),
+    Text(&'static str),
+    OrNone(Box<Kind>),
+    Table(&'static KeyTable),
+    /// Tables by names that the user chooses.
+    Named(&'static KeyTable),
+    /// Any other type: what the reference, TypeScript and Python call it.
+    Special {
+        reference: &'static str,
+        typescript: &'static str,
+        python: &'static str,
+    },
+}
+
+/// Declares the keys of a table.
+///
+/// ```ignore
+/// settings! {
+///     /// What the table configures.
+///     pub struct Limits, table LIMITS "LimitsConfig", builders [LimitsBuilder];
+///     // Reports values that are valid alone and impossible together.
+///     check |limits, section| ();
+///     // Values that are not read from one key.
+///     fields {
+///         /// What the field holds.
+///         name: Arc<str> = "".into();
+///     }
+///     // Keys that are read by the declared type. The text after `=>` is what the value means when
+///     // it is switched off, or how the default is described.
+///     keys {
+///         /// What the key sets.
+///         wait: Option<Duration> "per call" = None, TIME => "no limit";
+///     }
+///     // Keys that the parser reads itself.
+///     special {
+///         /// What the key sets.
+///         url: Kind::Text("a base URL") => "none";
+///     }
+/// }
+/// ```
+macro_rules! settings {
+    (
+        $(#[doc = $about:literal])+
+        pub struct $Config:ident, table $TABLE:ident $name:literal, builders [$($Builder:ident),*];
+        check $check:expr;
+        fields $fields:tt
+        keys $keys:tt
+        special $special:tt
+    ) => {
+        settings!(@values $(#[doc = $about])+ $Config $TABLE $name ($check) $fields $keys $special);
+        $( settings!(@builder $Builder $keys); )*
+    };
+    (
+        $(#[doc = $about:literal])+
+        table $TABLE:ident $name:literal;
+        $( $(#[doc = $doc:literal])+ $key:ident: $kind:expr => $default:literal; )+
+    ) => {
+        pub(crate) static $TABLE: KeyTable = KeyTable {
+            #[cfg(test)]
+            name: $name,
+            #[cfg(test)]
+            docs: &[$($about),+],
+            keys: &[$(settings!(@special $key [$($doc),+] ($kind) $default)),+],
+        };
+    };
+    (@special $key:ident [$($doc:literal),+] ($kind:expr) $default:literal) => {
+        Key {
+            name: stringify!($key),
+            #[cfg(test)]
+            docs: &[$($doc),+],
+            #[cfg(test)]
+            unit: "",
+            #[cfg(test)]
+            kind: || $kind,
+            #[cfg(test)]
+            default: || $default.to_owned(),
+        }
+    };
+    (
+        @values $(#[doc = $about:literal])+ $Config:ident $TABLE:ident $name:literal ($check:expr)
+        { $( $(#[doc = $field_doc:literal])+ $field:ident: $field_type:ty = $field_default:expr; )* }
+        { $(
+            $(#[doc = $doc:literal])+
+            $key:ident: $type:ident $(<$inner:ident>)? $($unit:literal)? = $default:expr, $bounds:expr $(=> $note:literal)?;
+        )* }
+        { $( $(#[doc = $special_doc:literal])+ $special:ident: $kind:expr => $special_default:literal; )* }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $Config {
+            $( $(#[doc = $field_doc])+ pub $field: $field_type, )*
+            $(
+                $(#[doc = $doc])+
+                #[doc = concat!("\n\nDefault: `", stringify!($default), "`" $(, " (", $note, ")")?, ".")]
+                pub $key: $type $(<$inner>)?,
+            )*
+        }
+
+        pub(crate) static $TABLE: KeyTable = KeyTable {
+            #[cfg(test)]
+            name: $name,
+            #[cfg(test)]
+            docs: &[$($about),+],
+            keys: &[
+                $( settings!(@special $special [$($special_doc),+] ($kind) $special_default), )*
+                $( Key {
+                    name: stringify!($key),
+                    #[cfg(test)]
+                    docs: &[$($doc),+],
+                    #[cfg(test)]
+                    unit: concat!($($unit)?),
+                    #[cfg(test)]
+                    kind: || <$type $(<$inner>)? as Setting>::kind(&$bounds),
+                    #[cfg(test)]
+                    default: || {
+                        let note = concat!($($note)?);
+                        if !note.is_empty() {
+                            return note.to_owned();
+                        }
+                        let default: $type $(<$inner>)? = $default;
+                        let mut lines = Vec::new();
+                        default.list("", "", "none", &mut lines);
+                        if let [(_, text)] = &*lines { text.clone() } else { String::new() }
+                    },
+                }, )*
+            ],
+        };
+
+        impl Default for $Config {
+            fn default() -> Self {
+                Self { $($field: $field_default,)* $($key: $default,)* }
+            }
+        }
+
+        impl Group for $Config {
+            fn read(&mut self, section: &Section<'_>) {
+                $( if let Some(given) = section.get(stringify!($key)) {
+                    self.$key.overlay(given, &$bounds);
+                } )*
+            }
+
+            fn list_keys(&self, path: &str, lines: &mut Vec<(String, String)>) {
+                $( {
+                    let notes: &[&str] = &[$($note)?];
+                    let none = notes.first().copied().unwrap_or("none");
+                    self.$key.list(&join(path, stringify!($key)), concat!($($unit)?), none, lines);
+                } )*
+            }
+        }
+
+        impl Setting for $Config {
+            type Bounds = ();
+
+            fn overlay(&mut self, given: Given<'_>, (): &()) {
+                let Some(section) = given.section(&names(&[&$TABLE])) else { return };
+                self.read(&section);
+                let check: fn(&Self, &Section<'_>) = $check;
+                check(self, &section);
+            }
+
+            fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
+                lines.push((path.to_owned(), on_one_line(self)));
+            }
+
+            #[cfg(test)]
+            fn kind((): &()) -> Kind {
+                Kind::Table(&$TABLE)
+            }
+        }
+    };
+    (
+        @builder $Builder:ident
+        { $(
+            $(#[doc = $doc:literal])+
+            $key:ident: $type:ident $(<$inner:ident>)? $($unit:literal)? = $default:expr, $bounds:expr $(=> $note:literal)?;
+        )* }
+    ) => {
+        impl $Builder {
+            $( settings!(@setter [$(#[doc = $doc])+] $key: $type $(<$inner>)?); )*
+        }
+    };
+    // A pool is created from its replicas.
+    (@new Pool) => {};
+    (@new $Builder:ident) => {
+        /// Creates a builder with no key set.
+        pub fn new() -> Self {
+            Self::default()
+        }
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<Text>) => {
+        settings!(@optional_text [$(#[doc = $doc])+] $key);
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<HeaderName>) => {
+        settings!(@optional_text [$(#[doc = $doc])+] $key);
+    };
+    (@optional_text [$(#[doc = $doc:literal])+] $key:ident) => {
+        #[doc = concat!("Sets `", stringify!($key), "`, or switches it off.\n\n")]
+        $(#[doc = $doc])+
+        pub fn $key<'a>(self, value: impl Into<Option<&'a str>>) -> Self {
+            self.set(stringify!($key), value.into().map_or(Value::Null, |text| Value::Text(text.into())))
+        }
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<$inner:ident>) => {
+        #[doc = concat!("Sets `", stringify!($key), "`, or switches it off.\n\n")]
+        $(#[doc = $doc])+
+        pub fn $key(self, value: impl Into<Option<$inner>>) -> Self {
+            let value: Option<$inner> = value.into();
+            self.set(stringify!($key), value.to_value())
+        }
+    };
+    // Maps and lists of tables have setters by name.
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Tenants) => {};
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Lanes) => {};
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: RetryConfig) => {
+        settings!(@table [$(#[doc = $doc])+] $key: Retry);
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: TenantConfig) => {
+        settings!(@table [$(#[doc = $doc])+] $key: Tenant);
+    };
+    (@table [$(#[doc = $doc:literal])+] $key:ident: $Builder:ident) => {
+        #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]
+        $(#[doc = $doc])+
+        pub fn $key(self, table: $Builder) -> Self {
+            self.set(stringify!($key), Value::Table(table.keys))
+        }
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: $type:ident) => {
+        #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]
+        $(#[doc = $doc])+
+        pub fn $key(self, value: $type) -> Self {
+            self.set(stringify!($key), value.to_value())
+        }
+    };
+}
+
+/// Declares the builder of a table: the keys that were set, as a file would give them.
+///
+/// Values are checked when the configuration is built. Builders have no `Debug`, because a URL may
+/// hold a password until it was checked.
+macro_rules! builders {
+    ($( $(#[doc = $doc:literal])+ $Builder:ident; )+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Default)]
+        pub struct $Builder {
+            pub(crate) keys: Table,
+        }
+
+        impl $Builder {
+            settings!(@new $Builder);
+
+            pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
+                self.keys.put(key, value);
+                self
+            }
+        }
+    )+};
+}

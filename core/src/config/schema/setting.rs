@@ -1,0 +1,369 @@
+//! The types that the value of a key can have: how each is read, written and printed.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::uri::PathAndQuery;
+
+#[cfg(test)]
+use super::declaration::Kind;
+use super::given::Given;
+use super::tree::Value;
+
+/// A type whose value is read from one key: a single value, or a table of keys.
+pub(crate) trait Setting {
+    /// What limits the values beside their type: a range, a rule, or `()`.
+    type Bounds;
+
+    /// Replaces `self` by the given value, or reports a problem and leaves `self` unchanged. Tables
+    /// replace only the keys that are given.
+    fn overlay(&mut self, given: Given<'_>, bounds: &Self::Bounds);
+
+    /// Appends each key path at and below `path` with its value in `unit`. The text `none` stands for
+    /// a value that is switched off.
+    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Vec<(String, String)>);
+
+    /// Returns the type, for the reference.
+    #[cfg(test)]
+    fn kind(bounds: &Self::Bounds) -> Kind;
+}
+
+/// A [`Setting`] that is a single value.
+pub(crate) trait Scalar: Sized {
+    /// As [`Setting::Bounds`].
+    type Bounds;
+
+    /// Reads a value.
+    fn read(value: &Value, bounds: &Self::Bounds) -> Result<Self, InvalidValue>;
+
+    /// Returns the value that [`Scalar::read`] reads as `self`.
+    fn to_value(&self) -> Value;
+
+    /// As [`Setting::kind`].
+    #[cfg(test)]
+    fn kind(bounds: &Self::Bounds) -> Kind;
+}
+
+impl<T: Scalar> Setting for T {
+    type Bounds = T::Bounds;
+
+    fn overlay(&mut self, given: Given<'_>, bounds: &T::Bounds) {
+        if let Some(value) = given.read(|value| T::read(value, bounds)) {
+            *self = value;
+        }
+    }
+
+    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Vec<(String, String)>) {
+        let text = match self.to_value() {
+            Value::Null => none.to_owned(),
+            value => format!("{} {unit}", value.show()).trim_end().to_owned(),
+        };
+        lines.push((path.to_owned(), text));
+    }
+
+    #[cfg(test)]
+    fn kind(bounds: &T::Bounds) -> Kind {
+        <T as Scalar>::kind(bounds)
+    }
+}
+
+/// Why a value is rejected.
+#[derive(Debug)]
+pub(crate) struct InvalidValue {
+    expected: String,
+    hint: Option<String>,
+}
+
+impl InvalidValue {
+    pub(crate) fn expected(expected: impl Into<String>) -> Self {
+        Self { expected: expected.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn also(mut self, form: &str) -> Self {
+        self.expected.push_str(form);
+        self
+    }
+
+    /// Adds the hint if `value` is a number in quotes.
+    pub(crate) fn hint_quotes(self, value: &Value, hint: &str) -> Self {
+        match value {
+            Value::Text(text) if text.parse::<f64>().is_ok() => self.hint(hint),
+            _ => self,
+        }
+    }
+
+    pub(crate) fn message(&self, given: &Value) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        format!("expected {}; got {}{hint}", self.expected, given.describe())
+    }
+}
+
+/// Reads a whole number. A float without a fraction is one too, because JSON, and so JavaScript,
+/// has no other kind of number.
+fn whole<T>(value: &Value, range: &RangeInclusive<T>) -> Result<T, InvalidValue>
+where
+    T: TryFrom<i128> + PartialOrd + Display,
+{
+    let number = match value {
+        Value::Whole(number) => Some(*number),
+        // Every float below 2^53 that has no fraction converts exactly.
+        Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => Some(*float as i128),
+        _ => None,
+    };
+    let number = number.and_then(|number| T::try_from(number).ok()).filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        InvalidValue::expected(expected).hint_quotes(value, "write it without quotes")
+    })
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty),+) => {$(
+        impl Scalar for $type {
+            type Bounds = RangeInclusive<$type>;
+
+            fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
+                whole(value, range)
+            }
+
+            fn to_value(&self) -> Value {
+                // Every usize fits: it has at most 64 bits.
+                Value::Whole(*self as i128)
+            }
+
+            #[cfg(test)]
+            fn kind(range: &Self::Bounds) -> Kind {
+                Kind::Number { type_name: "whole number", range: format!("{} to {}", range.start(), range.end()) }
+            }
+        }
+    )+};
+}
+
+whole_numbers!(usize, u32);
+
+/// A number of tokens or requests, which may be written in thousands or millions: `"450k"`, `"2M"`.
+impl Scalar for u64 {
+    type Bounds = RangeInclusive<u64>;
+
+    fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
+        let scaled = match value {
+            Value::Text(text) => scale(text).map(Value::Whole),
+            _ => None,
+        };
+        whole(scaled.as_ref().unwrap_or(value), range)
+            .map_err(|invalid| invalid.also(" (also \"450k\", \"2M\")"))
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Whole((*self).into())
+    }
+
+    #[cfg(test)]
+    fn kind(range: &Self::Bounds) -> Kind {
+        Kind::Count(format!("{} to {}", range.start(), range.end()))
+    }
+}
+
+/// Converts `"1.5M"` to 1,500,000. Exact.
+fn scale(text: &str) -> Option<i128> {
+    let thousands = text.strip_suffix(['k', 'K']).map(|digits| (digits, 3));
+    let (digits, zeros) = thousands.or_else(|| text.strip_suffix('M').map(|digits| (digits, 6)))?;
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 20 || part.len() > zeros || !plain(whole) || !plain(part) {
+        return None;
+    }
+    format!("{whole}{part:0<zeros$}").parse().ok()
+}
+
+impl Scalar for f64 {
+    type Bounds = RangeInclusive<f64>;
+
+    fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
+        let number = match value {
+            Value::Whole(number) => Some(*number as f64),
+            Value::Float(number) => Some(*number),
+            _ => None,
+        };
+        // NaN is in no range.
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let expected = format!("a number from {} to {}", range.start(), range.end());
+            InvalidValue::expected(expected).hint_quotes(value, "write it without quotes")
+        })
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Float(*self)
+    }
+
+    #[cfg(test)]
+    fn kind(range: &Self::Bounds) -> Kind {
+        Kind::Number { type_name: "number", range: format!("{} to {}", range.start(), range.end()) }
+    }
+}
+
+impl Scalar for bool {
+    type Bounds = ();
+
+    fn read(value: &Value, (): &()) -> Result<Self, InvalidValue> {
+        match value {
+            Value::Bool(flag) => Ok(*flag),
+            _ => Err(InvalidValue::expected("true or false")),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Bool(*self)
+    }
+
+    #[cfg(test)]
+    fn kind((): &()) -> Kind {
+        Kind::Bool
+    }
+}
+
+/// The range of durations that have none of their own: timers do not resolve less than 1 ms.
+pub(crate) const TIME: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 3600);
+
+impl Scalar for Duration {
+    type Bounds = RangeInclusive<Duration>;
+
+    fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
+        let duration = match value {
+            Value::Time(time) => Some(*time),
+            Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
+            Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+            // The bound excludes sums that would overflow: u64::MAX seconds alone take more characters.
+            Value::Text(text) if text.len() <= 20 => humantime::parse_duration(text).ok(),
+            _ => None,
+        };
+        duration.filter(|duration| range.contains(duration)).ok_or_else(|| {
+            let invalid = InvalidValue::expected(format!(
+                "a duration from {} to {}: a number of seconds, or a string such as \"500ms\", \"30s\", \"1h30m\"",
+                show_duration(*range.start()),
+                show_duration(*range.end())
+            ));
+            match value {
+                Value::Text(text) if duration.is_none() && text.parse::<f64>().is_err() => {
+                    invalid.hint("the units are ms, s, m, h, d")
+                }
+                _ => invalid.hint_quotes(value, "add a unit, or write it without quotes"),
+            }
+        })
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Time(*self)
+    }
+
+    #[cfg(test)]
+    fn kind(range: &Self::Bounds) -> Kind {
+        Kind::Duration(format!("{} to {}", show_duration(*range.start()), show_duration(*range.end())))
+    }
+}
+
+/// Prints a duration as the configuration writes it: `1h 30m`.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string().replace("days", "d").replace("day", "d")
+}
+
+/// Switched off by `false`, `"none"` or null.
+impl<T: Scalar> Scalar for Option<T> {
+    type Bounds = T::Bounds;
+
+    fn read(value: &Value, bounds: &Self::Bounds) -> Result<Self, InvalidValue> {
+        match value {
+            Value::Bool(false) | Value::Null => Ok(None),
+            Value::Text(text) if text == "none" => Ok(None),
+            _ => T::read(value, bounds).map(Some).map_err(|invalid| invalid.also(", or \"none\"")),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        self.as_ref().map_or(Value::Null, T::to_value)
+    }
+
+    #[cfg(test)]
+    fn kind(bounds: &Self::Bounds) -> Kind {
+        Kind::OrNone(Box::new(<T as Scalar>::kind(bounds)))
+    }
+}
+
+/// Text that a [`TextRule`] accepts.
+pub(crate) type Text = Arc<str>;
+
+/// Which texts a setting accepts.
+pub(crate) struct TextRule {
+    pub(crate) expected: &'static str,
+    /// Returns the value of an accepted text.
+    pub(crate) parse: fn(&str) -> Option<Text>,
+}
+
+impl Scalar for Text {
+    type Bounds = TextRule;
+
+    fn read(value: &Value, rule: &TextRule) -> Result<Self, InvalidValue> {
+        let text = match value {
+            Value::Text(text) => (rule.parse)(text),
+            _ => None,
+        };
+        text.ok_or_else(|| InvalidValue::expected(rule.expected))
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+
+    #[cfg(test)]
+    fn kind(rule: &TextRule) -> Kind {
+        Kind::Text(rule.expected)
+    }
+}
+
+/// The name of a target.
+pub(crate) const TARGET_NAME: TextRule = TextRule { expected: "the name of a target", parse: not_empty };
+/// The name of a shared budget.
+pub(crate) const BUDGET_NAME: TextRule =
+    TextRule { expected: "the name of one of [budgets]", parse: not_empty };
+/// The path of a URL, with or without a query.
+pub(crate) const URL_PATH: TextRule = TextRule {
+    expected: "a path such as \"/health\"",
+    parse: |path| {
+        let usable = path.starts_with('/') && path.len() <= 200;
+        usable.then(|| path.parse::<PathAndQuery>().ok()).flatten().map(|path| path.as_str().into())
+    },
+};
+
+fn not_empty(name: &str) -> Option<Text> {
+    (!name.is_empty()).then(|| name.into())
+}
+
+impl Scalar for HeaderName {
+    type Bounds = ();
+
+    fn read(value: &Value, (): &()) -> Result<Self, InvalidValue> {
+        let name = match value {
+            Value::Text(name) => name.parse().ok(),
+            _ => None,
+        };
+        name.ok_or_else(|| InvalidValue::expected("the name of a request header such as \"x-session-id\""))
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Text(self.as_str().to_owned())
+    }
+
+    #[cfg(test)]
+    fn kind((): &()) -> Kind {
+        Kind::Text("the name of a request header")
+    }
+}
