@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 use std::task::{Context, Poll};
 
-use handoff::{Sender, Receiver, handoff};
+use handoff::{Receiver, Sender, handoff};
 use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};

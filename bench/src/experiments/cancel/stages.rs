@@ -211,7 +211,7 @@ async fn credits() -> Fallible<f64> {
     let simulator =
         Simulator::new(steady(Duration::from_millis(100), Faults { error_500: 1.0, ..Faults::default() }))?;
     let minute = Duration::from_secs(60);
-    let retry = Retry::new().ratio(0.0).reserve(RESERVE).max(minute).base(minute);
+    let retry = Retry::new().ratio(0.0).reserve(RESERVE as u32).max(minute).base(minute);
     let target = Target::new("sim").url(URL).cap(RESERVE).retry(retry);
     let gate = Gate::over(
         Config::builder().target(target).build()?,

@@ -117,7 +117,7 @@ pub(super) fn contenders() -> Fallible<Vec<Contender>> {
             let (admission, ticket) = (judged.clone(), ticket(&"a".into()));
             Box::new(move || {
                 if let Ok(Some(mut permit)) = admission.try_acquire(&ticket) {
-                    permit.succeeded();
+                    permit.on_success();
                 }
             })
         }),
@@ -125,9 +125,9 @@ pub(super) fn contenders() -> Fallible<Vec<Contender>> {
             let (admission, ticket) = (found.clone(), Ticket { streams: true, ..ticket(&"a".into()) });
             Box::new(move || {
                 if let Ok(Some(mut permit)) = admission.try_acquire(&ticket) {
-                    permit.first_token();
-                    permit.succeeded();
-                    permit.ended(Ended::Completed { output: 100 });
+                    permit.on_first_token();
+                    permit.on_success();
+                    permit.set_ended(Ended::Completed { output: 100 });
                 }
             })
         }),
