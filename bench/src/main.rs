@@ -4,12 +4,14 @@
 //! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
 
 mod experiments;
+mod files;
 mod lengths;
 mod naive;
 mod peers;
 mod provider;
 mod render;
 mod report;
+mod seeds;
 mod text;
 mod traces;
 mod traffic;
@@ -93,47 +95,51 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("could not measure: {error}");
+            eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
 fn execute(command: Command) -> Fallible<String> {
-    let measure: fn() -> Fallible<report::Report> = match command {
+    // It would override the mode of every gate here, and with it the figures.
+    if std::env::var_os("TIDEGATE").is_some() {
+        return Err("unset TIDEGATE first".into());
+    }
+    let report = match command {
         Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
         Command::ScaleMemory { held } => return run::scale::hold(held),
         Command::Adaptive(look) if look.wanted() => return run::adaptive::look(&look),
-        Command::Adaptive(_) => run::adaptive::measure,
+        Command::Adaptive(_) => {
+            run::adaptive::measure(run::adaptive::SEEDS, Some(&files::folder("adaptive")))?
+        }
         Command::AdaptiveGate(look) if look.wanted() => return run::adaptive_gate::look(&look),
-        Command::AdaptiveGate(_) => run::adaptive_gate::measure,
+        Command::AdaptiveGate(_) => {
+            run::adaptive_gate::measure(run::adaptive_gate::BURST_SEEDS, run::adaptive_gate::REPLAY_SEEDS)?
+        }
         Command::Pool(look) if look.wanted() => return run::pool::look(&look),
-        Command::Pool(_) => run::pool::measure,
+        Command::Pool(_) => run::pool::measure(run::pool::SEEDS, Some(&files::folder("pool")))?,
         Command::Sweep(look) if look.wanted() => return run::sweep::look(&look),
-        Command::Sweep(_) => run::sweep::measure,
-        Command::Failover => run::failover::measure,
-        Command::Memory => run::memory::measure,
-        Command::NoisyNeighbour => run::noisy_neighbour::measure,
-        Command::Outage => run::outage::measure,
-        Command::Cancel => run::cancel::measure,
-        Command::Fairness => run::fairness::measure,
-        Command::Starvation => run::starvation::measure,
-        Command::Herd => run::herd::measure,
-        Command::WorkConserving => run::work_conserving::measure,
-        Command::Scale => run::scale::measure,
-        Command::HotPath => run::hot_path::measure,
-        Command::AimdHistory => run::aimd_history::measure,
-        Command::Burst => run::burst::measure,
-        Command::Kv => run::kv::measure,
-        Command::Tokens => run::tokens::measure,
-        Command::Cap => run::cap::measure,
-        Command::Cooldown => run::cooldown::measure,
+        Command::Sweep(_) => run::sweep::measure()?,
+        Command::Failover => run::failover::measure()?,
+        Command::Memory => run::memory::measure()?,
+        Command::NoisyNeighbour => run::noisy_neighbour::measure(run::noisy_neighbour::SEEDS)?,
+        Command::Outage => run::outage::measure(run::outage::SEEDS)?,
+        Command::Cancel => run::cancel::measure()?,
+        Command::Fairness => run::fairness::measure(run::fairness::SEEDS)?,
+        Command::Starvation => run::starvation::measure(run::starvation::SEEDS)?,
+        Command::Herd => run::herd::measure(run::herd::SEEDS)?,
+        Command::WorkConserving => run::work_conserving::measure(run::work_conserving::SCENARIOS)?,
+        Command::Scale => run::scale::measure()?,
+        Command::HotPath => run::hot_path::measure()?,
+        Command::AimdHistory => run::aimd_history::measure()?,
+        Command::Burst => run::burst::measure(run::burst::SEEDS)?,
+        Command::Kv => run::kv::measure(run::kv::SEEDS)?,
+        Command::Tokens => run::tokens::measure(run::tokens::SEEDS)?,
+        Command::Cap => run::cap::measure()?,
+        Command::Cooldown => run::cooldown::measure(run::cooldown::SEEDS)?,
     };
-    // It would override the mode of every gate here, and with it the figures.
-    if std::env::var_os("TIDEGATE").is_some() {
-        return Err("unset TIDEGATE first".into());
-    }
-    Ok(measure()?.line())
+    Ok(report.json().to_string())
 }

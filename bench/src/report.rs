@@ -57,10 +57,10 @@ impl Report {
         self.bars.push(json!({"what": what, "value": value, "op": op, "bar": bar, "ok": ok}));
     }
 
-    /// The line.
-    pub(crate) fn line(self) -> String {
+    /// Returns the JSON object.
+    pub(crate) fn json(self) -> Value {
         let Self { name, seeds, figures, peers, bars } = self;
-        json!({"name": name, "seeds": seeds, "figures": figures, "peers": peers, "bars": bars}).to_string()
+        json!({"name": name, "seeds": seeds, "figures": figures, "peers": peers, "bars": bars})
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         let mut report = Report::new("x", [1]);
         report.bar("edge", 1.2, Op::AtMost, 1.2);
         report.bar("nan", f64::NAN, Op::AtLeast, 0.0);
-        let line: Value = serde_json::from_str(&report.line()).unwrap();
+        let line = report.json();
         assert_eq!([&line["bars"][0]["ok"], &line["bars"][1]["ok"]], [&json!(true), &json!(false)]);
     }
 

@@ -13,11 +13,12 @@ use tokio::time::{Instant, sleep_until};
 use crate::Fallible;
 use crate::naive::Rule;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::upstream::{STEADY_TOKENS, SimTransport, steady};
 use crate::virtual_time;
 
-const SEEDS: std::ops::RangeInclusive<u64> = 11..=30;
+pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const CALLERS: usize = 100;
 /// They come over this time,
 const OVER_S: f64 = 2.0;
@@ -41,20 +42,20 @@ impl Scene {
     }
 }
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("cooldown", SEEDS);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("cooldown", seeds);
     for round_trip_ms in [5, 50, 300] {
         for (warm, told) in [(20, None), (0, None), (20, Some("3"))] {
-            scene(&mut report, Scene { round_trip_ms, warm, told })?;
+            scene(&mut report, seeds, Scene { round_trip_ms, warm, told })?;
         }
     }
     Ok(report)
 }
 
-fn scene(report: &mut Report, scene: Scene) -> Fallible<()> {
+fn scene(report: &mut Report, seeds: Seeds, scene: Scene) -> Fallible<()> {
     let name = scene.name();
     eprintln!("{name}");
-    let runs = virtual_time::each(SEEDS, |seed| play(scene, None, seed))?;
+    let runs = virtual_time::each(seeds, |seed| play(scene, None, seed))?;
     for (figure, pick) in FIGURES {
         report.figure(format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
     }
@@ -64,7 +65,7 @@ fn scene(report: &mut Report, scene: Scene) -> Fallible<()> {
     report.bar_as(format!("{name}: {FAILED}"), json!(failed), "=", json!(0), failed == 0.0);
     let deadline = Duration::from_secs(600);
     for rule in [Rule::openai(deadline), Rule::four(deadline)] {
-        let runs = virtual_time::each(SEEDS, |seed| play(scene, Some(rule), seed))?;
+        let runs = virtual_time::each(seeds, |seed| play(scene, Some(rule), seed))?;
         for (figure, pick) in FIGURES {
             report.peer(rule.name(), format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
         }

@@ -16,28 +16,35 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the simulator's constants.
-const SEEDS: std::ops::RangeInclusive<u64> = 11..=30;
+pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("noisy-neighbour", SEEDS);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("noisy-neighbour", seeds);
     // The headline is paced: a load generator's timer, which run 1's p99 TTFT shows that the post had.
-    arrivals(&mut report, Arrivals::Paced, "", true)?;
-    arrivals(&mut report, Arrivals::Poisson, "Poisson, ", false)?;
+    arrivals(&mut report, seeds, Arrivals::Paced, "", true)?;
+    arrivals(&mut report, seeds, Arrivals::Poisson, "Poisson, ", false)?;
     Ok(report)
 }
 
-fn arrivals(report: &mut Report, arrivals: Arrivals, prefix: &str, barred: bool) -> Fallible<()> {
+fn arrivals(
+    report: &mut Report,
+    seeds: Seeds,
+    arrivals: Arrivals,
+    prefix: &str,
+    barred: bool,
+) -> Fallible<()> {
     let mut off = Vec::new();
     for (number, run, caps) in [(1, Run::Baseline, false), (2, Run::CapsOff, false), (3, Run::CapsOff, true)]
     {
         eprintln!("{arrivals:?}, run {number}");
-        let rows = virtual_time::each(SEEDS, |seed| play(run, arrivals, caps, seed))?;
+        let rows = virtual_time::each(seeds, |seed| play(run, arrivals, caps, seed))?;
         for (name, columns) in post(number) {
             let of = |pick: fn(&Row) -> f64| {
                 Spread::of(rows.iter().flatten().filter(|row| row.name == *name).map(pick))

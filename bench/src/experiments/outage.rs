@@ -15,12 +15,13 @@ use tokio::time::{Instant, sleep_until};
 use crate::Fallible;
 use crate::naive::Rule;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::upstream::{STEADY_TOKENS, SimTransport, steady};
 use crate::virtual_time;
 
 /// Seeds 11 to 20 found faults in the core, and chose what mended them.
-const SEEDS: std::ops::RangeInclusive<u64> = 31..=40;
+pub(crate) const SEEDS: Seeds = Seeds::new(31, 40);
 /// The upstream is down from here,
 const DOWN: f64 = 30.0;
 /// to here.
@@ -130,20 +131,20 @@ fn scenes() -> Vec<Scene> {
     scenes
 }
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("outage", SEEDS);
-    partial::measure(&mut report)?;
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("outage", seeds);
+    partial::measure(&mut report, seeds)?;
     for scene in scenes() {
         let name = scene.name();
         eprintln!("{name}");
-        let runs = virtual_time::each(SEEDS, |seed| play(scene, None, seed))?;
+        let runs = virtual_time::each(seeds, |seed| play(scene, None, seed))?;
         for (figure, pick) in FIGURES {
             report.figure(format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
         }
         bars(&mut report, scene, &runs);
         let deadline = Duration::from_secs(scene.deadline);
         for rule in [Rule::four(deadline), Rule::openai(deadline), Rule::persistent(deadline)] {
-            let runs = virtual_time::each(SEEDS, |seed| play(scene, Some(rule), seed))?;
+            let runs = virtual_time::each(seeds, |seed| play(scene, Some(rule), seed))?;
             for (figure, pick) in FIGURES {
                 report.peer(rule.name(), format!("{name}: {figure}"), Spread::of(runs.iter().map(pick)));
             }

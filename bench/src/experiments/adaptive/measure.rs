@@ -1,6 +1,6 @@
 //! All scenarios on the seeds that nobody chose on: figures, bars, and the files that are committed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::figures::{Figures, Share};
 use super::oracle::Oracle;
@@ -12,11 +12,13 @@ use super::table::{LEGEND, table};
 use super::workload::Part;
 use super::{scenarios, spread_out};
 use crate::Fallible;
+use crate::files::write;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time::beginning;
 
 /// Seeds 1 to 10 chose constants, on the first halves of the traces; these, and the oracle beside them, play the second halves.
-const SEEDS: std::ops::RangeInclusive<u64> = 101..=120;
+pub(crate) const SEEDS: Seeds = Seeds::new(101, 120);
 
 /// Controllers whose limits are drawn beside ours.
 const DRAWN: [(&str, plotters::style::RGBColor); 2] = [
@@ -24,24 +26,30 @@ const DRAWN: [(&str, plotters::style::RGBColor); 2] = [
     ("AIMD on p99 of user TTFT, floor 16", plot::GREEN),
 ];
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("adaptive", SEEDS);
-    let mut results = format!("Seeds {} to {}. {LEGEND}", SEEDS.start(), SEEDS.end());
+/// Measures all scenarios on `seeds`. If `folder` is given, writes the tables and the pictures there.
+pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
+    let mut report = Report::new("adaptive", seeds);
+    let mut results = format!("Seeds {} to {}. {LEGEND}", seeds.first, seeds.last);
     let mut played = Vec::new();
     for scenario in scenarios::all() {
-        let stage = Stage::new(scenario, Part::of(*SEEDS.start()))?;
+        let stage = Stage::new(scenario, Part::of(seeds.first))?;
         let oracle = Oracle::find(&stage)?;
         let entries = entries(&stage, &oracle);
-        let standings = standings(&stage, &oracle, &entries, &SEEDS.collect::<Vec<_>>())?;
+        let standings = standings(&stage, &oracle, &entries, &seeds.into_iter().collect::<Vec<_>>())?;
         let text = table(&stage, &oracle, &standings);
         eprint!("{text}");
         results.push_str(&text);
-        write(&format!("{}.svg", slug(stage.scenario.name)), &picture(&stage, &entries)?)?;
+        if let Some(folder) = folder {
+            let picture = picture(&stage, &entries, seeds.first)?;
+            write(folder, &format!("{}.svg", slug(stage.scenario.name)), &picture)?;
+        }
         let outcome = Outcome { name: stage.scenario.name, held_out: stage.scenario.held_out, standings };
         outcome.figures(&mut report);
         played.push(outcome);
     }
-    write("results.txt", &results)?;
+    if let Some(folder) = folder {
+        write(folder, "results.txt", &results)?;
+    }
     bars(&mut report, &played);
     Ok(report)
 }
@@ -149,9 +157,9 @@ fn bars(report: &mut Report, outcomes: &[Outcome]) {
     }
 }
 
-/// Of the first seed: ours, the oracle, and two others.
-fn picture(stage: &Stage, entries: &[Entry]) -> Fallible<String> {
-    let course = stage.course(*SEEDS.start());
+/// Draws ours, the oracle and two others on one seed.
+fn picture(stage: &Stage, entries: &[Entry], seed: u64) -> Fallible<String> {
+    let course = stage.course(seed);
     let style = |entry: &Entry| match entry.role {
         Role::Oracle => Some((plot::BLACK, false)),
         Role::Ours => Some((plot::BLUE, false)),
@@ -166,15 +174,6 @@ fn picture(stage: &Stage, entries: &[Entry]) -> Fallible<String> {
     // Ours on top.
     lines.sort_by_key(|line| (!line.limit_only, line.color == plot::BLUE));
     plot::draw(stage, &course, &lines)
-}
-
-/// `bench/adaptive`.
-fn write(name: &str, text: &str) -> Fallible<()> {
-    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("adaptive");
-    std::fs::create_dir_all(&folder)?;
-    let mut text = text.trim_end().to_owned();
-    text.push('\n');
-    Ok(std::fs::write(folder.join(name), text)?)
 }
 
 /// Letters and digits, the rest as hyphens.

@@ -20,7 +20,7 @@ pub(crate) mod upstream;
 pub(crate) mod workload;
 
 pub(crate) use self::look::{Look, look};
-pub(crate) use self::measure::measure;
+pub(crate) use self::measure::{SEEDS, measure};
 
 use crate::Fallible;
 use crate::virtual_time;

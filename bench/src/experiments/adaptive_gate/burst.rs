@@ -3,7 +3,6 @@
 //! The same calls as in `noisy-neighbour`. Nothing is configured but, in some runs, how long calls may wait, and one objective; tenants are known by the
 //! calls' context alone.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate::Gate;
@@ -15,12 +14,13 @@ use super::watch::watch;
 use crate::Fallible;
 use crate::experiments::noisy_neighbour::{self, Row, through};
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// Those of `noisy-neighbour`: none chose anything here.
-pub(super) const SEEDS: RangeInclusive<u64> = 11..=30;
+pub(super) const SEEDS: Seeds = Seeds::new(11, 30);
 
 /// B's calls, and A's longest p99 TTFT in milliseconds.
 const CALLS_OF_B: f64 = 450.0;
@@ -70,12 +70,12 @@ const COLUMNS: [(&str, Pick); 4] = [
     ("peak in flight upstream", |row| row.peak_upstream as f64),
 ];
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (arrivals, prefix) in [(Arrivals::Paced, ""), (Arrivals::Poisson, "Poisson, ")] {
         for door in &DOORS {
             eprintln!("burst, {arrivals:?}, {}", door.name);
             let config = (door.config)()?;
-            let rows = virtual_time::each(SEEDS, |seed| Ok(play(&config, arrivals, seed, false)?.0))?;
+            let rows = virtual_time::each(seeds, |seed| Ok(play(&config, arrivals, seed, false)?.0))?;
             for name in ["A", "B", "C"] {
                 for (column, pick) in COLUMNS {
                     let of = rows.iter().flatten().filter(|row| row.name == name);

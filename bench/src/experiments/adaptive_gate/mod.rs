@@ -14,6 +14,7 @@ use tidegate_sim::scenario::Arrivals;
 
 use crate::Fallible;
 use crate::report::Report;
+use crate::seeds::Seeds;
 
 /// What to look at, instead of measuring.
 #[derive(Args, Debug)]
@@ -49,10 +50,12 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
     Ok(String::new())
 }
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let seeds: Vec<u64> = burst::SEEDS.chain(replay::SEEDS).collect();
-    let mut report = Report::new("adaptive-gate", seeds);
-    burst::measure(&mut report)?;
-    replay::measure(&mut report)?;
+pub(crate) const BURST_SEEDS: Seeds = burst::SEEDS;
+pub(crate) const REPLAY_SEEDS: Seeds = replay::SEEDS;
+
+pub(crate) fn measure(burst: Seeds, replay: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("adaptive-gate", burst.into_iter().chain(replay));
+    burst::measure(&mut report, burst)?;
+    replay::measure(&mut report, replay)?;
     Ok(report)
 }

@@ -14,10 +14,11 @@ use crate::experiments::adaptive::scenarios::{self, Scenario};
 use crate::experiments::adaptive::stage::{GRID, Stage, TERMS};
 use crate::experiments::adaptive::workload::Part;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time::{self, beginning};
 
-pub(super) const SEEDS: RangeInclusive<u64> = 101..=102;
+pub(super) const SEEDS: Seeds = Seeds::new(101, 102);
 
 /// What is replayed.
 const SCENARIOS: [&str; 6] = [
@@ -38,9 +39,9 @@ const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
 const GOODPUT: f64 = 0.95;
 const BEHIND: f64 = 1.0;
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for name in SCENARIOS {
-        let replay = Replay::new(name)?;
+        let replay = Replay::new(name, seeds)?;
         eprintln!("{name}: the best cap is about {}", replay.cap);
         replay.measure(report)?;
     }
@@ -90,6 +91,7 @@ struct Replay {
     name: &'static str,
     stage: Stage,
     cap: usize,
+    seeds: Seeds,
 }
 
 /// Of all seeds.
@@ -100,7 +102,7 @@ struct Outcome {
 }
 
 impl Replay {
-    fn new(name: &'static str) -> Fallible<Self> {
+    fn new(name: &'static str, seeds: Seeds) -> Fallible<Self> {
         let stage = stage(name)?;
         let courses: Vec<Course> = CALIBRATION.map(|seed| stage.course(seed)).collect();
         let served = |cap: usize| -> usize {
@@ -117,7 +119,7 @@ impl Replay {
         };
         let rough = best(GRID.into());
         let cap = best(FINE.iter().map(|share| scaled(rough, *share)).chain([rough]).collect());
-        Ok(Self { name, stage, cap })
+        Ok(Self { name, stage, cap, seeds })
     }
 
     fn measure(&self, report: &mut Report) -> Fallible<()> {
@@ -174,7 +176,7 @@ impl Replay {
         let phases = self.stage.phases().len();
         // Whatever the band is, nothing that is asked for here depends on it.
         let oracle = Oracle { limits: vec![self.cap; phases], bands: vec![(self.cap, self.cap); phases] };
-        let of_each = virtual_time::each(SEEDS, |seed| {
+        let of_each = virtual_time::each(self.seeds, |seed| {
             let course = self.stage.course(seed);
             Ok(Figures::of(&self.stage, &course, &oracle, &play(&course)?))
         })?;

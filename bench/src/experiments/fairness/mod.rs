@@ -16,10 +16,11 @@ use workload::Workload;
 use crate::Fallible;
 use crate::peers::{Charging, Deficit, Fifo, Ours, Policy, RoundRobin, Vtc};
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// Constants were chosen on seeds 1 to 5.
-const SEEDS: std::ops::RangeInclusive<u64> = 11..=20;
+pub(crate) const SEEDS: Seeds = Seeds::new(11, 20);
 
 /// Whom a workload is served by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,12 +98,12 @@ impl Outcome {
     }
 }
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("fairness", SEEDS);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("fairness", seeds);
     for load in workloads::all()? {
         eprintln!("{}", load.name);
         let play =
-            |who: Who| virtual_time::each(SEEDS, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));
+            |who: Who| virtual_time::each(seeds, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));
         let ours = play(Who::Ours(Charging::Tokens))?;
         hold(&mut report, &load, &ours);
         for who in Who::PEERS {
@@ -117,7 +118,7 @@ pub(crate) fn measure() -> Fallible<Report> {
             report.bar(what, Spread::of(runs.iter().map(|run| run.served)).least, Op::AtLeast, 1.0);
         }
     }
-    post::measure(&mut report)?;
+    post::measure(&mut report, seeds)?;
     Ok(report)
 }
 

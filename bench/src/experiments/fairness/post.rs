@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use super::SEEDS;
 use super::Who;
 use super::books::Books;
 use super::server::Server;
@@ -13,6 +12,7 @@ use super::workloads::{CHAT, SERVER};
 use crate::Fallible;
 use crate::peers::Charging;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// The burst, in the middle of fifteen minutes.
@@ -69,12 +69,12 @@ fn run(who: Who, seed: u64) -> Run {
     }
 }
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("the post's 2:1 run");
     let key = |what: &str| format!("the post's 2:1 run: {what}");
     let ours = Who::Ours(Charging::Tokens);
     for who in [ours, Who::RoundRobin, Who::Vtc, Who::Deficit, Who::Unweighted] {
-        let runs = virtual_time::each(SEEDS, |seed| Ok(run(who, seed)))?;
+        let runs = virtual_time::each(seeds, |seed| Ok(run(who, seed)))?;
         let spread = |what: fn(&Run) -> f64| Spread::of(runs.iter().map(what));
         let figures = [
             ("B's share before", spread(|run| run.alone)),

@@ -13,19 +13,20 @@ use self::peers::{PEERS, Peer};
 use self::wave::{CLIENTS, Prompts, REPLICAS, play};
 use crate::Fallible;
 use crate::report::{Op, Report};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// Constants were chosen on seeds 1 to 1,000.
-const SEEDS: std::ops::Range<u64> = 10_000..11_000;
+pub(crate) const SEEDS: Seeds = Seeds::new(10_000, 10_999);
 /// Calls of each client in the first wave.
 const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("herd", [SEEDS.start, SEEDS.end - 1]);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("herd", [seeds.first, seeds.last]);
     for prompts in [Prompts::Distinct, Prompts::Shared] {
         for calls in CALLS {
             for peer in PEERS {
-                let runs = virtual_time::each(SEEDS, |seed| Ok(play(seed, calls, prompts, peer)))?;
+                let runs = virtual_time::each(seeds, |seed| Ok(play(seed, calls, prompts, peer)))?;
                 tell(&mut report, prompts, calls, peer, &runs);
             }
         }

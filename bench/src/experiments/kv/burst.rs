@@ -13,10 +13,11 @@ use tokio::time::Instant;
 
 use super::door::{Door, Rule};
 use super::workload::Workload;
-use super::{CACHES, MAX_TOKENS, SEEDS};
+use super::{CACHES, MAX_TOKENS};
 use crate::Fallible;
 use crate::lengths::{Traces, Work};
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::{URL, call};
 use crate::upstream::SimTransport;
 use crate::virtual_time;
@@ -44,16 +45,16 @@ impl Outcome {
     }
 }
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for blocks in CACHES {
         let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };
         let traces = Traces::read(engine.max_model_len)?;
         eprintln!("burst, {blocks} blocks");
         let draw = |seed| Workload::Tail.draw(&traces, seed, CALLS);
         let key = |what: &str| format!("burst, {blocks} blocks: {what}");
-        let oracle = virtual_time::each(SEEDS, |seed| by_itself(&engine, Rule::Oracle, draw(seed)))?;
-        let ours = virtual_time::each(SEEDS, |seed| through_gate(&engine, draw(seed), seed))?;
-        let completed = virtual_time::each(SEEDS, |seed| by_itself(&engine, Rule::Learned, draw(seed)))?;
+        let oracle = virtual_time::each(seeds, |seed| by_itself(&engine, Rule::Oracle, draw(seed)))?;
+        let ours = virtual_time::each(seeds, |seed| through_gate(&engine, draw(seed), seed))?;
+        let completed = virtual_time::each(seeds, |seed| by_itself(&engine, Rule::Learned, draw(seed)))?;
         let preempted = |runs: &[Outcome]| Spread::of(runs.iter().map(|run| run.preempted));
         let share = |runs: &[Outcome]| {
             let runs = runs.iter().zip(&oracle);

@@ -21,11 +21,12 @@ use self::workload::Workload;
 use crate::Fallible;
 use crate::lengths::{Traces, Work};
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the policy's constants, and the number of slots.
-const SEEDS: std::ops::RangeInclusive<u64> = 31..=50;
-const CHOSEN_ON: std::ops::RangeInclusive<u64> = 1..=10;
+pub(crate) const SEEDS: Seeds = Seeds::new(31, 50);
+const CHOSEN_ON: Seeds = Seeds::new(1, 10);
 
 /// A run is measured from one to the other; what was learned until then is what a gate knows a minute after its start.
 const FROM: Duration = Duration::from_secs(60);
@@ -43,30 +44,36 @@ const CALLS: usize = 4_000;
 /// Caches, in blocks of 16 tokens: some 25 and 70 calls.
 const CACHES: [u32; 2] = [2_048, 5_625];
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("kv", SEEDS);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("kv", seeds);
     for blocks in CACHES {
         let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };
         let traces = Traces::read(engine.max_model_len)?;
         for workload in Workload::ALL {
             eprintln!("{}, {blocks} blocks", workload.name());
             let engine = EngineConfig { prefix_cache: workload.common() > 0, ..engine.clone() };
-            compare(&mut report, &traces, &engine, workload)?;
+            compare(&mut report, seeds, &traces, &engine, workload)?;
         }
     }
-    burst::measure(&mut report)?;
+    burst::measure(&mut report, seeds)?;
     Ok(report)
 }
 
-fn compare(report: &mut Report, traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fallible<()> {
+fn compare(
+    report: &mut Report,
+    seeds: Seeds,
+    traces: &Traces,
+    engine: &EngineConfig,
+    workload: Workload,
+) -> Fallible<()> {
     let key = |what: &str| format!("{}, {} blocks: {what}", workload.name(), engine.num_blocks);
     let by_itself = |rule| {
-        virtual_time::each(SEEDS, |seed| {
+        virtual_time::each(seeds, |seed| {
             model::play(engine, rule, workload, &workload.draw(traces, seed, CALLS))
         })
     };
     let through = |known| {
-        virtual_time::each(SEEDS, |seed| {
+        virtual_time::each(seeds, |seed| {
             client::play(engine, known, workload, &workload.draw(traces, seed, CALLS), seed)
         })
     };

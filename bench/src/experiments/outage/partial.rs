@@ -19,10 +19,10 @@ use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
-use super::SEEDS;
 use crate::Fallible;
 use crate::naive::Rule;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::virtual_time;
 
@@ -150,15 +150,15 @@ fn steady(from: f64, until: f64, rate: f64) -> impl Iterator<Item = Made> {
     (0..count).map(move |k| (Duration::from_secs_f64(from + f64::from(k) / rate), false))
 }
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
-    poisoned(report)?;
-    hanging(report)?;
-    trickle(report)
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
+    poisoned(report, seeds)?;
+    hanging(report, seeds)?;
+    trickle(report, seeds)
 }
 
 const HELD: &str = "s that a good call is held at most";
 
-fn poisoned(report: &mut Report) -> Fallible<()> {
+fn poisoned(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (count, accepts_ms, again) in
         [(3_u64, 100, false), (30, 100, false), (3, 5_000, false), (3, 100, true)]
     {
@@ -174,7 +174,7 @@ fn poisoned(report: &mut Report) -> Fallible<()> {
         );
         eprintln!("{name}");
         let held = |rule| {
-            let runs = virtual_time::each(SEEDS, |seed| {
+            let runs = virtual_time::each(seeds, |seed| {
                 play(Upstream::Poisoned { accepts_after }, 128, rule, &calls, seed)
             })?;
             let longest = |(ended, _): &(Vec<Ended>, _)| {
@@ -199,11 +199,11 @@ fn poisoned(report: &mut Report) -> Fallible<()> {
 const AT_ONCE: &str = "attempts within a probe interval while down";
 const SEEN: &str = "s from recovery to the first accepted";
 
-fn hanging(report: &mut Report) -> Fallible<()> {
+fn hanging(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let calls: Vec<Made> = steady(0.0, 240.0, 2.0).collect();
     let name = "attempts fail after 30 s";
     eprintln!("{name}");
-    let runs = |rule| virtual_time::each(SEEDS, |seed| play(Upstream::Hanging, 32, rule, &calls, seed));
+    let runs = |rule| virtual_time::each(seeds, |seed| play(Upstream::Hanging, 32, rule, &calls, seed));
     // Three failures are known by then, and the intervals have found their length.
     let known = HANGS.start + FAILS_AFTER.as_secs_f64() + 2.0 * PROBE_INTERVAL;
     let at_once = |(_, attempts): &(Vec<Ended>, Vec<(f64, StatusCode)>)| {
@@ -234,11 +234,11 @@ fn hanging(report: &mut Report) -> Fallible<()> {
 
 const SIXTY: &str = "s until sixty held calls are accepted";
 
-fn trickle(report: &mut Report) -> Fallible<()> {
+fn trickle(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let sixty = |before: f64| {
         let mut calls: Vec<Made> = steady(0.0, LIMITED.start - 0.5, before).collect();
         calls.extend((0..60).map(|_| (Duration::from_secs_f64(LIMITED.start), false)));
-        let runs = virtual_time::each(SEEDS, |seed| play(Upstream::Limited, 64, None, &calls, seed))?;
+        let runs = virtual_time::each(seeds, |seed| play(Upstream::Limited, 64, None, &calls, seed))?;
         let last = |(ended, _): &(Vec<Ended>, _)| {
             let held = ended.iter().filter(|(at, ..)| *at >= LIMITED.start);
             held.map(|(at, _, took, ok)| if *ok { at + took.as_secs_f64() } else { f64::INFINITY })

@@ -1,6 +1,6 @@
 //! All of it on seeds that nobody chose on: figures, bars, and the files that are committed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::figures::Figures;
 use super::play::{Clients, Fault};
@@ -10,10 +10,12 @@ use super::stage::{Scene, capacity};
 use super::table::{LEGEND, median, table};
 use super::workload::Workload;
 use crate::Fallible;
+use crate::files::write;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 
 /// Seeds 1 to 100 are for choosing on.
-const SEEDS: std::ops::RangeInclusive<u64> = 101..=105;
+pub(crate) const SEEDS: Seeds = Seeds::new(101, 105);
 const CLIENTS: [usize; 3] = [1, 8, 64];
 /// Shares of what the pool can take. All choosers play the second, and that is what is drawn.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
@@ -25,16 +27,16 @@ const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
 /// Those that play with clients that keep their sessions.
 const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("pool", SEEDS);
-    let mut results =
-        format!("# pool: every setting, seeds {} to {}\n\n{LEGEND}\n", SEEDS.start(), SEEDS.end());
+/// Measures every setting on `seeds`. If `folder` is given, writes the tables and the pictures there.
+pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
+    let mut report = Report::new("pool", seeds);
+    let mut results = format!("# pool: every setting, seeds {} to {}\n\n{LEGEND}\n", seeds.first, seeds.last);
     for workload in Workload::ALL {
         let full = capacity(workload)?;
         report.figure(format!("{}: the pool is full at so many times its speed", workload.name()), full);
         let mut drawn = Vec::new();
         for load in LOADS {
-            let scene = Setting::new(Scene::new(workload, load, full))?;
+            let scene = Setting::new(Scene::new(workload, load, full), seeds)?;
             for count in CLIENTS {
                 let clients = Clients { count, sticky: false };
                 let played = scene
@@ -64,9 +66,13 @@ pub(crate) fn measure() -> Fallible<Report> {
                 }
             }
         }
-        write(&format!("{}.svg", workload.name()), &plot::draw(workload, &drawn)?)?;
+        if let Some(folder) = folder {
+            write(folder, &format!("{}.svg", workload.name()), &plot::draw(workload, &drawn)?)?;
+        }
     }
-    write("results.md", &results)?;
+    if let Some(folder) = folder {
+        write(folder, "results.md", &results)?;
+    }
     Ok(report)
 }
 
@@ -85,8 +91,8 @@ struct Played {
 }
 
 impl Setting {
-    fn new(scene: Scene) -> Fallible<Self> {
-        let calls = scene.calls(&SEEDS.collect::<Vec<_>>())?;
+    fn new(scene: Scene, seeds: Seeds) -> Fallible<Self> {
+        let calls = scene.calls(&seeds.into_iter().collect::<Vec<_>>())?;
         let one = Clients { count: 1, sticky: false };
         let oracles =
             scene.play(&calls, one, Fault::None, &chosen(1, &|entry| entry.role == Role::Oracle))?;
@@ -181,13 +187,4 @@ impl Played {
         })
         .collect()
     }
-}
-
-/// `bench/pool`.
-fn write(name: &str, text: &str) -> Fallible<()> {
-    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("pool");
-    std::fs::create_dir_all(&folder)?;
-    let mut text = text.trim_end().to_owned();
-    text.push('\n');
-    Ok(std::fs::write(folder.join(name), text)?)
 }

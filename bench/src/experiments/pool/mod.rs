@@ -13,4 +13,4 @@ mod table;
 mod workload;
 
 pub(crate) use self::look::{Look, look};
-pub(crate) use self::measure::measure;
+pub(crate) use self::measure::{SEEDS, measure};

@@ -9,9 +9,10 @@ use tidegate::schedule::Settings;
 use tidegate_sim::scenario::quantile;
 
 use super::calls::{Call, Order, Ours, Strict, Turns, Went, play};
-use super::{AGING, HOUR, SEEDS, target};
+use super::{AGING, HOUR, target};
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 const SLOTS: usize = 16;
@@ -98,14 +99,14 @@ fn outcome(calls: &[Call], went: &Went) -> Outcome {
     Outcome { served, p50, p99, batch_served, batch }
 }
 
-fn run<O: Order>(case: &Case, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outcome>> {
-    virtual_time::each(SEEDS, |seed| {
+fn run<O: Order>(case: &Case, seeds: Seeds, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outcome>> {
+    virtual_time::each(seeds, |seed| {
         let calls = case.calls(seed);
         Ok(outcome(&calls, &play(order(), &calls, SLOTS, HOUR)))
     })
 }
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let target = TargetConfig { cap: SLOTS, ..target() };
     let settings = Settings::from(&target);
     let mut reclaiming = TargetConfig { reclaim: true, ..target };
@@ -115,9 +116,9 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let reclaiming = Settings::from(&reclaiming);
     for case in CASES {
         eprintln!("{}", case.name);
-        let ours = run(&case, || Ours::new(&settings))?;
-        let strict = run(&case, Strict::default)?;
-        let turns = run(&case, || Turns::after(2 * AGING))?;
+        let ours = run(&case, seeds, || Ours::new(&settings))?;
+        let strict = run(&case, seeds, Strict::default)?;
+        let turns = run(&case, seeds, || Turns::after(2 * AGING))?;
         let key = |what: &str| format!("{}: {what}", case.name);
         let spread = |runs: &[Outcome], of: fn(&Outcome) -> f64| Spread::of(runs.iter().map(of));
         for (peer, runs) in [(None, &ours), (Some("strict priority"), &strict), (Some("turns"), &turns)] {
@@ -134,7 +135,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
                 }
             }
         }
-        let reclaimed = run(&case, || Ours::new(&reclaiming))?;
+        let reclaimed = run(&case, seeds, || Ours::new(&reclaiming))?;
         let served =
             reclaimed.iter().zip(&ours).map(|(with, without)| with.batch_served / without.batch_served);
         report.figure(key("with reclaim: interactive, p99 wait, s"), spread(&reclaimed, |run| run.p99));

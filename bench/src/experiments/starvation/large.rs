@@ -7,6 +7,7 @@ use super::flood::{Account, Ahead, Comes, Stream};
 use super::{AGING, HOUR, SERVICE, flood, play, target};
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 
 /// Four tenants flood with small calls, of so many tokens at most.
 const SMALL: u64 = 1_500;
@@ -55,7 +56,7 @@ fn cases() -> [Case; 2] {
     [budget, memory]
 }
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for case in cases() {
         eprintln!("{}", case.name);
         let large = Stream {
@@ -68,8 +69,8 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         let mut streams = vec![large];
         streams.extend(["a", "b", "c", "d"].map(|tenant| flood(tenant, Lane::Interactive)));
         let never = TargetConfig { aging: 2 * HOUR, ..case.target.clone() };
-        let on = play(&case.target, &streams, &[])?;
-        let off = play(&never, &streams, &[])?;
+        let on = play(&case.target, &streams, &[], seeds)?;
+        let off = play(&never, &streams, &[], seeds)?;
         let worst = |runs: &[Vec<Account>], ratio: bool| {
             let of = |account: &Account| {
                 let waits = account.went.iter().chain(&account.left);

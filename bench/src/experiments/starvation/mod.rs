@@ -23,10 +23,11 @@ use tidegate::schedule::{Resources, Scheduler, Settings};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// Constants were chosen on seeds 1 to 5.
-const SEEDS: std::ops::RangeInclusive<u64> = 11..=20;
+pub(crate) const SEEDS: Seeds = Seeds::new(11, 20);
 const HOUR: Duration = Duration::from_secs(3600);
 const SLOTS: usize = 8;
 const AGING: Duration = Duration::from_secs(30);
@@ -71,8 +72,8 @@ fn bound(ahead: Ahead, tenants: usize) -> f64 {
     2.0 * AGING.as_secs_f64() + (turns + 1) as f64 * SERVICE
 }
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("starvation", SEEDS);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("starvation", seeds);
     let above = [Lane::Interactive, Lane::Standard];
     for (name, lanes) in [("interactive flood", 1), ("interactive and standard flood", 2)] {
         let mut streams = vec![batch("x"), batch("y"), batch("z")];
@@ -80,19 +81,24 @@ pub(crate) fn measure() -> Fallible<Report> {
             above.iter().take(lanes).flat_map(|lane| ["a", "b", "c", "d"].map(|tenant| flood(tenant, *lane))),
         );
         eprintln!("{name}");
-        let on = play(&target(), &streams, &[])?;
-        let off = play(&TargetConfig { aging: Duration::ZERO, ..target() }, &streams, &[])?;
+        let on = play(&target(), &streams, &[], seeds)?;
+        let off = play(&TargetConfig { aging: Duration::ZERO, ..target() }, &streams, &[], seeds)?;
         tell_batch(&mut report, name, &on, &off);
     }
-    inversion::measure(&mut report)?;
-    newcomers::measure(&mut report)?;
-    large::measure(&mut report)?;
-    floors(&mut report)?;
+    inversion::measure(&mut report, seeds)?;
+    newcomers::measure(&mut report, seeds)?;
+    large::measure(&mut report, seeds)?;
+    floors(&mut report, seeds)?;
     Ok(report)
 }
 
-fn play(target: &TargetConfig, streams: &[Stream], floors: &[usize]) -> Fallible<Vec<Vec<Account>>> {
-    virtual_time::each(SEEDS, |seed| {
+fn play(
+    target: &TargetConfig,
+    streams: &[Stream],
+    floors: &[usize],
+    seeds: Seeds,
+) -> Fallible<Vec<Vec<Account>>> {
+    virtual_time::each(seeds, |seed| {
         let now = virtual_time::beginning();
         let resources = Resources {
             budgets: Arc::new(Mutex::new(RateBudgets::new(&target.rates, now))),
@@ -143,7 +149,7 @@ fn tell_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<A
 }
 
 /// A lane's floor and a tenant's, each with calls that come and go; what they do not use is borrowed meanwhile.
-fn floors(report: &mut Report) -> Fallible<()> {
+fn floors(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("floors");
     let mut streams = vec![
         Stream { comes: Comes::OnOff(10, 45.0), ..batch("x") },
@@ -159,7 +165,7 @@ fn floors(report: &mut Report) -> Fallible<()> {
         lane.floor = 0.125;
     }
     with.tenants.insert("gold".into(), TenantConfig { floor: 0.25, ..TenantConfig::default() });
-    let (on, off) = (play(&with, &streams, &slots)?, play(&without, &streams, &slots)?);
+    let (on, off) = (play(&with, &streams, &slots, seeds)?, play(&without, &streams, &slots, seeds)?);
     for (number, who, floor) in [(0, "batch lane", 1.0), (1, "tenant", 2.0)] {
         let of = |runs: &[Vec<Account>], what: fn(&Account) -> f64| {
             Spread::of(runs.iter().filter_map(|run| run.get(number)).map(what))

@@ -9,9 +9,10 @@ use tidegate::Lane;
 use tidegate::schedule::Settings;
 
 use super::calls::{Call, Fifo, Order, Ours, StartTime, Went, play};
-use super::{SEEDS, target};
+use super::target;
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 const NEWCOMERS: usize = 10_000;
@@ -92,8 +93,13 @@ struct Outcome {
     resident: f64,
 }
 
-fn run<O: Order>(slots: usize, regular: bool, order: impl Fn() -> O + Sync) -> Fallible<Vec<Outcome>> {
-    virtual_time::each(SEEDS, |seed| {
+fn run<O: Order>(
+    slots: usize,
+    regular: bool,
+    seeds: Seeds,
+    order: impl Fn() -> O + Sync,
+) -> Fallible<Vec<Outcome>> {
+    virtual_time::each(seeds, |seed| {
         let calls = calls(slots, regular, seed);
         // As long as newcomers come.
         let horizon = calls.last().map_or(Duration::ZERO, |last| last.at);
@@ -107,7 +113,7 @@ fn run<O: Order>(slots: usize, regular: bool, order: impl Fn() -> O + Sync) -> F
     })
 }
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (slots, regular) in [(1, true), (16, true), (1, false), (16, false)] {
         let name = format!(
             "{NEWCOMERS} newcomers, {slots} slot{}{}",
@@ -116,9 +122,9 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         );
         eprintln!("{name}");
         let settings = Settings::from(&tidegate::config::TargetConfig { cap: slots, ..target() });
-        let ours = run(slots, regular, || Ours::new(&settings))?;
-        let published = run(slots, regular, StartTime::default)?;
-        let fifo = run(slots, regular, Fifo::default)?;
+        let ours = run(slots, regular, seeds, || Ours::new(&settings))?;
+        let published = run(slots, regular, seeds, StartTime::default)?;
+        let fifo = run(slots, regular, seeds, Fifo::default)?;
         let key = |what: &str| format!("{name}: {what}");
         let worst = |runs: &[Outcome]| Spread::of(runs.iter().map(|run| run.worst));
         for (peer, runs) in

@@ -8,13 +8,15 @@ use super::peers::Peer;
 use super::stage::Stage;
 use super::table::{LEGEND, head, misses, row};
 use super::{plot, scenarios};
+use crate::files::write;
 use crate::report::{Op, Report};
+use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
 /// Nobody looked at these before the search was as it is: it was made on 1 to 100, 201 to 212 and 301 to 330, and once reported on 401 to 500.
-const SEEDS: std::ops::RangeInclusive<u64> = 501..=600;
+pub(crate) const SEEDS: Seeds = Seeds::new(501, 600);
 /// The peers draw nothing that would need more.
-const PEERS_SEEDS: std::ops::RangeInclusive<u64> = 501..=520;
+const PEERS_SEEDS: Seeds = Seeds::new(501, 520);
 
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("sweep", SEEDS);
@@ -49,9 +51,9 @@ pub(crate) fn measure() -> Fallible<Report> {
     kept.write(&curves)?;
     let all: Vec<plot::Row> =
         drawn.iter().map(|(stage, ours, beside)| (*stage, ours.as_slice(), beside.as_slice())).collect();
-    std::fs::write(folder().join("sweep.svg"), plot::draw(&all)?)?;
+    write(&folder(), "sweep.svg", &plot::draw(&all)?)?;
     let text = format!("{}{rows}\n{LEGEND}\n\n## Answers that miss\n\n{told}", head(SEEDS, PEERS_SEEDS));
-    std::fs::write(folder().join("README.md"), format!("{}\n", text.trim_end()))?;
+    write(&folder(), "README.md", &text)?;
     Ok(report)
 }
 

@@ -165,9 +165,9 @@ fn best(known: &BTreeMap<usize, Yield>) -> f64 {
     known.values().filter(|seen| seen.is_stable()).map(|seen| seen.goodput).fold(0.0, f64::max)
 }
 
-/// `bench/sweep`, where results are.
+/// The folder of the results.
 pub(crate) fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("sweep")
+    crate::files::folder("sweep")
 }
 
 /// What was measured before, beside the results: it takes longer than all sweeps together. What it was measured on is in its key, so that a changed server

@@ -1,19 +1,16 @@
 //! Figures as text.
 
 use std::fmt::Write as _;
-use std::ops::RangeInclusive;
 
 use super::figures::Figures;
 use super::judge::Verdict;
+use crate::seeds::Seeds;
 
 /// What stands above the table.
-pub(crate) fn head(seeds: RangeInclusive<u64>, peers: RangeInclusive<u64>) -> String {
+pub(crate) fn head(seeds: Seeds, peers: Seeds) -> String {
     format!(
         "# sweep: every scenario\n\nSeeds {} to {}; of the peers {} to {}. Written by the experiment.\n\n![answers over the truth](sweep.svg)\n\n| scenario | | yield / best | its p10 | infeasible | class right | covers | calls | their p90 | virtual time |\n|---|---|---|---|---|---|---|---|---|---|\n",
-        seeds.start(),
-        seeds.end(),
-        peers.start(),
-        peers.end()
+        seeds.first, seeds.last, peers.first, peers.last
     )
 }
 

@@ -8,19 +8,20 @@ use tidegate::config::{Config, Target};
 use tower::ServiceExt;
 
 use super::load::Load;
-use super::{SEEDS, TERMS, TPM};
+use super::{TERMS, TPM};
 use crate::Fallible;
 use crate::provider::{Provider, Terms};
 use crate::report::{Op, Report};
+use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
 /// After so many answers it must know.
 const ANSWERS: usize = 3;
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
-        let needed = virtual_time::each(SEEDS, |seed| {
+        let needed = virtual_time::each(seeds, |seed| {
             let load = Arc::new(Load::new("conv", seed)?);
             virtual_time::run(seed, answers(TERMS, configured, load))
         })?;

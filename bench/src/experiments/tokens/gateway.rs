@@ -15,36 +15,37 @@ use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use super::load::Load;
-use super::{Contestant, PEER_SEEDS, SEEDS, Scene, TERMS, TPM, figures, local, play};
+use super::{Contestant, PEER_SEEDS, Scene, TERMS, TPM, figures, local, play};
 use crate::Fallible;
 use crate::naive::Rule;
 use crate::provider::{Counts, Terms};
 use crate::report::{Op, Report};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// The limits that are announced, in tokens a minute.
 const STEADY: &[u64] = &[2 * TPM];
 const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
 
-pub(super) fn measure(report: &mut Report) -> Fallible<()> {
-    let loads = virtual_time::each(SEEDS, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
+pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
+    let loads = virtual_time::each(seeds, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
     let mut refusals = Vec::new();
     for (name, announced) in [("steady", STEADY), ("in turn", IN_TURN)] {
         let terms = Terms { counts: Counts::Actual, announced: Some(announced), ..TERMS };
         let scene = Scene { name, terms, told: false, said: true };
         let key = |what: &str| format!("gateway, limits {name}: {what}");
-        let run = |who, seeds| {
+        let run = |who, seeds: Seeds| {
             virtual_time::each(seeds, |seed| {
                 let load = loads.iter().find(|load| load.seed == seed).ok_or("no load of that seed")?;
                 play(scene, who, load.clone(), seed)
             })
         };
-        let (used, refused) = figures(&terms, &run(Contestant::Tidegate, SEEDS)?);
+        let (used, refused) = figures(&terms, &run(Contestant::Tidegate, seeds)?);
         report.figure(key("share of the quota used"), used);
         report.figure(key("429s a thousand calls"), refused);
         report.bar(key("share of the quota used"), used.least, Op::AtLeast, 0.8);
         refusals.push(refused.median);
-        let (used, refused) = figures(&terms, &run(Contestant::Forgetful, PEER_SEEDS)?);
+        let (used, refused) = figures(&terms, &run(Contestant::Forgetful, seeds.take(PEER_SEEDS))?);
         report.peer("forgets at each limit", key("share of the quota used"), used);
         report.peer("forgets at each limit", key("429s a thousand calls"), refused);
     }

@@ -22,13 +22,14 @@ use crate::Fallible;
 use crate::naive::Rule;
 use crate::provider::{Books, Counts, Meter, Provider, Terms};
 use crate::report::{Op, Report, Spread};
+use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the constants.
-const SEEDS: std::ops::RangeInclusive<u64> = 11..=15;
-/// Of the others, who take longer: most of their calls are refused.
-const PEER_SEEDS: std::ops::RangeInclusive<u64> = 11..=12;
+pub(crate) const SEEDS: Seeds = Seeds::new(11, 15);
+/// How many of the seeds the others play, who take longer: most of their calls are refused.
+const PEER_SEEDS: u64 = 2;
 /// The quota, in tokens a minute.
 const TPM: u64 = 400_000;
 /// What is not counted: the estimator is cold.
@@ -101,34 +102,34 @@ const PEERS: [(Contestant, &str); 3] = [
     (Contestant::Nobody, "openai's rule alone"),
 ];
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("tokens", SEEDS);
+pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("tokens", seeds);
     for trace in ["conv", "code"] {
-        let loads = virtual_time::each(SEEDS, |seed| Ok(Arc::new(Load::new(trace, seed)?)))?;
+        let loads = virtual_time::each(seeds, |seed| Ok(Arc::new(Load::new(trace, seed)?)))?;
         for scene in scenes() {
             let name = format!("{trace}, {}", scene.name);
             eprintln!("{name}");
-            let run = |who, seeds| {
+            let run = |who, seeds: Seeds| {
                 virtual_time::each(seeds, |seed| {
                     let load = loads.iter().find(|load| load.seed == seed).ok_or("no load of that seed")?;
                     play(scene, who, load.clone(), seed)
                 })
             };
-            let ours = run(Contestant::Tidegate, SEEDS)?;
+            let ours = run(Contestant::Tidegate, seeds)?;
             let (used, refused) = figures(&scene.terms, &ours);
             report.figure(format!("{name}: share of the quota used"), used);
             report.figure(format!("{name}: 429s a thousand calls"), refused);
             report.bar(format!("{name}: share of the quota used"), used.least, Op::AtLeast, 0.95);
             report.bar_as(format!("{name}: 429s"), json!(refused.most), "=", json!(0), refused.most == 0.0);
             for (peer, who) in PEERS {
-                let (used, refused) = figures(&scene.terms, &run(peer, PEER_SEEDS)?);
+                let (used, refused) = figures(&scene.terms, &run(peer, seeds.take(PEER_SEEDS))?);
                 report.peer(who, format!("{name}: share of the quota used"), used);
                 report.peer(who, format!("{name}: 429s a thousand calls"), refused);
             }
         }
     }
-    gateway::measure(&mut report)?;
-    correction::measure(&mut report)?;
+    gateway::measure(&mut report, seeds)?;
+    correction::measure(&mut report, seeds)?;
     Ok(report)
 }
 

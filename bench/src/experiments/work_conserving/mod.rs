@@ -13,22 +13,23 @@ use play::{Found, Lazy, Play};
 
 use crate::Fallible;
 use crate::report::{Op, Report};
+use crate::seeds::Seeds;
 use crate::virtual_time;
 
 /// The experiment itself was made on scenarios 1,000 to 1,999.
-const SCENARIOS: std::ops::Range<u64> = 2_000..3_000;
+pub(crate) const SCENARIOS: Seeds = Seeds::new(2_000, 2_999);
 
 /// What is counted over all scenarios.
 type Count = (&'static str, fn(&Found) -> usize);
 
-pub(crate) fn measure() -> Fallible<Report> {
-    let mut report = Report::new("work-conserving", [SCENARIOS.start, SCENARIOS.end - 1]);
+pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
+    let mut report = Report::new("work-conserving", [scenarios.first, scenarios.last]);
     let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
-        .map(|lazy| virtual_time::each(SCENARIOS, |seed| Ok(Play::new(seed, lazy).run())));
+        .map(|lazy| virtual_time::each(scenarios, |seed| Ok(Play::new(seed, lazy).run())));
     let (real, skips, stops) = (real?, skips?, stops?);
     let sum = |runs: &[Found], what: fn(&Found) -> f64| runs.iter().map(what).sum::<f64>();
     let share = |runs: &[Found], what: fn(&Found) -> f64| sum(runs, what) / sum(runs, |found| found.waiting);
-    report.figure("scenarios", SCENARIOS.count());
+    report.figure("scenarios", scenarios.count());
     let counts: [Count; 9] = [
         ("calls dispatched", |found| found.dispatched),
         ("of these, overtaking others", |found| found.overtook),
