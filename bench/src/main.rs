@@ -5,6 +5,7 @@
 
 mod experiments;
 mod files;
+mod freeze;
 mod lengths;
 mod naive;
 mod peers;
@@ -81,6 +82,9 @@ enum Command {
     /// The client of `memory`, in a process of its own.
     #[command(hide = true)]
     MemoryClient { client: run::memory::Client, url: String, streams: usize },
+    /// Records the figures of experiments in virtual time on a few seeds, or compares them with the
+    /// recorded ones.
+    Freeze(freeze::Freeze),
     /// Turns a file of result lines into a table.
     Render {
         /// JSON objects, one a line; of several with one name the last counts.
@@ -107,6 +111,7 @@ fn execute(command: Command) -> Fallible<String> {
         return Err("unset TIDEGATE first".into());
     }
     let report = match command {
+        Command::Freeze(what) => return freeze::freeze(&what),
         Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),

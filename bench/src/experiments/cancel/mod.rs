@@ -7,8 +7,14 @@ use crate::Fallible;
 use crate::report::Report;
 
 pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = measure_virtual()?;
+    sockets::measure(&mut report)?;
+    Ok(report)
+}
+
+/// Measures the half that runs in virtual time.
+pub(crate) fn measure_virtual() -> Fallible<Report> {
     let mut report = Report::new("cancel", [stages::SEED]);
     stages::measure(&mut report)?;
-    sockets::measure(&mut report)?;
     Ok(report)
 }

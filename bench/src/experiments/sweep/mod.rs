@@ -1,5 +1,6 @@
 //! `tidegate sweep` against servers whose best cap is known by exhaustive measurement, beside two other ways to find it. Virtual time.
 
+mod answers;
 mod client;
 mod figures;
 mod hold;
@@ -17,5 +18,6 @@ mod server;
 mod stage;
 mod table;
 
+pub(crate) use self::answers::answers;
 pub(crate) use self::look::{Look, look};
-pub(crate) use self::measure::measure;
+pub(crate) use self::measure::{SEEDS, measure};

@@ -8,7 +8,7 @@ use super::judge::Verdict;
 use super::mix;
 use super::oracle::Curve;
 use super::peers::Peer;
-use super::play::play;
+use super::play::{Played, play};
 use super::scenarios::{Scenario, State, Variant};
 use crate::Fallible;
 
@@ -43,17 +43,28 @@ impl Stage {
         self.curves.get(&Curve::of(&self.scenario, variant, state).key)
     }
 
-    /// One sweep of ours.
+    /// Runs a sweep.
+    pub(crate) fn sweep(
+        &self,
+        settings: &Settings,
+        seed: u64,
+        told: impl FnMut(&StepResult) + Send,
+    ) -> Fallible<Played> {
+        let variant = self.scenario.variant(seed);
+        let server = self.scenario.server(variant, seed, State::Whole);
+        let works = mix::draw(self.scenario.lengths, variant.spread, seed);
+        play(&server, &works, settings, seed, self.scenario.binds == Binding::KvCliff, told)
+    }
+
+    /// Runs a sweep, and compares its answer with what is true of the server.
     pub(crate) fn ours(
         &self,
         settings: &SearchSettings,
         seed: u64,
         told: impl FnMut(&StepResult) + Send,
     ) -> Fallible<Verdict> {
+        let played = self.sweep(settings, seed, told)?;
         let variant = self.scenario.variant(seed);
-        let server = self.scenario.server(variant, seed, State::Whole);
-        let works = mix::draw(self.scenario.lengths, variant.spread, seed);
-        let played = play(&server, &works, settings, seed, self.scenario.binds == Binding::KvCliff, told)?;
         let changed = self.scenario.changes_after(variant, seed).is_none_or(|after| played.served >= after);
         let curve = self.curve(variant, changed).ok_or("a curve is missing")?;
         Verdict::of(&self.scenario, &played, curve, seed)
