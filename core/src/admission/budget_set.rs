@@ -26,7 +26,7 @@ impl BudgetSet {
 
     /// These rates.
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
-        let bounds = budgets.bounds();
+        let bounds = budgets.has_limits();
         Arc::new(Self { rates: Arc::new(Mutex::new(budgets)), bounds, members: Mutex::default() })
     }
 

@@ -10,7 +10,7 @@ use crate::wire::request::Dialect;
 pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
 
 /// How the providers that speak a dialect count, as far as is known.
-pub(super) fn of_dialect(dialect: Dialect) -> Counting {
+pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     match dialect {
         Dialect::AnthropicMessages => Counting::Actual,
         Dialect::Gemini => Counting::Input,
@@ -30,13 +30,13 @@ pub(super) struct Tally {
 
 impl Tally {
     /// One call.
-    pub(super) fn of(demand: &Demand) -> Self {
+    pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
         Self {
             calls: 1,
             tokens: RULES.map(|rule| i64::from(tokens(rule, demand))),
-            input: i64::from(narrow(demand.input)),
-            output: i64::from(narrow(demand.output)),
+            input: i64::from(saturate(demand.input)),
+            output: i64::from(saturate(demand.output)),
         }
     }
 
@@ -60,30 +60,35 @@ impl Tally {
 }
 
 /// Whether what comes out of the cache is not counted.
-pub(super) fn cache_is_free(demand: &Demand) -> bool {
+pub(super) fn excludes_cached(demand: &Demand) -> bool {
     demand.dialect == Some(Dialect::AnthropicMessages)
 }
 
 /// What a call needs by a rule.
 pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
     let demand = &uncached(demand);
-    Need { tokens: tokens(rule, demand), input: narrow(demand.input), output: narrow(demand.output), kv: 0 }
+    Need {
+        tokens: tokens(rule, demand),
+        input: saturate(demand.input),
+        output: saturate(demand.output),
+        kv: 0,
+    }
 }
 
 /// What is left of a demand where the cache is free.
 fn uncached(demand: &Demand) -> Demand {
-    let free = if cache_is_free(demand) { demand.cached } else { 0 };
+    let free = if excludes_cached(demand) { demand.cached } else { 0 };
     Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
 }
 
 /// What the provider counted, in place of what was expected. `None` where it says nothing, or nothing that can be.
 ///
 /// What a request reserves is counted at arrival and stands whatever the call produces, so only its input is corrected there.
-pub(super) fn counted(demand: &Demand, usage: &Usage, cache_is_free: bool) -> Option<Demand> {
+pub(super) fn actual_demand(demand: &Demand, usage: &Usage, excludes_cached: bool) -> Option<Demand> {
     if usage.input == 0 && usage.output == 0 {
         return None;
     }
-    let free = if cache_is_free { usage.cached_input.min(usage.input) } else { 0 };
+    let free = if excludes_cached { usage.cached_input.min(usage.input) } else { 0 };
     let input = if usage.input == 0 { demand.input } else { usage.input - free };
     let max_output = demand.max_output.or(Some(demand.output));
     // What came out of the cache is off already.
@@ -92,7 +97,7 @@ pub(super) fn counted(demand: &Demand, usage: &Usage, cache_is_free: bool) -> Op
 
 fn tokens(rule: Counting, demand: &Demand) -> u32 {
     let most = demand.max_output.unwrap_or(demand.output);
-    narrow(match rule {
+    saturate(match rule {
         Counting::Sum | Counting::Auto => demand.input.saturating_add(most),
         Counting::Larger => demand.input.max(most),
         Counting::Actual => demand.total(),
@@ -100,7 +105,7 @@ fn tokens(rule: Counting, demand: &Demand) -> u32 {
     })
 }
 
-fn narrow(tokens: u64) -> u32 {
+fn saturate(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
@@ -109,25 +114,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule() {
+    fn each_counting_rule_charges_its_tokens() {
         let demand = Demand { input: 100, output: 20, max_output: Some(1_000), ..Demand::default() };
         let all = RULES.map(|rule| need(rule, &demand).tokens);
         assert_eq!(all, [1_100, 1_000, 120, 100]);
-        let used = counted(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, false);
+        let used = actual_demand(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, false);
         assert_eq!(used.map(|used| RULES.map(|rule| tokens(rule, &used))), Some([1_090, 1_000, 130, 90]));
-        let used = counted(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, true);
+        let used = actual_demand(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, true);
         assert_eq!(used.map(|used| used.input), Some(40));
     }
 
     #[test]
-    fn usage_that_cannot_be() {
+    fn impossible_usage_is_ignored_or_clamped() {
         let demand = Demand { input: 100, output: 20, ..Demand::default() };
-        assert_eq!(counted(&demand, &Usage::default(), false), None);
+        assert_eq!(actual_demand(&demand, &Usage::default(), false), None);
         let absurd = Usage { input: u64::MAX, output: u64::MAX, cached_input: u64::MAX };
         assert!(
-            counted(&demand, &absurd, false).is_some_and(|used| tokens(Counting::Actual, &used) == u32::MAX)
+            actual_demand(&demand, &absurd, false)
+                .is_some_and(|used| tokens(Counting::Actual, &used) == u32::MAX)
         );
-        assert!(counted(&demand, &absurd, true).is_some_and(|used| used.input == 0));
+        assert!(actual_demand(&demand, &absurd, true).is_some_and(|used| used.input == 0));
         assert_eq!(
             need(
                 Counting::Sum,

@@ -1,19 +1,19 @@
 //! Budgets: rates over time. What recent calls have earned in retries; what a provider allows in requests and tokens.
 
-mod books;
-mod bucket;
-mod cells;
 mod counting;
-mod ledger;
 mod need;
+mod provider_window;
 mod quota;
 mod rates;
-mod retry;
+mod request_rate;
+mod retry_budget;
+mod sliding_window;
 #[cfg(test)]
 mod tests;
-mod window;
+mod token_bucket;
+mod window_hint;
 
-pub use bucket::Bucket;
 pub use need::{Need, Room};
-pub use rates::{BudgetView, Charge, Kind, RateBudgets};
-pub use retry::{Credit, RetryBudget};
+pub use rates::{BudgetKind, BudgetView, Charge, RateBudgets};
+pub use retry_budget::{RetryBudget, RetryToken};
+pub use token_bucket::TokenBucket;

@@ -3,7 +3,7 @@
 //! Three bounds, and a call fits if it fits in all:
 //!
 //! 1. The *pace* smooths: a little less than the limit's rate, with a burst of a few seconds, so that a minute's quota does not go out at
-//!    once where the provider enforces slices of a minute. Requests on `governor`, tokens on a [`Bucket`].
+//!    once where the provider enforces slices of a minute. Requests on `governor`, tokens on a [`TokenBucket`].
 //! 2. The *ledger* bounds what is charged in any window, for providers that count by the clock or over the last minute.
 //! 3. The *books* say what the provider itself has left, as its headers tell, other clients' use included.
 //!
@@ -11,11 +11,11 @@
 //! are not: a day that begins at midnight, of which all was used before, is whole again long before our own last 24 hours are. So there the
 //! books alone count as long as they are known, and when a reset that was stated has passed, the other two begin anew.
 //!
-//! Where the provider is seen to be a bucket that fills steadily ([`Hint::is_bucket`](super::window::Hint::is_bucket)), its books are all there is to keep: what it saved up
+//! Where the provider is seen to be a bucket that fills steadily ([`WindowHint::is_token_bucket`](super::window::Hint::is_bucket)), its books are all there is to keep: what it saved up
 //! while nobody called is there to be used, so the ledger, which would keep that back, stands aside, and the pace is twice the rate for as long as there is more
-//! than can be unsure. A refusal ends the haste for a minute; one that the books do not explain ends all of that for [`CALM`].
+//! than can be unsure. A refusal ends the haste for a minute; one that the books do not explain ends all of that for [`BURST_RECOVERY_DELAY`].
 //!
-//! A 429 halves the burst, down to [`SHORTEST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
+//! A 429 halves the burst, down to [`MIN_BURST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
 //! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
 //! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
 //! and a long one where it does not fit costs a refusal.
@@ -26,159 +26,162 @@
 
 use std::time::{Duration, Instant};
 
-use super::books::{Books, Said};
-use super::bucket::Bucket;
-use super::cells::Cells;
-use super::ledger::Ledger;
-use super::rates::Kind;
+use super::provider_window::{ProviderWindow, Report};
+use super::rates::BudgetKind;
+use super::request_rate::RequestRate;
+use super::sliding_window::SlidingWindow;
+use super::token_bucket::TokenBucket;
 use crate::wire::rate::Window;
 
 /// How much of the limit's rate is used: the rest pays for clocks that run apart and for calls that bunch on their way.
-const PACE: f64 = 0.985;
+const PACE_FRACTION: f64 = 0.985;
 /// How much of the limit is charged in a window: tokens are estimates.
-const WINDOW: f64 = 0.99;
+const WINDOW_FRACTION: f64 = 0.99;
 /// The shortest burst.
-const SHORTEST: Duration = Duration::from_millis(250);
+const MIN_BURST: Duration = Duration::from_millis(250);
 /// From this on a window is not smoothed: a day's quota is there to be used when the day's work is.
-const LONG: Duration = Duration::from_secs(3_600);
+const LONG_WINDOW: Duration = Duration::from_secs(3_600);
 /// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
-const CUT: f64 = 0.9;
-const SMALL_CUT: f64 = 0.98;
-const EASE_EVERY: Duration = Duration::from_secs(60);
+const CUT_FACTOR: f64 = 0.9;
+const CUT_FACTOR_WITH_HEADERS: f64 = 0.98;
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// By what it grows until it is back where it was cut, and from then on. Slowly at first: where the cut was right, each time it is back is a
 /// refusal of all that is under way. Once it is past that and nothing was refused, what it was cut for is over: from a hundredth
 /// it is whole again within the hour.
-const EASE: f64 = 1.01;
-const EASE_MORE: f64 = 1.1;
-const TESTED: Duration = Duration::from_secs(11 * 60);
+const SLOW_RECOVERY_FACTOR: f64 = 1.01;
+const FAST_RECOVERY_FACTOR: f64 = 1.1;
+const SLOW_RECOVERY_PERIOD: Duration = Duration::from_secs(11 * 60);
 /// How long nothing must have been refused for the burst to double. Twice as long each time that was a mistake, up to a day, and as at first
 /// once it has held for four times as long.
-const CALM: Duration = Duration::from_secs(15 * 60);
-const CALM_MOST: Duration = Duration::from_secs(86_400);
+const BURST_RECOVERY_DELAY: Duration = Duration::from_secs(15 * 60);
+const MAX_BURST_RECOVERY_DELAY: Duration = Duration::from_secs(86_400);
 /// How many times the rate is taken of a bucket that has saved up.
-const HASTE: f64 = 2.0;
+const BOOST_FACTOR: f64 = 2.0;
 /// How much of the limit there must be, beyond what is unsure, to begin with that.
-const SAVED: f64 = 0.02;
+const MIN_BOOST_SURPLUS: f64 = 0.02;
 /// How long there is no haste after a refusal that the books explain.
-const CHASTENED: Duration = Duration::from_secs(60);
+const BOOST_PENALTY: Duration = Duration::from_secs(60);
 /// A limit that changes by less than this is the same one, adapting: what is known of it stays known.
-const DRIFT: f64 = 0.05;
+const SAME_LIMIT_TOLERANCE: f64 = 0.05;
 /// How many limits are remembered besides the one in force, and for how long: a gateway in front of
 /// several backends announces now the limit of one, now that of another. A share that was cut is
 /// whole again by then.
-const REMEMBERED: usize = 16;
-const REMEMBERED_FOR: Duration = Duration::from_secs(3_600);
+const MAX_PREVIOUS_LIMITS: usize = 16;
+const PREVIOUS_LIMIT_TTL: Duration = Duration::from_secs(3_600);
 
 /// A limit that was in force, with the share of it that was used, and until when.
 #[derive(Clone, Copy, Debug)]
-struct Former {
+struct PreviousLimit {
     limit: u64,
     share: f64,
     until: Instant,
 }
 
 #[derive(Debug)]
-enum Pace {
-    Requests(Cells),
-    Tokens(Bucket),
+enum Pacer {
+    Requests(RequestRate),
+    Tokens(TokenBucket),
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Quota {
-    pub(super) kind: Kind,
+    pub(super) kind: BudgetKind,
     pub(super) limit: u64,
     pub(super) window: Duration,
     pub(super) configured: Option<u64>,
     pub(super) from_headers: bool,
     /// A higher limit that was said once, and over what.
-    higher: Option<(u64, Duration)>,
+    pending_increase: Option<(u64, Duration)>,
     burst: Duration,
     /// What it was before refusals shortened it.
-    whole_burst: Duration,
+    max_burst: Duration,
     /// How long to wait before it is made longer, and whether it was since that was last settled.
-    calm: Duration,
-    lengthened: bool,
+    burst_recovery_delay: Duration,
+    is_burst_extended: bool,
     /// The last cut, or the last time that the burst was made longer.
-    quiet_since: Instant,
+    last_adjusted_at: Instant,
     /// The share of the limit that is used, where 429s have shown that all of it is too much.
     share: f64,
     /// The limits that were in force of late, the last one last.
-    former: Vec<Former>,
-    cut_at: Option<Instant>,
-    eased_at: Instant,
-    pace: Pace,
-    ledger: Ledger,
-    pub(super) books: Books,
-    heard: bool,
+    previous_limits: Vec<PreviousLimit>,
+    last_cut_at: Option<Instant>,
+    last_recovery_at: Instant,
+    pacer: Pacer,
+    window_usage: SlidingWindow,
+    pub(super) provider_window: ProviderWindow,
+    has_remaining: bool,
     /// Whether the provider is a bucket that fills steadily.
-    is_bucket: bool,
-    hasty: bool,
+    is_token_bucket: bool,
+    is_boosted: bool,
     /// Until when there is no haste, and until when it is taken for no bucket, since it has refused.
-    no_haste: Option<Instant>,
-    no_bucket: Option<Instant>,
+    no_boost_until: Option<Instant>,
+    no_token_bucket_until: Option<Instant>,
     /// When a long window begins anew, as the provider said last.
-    renews_at: Option<Instant>,
+    resets_at: Option<Instant>,
     /// Charges from before it was there, or began anew, are none of its business.
-    born: Instant,
+    started_at: Instant,
 }
 
 impl Quota {
-    pub(super) fn new(kind: Kind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
+    pub(super) fn new(kind: BudgetKind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
         let limit = limit.max(1);
-        let burst = if window >= LONG { window } else { burst.clamp(SHORTEST.min(window), window) };
-        let rate = PACE * limit as f64 / window.as_secs_f64();
-        let pace = Self::full(kind, rate, burst, now);
+        let burst = if window >= LONG_WINDOW { window } else { burst.clamp(MIN_BURST.min(window), window) };
+        let rate = PACE_FRACTION * limit as f64 / window.as_secs_f64();
+        let pacer = Self::full_pacer(kind, rate, burst, now);
         Self {
             kind,
             limit,
             window,
             configured: None,
             from_headers: false,
-            higher: None,
+            pending_increase: None,
             burst,
-            whole_burst: burst,
-            calm: CALM,
-            lengthened: false,
-            quiet_since: now,
+            max_burst: burst,
+            burst_recovery_delay: BURST_RECOVERY_DELAY,
+            is_burst_extended: false,
+            last_adjusted_at: now,
             share: 1.0,
-            former: Vec::new(),
-            cut_at: None,
-            eased_at: now,
-            pace,
-            ledger: Ledger::new(window, now),
-            books: Books::new(now),
-            heard: false,
-            is_bucket: false,
-            hasty: false,
-            no_haste: None,
-            no_bucket: None,
-            renews_at: None,
-            born: now,
+            previous_limits: Vec::new(),
+            last_cut_at: None,
+            last_recovery_at: now,
+            pacer,
+            window_usage: SlidingWindow::new(window, now),
+            provider_window: ProviderWindow::new(now),
+            has_remaining: false,
+            is_token_bucket: false,
+            is_boosted: false,
+            no_boost_until: None,
+            no_token_bucket_until: None,
+            resets_at: None,
+            started_at: now,
         }
     }
 
     /// The largest cost that fits now.
-    pub(super) fn room(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
-        self.renew(now);
-        self.hurry(now, charged);
+    pub(super) fn available(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
+        self.reset_if_due(now);
+        self.update_boost(now, charged);
         let limit = self.limit as f64;
-        let books = self.books.room(now, charged, limit);
-        let known = match books {
-            Some(room) if room < self.books.most(now, limit) => room as u64,
+        let provider_window = self.provider_window.available(now, charged, limit);
+        let known = match provider_window {
+            Some(available) if available < self.provider_window.max_available(now, limit) => available as u64,
             _ => u64::MAX,
         };
-        if self.window >= LONG && books.is_some() {
+        if self.window >= LONG_WINDOW && provider_window.is_some() {
             return known;
         }
-        let pace = match &mut self.pace {
-            Pace::Requests(cells) => u64::from(cells.open(now)),
-            Pace::Tokens(bucket) => bucket.room(now),
+        let pacer = match &mut self.pacer {
+            Pacer::Requests(requests) => u64::from(requests.is_available(now)),
+            Pacer::Tokens(bucket) => bucket.available(now),
         };
-        let sum = self.ledger.sum(now);
-        let ledger =
-            if sum == 0 || self.follows_books(now) { u64::MAX } else { (self.most() - sum).max(0) as u64 };
-        pace.min(ledger).min(known)
+        let sum = self.window_usage.sum(now);
+        let window_usage = if sum == 0 || self.trusts_token_bucket(now) {
+            u64::MAX
+        } else {
+            (self.window_limit() - sum).max(0) as u64
+        };
+        pacer.min(window_usage).min(known)
     }
 
     /// When such a cost fits, if nothing else is charged: `now`, or later.
@@ -186,232 +189,255 @@ impl Quota {
         if cost == 0 {
             return now;
         }
-        self.renew(now);
-        self.hurry(now, charged);
+        self.reset_if_due(now);
+        self.update_boost(now, charged);
         let limit = self.limit as f64;
-        let books = self.books.ready_at(now, charged, limit, f64::from(cost));
-        if self.window >= LONG && self.books.room(now, charged, limit).is_some() {
-            return books;
+        let provider_window = self.provider_window.ready_at(now, charged, limit, f64::from(cost));
+        if self.window >= LONG_WINDOW && self.provider_window.available(now, charged, limit).is_some() {
+            return provider_window;
         }
-        let pace = match &mut self.pace {
-            Pace::Requests(cells) => cells.ready_at(now),
-            Pace::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
+        let pacer = match &mut self.pacer {
+            Pacer::Requests(requests) => requests.ready_at(now),
+            Pacer::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
         };
-        let left = self.most() - i64::from(cost);
-        let ledger = if self.follows_books(now) { now } else { self.ledger.ready_at(now, left.max(0)) };
-        pace.max(ledger).max(books)
+        let left = self.window_limit() - i64::from(cost);
+        let window_usage =
+            if self.trusts_token_bucket(now) { now } else { self.window_usage.ready_at(now, left.max(0)) };
+        pacer.max(window_usage).max(provider_window)
     }
 
     /// Whether the provider's books are those of a bucket, as its answers have shown.
-    pub(super) fn is_bucket(&mut self, is: bool) {
-        self.is_bucket = is && self.window < LONG;
+    pub(super) fn set_token_bucket(&mut self, is: bool) {
+        self.is_token_bucket = is && self.window < LONG_WINDOW;
     }
 
-    fn follows_books(&self, now: Instant) -> bool {
-        self.is_bucket && self.no_bucket.is_none_or(|until| now >= until)
+    fn trusts_token_bucket(&self, now: Instant) -> bool {
+        self.is_token_bucket && self.no_token_bucket_until.is_none_or(|until| now >= until)
     }
 
     /// Goes faster while the provider has saved up, and no longer.
-    fn hurry(&mut self, now: Instant, charged: &[i64; 4]) {
+    fn update_boost(&mut self, now: Instant, charged: &[i64; 4]) {
         let limit = self.limit as f64;
-        let exact = matches!(self.pace, Pace::Requests(_));
-        let may =
-            self.follows_books(now) && self.share == 1.0 && self.no_haste.is_none_or(|until| now >= until);
-        let unsure = if may { self.books.unsure(now, charged, limit, exact) } else { None };
-        let hasty = unsure.is_some_and(|unsure| {
-            let saved = self.books.room(now, charged, limit).unwrap_or(limit);
-            saved > unsure + if self.hasty { 0.0 } else { SAVED * limit }
+        let exact = matches!(self.pacer, Pacer::Requests(_));
+        let is_allowed = self.trusts_token_bucket(now)
+            && self.share == 1.0
+            && self.no_boost_until.is_none_or(|until| now >= until);
+        let uncertainty =
+            if is_allowed { self.provider_window.uncertainty(now, charged, limit, exact) } else { None };
+        let is_boosted = uncertainty.is_some_and(|uncertainty| {
+            let saved = self.provider_window.available(now, charged, limit).unwrap_or(limit);
+            saved > uncertainty + if self.is_boosted { 0.0 } else { MIN_BOOST_SURPLUS * limit }
         });
-        if hasty != self.hasty {
-            self.hasty = hasty;
-            self.reshape(now);
+        if is_boosted != self.is_boosted {
+            self.is_boosted = is_boosted;
+            self.update_rate(now);
         }
     }
 
     /// How long so much takes to come. A long window's is there at once, or the day is spent.
     pub(super) fn time_for(&self, cost: u64) -> Duration {
-        if self.window >= LONG { Duration::ZERO } else { super::bucket::seconds(cost as f64 / self.rate()) }
+        if self.window >= LONG_WINDOW {
+            Duration::ZERO
+        } else {
+            super::token_bucket::seconds(cost as f64 / self.rate())
+        }
     }
 
-    pub(super) fn take(&mut self, now: Instant, cost: u32) {
-        let cost = self.bounded(cost);
-        match &mut self.pace {
-            Pace::Requests(cells) => cells.take(now),
-            Pace::Tokens(bucket) => bucket.take(now, cost as u64),
+    pub(super) fn charge(&mut self, now: Instant, cost: u32) {
+        let cost = self.clamp_cost(cost);
+        match &mut self.pacer {
+            Pacer::Requests(requests) => requests.take(now),
+            Pacer::Tokens(bucket) => bucket.take(now, cost as u64),
         }
-        self.ledger.add(now, cost);
+        self.window_usage.add(now, cost);
     }
 
     /// What was charged at `then` was never sent.
-    pub(super) fn give(&mut self, now: Instant, then: Instant, cost: u32) {
-        if then < self.born {
+    pub(super) fn refund(&mut self, now: Instant, then: Instant, cost: u32) {
+        if then < self.started_at {
             return;
         }
-        let cost = self.bounded(cost);
-        match &mut self.pace {
-            Pace::Requests(cells) => cells.give(now),
-            Pace::Tokens(bucket) => bucket.give(now, cost as u64),
+        let cost = self.clamp_cost(cost);
+        match &mut self.pacer {
+            Pacer::Requests(requests) => requests.refund(now),
+            Pacer::Tokens(bucket) => bucket.refund(now, cost as u64),
         }
-        self.ledger.correct(now, then, -cost);
+        self.window_usage.correct(now, then, -cost);
     }
 
     /// What was charged at `then` turns out as that.
     pub(super) fn settle(&mut self, now: Instant, then: Instant, charged: u32, cost: u32) {
-        if then < self.born || charged == cost {
+        if then < self.started_at || charged == cost {
             return;
         }
-        let (charged, cost) = (self.bounded(charged), self.bounded(cost));
-        if let Pace::Tokens(bucket) = &mut self.pace {
+        let (charged, cost) = (self.clamp_cost(charged), self.clamp_cost(cost));
+        if let Pacer::Tokens(bucket) = &mut self.pacer {
             bucket.settle(now, charged as u64, cost as u64);
         }
-        self.ledger.correct(now, then, cost - charged);
+        self.window_usage.correct(now, then, cost - charged);
     }
 
     /// The provider has said a limit. A lower rate is believed at once; of two higher ones running the lower: there are limits that rise a
     /// little with every answer, and never twice to the same.
-    pub(super) fn believe(&mut self, now: Instant, limit: u64, window: Duration) {
-        let higher = limit as f64 / window.as_secs_f64();
-        if self.is_lower(limit, window) {
-            return self.adopt(now, limit, window);
+    pub(super) fn on_limit(&mut self, now: Instant, limit: u64, window: Duration) {
+        let announced_rate = limit as f64 / window.as_secs_f64();
+        if self.is_lower_rate(limit, window) {
+            return self.apply_limit(now, limit, window);
         }
-        let now_is = self.limit as f64 / self.window.as_secs_f64();
-        match self.higher {
-            _ if limit == self.limit && window == self.window => self.higher = None,
-            Some((last, over)) if over == window => self.adopt(now, limit.min(last), window),
-            _ if higher > now_is => self.higher = Some((limit, window)),
+        let current_rate = self.limit as f64 / self.window.as_secs_f64();
+        match self.pending_increase {
+            _ if limit == self.limit && window == self.window => self.pending_increase = None,
+            Some((last, over)) if over == window => self.apply_limit(now, limit.min(last), window),
+            _ if announced_rate > current_rate => self.pending_increase = Some((limit, window)),
             // The same rate, over another window.
-            _ => self.adopt(now, limit, window),
+            _ => self.apply_limit(now, limit, window),
         }
     }
 
     /// Whether it is less a second than what is in force.
-    pub(super) fn is_lower(&self, limit: u64, window: Duration) -> bool {
+    pub(super) fn is_lower_rate(&self, limit: u64, window: Duration) -> bool {
         limit as f64 * self.window.as_secs_f64() < self.limit as f64 * window.as_secs_f64()
     }
 
-    fn adopt(&mut self, now: Instant, limit: u64, window: Duration) {
-        if window == self.window { self.set(now, limit) } else { self.rebuild(now, limit, window) }
+    fn apply_limit(&mut self, now: Instant, limit: u64, window: Duration) {
+        if window == self.window {
+            self.set_limit(now, limit)
+        } else {
+            self.change_window(now, limit, window)
+        }
     }
 
     /// Back to what was configured: what the provider said was of another window.
-    pub(super) fn restore(&mut self, now: Instant) {
+    pub(super) fn restore_configured(&mut self, now: Instant) {
         if let Some(limit) = self.configured {
-            self.adopt(now, limit, self.kind.window());
+            self.apply_limit(now, limit, self.kind.window());
             self.from_headers = false;
         }
     }
 
     /// What is left, as the provider's books show. What cannot be is not looked at.
-    pub(super) fn hear(&mut self, said: &Said, window: &Window) {
+    pub(super) fn on_report(&mut self, report: &Report, window: &Window) {
         let limit = window.limit.unwrap_or(self.limit).max(self.limit) as f64;
-        if said.remaining > limit {
+        if report.remaining > limit {
             return;
         }
-        self.heard = true;
-        let mine = self.ledger.sum(said.heard.0) as f64;
-        self.books.hear(
-            said,
+        self.has_remaining = true;
+        let own_usage = self.window_usage.sum(report.received.0) as f64;
+        self.provider_window.on_report(
+            report,
             window.reset,
             self.limit as f64 / self.window.as_secs_f64(),
             limit,
             self.window,
-            mine,
+            own_usage,
         );
-        if self.window >= LONG && window.reset.is_some_and(|reset| !reset.is_zero()) {
-            self.renews_at = Some(self.books.whole_at());
+        if self.window >= LONG_WINDOW && window.reset.is_some_and(|reset| !reset.is_zero()) {
+            self.resets_at = Some(self.provider_window.full_at());
         }
     }
 
     /// Begins anew where the provider's own count has.
-    fn renew(&mut self, now: Instant) {
-        if self.renews_at.take_if(|at| now >= *at).is_some() {
-            self.ledger = Ledger::new(self.window, now);
-            self.pace = Self::full(self.kind, self.rate(), self.burst, now);
-            self.born = now;
+    fn reset_if_due(&mut self, now: Instant) {
+        if self.resets_at.take_if(|at| now >= *at).is_some() {
+            self.window_usage = SlidingWindow::new(self.window, now);
+            self.pacer = Self::full_pacer(self.kind, self.rate(), self.burst, now);
+            self.started_at = now;
         }
     }
 
-    fn full(kind: Kind, rate: f64, burst: Duration, now: Instant) -> Pace {
+    fn full_pacer(kind: BudgetKind, rate: f64, burst: Duration, now: Instant) -> Pacer {
         match kind {
-            Kind::Requests | Kind::RequestsPerDay => Pace::Requests(Cells::new(rate, burst, now)),
-            _ => Pace::Tokens(Bucket::with_rate(rate, burst, now)),
+            BudgetKind::Requests | BudgetKind::RequestsPerDay => {
+                Pacer::Requests(RequestRate::new(rate, burst, now))
+            }
+            _ => Pacer::Tokens(TokenBucket::with_rate(rate, burst, now)),
         }
     }
 
     /// A call that was charged at `then` was refused for its rate; `explained` if the headers say that too little was left. Once for all calls
     /// that were under way together.
-    pub(super) fn cut(&mut self, now: Instant, then: Instant, explained: bool) {
-        self.books.refused(now);
+    pub(super) fn on_rate_limited(&mut self, now: Instant, then: Instant, explained: bool) {
+        self.provider_window.on_refused(now);
         if explained {
-            self.no_haste = now.checked_add(CHASTENED);
+            self.no_boost_until = now.checked_add(BOOST_PENALTY);
         } else {
-            self.no_bucket = now.checked_add(CALM);
+            self.no_token_bucket_until = now.checked_add(BURST_RECOVERY_DELAY);
         }
-        if self.window >= LONG || self.cut_at.is_some_and(|at| then <= at) {
+        if self.window >= LONG_WINDOW || self.last_cut_at.is_some_and(|at| then <= at) {
             return;
         }
-        let used = self.ledger.sum(now) as f64 / self.most().max(1) as f64;
-        let idle = match &self.pace {
-            Pace::Requests(cells) => cells.level(now) >= 0.9 * f64::from(cells.burst()) && cells.burst() > 1,
-            Pace::Tokens(bucket) => bucket.is_full(now),
+        let used = self.window_usage.sum(now) as f64 / self.window_limit().max(1) as f64;
+        let is_idle = match &self.pacer {
+            Pacer::Requests(requests) => {
+                requests.level(now) >= 0.9 * f64::from(requests.burst()) && requests.burst() > 1
+            }
+            Pacer::Tokens(bucket) => bucket.is_full(now),
         };
-        if self.burst > SHORTEST && !idle {
-            self.burst = (self.burst / 2).max(SHORTEST);
-            if std::mem::take(&mut self.lengthened) {
-                self.calm = (2 * self.calm).min(CALM_MOST);
+        if self.burst > MIN_BURST && !is_idle {
+            self.burst = (self.burst / 2).max(MIN_BURST);
+            if std::mem::take(&mut self.is_burst_extended) {
+                self.burst_recovery_delay = (2 * self.burst_recovery_delay).min(MAX_BURST_RECOVERY_DELAY);
             }
         } else if !explained && used > 0.3 {
-            self.share = (self.share * if self.heard { SMALL_CUT } else { CUT }).max(0.01);
+            self.share = (self.share * if self.has_remaining { CUT_FACTOR_WITH_HEADERS } else { CUT_FACTOR })
+                .max(0.01);
         } else {
             return;
         }
-        self.cut_at = Some(now);
-        self.quiet_since = now;
-        self.eased_at = now;
-        self.reshape(now);
+        self.last_cut_at = Some(now);
+        self.last_adjusted_at = now;
+        self.last_recovery_at = now;
+        self.update_rate(now);
     }
 
     /// A call went well: what was cut grows back.
-    pub(super) fn ease(&mut self, now: Instant) {
-        self.books.trust(now);
+    pub(super) fn on_success(&mut self, now: Instant) {
+        self.provider_window.decay_evidence(now);
         let before = (self.share, self.burst);
-        let quiet = now.saturating_duration_since(self.quiet_since);
-        if self.burst < self.whole_burst && quiet >= self.calm {
-            self.burst = (2 * self.burst).min(self.whole_burst);
-            self.lengthened = true;
-            self.quiet_since = now;
-        } else if self.lengthened && quiet >= 4 * self.calm {
-            self.calm = CALM;
-            self.lengthened = false;
+        let quiet = now.saturating_duration_since(self.last_adjusted_at);
+        if self.burst < self.max_burst && quiet >= self.burst_recovery_delay {
+            self.burst = (2 * self.burst).min(self.max_burst);
+            self.is_burst_extended = true;
+            self.last_adjusted_at = now;
+        } else if self.is_burst_extended && quiet >= 4 * self.burst_recovery_delay {
+            self.burst_recovery_delay = BURST_RECOVERY_DELAY;
+            self.is_burst_extended = false;
         }
         // Minutes in which nobody called count as well: a small share brings few answers.
-        while self.share < 1.0 && now.saturating_duration_since(self.eased_at) >= EASE_EVERY {
-            self.eased_at += EASE_EVERY;
-            let tested = self.cut_at.is_none_or(|at| self.eased_at.saturating_duration_since(at) > TESTED);
-            self.share = (self.share * if tested { EASE_MORE } else { EASE }).min(1.0);
+        while self.share < 1.0 && now.saturating_duration_since(self.last_recovery_at) >= RECOVERY_INTERVAL {
+            self.last_recovery_at += RECOVERY_INTERVAL;
+            let is_slow_period_over = self
+                .last_cut_at
+                .is_none_or(|at| self.last_recovery_at.saturating_duration_since(at) > SLOW_RECOVERY_PERIOD);
+            self.share = (self.share
+                * if is_slow_period_over { FAST_RECOVERY_FACTOR } else { SLOW_RECOVERY_FACTOR })
+            .min(1.0);
         }
         if (self.share, self.burst) != before {
-            self.reshape(now);
+            self.update_rate(now);
         }
     }
 
     /// What may be taken, below zero what is owed.
     pub(super) fn level(&mut self, now: Instant, charged: &[i64; 4]) -> f64 {
-        self.renew(now);
-        let books = self.books.room(now, charged, self.limit as f64).map(|room| room.max(0.0));
-        if let Some(room) = books.filter(|_| self.window >= LONG) {
+        self.reset_if_due(now);
+        let provider_window = self
+            .provider_window
+            .available(now, charged, self.limit as f64)
+            .map(|available| available.max(0.0));
+        if let Some(room) = provider_window.filter(|_| self.window >= LONG_WINDOW) {
             return room;
         }
-        let pace = match &self.pace {
-            Pace::Requests(cells) => cells.level(now),
-            Pace::Tokens(bucket) => bucket.level(now),
+        let pacer = match &self.pacer {
+            Pacer::Requests(requests) => requests.level(now),
+            Pacer::Tokens(bucket) => bucket.level(now),
         };
-        let ledger = if self.follows_books(now) {
+        let window_usage = if self.trusts_token_bucket(now) {
             f64::MAX
         } else {
-            (self.most() - self.ledger.sum(now)).max(0) as f64
+            (self.window_limit() - self.window_usage.sum(now)).max(0) as f64
         };
-        pace.min(ledger).min(books.unwrap_or(f64::MAX))
+        pacer.min(window_usage).min(provider_window.unwrap_or(f64::MAX))
     }
 
     pub(super) fn burst(&self) -> Duration {
@@ -419,79 +445,79 @@ impl Quota {
     }
 
     fn rate(&self) -> f64 {
-        let haste = if self.hasty { HASTE } else { 1.0 };
-        PACE * self.share * haste * self.limit as f64 / self.window.as_secs_f64()
+        let boost = if self.is_boosted { BOOST_FACTOR } else { 1.0 };
+        PACE_FRACTION * self.share * boost * self.limit as f64 / self.window.as_secs_f64()
     }
 
     /// The most that is charged in a window; at least one.
-    fn most(&self) -> i64 {
-        let exact = matches!(self.pace, Pace::Requests(_)) && self.share == 1.0;
-        let most = self.limit as f64 * if exact { 1.0 } else { WINDOW * self.share };
+    fn window_limit(&self) -> i64 {
+        let exact = matches!(self.pacer, Pacer::Requests(_)) && self.share == 1.0;
+        let most = self.limit as f64 * if exact { 1.0 } else { WINDOW_FRACTION * self.share };
         (most as i64).clamp(1, i64::MAX / 4)
     }
 
     /// The largest call there can be: a whole limit, or a minute of one that is over less. No provider lets in more.
-    pub(super) fn largest(&self) -> u64 {
+    pub(super) fn max_call(&self) -> u64 {
         let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
         if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }
     }
 
     /// An absurd count must not close the target for years.
-    fn bounded(&self, cost: u32) -> i64 {
-        i64::from(cost).min(i64::try_from(self.largest()).unwrap_or(i64::MAX))
+    fn clamp_cost(&self, cost: u32) -> i64 {
+        i64::from(cost).min(i64::try_from(self.max_call()).unwrap_or(i64::MAX))
     }
 
-    fn set(&mut self, now: Instant, limit: u64) {
-        self.higher = None;
+    fn set_limit(&mut self, now: Instant, limit: u64) {
+        self.pending_increase = None;
         if limit != self.limit {
-            if !is_same(limit, self.limit) {
-                self.share = self.exchange(now, limit);
-                self.books.clear(now);
+            if !is_same_limit(limit, self.limit) {
+                self.share = self.switch_limit(now, limit);
+                self.provider_window.clear(now);
             }
             self.limit = limit.max(1);
-            self.reshape(now);
+            self.update_rate(now);
         }
         self.from_headers = true;
     }
 
     /// Remembers the limit in force, and returns the share of the next one to use: all of it,
     /// unless that limit was in force of late.
-    fn exchange(&mut self, now: Instant, next: u64) -> f64 {
-        self.former.retain(|of| now.saturating_duration_since(of.until) < REMEMBERED_FOR);
-        let known = self.former.iter().position(|of| is_same(next, of.limit));
-        let share = known.map_or(1.0, |at| self.former.remove(at).share);
-        if self.former.len() == REMEMBERED {
-            self.former.remove(0);
+    fn switch_limit(&mut self, now: Instant, next: u64) -> f64 {
+        self.previous_limits.retain(|of| now.saturating_duration_since(of.until) < PREVIOUS_LIMIT_TTL);
+        let known = self.previous_limits.iter().position(|of| is_same_limit(next, of.limit));
+        let share = known.map_or(1.0, |at| self.previous_limits.remove(at).share);
+        if self.previous_limits.len() == MAX_PREVIOUS_LIMITS {
+            self.previous_limits.remove(0);
         }
-        self.former.push(Former { limit: self.limit, share: self.share, until: now });
+        self.previous_limits.push(PreviousLimit { limit: self.limit, share: self.share, until: now });
         share
     }
 
-    fn reshape(&mut self, now: Instant) {
-        let (rate, burst, largest) = (self.rate(), self.burst, self.largest() as f64);
-        match &mut self.pace {
-            Pace::Requests(cells) => *cells = cells.rebuilt(rate, burst, now),
-            Pace::Tokens(bucket) => bucket.reshape(now, rate, burst, largest),
+    fn update_rate(&mut self, now: Instant) {
+        let (rate, burst, max_call) = (self.rate(), self.burst, self.max_call() as f64);
+        match &mut self.pacer {
+            Pacer::Requests(requests) => *requests = requests.with_rate(rate, burst, now),
+            Pacer::Tokens(bucket) => bucket.update_rate(now, rate, burst, max_call),
         }
     }
 
-    fn rebuild(&mut self, now: Instant, limit: u64, window: Duration) {
-        let new = Self::new(self.kind, limit, window, self.whole_burst, now);
+    fn change_window(&mut self, now: Instant, limit: u64, window: Duration) {
+        let new = Self::new(self.kind, limit, window, self.max_burst, now);
         *self = Self {
             configured: self.configured,
             from_headers: true,
-            cut_at: self.cut_at,
-            no_haste: self.no_haste,
-            no_bucket: self.no_bucket,
-            quiet_since: self.quiet_since,
-            burst: if window < LONG { new.burst.min(self.burst) } else { new.burst },
+            last_cut_at: self.last_cut_at,
+            no_boost_until: self.no_boost_until,
+            no_token_bucket_until: self.no_token_bucket_until,
+            last_adjusted_at: self.last_adjusted_at,
+            burst: if window < LONG_WINDOW { new.burst.min(self.burst) } else { new.burst },
             ..new
         };
-        self.reshape(now);
+        self.update_rate(now);
     }
 }
 
 /// Whether a limit is another one that has adapted.
-fn is_same(limit: u64, other: u64) -> bool {
-    limit.abs_diff(other) as f64 <= DRIFT * other as f64
+fn is_same_limit(limit: u64, other: u64) -> bool {
+    limit.abs_diff(other) as f64 <= SAME_LIMIT_TOLERANCE * other as f64
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::books::Said;
 use super::counting::{self, RULES, Tally};
+use super::provider_window::Report;
 use super::quota::Quota;
-use super::window::Hint;
+use super::window_hint::WindowHint;
 use super::{Need, Room};
 use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
@@ -31,7 +31,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// What a budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum BudgetKind {
     Requests,
     Tokens,
     InputTokens,
@@ -40,26 +40,26 @@ pub enum Kind {
     TokensPerDay,
 }
 
-impl Kind {
+impl BudgetKind {
     /// Every kind.
-    pub const ALL: [Kind; 6] = [
-        Kind::Requests,
-        Kind::Tokens,
-        Kind::InputTokens,
-        Kind::OutputTokens,
-        Kind::RequestsPerDay,
-        Kind::TokensPerDay,
+    pub const ALL: [BudgetKind; 6] = [
+        BudgetKind::Requests,
+        BudgetKind::Tokens,
+        BudgetKind::InputTokens,
+        BudgetKind::OutputTokens,
+        BudgetKind::RequestsPerDay,
+        BudgetKind::TokensPerDay,
     ];
 
     /// The stable name, as in metrics and snapshots.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Requests => "requests",
-            Kind::Tokens => "tokens",
-            Kind::InputTokens => "input_tokens",
-            Kind::OutputTokens => "output_tokens",
-            Kind::RequestsPerDay => "requests_per_day",
-            Kind::TokensPerDay => "tokens_per_day",
+            BudgetKind::Requests => "requests",
+            BudgetKind::Tokens => "tokens",
+            BudgetKind::InputTokens => "input_tokens",
+            BudgetKind::OutputTokens => "output_tokens",
+            BudgetKind::RequestsPerDay => "requests_per_day",
+            BudgetKind::TokensPerDay => "tokens_per_day",
         }
     }
 }
@@ -68,9 +68,9 @@ impl Kind {
 #[derive(Debug)]
 pub struct Charge {
     pub(crate) need: Need,
-    at: Instant,
+    charged_at: Instant,
     rule: Counting,
-    cache_is_free: bool,
+    excludes_cached: bool,
     demand: Demand,
     /// What had been charged in all, this included.
     tally: Tally,
@@ -81,7 +81,7 @@ pub struct Charge {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetView {
     /// What it counts.
-    pub kind: Kind,
+    pub kind: BudgetKind,
     /// The limit in force, in requests or tokens a window.
     pub limit: u64,
     /// The window.
@@ -103,14 +103,14 @@ pub struct BudgetView {
 pub struct RateBudgets {
     quotas: Vec<Quota>,
     /// Whether there are any.
-    bounds: Arc<AtomicBool>,
+    has_limits: Arc<AtomicBool>,
     config: RateConfig,
     /// That of the last call, for whoever wants to see how calls are counted.
     dialect: Option<Dialect>,
     /// The rule that the headers have shown.
     learned: Option<usize>,
     tally: Tally,
-    hints: [Hint; 2],
+    hints: [WindowHint; 2],
     /// Whether the headers' requests, and tokens, are a day's.
     daily: [bool; 2],
 }
@@ -127,12 +127,12 @@ impl RateBudgets {
     pub fn new(config: &RateConfig, now: Instant) -> Self {
         let mut budgets = Self::empty(config);
         for (kind, limit) in [
-            (Kind::Requests, config.rpm),
-            (Kind::Tokens, config.tpm),
-            (Kind::InputTokens, config.itpm),
-            (Kind::OutputTokens, config.otpm),
-            (Kind::RequestsPerDay, config.rpd),
-            (Kind::TokensPerDay, config.tpd),
+            (BudgetKind::Requests, config.rpm),
+            (BudgetKind::Tokens, config.tpm),
+            (BudgetKind::InputTokens, config.itpm),
+            (BudgetKind::OutputTokens, config.otpm),
+            (BudgetKind::RequestsPerDay, config.rpd),
+            (BudgetKind::TokensPerDay, config.tpd),
         ] {
             if let Some(limit) = limit {
                 let mut quota = Quota::new(kind, limit, kind.window(), config.burst, now);
@@ -140,7 +140,7 @@ impl RateBudgets {
                 budgets.quotas.push(quota);
             }
         }
-        budgets.show();
+        budgets.publish_has_limits();
         budgets
     }
 
@@ -152,16 +152,16 @@ impl RateBudgets {
             // Half a call a second is one every two seconds.
             let limit = rate.clamp(1e-6, 1e9).ceil();
             let window = Duration::from_secs_f64(limit / rate.clamp(1e-6, 1e9));
-            budgets.quotas.push(Quota::new(Kind::Requests, limit as u64, window, window, now));
+            budgets.quotas.push(Quota::new(BudgetKind::Requests, limit as u64, window, window, now));
         }
-        budgets.show();
+        budgets.publish_has_limits();
         budgets
     }
 
     fn empty(config: &RateConfig) -> Self {
         Self {
             quotas: Vec::new(),
-            bounds: Arc::default(),
+            has_limits: Arc::default(),
             config: config.clone(),
             dialect: None,
             learned: None,
@@ -172,12 +172,12 @@ impl RateBudgets {
     }
 
     /// Whether anything is bounded: for those who want to know without a lock on all this. It is behind by a [`RateBudgets::heard`] at most.
-    pub(crate) fn bounds(&self) -> Arc<AtomicBool> {
-        self.bounds.clone()
+    pub(crate) fn has_limits(&self) -> Arc<AtomicBool> {
+        self.has_limits.clone()
     }
 
-    fn show(&self) {
-        self.bounds.store(!self.quotas.is_empty(), Ordering::Release);
+    fn publish_has_limits(&self) {
+        self.has_limits.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
     /// What a call will be charged, by the provider's own way of counting.
@@ -186,11 +186,12 @@ impl RateBudgets {
     }
 
     /// The most that one call may take now.
-    pub fn room(&mut self, now: Instant) -> Room {
+    pub fn available(&mut self, now: Instant) -> Room {
         let mut room = Room::UNBOUNDED;
         for quota in &mut self.quotas {
-            let fits = u32::try_from(quota.room(now, &quota.kind.figures(&self.tally))).unwrap_or(u32::MAX);
-            match quota.kind.part(&mut room.most) {
+            let fits = u32::try_from(quota.available(now, &quota.kind.charged_by_rule(&self.tally)))
+                .unwrap_or(u32::MAX);
+            match quota.kind.field_mut(&mut room.most) {
                 Some(most) => *most = fits.min(*most),
                 None => room.open &= fits > 0,
             }
@@ -200,31 +201,31 @@ impl RateBudgets {
 
     /// Which budget a call could never fit, and its size: by what is certain of the call, and of how it is counted. A guess that was too high would
     /// otherwise refuse calls for ever, and so never be put right.
-    pub fn oversize(&self, demand: &Demand) -> Option<(Kind, u64)> {
+    pub fn oversize(&self, demand: &Demand) -> Option<(BudgetKind, u64)> {
         let input = demand.least_input();
         let known = self.config.counting != Counting::Auto || self.learned.is_some();
         let most = demand.max_output.filter(|_| known).unwrap_or(0);
         let least = |kind| match (kind, self.rule(demand)) {
-            (Kind::Tokens | Kind::TokensPerDay, Counting::Sum) => input.saturating_add(most),
-            (Kind::Tokens | Kind::TokensPerDay, Counting::Larger) => input.max(most),
-            (Kind::Tokens | Kind::TokensPerDay | Kind::InputTokens, _)
-                if !counting::cache_is_free(demand) =>
+            (BudgetKind::Tokens | BudgetKind::TokensPerDay, Counting::Sum) => input.saturating_add(most),
+            (BudgetKind::Tokens | BudgetKind::TokensPerDay, Counting::Larger) => input.max(most),
+            (BudgetKind::Tokens | BudgetKind::TokensPerDay | BudgetKind::InputTokens, _)
+                if !counting::excludes_cached(demand) =>
             {
                 input
             }
             _ => 0,
         };
         // A limit from headers may be another model's, or another window's: the provider itself says no to what it cannot take.
-        let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.largest();
-        self.quotas.iter().find(over).map(|quota| (quota.kind, quota.largest()))
+        let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.max_call();
+        self.quotas.iter().find(over).map(|quota| (quota.kind, quota.max_call()))
     }
 
     /// Which budget keeps a call of that size waiting longest, and until when, if nothing else goes. `None`: it fits now.
-    pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(Kind, Instant)> {
+    pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
         let tally = self.tally;
         let times = self.quotas.iter_mut().map(|quota| {
             let kind = quota.kind;
-            (kind, quota.ready_at(now, &kind.figures(&tally), kind.cost(need)))
+            (kind, quota.ready_at(now, &kind.charged_by_rule(&tally), kind.cost(need)))
         });
         times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
@@ -241,12 +242,20 @@ impl RateBudgets {
         self.dialect = demand.dialect.or(self.dialect);
         let rule = self.rule(demand);
         let need = counting::need(rule, demand);
-        self.tally = self.tally.plus(&Tally::of(demand));
+        self.tally = self.tally.plus(&Tally::from_demand(demand));
         for quota in &mut self.quotas {
-            quota.take(now, quota.kind.cost(&need));
+            quota.charge(now, quota.kind.cost(&need));
         }
-        let cache_is_free = counting::cache_is_free(demand);
-        Charge { need, at: now, rule, cache_is_free, demand: *demand, tally: self.tally, settled: false }
+        let excludes_cached = counting::excludes_cached(demand);
+        Charge {
+            need,
+            charged_at: now,
+            rule,
+            excludes_cached,
+            demand: *demand,
+            tally: self.tally,
+            settled: false,
+        }
     }
 
     /// It was never sent: all of it goes back.
@@ -254,33 +263,36 @@ impl RateBudgets {
         if charge.settled {
             return;
         }
-        let own = Tally::of(&charge.demand);
+        let own = Tally::from_demand(&charge.demand);
         self.tally = self.tally.minus(&own);
         for quota in &mut self.quotas {
-            quota.give(now, charge.at, quota.kind.cost(&charge.need));
-            quota.books.forget(charge.at, &quota.kind.figures(&own));
+            quota.refund(now, charge.charged_at, quota.kind.cost(&charge.need));
+            quota.provider_window.on_refund(charge.charged_at, &quota.kind.charged_by_rule(&own));
         }
     }
 
     /// The provider has counted: what was too much goes back, what was too little becomes debt. Only the first time; a count that cannot be
     /// changes nothing.
     pub fn settle(&mut self, now: Instant, charge: &mut Charge, usage: &Usage) {
-        let Some(counted) = counting::counted(&charge.demand, usage, charge.cache_is_free) else { return };
+        let Some(counted) = counting::actual_demand(&charge.demand, usage, charge.excludes_cached) else {
+            return;
+        };
         if std::mem::replace(&mut charge.settled, true) {
             return;
         }
         let need = counting::need(charge.rule, &counted);
-        self.tally = self.tally.plus(&Tally::of(&counted)).minus(&Tally::of(&charge.demand));
+        self.tally =
+            self.tally.plus(&Tally::from_demand(&counted)).minus(&Tally::from_demand(&charge.demand));
         for quota in &mut self.quotas {
             let cost = |need| quota.kind.cost(need);
             let (charged, cost) = (cost(&charge.need), cost(&need));
-            quota.settle(now, charge.at, charged, cost);
+            quota.settle(now, charge.charged_at, charged, cost);
         }
         charge.need = need;
     }
 
     /// What the answer to an attempt, sent at `sent_at`, said of the provider's own books; `limited` if it was refused for its rate.
-    pub fn heard(
+    pub fn on_response(
         &mut self,
         now: Instant,
         charge: &Charge,
@@ -288,34 +300,34 @@ impl RateBudgets {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        let (mut explained, mut elsewhere) = (false, false);
+        let (mut explained, mut is_other_kind) = (false, false);
         if self.config.headers != HeaderPolicy::Ignore {
-            let sent_at = sent_at.clamp(charge.at.min(now), now);
-            for (kind, said) in [
-                (Kind::Requests, &headers.requests),
-                (Kind::Tokens, &headers.tokens),
-                (Kind::InputTokens, &headers.input_tokens),
-                (Kind::OutputTokens, &headers.output_tokens),
-                (Kind::RequestsPerDay, &headers.requests_per_day),
-                (Kind::TokensPerDay, &headers.tokens_per_day),
+            let sent_at = sent_at.clamp(charge.charged_at.min(now), now);
+            for (kind, report) in [
+                (BudgetKind::Requests, &headers.requests),
+                (BudgetKind::Tokens, &headers.tokens),
+                (BudgetKind::InputTokens, &headers.input_tokens),
+                (BudgetKind::OutputTokens, &headers.output_tokens),
+                (BudgetKind::RequestsPerDay, &headers.requests_per_day),
+                (BudgetKind::TokensPerDay, &headers.tokens_per_day),
             ] {
-                let explains = self.hear(now, charge, sent_at, kind, said);
+                let explains = self.on_window(now, charge, sent_at, kind, report);
                 explained |= explains;
-                elsewhere |= explains && kind != Kind::Tokens;
+                is_other_kind |= explains && kind != BudgetKind::Tokens;
             }
-            self.learn();
-            self.show();
+            self.learn_rule();
+            self.publish_has_limits();
         }
         // How tokens are counted has nothing to do with a refusal for want of requests.
-        let distrust = limited && !elsewhere && self.learned.take().is_some();
+        let distrust = limited && !is_other_kind && self.learned.take().is_some();
         for quota in &mut self.quotas {
             if distrust {
-                quota.books.distrust(now);
+                quota.provider_window.require_more_evidence(now);
             }
             if !limited {
-                quota.ease(now);
+                quota.on_success(now);
             } else {
-                quota.cut(now, charge.at, explained || distrust);
+                quota.on_rate_limited(now, charge.charged_at, explained || distrust);
             }
         }
     }
@@ -325,7 +337,7 @@ impl RateBudgets {
         let last = Demand { dialect: self.dialect, ..Demand::default() };
         let (counting, tally) = (self.rule(&last), self.tally);
         let view = |quota: &mut Quota| {
-            let level = quota.level(now, &quota.kind.figures(&tally));
+            let level = quota.level(now, &quota.kind.charged_by_rule(&tally));
             BudgetView {
                 kind: quota.kind,
                 limit: quota.limit,
@@ -346,19 +358,28 @@ impl RateBudgets {
             return self.config.counting;
         }
         let shown = self.learned.and_then(|rule| RULES.get(rule).copied());
-        shown.or(demand.dialect.map(counting::of_dialect)).unwrap_or(Counting::Sum)
+        shown.or(demand.dialect.map(counting::rule_of_dialect)).unwrap_or(Counting::Sum)
     }
 
     /// What was said of one budget; whether that explains a refusal of the call.
-    fn hear(&mut self, now: Instant, charge: &Charge, sent_at: Instant, kind: Kind, said: &Window) -> bool {
-        if said.limit == Some(0) || said.remaining.zip(said.limit).is_some_and(|(left, limit)| left > limit) {
+    fn on_window(
+        &mut self,
+        now: Instant,
+        charge: &Charge,
+        sent_at: Instant,
+        kind: BudgetKind,
+        report: &Window,
+    ) -> bool {
+        if report.limit == Some(0)
+            || report.remaining.zip(report.limit).is_some_and(|(left, limit)| left > limit)
+        {
             return false;
         }
-        let Some((kind, window)) = self.place(now, kind, said) else { return false };
+        let Some((kind, window)) = self.resolve_window(now, kind, report) else { return false };
         let index = match self.quotas.iter().position(|quota| quota.kind == kind) {
             Some(index) => index,
             None => {
-                let Some(limit) = said.limit else { return false };
+                let Some(limit) = report.limit else { return false };
                 let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
                 quota.from_headers = true;
                 // What is in flight already was taken from the provider, and from nothing here.
@@ -369,46 +390,51 @@ impl RateBudgets {
         let rule = RULES.iter().position(|rule| *rule == charge.rule).unwrap_or(0);
         let tally = self.tally;
         let Some(quota) = self.quotas.get_mut(index) else { return false };
-        if let Some(limit) = said.limit {
+        if let Some(limit) = report.limit {
             let scale = window.as_secs_f64() / kind.window().as_secs_f64();
             // As much of what was configured as is due in the window that was heard of.
             let most = quota.configured.filter(|_| self.config.headers == HeaderPolicy::Lower);
             let limit = limit.min(most.map_or(u64::MAX, |most| (most as f64 * scale) as u64)).max(1);
             // What takes longer than the window to come back is of another: not to be trusted with more.
-            let fits = said.reset.is_none_or(|reset| reset <= window + window / 10);
-            if fits || quota.is_lower(limit, window) {
-                quota.believe(now, limit, window);
+            let fits = report.reset.is_none_or(|reset| reset <= window + window / 10);
+            if fits || quota.is_lower_rate(limit, window) {
+                quota.on_limit(now, limit, window);
             }
         }
-        let Some(remaining) = said.remaining else { return false };
+        let Some(remaining) = report.remaining else { return false };
         if self.learned.is_none() {
-            quota.books.assume(rule);
+            quota.provider_window.assume_rule(rule);
         }
         let hint = match kind {
-            Kind::Requests => self.hints.first(),
-            Kind::Tokens => self.hints.get(1),
+            BudgetKind::Requests => self.hints.first(),
+            BudgetKind::Tokens => self.hints.get(1),
             _ => None,
         };
-        quota.is_bucket(hint.is_some_and(Hint::is_bucket));
-        quota.hear(
-            &Said {
+        quota.set_token_bucket(hint.is_some_and(WindowHint::is_token_bucket));
+        quota.on_report(
+            &Report {
                 remaining: remaining as f64,
-                sent: (sent_at, kind.figures(&charge.tally)),
-                heard: (now, kind.figures(&tally)),
+                sent: (sent_at, kind.charged_by_rule(&charge.tally)),
+                received: (now, kind.charged_by_rule(&tally)),
             },
-            said,
+            report,
         );
         remaining < u64::from(kind.cost(&charge.need))
     }
 
     /// Which budget is spoken of, and over which window.
-    fn place(&mut self, now: Instant, kind: Kind, said: &Window) -> Option<(Kind, Duration)> {
-        if let Some(over) = said.over {
+    fn resolve_window(
+        &mut self,
+        now: Instant,
+        kind: BudgetKind,
+        report: &Window,
+    ) -> Option<(BudgetKind, Duration)> {
+        if let Some(over) = report.over {
             return Some((kind, over));
         }
         let (nth, daily) = match kind {
-            Kind::Requests => (0, Kind::RequestsPerDay),
-            Kind::Tokens => (1, Kind::TokensPerDay),
+            BudgetKind::Requests => (0, BudgetKind::RequestsPerDay),
+            BudgetKind::Tokens => (1, BudgetKind::TokensPerDay),
             _ => {
                 let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
                 // What was told to be of a second stays so when a response leaves the telling name out.
@@ -416,19 +442,19 @@ impl RateBudgets {
             }
         };
         let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
-        let mut heard = self.hints.get_mut(nth)?.hear(said);
+        let mut inferred = self.hints.get_mut(nth)?.observe(report);
         // Nobody's requests a minute take more than an hour to come back.
-        if kind == Kind::Requests && said.reset.is_some_and(|reset| reset > HOUR) {
-            heard = Some(DAY);
+        if kind == BudgetKind::Requests && report.reset.is_some_and(|reset| reset > HOUR) {
+            inferred = Some(DAY);
         }
         let is_daily = self.daily.get_mut(nth)?;
-        match heard {
+        match inferred {
             Some(window) if (window == DAY) != *is_daily => {
                 *is_daily = window == DAY;
                 let wrong = if *is_daily { kind } else { daily };
                 self.quotas.retain_mut(|quota| {
                     if quota.kind == wrong {
-                        quota.restore(now);
+                        quota.restore_configured(now);
                     }
                     quota.kind != wrong || quota.configured.is_some()
                 });
@@ -438,24 +464,24 @@ impl RateBudgets {
         if *is_daily {
             return Some((daily, DAY));
         }
-        Some((kind, heard.or(known).unwrap_or(MINUTE)))
+        Some((kind, inferred.or(known).unwrap_or(MINUTE)))
     }
 
-    fn learn(&mut self) {
+    fn learn_rule(&mut self) {
         if self.config.counting != Counting::Auto {
             return;
         }
-        let tokens = self.quotas.iter_mut().find(|quota| quota.kind == Kind::Tokens);
+        let tokens = self.quotas.iter_mut().find(|quota| quota.kind == BudgetKind::Tokens);
         if let Some(quota) = tokens
-            && let Some(rule) = quota.books.learned()
+            && let Some(rule) = quota.provider_window.learned_rule()
         {
-            quota.books.assume(rule);
+            quota.provider_window.assume_rule(rule);
             self.learned = Some(rule);
         }
     }
 }
 
-impl Kind {
+impl BudgetKind {
     pub(super) fn window(self) -> Duration {
         if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
     }
@@ -471,7 +497,7 @@ impl Kind {
     }
 
     /// Its part of a need; none, where each call is one.
-    fn part(self, need: &mut Need) -> Option<&mut u32> {
+    fn field_mut(self, need: &mut Need) -> Option<&mut u32> {
         match self {
             Self::Requests | Self::RequestsPerDay => None,
             Self::Tokens | Self::TokensPerDay => Some(&mut need.tokens),
@@ -481,7 +507,7 @@ impl Kind {
     }
 
     /// What was charged of it, by each rule.
-    fn figures(self, tally: &Tally) -> [i64; 4] {
+    fn charged_by_rule(self, tally: &Tally) -> [i64; 4] {
         match self {
             Self::Requests | Self::RequestsPerDay => [tally.calls; 4],
             Self::Tokens | Self::TokensPerDay => tally.tokens,

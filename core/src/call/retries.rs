@@ -1,7 +1,7 @@
 //! What retry and hedging share: the retry budget's charge, and the count of failed attempts.
 
 use super::Call;
-use crate::budget::Credit;
+use crate::budget::RetryToken;
 use crate::clock;
 use tidegate_policy::outcome::AttemptOutcome;
 
@@ -17,26 +17,26 @@ pub(crate) struct CanReplay;
 pub(crate) struct RetryCharge {
     call: Call,
     sent: usize,
-    credit: Option<Credit>,
+    token: Option<RetryToken>,
 }
 
 impl RetryCharge {
     /// Charges one more attempt of the call. `None` if the budget is used up.
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
-        let credit = call.target().retries().lock().withdraw(clock::now())?;
-        Some(Self { call: call.clone(), sent: call.sent(), credit: Some(credit) })
+        let token = call.target().retries().lock().withdraw(clock::now())?;
+        Some(Self { call: call.clone(), sent: call.sent(), token: Some(token) })
     }
 
     /// Keeps the charge, because the attempt was made.
     pub(crate) fn spend(mut self) {
-        self.credit = None;
+        self.token = None;
     }
 }
 
 impl Drop for RetryCharge {
     fn drop(&mut self) {
-        if let Some(credit) = self.credit.take().filter(|_| self.call.sent() == self.sent) {
-            self.call.target().retries().lock().give_back(credit);
+        if let Some(token) = self.token.take().filter(|_| self.call.sent() == self.sent) {
+            self.call.target().retries().lock().refund(token);
         }
     }
 }

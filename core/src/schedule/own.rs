@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::budget::Bucket;
+use crate::budget::TokenBucket;
 
 /// A debt that takes longer to pay is cut to this: one absurd count must not shut a tenant out for days.
 const LONGEST_DEBT: u64 = 10;
@@ -10,18 +10,18 @@ const LONGEST_DEBT: u64 = 10;
 /// What a tenant may take, and what it owes.
 #[derive(Debug)]
 pub(super) struct Own {
-    bucket: Bucket,
+    bucket: TokenBucket,
     most_owed: u64,
 }
 
 impl Own {
     pub(super) fn new(tpm: u64, burst: Duration, now: Instant) -> Self {
-        Self { bucket: Bucket::per_minute(tpm, burst, now), most_owed: tpm.saturating_mul(LONGEST_DEBT) }
+        Self { bucket: TokenBucket::per_minute(tpm, burst, now), most_owed: tpm.saturating_mul(LONGEST_DEBT) }
     }
 
     /// The most that one call may take now.
     pub(super) fn room(&self, now: Instant) -> u32 {
-        u32::try_from(self.bucket.room(now)).unwrap_or(u32::MAX)
+        u32::try_from(self.bucket.available(now)).unwrap_or(u32::MAX)
     }
 
     /// When a call of that size may go.
@@ -30,7 +30,7 @@ impl Own {
     }
 
     pub(super) fn give(&mut self, now: Instant, tokens: u64) {
-        self.bucket.give(now, tokens);
+        self.bucket.refund(now, tokens);
     }
 
     /// What was charged turns out as what was used. Says what of it was charged in the end.

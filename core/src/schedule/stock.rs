@@ -47,7 +47,7 @@ impl Taken {
 
 impl From<Resources> for Stock {
     fn from(resources: Resources) -> Self {
-        let bounds = resources.budgets.lock().bounds();
+        let bounds = resources.budgets.lock().has_limits();
         Self { budgets: Some(resources.budgets), bounds, kv: resources.kv }
     }
 }
@@ -87,7 +87,7 @@ impl Stock {
     }
 
     pub(super) fn room(&mut self, now: Instant) -> Room {
-        let mut room = self.bounding().map_or(Room::UNBOUNDED, |budgets| budgets.lock().room(now));
+        let mut room = self.bounding().map_or(Room::UNBOUNDED, |budgets| budgets.lock().available(now));
         if let Some(kv) = &mut self.kv {
             room.most.kv = kv.room();
         }
@@ -179,7 +179,7 @@ impl Stock {
         limited: bool,
     ) {
         if let (Some(budgets), Some(charge)) = (&self.budgets, &taken.charge) {
-            budgets.lock().heard(now, charge, sent_at, headers, limited);
+            budgets.lock().on_response(now, charge, sent_at, headers, limited);
         }
     }
 }

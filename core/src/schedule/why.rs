@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::budget::Kind;
+use crate::budget::BudgetKind;
 
 /// What stands in a call's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,15 +114,15 @@ impl fmt::Display for Rule {
     }
 }
 
-impl From<Kind> for Rule {
-    fn from(kind: Kind) -> Self {
+impl From<BudgetKind> for Rule {
+    fn from(kind: BudgetKind) -> Self {
         match kind {
-            Kind::Requests => Rule::Requests,
-            Kind::Tokens => Rule::Tokens,
-            Kind::InputTokens => Rule::InputTokens,
-            Kind::OutputTokens => Rule::OutputTokens,
-            Kind::RequestsPerDay => Rule::RequestsPerDay,
-            Kind::TokensPerDay => Rule::TokensPerDay,
+            BudgetKind::Requests => Rule::Requests,
+            BudgetKind::Tokens => Rule::Tokens,
+            BudgetKind::InputTokens => Rule::InputTokens,
+            BudgetKind::OutputTokens => Rule::OutputTokens,
+            BudgetKind::RequestsPerDay => Rule::RequestsPerDay,
+            BudgetKind::TokensPerDay => Rule::TokensPerDay,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::provider::{Policy, Provider, Rule, Told};
+use super::provider::{Announced, Policy, Provider, Rule};
 use crate::budget::{Charge, RateBudgets};
 use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
@@ -23,7 +23,7 @@ struct Scene {
     /// What is configured, as a share of the truth.
     configured: Option<f64>,
     headers: bool,
-    heeds: HeaderPolicy,
+    header_policy: HeaderPolicy,
     /// The share of the quota that others take, in clumps.
     others: f64,
     /// Whether `remaining` is of the answer and not of the arrival.
@@ -44,7 +44,7 @@ const SCENE: Scene = Scene {
     counting: Counting::Auto,
     configured: Some(1.0),
     headers: true,
-    heeds: HeaderPolicy::Follow,
+    header_policy: HeaderPolicy::Follow,
     others: 0.0,
     at_answer: false,
     largest: 0.004,
@@ -79,7 +79,7 @@ struct Call {
     demand: Demand,
     usage: Usage,
     sent: f64,
-    told: Option<Told>,
+    announced: Option<Announced>,
     limited: bool,
 }
 
@@ -109,7 +109,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
     let config = RateConfig {
         tpm: scene.configured.map(|share| (share * LIMIT) as u64),
         counting: scene.counting,
-        headers: scene.heeds,
+        headers: scene.header_policy,
         ..RateConfig::default()
     };
     let mut budgets = RateBudgets::new(&config, start);
@@ -133,7 +133,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
                 break;
             }
             let need = budgets.need(&demand);
-            if !need.fits(&budgets.room(at(now))) {
+            if !need.fits(&budgets.available(at(now))) {
                 let ready: Instant = budgets.ready_at(at(now), &need).expect("it does not fit").1;
                 next = ready.duration_since(start).as_secs_f64().max(now + 1e-3);
                 break;
@@ -144,7 +144,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
             let charge = Some(budgets.charge(at(now), &demand));
             let arrival = now + 0.005 + 0.1 * rng.f64() * rng.f64();
             events.push(Reverse(At(arrival, Event::Arrive(calls.len()))));
-            calls.push(Call { charge, demand, usage, sent: now, told: None, limited: false });
+            calls.push(Call { charge, demand, usage, sent: now, announced: None, limited: false });
         }
         if scene.pauses && rng.f64() < 1e-3 && now > paused + 30.0 {
             paused = now + 5.0 + 40.0 * rng.f64();
@@ -179,23 +179,24 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
                 } else {
                     outcome.cold_refused += usize::from(call.limited);
                 }
-                call.told = Some(provider.told(now));
+                call.announced = Some(provider.announced(now));
                 let latency = if call.limited { 0.05 } else { scene.latency * (0.2 + 1.6 * rng.f64()) };
                 events.push(Reverse(At(now + latency, Event::Answer(id))));
             }
             Event::Answer(id) => {
-                let told = provider.told(now);
+                let announced = provider.announced(now);
                 let call = &mut calls[id];
-                let told = if scene.at_answer { Some(told) } else { call.told };
-                let tokens = told.filter(|_| scene.headers).map_or(Window::default(), |told| Window {
-                    limit: Some(LIMIT as u64),
-                    remaining: Some(told.remaining as u64),
-                    reset: Some(Duration::from_secs_f64(told.reset.max(0.0))),
-                    over: None,
-                });
+                let announced = if scene.at_answer { Some(announced) } else { call.announced };
+                let tokens =
+                    announced.filter(|_| scene.headers).map_or(Window::default(), |announced| Window {
+                        limit: Some(LIMIT as u64),
+                        remaining: Some(announced.remaining as u64),
+                        reset: Some(Duration::from_secs_f64(announced.reset.max(0.0))),
+                        over: None,
+                    });
                 let headers = RateHeaders { tokens, ..RateHeaders::default() };
                 let charge = call.charge.as_ref().expect("once");
-                budgets.heard(at(now), charge, at(call.sent), &headers, call.limited);
+                budgets.on_response(at(now), charge, at(call.sent), &headers, call.limited);
                 if call.limited {
                     cooled = cooled.max(now + 1.0);
                 }
@@ -266,42 +267,42 @@ const OPEN: [Policy; 5] =
     [Policy::Bucket(60.0), Policy::Bucket(10.0), Policy::Bucket(1.0), Policy::Fixed, Policy::Sliding];
 
 #[test]
-fn without_headers_the_quota_is_used_and_nothing_refused() {
+fn configured_quota_without_headers_is_used_without_429s() {
     holds("no headers", Scene { headers: false, ..SCENE }, &POLICIES, 0.96, 0.0);
-    holds("heeds none", Scene { heeds: HeaderPolicy::Ignore, ..SCENE }, &POLICIES, 0.96, 0.0);
+    holds("heeds none", Scene { header_policy: HeaderPolicy::Ignore, ..SCENE }, &POLICIES, 0.96, 0.0);
     let pauses = Scene { headers: false, pauses: true, ..SCENE };
     holds("pauses", pauses, &POLICIES, 0.5, 0.0);
 }
 
 #[test]
-fn a_burst_that_is_tried_again_costs_a_refusal_now_and_then() {
+fn retrying_a_longer_burst_costs_few_429s() {
     let hours = Scene { headers: false, minutes: 124.0, ..SCENE };
     holds("hours", hours, &[Policy::Bucket(1.0)], 0.96, 0.001);
 }
 
 #[test]
-fn with_headers_as_well() {
+fn quota_with_headers_is_used_without_429s() {
     holds("of the arrival", SCENE, &OPEN, 0.95, 0.0);
     holds("of the answer", Scene { at_answer: true, ..SCENE }, &OPEN, 0.95, 0.0);
     holds("with slices that they do not show", SCENE, &POLICIES, 0.95, 0.001);
 }
 
 #[test]
-fn slow_answers_change_nothing() {
+fn long_latency_does_not_waste_quota() {
     let slow = Scene { latency: 10.0, ..SCENE };
     holds("of the arrival", slow, &OPEN, 0.95, 0.0);
     holds("of the answer", Scene { at_answer: true, ..slow }, &OPEN, 0.95, 0.0);
 }
 
 #[test]
-fn each_way_of_counting() {
+fn each_counting_rule_uses_the_quota() {
     for (rule, counting) in [(Rule::Larger, Counting::Larger), (Rule::Actual, Counting::Actual)] {
         holds("configured", Scene { rule, counting, ..SCENE }, &OPEN, 0.95, 0.0);
     }
 }
 
 #[test]
-fn a_wrong_limit_costs_nothing_once_it_is_corrected() {
+fn wrong_configured_limit_is_corrected_by_headers() {
     for configured in [Some(0.5), Some(2.0), None] {
         holds("wrong", Scene { configured, ..SCENE }, &OPEN, 0.95, 0.0);
     }
@@ -310,7 +311,7 @@ fn a_wrong_limit_costs_nothing_once_it_is_corrected() {
 }
 
 #[test]
-fn others_take_of_the_same_quota() {
+fn quota_shared_with_other_clients_is_respected() {
     let others = Scene { others: 0.3, ..SCENE };
     let deep = [Policy::Bucket(60.0), Policy::Bucket(10.0), Policy::Fixed];
     for (name, scene) in [("arrival", others), ("answer", Scene { at_answer: true, ..others })] {
@@ -328,7 +329,7 @@ fn others_take_of_the_same_quota() {
 }
 
 #[test]
-fn the_rule_is_learned_where_it_shows() {
+fn counting_rule_is_learned_from_remaining() {
     for (rule, counting) in [(Rule::Larger, Counting::Larger), (Rule::Actual, Counting::Actual)] {
         let scene = Scene { rule, ..SCENE };
         holds("learned", scene, &[Policy::Bucket(60.0)], 0.9, 0.001);

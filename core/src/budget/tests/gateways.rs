@@ -53,7 +53,7 @@ fn play(
         let input = rng.u64(100..600);
         let demand = Demand { input, output: 0, max_output: Some(0), ..Demand::default() };
         let need = budgets.need(&demand);
-        if seconds < cooled || !need.fits(&budgets.room(now)) {
+        if seconds < cooled || !need.fits(&budgets.available(now)) {
             continue;
         }
         let backend = match routing {
@@ -67,7 +67,7 @@ fn play(
         let limited = !gateway.arrive(seconds, cost);
         let remaining = tells_remaining.then_some(limit * 9 / 10);
         let tokens = Window { limit: Some(limit), remaining, ..Window::default() };
-        budgets.heard(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, limited);
+        budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, limited);
         if limited {
             minutes[step / 600].refused += 1;
             cooled = seconds + 1.0;
@@ -89,7 +89,7 @@ fn settled(limits: &[u64], routing: Routing, tells_remaining: bool) -> (f64, f64
 }
 
 #[test]
-fn limits_that_take_turns_are_learned_from_as_one_that_stays() {
+fn alternating_limits_cause_no_more_429s_than_a_stable_one() {
     for tells in [false, true] {
         let (steady, _) = settled(&[100_000], Routing::Random, tells);
         for limits in [&[100_000, 60_000][..], &[100_000, 80_000, 60_000], &SEVEN] {
@@ -103,7 +103,7 @@ fn limits_that_take_turns_are_learned_from_as_one_that_stays() {
 }
 
 #[test]
-fn a_limit_that_was_not_announced_of_late_is_used_whole() {
+fn new_limit_is_used_in_full() {
     let now = epoch() + Duration::from_secs(60 * MINUTES as u64);
     // Of two higher ones running the lower is believed, and one may have been said before.
     for (limit, answers) in [(200_000, 3), (40_000, 1)] {
@@ -111,7 +111,7 @@ fn a_limit_that_was_not_announced_of_late_is_used_whole() {
         for _ in 0..answers {
             let charge = budgets.charge(now, &Demand::default());
             let tokens = Window { limit: Some(limit), ..Window::default() };
-            budgets.heard(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
+            budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
         }
         let minute = Demand { input: limit, output: 0, ..Demand::default() };
         let takes = budgets.time_for(1, &budgets.need(&minute)).as_secs_f64();
@@ -120,7 +120,7 @@ fn a_limit_that_was_not_announced_of_late_is_used_whole() {
 }
 
 #[test]
-fn refusals_of_a_small_backend_do_not_slow_down_a_large_one() {
+fn refusals_by_small_backend_do_not_slow_large_backend() {
     const HALF_AN_HOUR: Routing = Routing::Slow(1_800.0);
     // Others use some of the small one.
     let truth = |limit| if limit == 20_000 { 15_000.0 } else { limit as f64 };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use crate::budget::{BudgetView, Kind, Need, RateBudgets, Room};
+use crate::budget::{BudgetKind, BudgetView, Need, RateBudgets, Room};
 use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
@@ -28,33 +28,33 @@ fn window(limit: u64, remaining: u64, reset: u64) -> Window {
 fn answer(budgets: &mut RateBudgets, now: Instant, tokens: Window, calls: usize) {
     for _ in 0..calls {
         let charge = budgets.charge(now, &CALL);
-        budgets.heard(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
+        budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
     }
 }
 
-fn of(budgets: &mut RateBudgets, now: Instant, kind: Kind) -> Option<BudgetView> {
+fn view_of(budgets: &mut RateBudgets, now: Instant, kind: BudgetKind) -> Option<BudgetView> {
     budgets.view(now).into_iter().find(|view| view.kind == kind)
 }
 
 fn limit(budgets: &mut RateBudgets, now: Instant) -> Option<u64> {
-    of(budgets, now, Kind::Tokens).map(|view| view.limit)
+    view_of(budgets, now, BudgetKind::Tokens).map(|view| view.limit)
 }
 
 #[test]
-fn a_wrong_limit_is_corrected_within_three_responses() {
+fn wrong_limit_is_corrected_within_three_responses() {
     let now = epoch();
     for (tpm, enough) in [(None, 1), (Some(200_000), 1), (Some(50_000), 2)] {
         let mut budgets = RateBudgets::new(&config(tpm, HeaderPolicy::Follow), now);
         answer(&mut budgets, now, window(100_000, 99_000, 1), enough - 1);
         assert_eq!(limit(&mut budgets, now), tpm, "not yet");
         answer(&mut budgets, now, window(100_000, 99_000, 1), 1);
-        let view = of(&mut budgets, now, Kind::Tokens).expect("it is there");
+        let view = view_of(&mut budgets, now, BudgetKind::Tokens).expect("it is there");
         assert_eq!((view.limit, view.source), (100_000, "headers"));
     }
 }
 
 #[test]
-fn a_higher_limit_is_believed_when_two_responses_agree() {
+fn higher_limit_needs_two_agreeing_responses() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(1_000), HeaderPolicy::Follow), now);
     for said in [5_000, 1_000, 6_000, 1_000, 6_000] {
@@ -66,7 +66,7 @@ fn a_higher_limit_is_believed_when_two_responses_agree() {
 }
 
 #[test]
-fn lower_and_ignore_keep_their_word() {
+fn lower_never_raises_and_ignore_never_changes_limits() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(1_000), HeaderPolicy::Lower), now);
     answer(&mut budgets, now, window(9_000, 8_000, 1), 5);
@@ -83,37 +83,38 @@ fn lower_and_ignore_keep_their_word() {
 }
 
 #[test]
-fn what_the_provider_has_no_more_is_not_sent() {
+fn exhausted_provider_window_blocks_calls() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);
     answer(&mut budgets, now, window(60_000, 100, 59), 1);
     let need = budgets.need(&CALL);
-    assert!(!need.fits(&budgets.room(now)), "others have taken it");
+    assert!(!need.fits(&budgets.available(now)), "others have taken it");
     let (kind, then) = budgets.ready_at(now, &need).expect("it does not fit");
-    assert_eq!(kind, Kind::Tokens);
+    assert_eq!(kind, BudgetKind::Tokens);
     assert!(then > now && then <= now + Duration::from_secs(60), "{:?}", then - now);
-    assert!(need.fits(&budgets.room(then)));
+    assert!(need.fits(&budgets.available(then)));
     let later = now + Duration::from_secs(61);
-    assert!(need.fits(&budgets.room(later)), "whole again by then, whether or not anybody said so");
+    assert!(need.fits(&budgets.available(later)), "whole again by then, whether or not anybody said so");
 }
 
 #[test]
-fn requests_of_groq_land_in_the_days_budget() {
+fn groq_requests_use_the_daily_budget() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(30), ..RateConfig::default() }, now);
     for used in 1..=3u64 {
         let charge = budgets.charge(now, &CALL);
         let requests = window(14_400, 14_400 - used, used * 6);
-        budgets.heard(now, &charge, now, &RateHeaders { requests, ..RateHeaders::default() }, false);
+        budgets.on_response(now, &charge, now, &RateHeaders { requests, ..RateHeaders::default() }, false);
     }
-    let minute = of(&mut budgets, now, Kind::Requests).map(|view| (view.limit, view.source));
+    let minute = view_of(&mut budgets, now, BudgetKind::Requests).map(|view| (view.limit, view.source));
     assert_eq!(minute, Some((30, "configured")));
-    let day = of(&mut budgets, now, Kind::RequestsPerDay).map(|view| (view.limit, view.window.as_secs()));
+    let day = view_of(&mut budgets, now, BudgetKind::RequestsPerDay)
+        .map(|view| (view.limit, view.window.as_secs()));
     assert_eq!(day, Some((14_400, 86_400)));
 }
 
 #[test]
-fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
+fn dialect_selects_rule_and_charge_keeps_it() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);
     assert_eq!(budgets.need(&CALL).tokens, 300);
@@ -138,7 +139,7 @@ fn each_dialect_has_its_rule_and_each_call_keeps_its_own() {
 }
 
 #[test]
-fn a_charge_is_settled_or_refunded_once() {
+fn charge_is_settled_or_refunded_once() {
     let now = epoch();
     let mut budgets =
         RateBudgets::new(&RateConfig { rpm: Some(60), ..config(Some(1_000), HeaderPolicy::Follow) }, now);
@@ -160,7 +161,7 @@ fn a_charge_is_settled_or_refunded_once() {
 }
 
 #[test]
-fn an_absurd_count_closes_nothing_for_long() {
+fn absurd_usage_does_not_block_for_long() {
     let now = epoch();
     let mut budgets = RateBudgets::new(
         &RateConfig { counting: Counting::Actual, ..config(Some(1_000), HeaderPolicy::Follow) },
@@ -171,13 +172,13 @@ fn an_absurd_count_closes_nothing_for_long() {
     let need = budgets.need(&CALL);
     let (_, then) = budgets.ready_at(now, &need).expect("it owes");
     assert!(then <= now + Duration::from_secs(130));
-    assert_eq!(budgets.oversize(&Demand { input: 1_001, ..CALL }), Some((Kind::Tokens, 1_000)));
+    assert_eq!(budgets.oversize(&Demand { input: 1_001, ..CALL }), Some((BudgetKind::Tokens, 1_000)));
     assert_eq!(budgets.oversize(&CALL), None);
 }
 
 /// A guess, or a limit that headers spoke of, must not refuse calls for ever: nothing would be sent any more that could put it right.
 #[test]
-fn only_what_is_certain_is_too_large() {
+fn oversize_uses_only_certain_tokens() {
     let now = epoch();
     let told = RateConfig { tpm: Some(1_000), otpm: Some(100), ..config(None, HeaderPolicy::Follow) };
     let mut budgets = RateBudgets::new(&told, now);
@@ -187,56 +188,56 @@ fn only_what_is_certain_is_too_large() {
         None,
         "an estimate may be a third too high, and nobody knows the output"
     );
-    assert_eq!(budgets.oversize(&Demand { exact: true, ..guess }), Some((Kind::Tokens, 1_000)));
+    assert_eq!(budgets.oversize(&Demand { exact: true, ..guess }), Some((BudgetKind::Tokens, 1_000)));
     let charge = budgets.charge(now, &CALL);
     let tokens = window(10, 5, 30);
-    budgets.heard(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
+    budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
     assert_eq!(budgets.oversize(&Demand { exact: true, ..guess }), None, "one header closes no target");
 }
 
 #[test]
-fn refusals_shorten_the_burst_and_cut_a_limit_that_nobody_tells() {
+fn refusals_shorten_burst_then_cut_unannounced_limit() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);
-    let first = of(&mut budgets, now, Kind::Tokens).map(|view| view.burst);
+    let first = view_of(&mut budgets, now, BudgetKind::Tokens).map(|view| view.burst);
     let pair = [budgets.charge(now, &CALL), budgets.charge(now, &CALL)];
     for charge in &pair {
-        budgets.heard(now, charge, now, &RateHeaders::default(), true);
+        budgets.on_response(now, charge, now, &RateHeaders::default(), true);
     }
-    let then = of(&mut budgets, now, Kind::Tokens).map(|view| view.burst);
+    let then = view_of(&mut budgets, now, BudgetKind::Tokens).map(|view| view.burst);
     assert_eq!(then, first.map(|burst| burst / 2), "once for those that were under way together");
 }
 
 #[test]
-fn tools_have_calls_a_second_and_a_minute() {
+fn tool_limits_per_second_and_per_minute() {
     let now = epoch();
     let mut tool = RateBudgets::for_tool(Some(2.5), Some(60), now);
     let mut went = 0;
     for tenth in 0..1_200u64 {
         let now = now + Duration::from_millis(tenth * 100);
-        if tool.room(now).open {
+        if tool.available(now).open {
             tool.charge(now, &Demand::default());
             went += 1;
         }
     }
     assert!((110..=120).contains(&went), "two minutes of sixty: {went}");
     let mut slow = RateBudgets::for_tool(Some(0.5), None, now);
-    assert!(slow.room(now).open);
+    assert!(slow.available(now).open);
     slow.charge(now, &Demand::default());
     let (kind, then) = slow.ready_at(now, &Need::ZERO).expect("one every two seconds");
-    assert_eq!((kind, then.duration_since(now).as_secs()), (Kind::Requests, 2));
-    assert!(!slow.room(now).open && slow.room(then).open);
+    assert_eq!((kind, then.duration_since(now).as_secs()), (BudgetKind::Requests, 2));
+    assert!(!slow.available(now).open && slow.available(then).open);
     for rps in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
-        assert_eq!(RateBudgets::for_tool(Some(rps), None, now).room(now), Room::UNBOUNDED);
+        assert_eq!(RateBudgets::for_tool(Some(rps), None, now).available(now), Room::UNBOUNDED);
     }
 }
 
 #[test]
-fn nothing_configured_and_nothing_heard_bounds_nothing() {
+fn no_configuration_and_no_headers_means_no_limit() {
     let now = epoch();
     let mut budgets = RateBudgets::default();
     for _ in 0..1_000 {
-        assert_eq!(budgets.room(now), Room::UNBOUNDED);
+        assert_eq!(budgets.available(now), Room::UNBOUNDED);
         budgets.charge(now, &Demand { input: u64::MAX, output: u64::MAX, ..Demand::default() });
     }
     assert_eq!(budgets.ready_at(now, &Need::UNBOUNDED), None);
@@ -257,7 +258,7 @@ prop_compose! {
 proptest! {
     /// Whatever is said, in whatever order: no panic, nothing closed for longer than two windows, and ready means ready.
     #[test]
-    fn nonsense_does_no_lasting_harm(
+    fn arbitrary_headers_never_block_for_two_windows(
         rpm in prop::option::of(1u64..1_000),
         tpm in prop::option::of(1u64..1_000_000),
         steps in prop::collection::vec((0u64..10_000, any_window(), any_window(), any_window(), 0u8..8, any_count()), 1..60),
@@ -272,16 +273,16 @@ proptest! {
             match what {
                 0 => budgets.refund(now, charge),
                 1 => kept.push(charge),
-                2 => if let Some(old) = kept.pop() { budgets.heard(now, &old, start, &headers, true); },
+                2 => if let Some(old) = kept.pop() { budgets.on_response(now, &old, start, &headers, true); },
                 _ => {
                     let usage = Usage { input: count.unwrap_or(7), output: count.unwrap_or(1), cached_input: 0 };
-                    budgets.heard(now, &charge, now, &headers, what == 3);
+                    budgets.on_response(now, &charge, now, &headers, what == 3);
                     budgets.settle(now, &mut charge, &usage);
                 }
             }
             let _ = budgets.view(now);
             let need = budgets.need(&CALL);
-            let fits = need.fits(&budgets.room(now));
+            let fits = need.fits(&budgets.available(now));
             let ready = budgets.ready_at(now, &need);
             prop_assert_eq!(fits, ready.is_none(), "{:?}", ready);
         }
@@ -292,6 +293,6 @@ proptest! {
             rounds += 1;
             prop_assert!(rounds < 10, "it opens when it said");
         }
-        prop_assert!(budgets.need(&CALL).fits(&budgets.room(now)));
+        prop_assert!(budgets.need(&CALL).fits(&budgets.available(now)));
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Provider {
 
 /// What it says of itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Announced {
     pub(super) remaining: f64,
     pub(super) reset: f64,
 }
@@ -90,22 +90,22 @@ impl Provider {
         true
     }
 
-    pub(super) fn told(&mut self, now: f64) -> Told {
+    pub(super) fn announced(&mut self, now: f64) -> Announced {
         self.turn(now);
         let rate = self.limit / WINDOW;
         match self.policy {
             Policy::Bucket(depth) => {
-                Told { remaining: self.level.max(0.0), reset: depth - self.level / rate }
+                Announced { remaining: self.level.max(0.0), reset: depth - self.level / rate }
             }
             Policy::HiddenBucket(_) => {
-                Told { remaining: self.minute.max(0.0), reset: (self.limit - self.minute) / rate }
+                Announced { remaining: self.minute.max(0.0), reset: (self.limit - self.minute) / rate }
             }
             Policy::Fixed => {
-                Told { remaining: self.left(), reset: WINDOW - (now - self.phase).rem_euclid(WINDOW) }
+                Announced { remaining: self.left(), reset: WINDOW - (now - self.phase).rem_euclid(WINDOW) }
             }
             Policy::Sliding => {
                 let oldest = self.counted.front().map_or(0.0, |(at, _)| at + WINDOW - now);
-                Told { remaining: self.left(), reset: oldest }
+                Announced { remaining: self.left(), reset: oldest }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::budget::{Kind, RateBudgets};
+use crate::budget::{BudgetKind, RateBudgets};
 use crate::config::{Counting, HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
@@ -23,9 +23,9 @@ fn drive(budgets: &mut RateBudgets, from: Instant, seconds: u64, limited: bool) 
     for tenth in 0..10 * seconds {
         let now = from + Duration::from_millis(100 * tenth);
         let need = budgets.need(&CALL);
-        while need.fits(&budgets.room(now)) {
+        while need.fits(&budgets.available(now)) {
             let charge = budgets.charge(now, &CALL);
-            budgets.heard(now, &charge, now, &RateHeaders::default(), limited);
+            budgets.on_response(now, &charge, now, &RateHeaders::default(), limited);
             used += need.tokens;
         }
     }
@@ -33,7 +33,7 @@ fn drive(budgets: &mut RateBudgets, from: Instant, seconds: u64, limited: bool) 
 }
 
 #[test]
-fn a_share_that_was_cut_is_whole_again_within_the_hour() {
+fn cut_share_recovers_within_an_hour() {
     let start = epoch();
     let minutes = |n: u64| start + Duration::from_secs(60 * n);
     let mut budgets = RateBudgets::new(&silent(), start);
@@ -48,13 +48,13 @@ fn a_share_that_was_cut_is_whole_again_within_the_hour() {
 }
 
 #[test]
-fn a_burst_grows_back_more_patiently_each_time_that_was_a_mistake() {
+fn burst_recovery_delay_doubles_after_each_mistake() {
     let start = epoch();
     let minutes = |n: u64| start + Duration::from_secs(60 * n);
     let mut budgets = RateBudgets::new(&silent(), start);
     let mut call = |at: u64, limited: bool| {
         let charge = budgets.charge(minutes(at), &CALL);
-        budgets.heard(minutes(at), &charge, minutes(at), &RateHeaders::default(), limited);
+        budgets.on_response(minutes(at), &charge, minutes(at), &RateHeaders::default(), limited);
         budgets.view(minutes(at)).first().map(|view| view.burst.as_millis())
     };
     // A bucket that is full was not too bursty.
@@ -96,7 +96,7 @@ impl Learning {
                     Demand { input: 1_000, output: 1_000, max_output: Some(30_000 + 100 * (*n % 7)), ..CALL };
                 self.left = (self.left + Self::LIMIT / 30).min(Self::LIMIT) - demand.total();
                 let charge = self.budgets.charge(self.now, &demand);
-                self.budgets.heard(self.now, &charge, self.now, &self.headers(None), false);
+                self.budgets.on_response(self.now, &charge, self.now, &self.headers(None), false);
                 self.rule() == Some(Counting::Actual)
             })
             .map(|n| n as usize)
@@ -115,17 +115,17 @@ impl Learning {
 
     fn refuse(&mut self, requests: Option<u64>) {
         let charge = self.budgets.charge(self.now, &CALL);
-        self.budgets.heard(self.now, &charge, self.now, &self.headers(requests), true);
+        self.budgets.on_response(self.now, &charge, self.now, &self.headers(requests), true);
     }
 
     fn rule(&mut self) -> Option<Counting> {
         let views = self.budgets.view(self.now);
-        views.into_iter().find(|view| view.kind == Kind::Tokens).map(|view| view.counting)
+        views.into_iter().find(|view| view.kind == BudgetKind::Tokens).map(|view| view.counting)
     }
 }
 
 #[test]
-fn a_rule_that_was_learned_is_doubted_only_for_tokens_and_not_for_ever() {
+fn learned_rule_is_dropped_after_unexplained_token_refusal() {
     let mut learning = Learning::new();
     let first = learning.learn().expect("it shows");
     learning.refuse(Some(0));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::budget::{BudgetView, Kind, RateBudgets};
+use crate::budget::{BudgetKind, BudgetView, RateBudgets};
 use crate::config::{HeaderPolicy, RateConfig};
 use crate::estimate::Demand;
 use crate::testing::epoch;
@@ -25,7 +25,7 @@ fn bare(limit: u64, over: Option<Duration>) -> Window {
 
 fn answer(budgets: &mut RateBudgets, now: Instant, headers: &RateHeaders) {
     let charge = budgets.charge(now, &CALL);
-    budgets.heard(now, &charge, now, headers, false);
+    budgets.on_response(now, &charge, now, headers, false);
 }
 
 fn tokens(tokens: Window) -> RateHeaders {
@@ -36,51 +36,51 @@ fn requests(requests: Window) -> RateHeaders {
     RateHeaders { requests, ..RateHeaders::default() }
 }
 
-fn of(budgets: &mut RateBudgets, now: Instant, kind: Kind) -> Option<BudgetView> {
+fn view_of(budgets: &mut RateBudgets, now: Instant, kind: BudgetKind) -> Option<BudgetView> {
     budgets.view(now).into_iter().find(|view| view.kind == kind)
 }
 
-fn limit(budgets: &mut RateBudgets, now: Instant, kind: Kind) -> Option<(u64, Duration)> {
-    of(budgets, now, kind).map(|view| (view.limit, view.window))
+fn limit(budgets: &mut RateBudgets, now: Instant, kind: BudgetKind) -> Option<(u64, Duration)> {
+    view_of(budgets, now, kind).map(|view| (view.limit, view.window))
 }
 
 #[test]
-fn a_limit_by_the_second_is_one() {
+fn per_second_limit_keeps_its_window() {
     let now = epoch();
     let input_tokens = bare(1_000, Some(SECOND));
     let headers = RateHeaders { input_tokens, ..RateHeaders::default() };
     let mut budgets = RateBudgets::default();
     answer(&mut budgets, now, &headers);
-    assert_eq!(limit(&mut budgets, now, Kind::InputTokens), Some((1_000, SECOND)));
+    assert_eq!(limit(&mut budgets, now, BudgetKind::InputTokens), Some((1_000, SECOND)));
     // A call of several seconds' worth is no oversize: it goes when all is there, and is paid for by those that follow.
     let long = Demand { input: 5_000, ..CALL };
     let need = budgets.need(&long);
     assert_eq!(budgets.oversize(&long), None);
     let then = now + 2 * SECOND;
-    assert!(need.fits(&budgets.room(then)));
+    assert!(need.fits(&budgets.available(then)));
     budgets.charge(then, &long);
     let (_, next) = budgets.ready_at(then, &need).expect("it is owed");
     assert!((4..=6).contains(&next.duration_since(then).as_secs()), "{:?}", next - then);
     // And what was configured for a minute is no reason to send sixty times as much on one response's word.
     let mut budgets = RateBudgets::new(&RateConfig { itpm: Some(6_000), ..RateConfig::default() }, now);
     answer(&mut budgets, now, &headers);
-    assert_eq!(limit(&mut budgets, now, Kind::InputTokens), Some((6_000, 60 * SECOND)));
+    assert_eq!(limit(&mut budgets, now, BudgetKind::InputTokens), Some((6_000, 60 * SECOND)));
     answer(&mut budgets, now, &headers);
-    assert_eq!(limit(&mut budgets, now, Kind::InputTokens), Some((1_000, SECOND)));
+    assert_eq!(limit(&mut budgets, now, BudgetKind::InputTokens), Some((1_000, SECOND)));
 }
 
 #[test]
-fn a_reset_that_is_longer_than_the_window_raises_nothing() {
+fn reset_longer_than_window_does_not_raise_limit() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(30), ..RateConfig::default() }, now);
     for used in 0..5 {
         answer(&mut budgets, now, &requests(said(14_400, 9_000 - used, 1_900)));
-        assert_eq!(limit(&mut budgets, now, Kind::Requests), Some((30, 60 * SECOND)));
+        assert_eq!(limit(&mut budgets, now, BudgetKind::Requests), Some((30, 60 * SECOND)));
     }
 }
 
 #[test]
-fn a_process_that_starts_in_the_middle_of_the_day_knows_a_days_budget() {
+fn daily_budget_is_detected_mid_day() {
     let now = epoch();
     let config = RateConfig { rpm: Some(30), ..RateConfig::default() };
     // More than an hour's: at once. Less, but more than a minute's: when the figures say a day twice.
@@ -89,23 +89,23 @@ fn a_process_that_starts_in_the_middle_of_the_day_knows_a_days_budget() {
         for n in 0..enough {
             answer(&mut budgets, now, &requests(said(14_400, 14_400 - used - n, 6 * (used + n))));
         }
-        assert_eq!(limit(&mut budgets, now, Kind::Requests), Some((30, 60 * SECOND)));
-        assert_eq!(limit(&mut budgets, now, Kind::RequestsPerDay), Some((14_400, DAY)), "{used}");
+        assert_eq!(limit(&mut budgets, now, BudgetKind::Requests), Some((30, 60 * SECOND)));
+        assert_eq!(limit(&mut budgets, now, BudgetKind::RequestsPerDay), Some((14_400, DAY)), "{used}");
     }
 }
 
 #[test]
-fn a_limit_that_rises_with_every_answer_is_followed() {
+fn steadily_rising_limit_is_followed() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&RateConfig { tpm: Some(60_000), ..RateConfig::default() }, now);
     for n in 1..=20 {
         answer(&mut budgets, now, &tokens(bare(60_000 + 500 * n, None)));
     }
-    assert_eq!(limit(&mut budgets, now, Kind::Tokens), Some((69_500, 60 * SECOND)));
+    assert_eq!(limit(&mut budgets, now, BudgetKind::Tokens), Some((69_500, 60 * SECOND)));
 }
 
 #[test]
-fn lower_compares_what_is_over_the_same_time() {
+fn lower_compares_rates_across_windows() {
     let now = epoch();
     let config = RateConfig { tpm: Some(60_000), headers: HeaderPolicy::Lower, ..RateConfig::default() };
     for (heard, kept) in [(5_000, (60_000, 60 * SECOND)), (800, (800, SECOND))] {
@@ -113,26 +113,26 @@ fn lower_compares_what_is_over_the_same_time() {
         for _ in 0..3 {
             answer(&mut budgets, now, &tokens(bare(heard, Some(SECOND))));
         }
-        let (limit, window) = limit(&mut budgets, now, Kind::Tokens).expect("configured");
+        let (limit, window) = limit(&mut budgets, now, BudgetKind::Tokens).expect("configured");
         let a_minute = |(limit, window): (u64, Duration)| limit as f64 / window.as_secs_f64();
         assert_eq!(a_minute((limit, window)), a_minute(kept), "{heard}: {limit} in {window:?}");
     }
 }
 
 #[test]
-fn a_day_that_the_provider_counts_begins_when_it_says() {
+fn daily_window_restarts_at_announced_reset() {
     let now = epoch();
     let later = |s: u64| now + Duration::from_secs(s);
     let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
     let day = |budgets: &mut RateBudgets, at: u64, remaining: u64, reset: u64| {
         let requests_per_day = said(100, remaining, reset);
         answer(budgets, later(at), &RateHeaders { requests_per_day, ..RateHeaders::default() });
-        budgets.room(later(at)).open
+        budgets.available(later(at)).open
     };
     // An hour before midnight, the whole day's.
     let open: Vec<bool> = (1..=100).map(|n| day(&mut budgets, n, 100 - n, 3_600 - n)).collect();
     assert!(open.iter().take(90).all(|open| *open) && open.last() == Some(&false));
-    assert!(!budgets.room(later(3_500)).open && budgets.room(later(3_605)).open);
+    assert!(!budgets.available(later(3_500)).open && budgets.available(later(3_605)).open);
     // After it, the next day's: the ledger of our own would open a day later.
     assert!((1..=90).all(|n| day(&mut budgets, 3_610 + n, 100 - n, 86_400 - n)));
     // And where others use it too, what is said is what there is.
@@ -140,5 +140,5 @@ fn a_day_that_the_provider_counts_begins_when_it_says() {
     // Told of none, a day is 24 hours of our own count.
     let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
     (0..100).for_each(|n| answer(&mut budgets, later(n), &RateHeaders::default()));
-    assert!(!budgets.room(later(3_700)).open && budgets.room(later(90_000)).open);
+    assert!(!budgets.available(later(3_700)).open && budgets.available(later(90_000)).open);
 }

@@ -12,7 +12,7 @@ use super::limit::{LimitMetrics, Of};
 use super::replica::Replicas;
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
-use crate::budget::{BudgetView, Kind};
+use crate::budget::{BudgetKind, BudgetView};
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
@@ -325,7 +325,7 @@ impl TargetMetrics {
 
     fn forget_budgets(&self) {
         let name: &str = &self.name;
-        for kind in Kind::ALL {
+        for kind in BudgetKind::ALL {
             gone(self.families.budget_limit.remove_label_values(&[name, kind.as_str()]));
             gone(self.families.budget_level.remove_label_values(&[name, kind.as_str()]));
         }

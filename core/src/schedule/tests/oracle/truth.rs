@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::Call;
 use crate::adaptive::{Ended, Kind as CallKind, Limit, LimitView, Sample};
-use crate::budget::{Bucket, Charge, Kind, Need, RateBudgets};
+use crate::budget::{BudgetKind, Charge, Need, RateBudgets, TokenBucket};
 use crate::config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use crate::kv::{Kv, Place, Prefix, Progress};
 use crate::wire::Usage;
@@ -165,8 +165,8 @@ impl World {
         } else {
             Scheduler::new(&settings, now)
         };
-        let own =
-            TENANTS.map(|(.., tpm)| tpm.filter(|_| self.own).map(|tpm| Bucket::per_minute(tpm, BURST, now)));
+        let own = TENANTS
+            .map(|(.., tpm)| tpm.filter(|_| self.own).map(|tpm| TokenBucket::per_minute(tpm, BURST, now)));
         let truth = Truth {
             limit: self.limit,
             found: settings.adaptive.as_ref().map(|adaptive| Limit::new(adaptive, now)),
@@ -216,7 +216,7 @@ pub(super) struct Truth {
     /// A second one, that is told what must have happened.
     shadow: RateBudgets,
     kv: std::cell::RefCell<Option<Kv>>,
-    own: [Option<Bucket>; 4],
+    own: [Option<TokenBucket>; 4],
     running: BTreeMap<u64, Running>,
 }
 
@@ -326,7 +326,7 @@ impl Truth {
         if !sent {
             self.shadow.refund(now, running.charge);
             if let Some(own) = &mut self.own[running.tenant] {
-                own.give(now, running.own);
+                own.refund(now, running.own);
             }
         }
     }
@@ -334,7 +334,7 @@ impl Truth {
     /// Each charge was made, settled and given back as often as it must have been, or the levels differ.
     pub(super) fn check_levels(&mut self, now: Instant) {
         let (real, shadow) = (self.shared.lock().view(now), self.shadow.view(now));
-        for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == Kind::Tokens) {
+        for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == BudgetKind::Tokens) {
             assert!(real.level.abs_diff(shadow.level) <= 1, "{real:?} {shadow:?}");
             assert!(real.debt.abs_diff(shadow.debt) <= 1, "{real:?} {shadow:?}");
         }
@@ -360,12 +360,12 @@ impl Truth {
 
     fn own_fits(&self, now: Instant, call: &Call) -> bool {
         let own = &self.own[call.tenant];
-        own.as_ref().is_none_or(|own| own.room(now) >= call.ticket.demand.total())
+        own.as_ref().is_none_or(|own| own.available(now) >= call.ticket.demand.total())
     }
 
     /// Whether no request is left, and of which kinds too little.
     fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
-        let (need, room) = (self.need(call), self.shared.lock().room(now));
+        let (need, room) = (self.need(call), self.shared.lock().available(now));
         let most = room.most;
         let memory = match &mut *self.kv.borrow_mut() {
             Some(kv) => {

@@ -18,10 +18,10 @@ struct Bin {
     retries: u32,
 }
 
-/// One retry's charge. Say [`RetryBudget::give_back`] where it was not made.
+/// One retry's charge. Say [`RetryBudget::refund`] where it was not made.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a charge that is neither used nor given back is lost for ten seconds"]
-pub struct Credit {
+pub struct RetryToken {
     second: u64,
 }
 
@@ -49,18 +49,18 @@ impl RetryBudget {
     }
 
     /// Charges one retry, where the recent calls have earned it.
-    pub fn withdraw(&mut self, now: Instant) -> Option<Credit> {
+    pub fn withdraw(&mut self, now: Instant) -> Option<RetryToken> {
         if self.balance(now) < 1.0 {
             return None;
         }
         let second = self.second(now);
         self.bin(second)?.retries += 1;
-        Some(Credit { second })
+        Some(RetryToken { second })
     }
 
     /// The retry was not made after all.
-    pub fn give_back(&mut self, credit: Credit) {
-        if let Some(bin) = self.bins.iter_mut().find(|bin| bin.second == credit.second) {
+    pub fn refund(&mut self, token: RetryToken) {
+        if let Some(bin) = self.bins.iter_mut().find(|bin| bin.second == token.second) {
             bin.retries = bin.retries.saturating_sub(1);
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_reserve_serves_when_there_are_few_calls() {
+    fn reserve_allows_retries_without_calls() {
         let now = epoch();
         let mut budget = RetryBudget::new(0.2, 10, now);
         let granted = (0..100).filter(|_| budget.withdraw(now).is_some()).count();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_not_rounded() {
+    fn ratio_is_not_rounded() {
         for (ratio, want) in [(0.6, 600), (0.34, 340), (0.2, 200)] {
             let now = epoch();
             let mut budget = RetryBudget::new(ratio, 0, now);
@@ -119,19 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_had_again() {
+    fn refunded_token_can_be_withdrawn_again() {
         let now = epoch();
         let mut budget = RetryBudget::new(0.0, 1, now);
-        let credit = budget.withdraw(now).expect("the reserve");
+        let token = budget.withdraw(now).expect("the reserve");
         assert_eq!(budget.withdraw(now), None);
-        budget.give_back(credit);
+        budget.refund(token);
         assert!(budget.withdraw(now).is_some());
     }
 
     proptest! {
         /// Over any window of ten seconds, and any history, retries stay within what was earned in it.
         #[test]
-        fn never_more_than_earned(events in prop::collection::vec((0u64..3_000, 0u8..3), 1..400), ratio in 0.0f64..2.0, reserve in 0u32..20) {
+        fn retries_never_exceed_ratio_plus_reserve(events in prop::collection::vec((0u64..3_000, 0u8..3), 1..400), ratio in 0.0f64..2.0, reserve in 0u32..20) {
             let start = epoch();
             let mut budget = RetryBudget::new(ratio, reserve, start);
             let (mut at, mut calls, mut retries) = (0u64, Vec::new(), Vec::new());

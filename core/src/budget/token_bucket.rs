@@ -11,7 +11,7 @@ pub(super) const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// A rate of tokens, with what has been saved of it (up to `depth`) or is owed.
 #[derive(Clone, Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     /// Tokens a second; above zero.
     rate: f64,
     /// The most that is saved.
@@ -21,7 +21,7 @@ pub struct Bucket {
     at: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket of `limit` tokens a minute (at least one), which saves up `burst` of that rate. Never less than one token.
     pub fn per_minute(limit: u64, burst: Duration, now: Instant) -> Self {
         Self::with_rate(limit.max(1) as f64 / 60.0, burst, now)
@@ -34,7 +34,7 @@ impl Bucket {
     }
 
     /// The largest cost that fits now: `u64::MAX` when it is full, 0 when only calls that cost nothing do.
-    pub fn room(&self, now: Instant) -> u64 {
+    pub fn available(&self, now: Instant) -> u64 {
         let level = self.level(now);
         if level >= self.depth {
             return u64::MAX;
@@ -55,7 +55,7 @@ impl Bucket {
     }
 
     /// Gives back what was taken and not used.
-    pub fn give(&mut self, now: Instant, cost: u64) {
+    pub fn refund(&mut self, now: Instant, cost: u64) {
         self.change(now, cost as f64);
     }
 
@@ -86,7 +86,7 @@ impl Bucket {
     }
 
     /// Another rate and burst from now on. What is there stays, as far as it fits; what is owed stays owed, up to `most`.
-    pub(super) fn reshape(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
+    pub(super) fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
         (self.rate, self.depth) = (rate, depth(rate, burst));
         self.level = level.max(-most).min(self.depth);
@@ -124,34 +124,34 @@ mod tests {
     const BURST: Duration = Duration::from_secs(6);
 
     #[test]
-    fn fills_up_to_its_depth_and_pays_debt_first() {
+    fn refill_stops_at_depth_and_repays_debt_first() {
         let now = epoch();
         let later = |s| now + Duration::from_secs(s);
-        let mut bucket = Bucket::per_minute(600, BURST, now);
-        assert_eq!(bucket.room(now), u64::MAX, "full: even one that is larger than it goes");
+        let mut bucket = TokenBucket::per_minute(600, BURST, now);
+        assert_eq!(bucket.available(now), u64::MAX, "full: even one that is larger than it goes");
         bucket.take(now, 100);
-        assert_eq!((bucket.room(now), bucket.debt(now)), (0, 40));
+        assert_eq!((bucket.available(now), bucket.debt(now)), (0, 40));
         assert_eq!(bucket.ready_at(now, 1).duration_since(now).as_millis(), 4_100, "debt is paid first");
-        assert_eq!(bucket.room(later(5)), 10);
+        assert_eq!(bucket.available(later(5)), 10);
         assert_eq!(bucket.ready_at(later(5), 10), later(5));
         assert_eq!(bucket.ready_at(later(5), 1_000_000).duration_since(now).as_secs(), 10);
         assert!(bucket.is_full(later(11)));
-        bucket.give(later(11), 1_000);
+        bucket.refund(later(11), 1_000);
         bucket.take(later(11), 60);
-        assert_eq!(bucket.room(later(11)), 0, "what is given back fills it, and no more");
-        assert_eq!(bucket.room(now), 0, "time that runs back gives nothing");
+        assert_eq!(bucket.available(later(11)), 0, "what is given back fills it, and no more");
+        assert_eq!(bucket.available(now), 0, "time that runs back gives nothing");
     }
 
     #[test]
-    fn impossible_figures_do_no_harm() {
+    fn extreme_values_do_not_panic() {
         let now = epoch();
         for limit in [0, 1, u64::MAX] {
             for burst in [Duration::ZERO, Duration::MAX] {
-                let mut bucket = Bucket::per_minute(limit, burst, now);
+                let mut bucket = TokenBucket::per_minute(limit, burst, now);
                 bucket.take(now, u64::MAX);
-                let _ = (bucket.room(now), bucket.debt(now), bucket.time_for(u64::MAX));
+                let _ = (bucket.available(now), bucket.debt(now), bucket.time_for(u64::MAX));
                 assert!(bucket.ready_at(now, u64::MAX) >= now);
-                bucket.give(now, u64::MAX);
+                bucket.refund(now, u64::MAX);
                 bucket.settle(now, 0, u64::MAX);
                 bucket.settle(now, u64::MAX, 0);
                 assert!(bucket.level(now).is_finite());
@@ -162,16 +162,16 @@ mod tests {
     proptest! {
         /// Over any stretch of any history: `rate * t + depth`, and one call.
         #[test]
-        fn never_more_than_the_rate(limit in 60u64..1_000_000, burst in 100u64..60_000, calls in prop::collection::vec((0u64..5_000, 0.0f64..0.3), 1..300)) {
+        fn charges_never_exceed_rate_and_burst(limit in 60u64..1_000_000, burst in 100u64..60_000, calls in prop::collection::vec((0u64..5_000, 0.0f64..0.3), 1..300)) {
             let start = epoch();
-            let mut bucket = Bucket::per_minute(limit, Duration::from_millis(burst), start);
+            let mut bucket = TokenBucket::per_minute(limit, Duration::from_millis(burst), start);
             let rate = limit as f64 / 60e3;
             let (mut at, mut taken) = (0, Vec::<(u64, u64)>::new());
             for (step, share) in calls {
                 at += step;
                 let (now, cost) = (start + Duration::from_millis(at), (share * limit as f64) as u64);
-                prop_assert_eq!(bucket.room(now) >= cost, bucket.ready_at(now, cost) == now);
-                if bucket.room(now) >= cost {
+                prop_assert_eq!(bucket.available(now) >= cost, bucket.ready_at(now, cost) == now);
+                if bucket.available(now) >= cost {
                     bucket.take(now, cost);
                     taken.push((at, cost));
                     let mut sum = 0.0;
@@ -182,22 +182,22 @@ mod tests {
                     }
                 } else {
                     let then = bucket.ready_at(now, cost);
-                    prop_assert!(bucket.room(then) >= cost, "ready means ready");
+                    prop_assert!(bucket.available(then) >= cost, "ready means ready");
                 }
             }
         }
 
         /// What was taken and given back, or settled, leaves no trace while the bucket is not full.
         #[test]
-        fn settles_exactly(cost in 0u64..1_000_000, really in 0u64..1_000_000) {
+        fn refund_and_settle_are_exact(cost in 0u64..1_000_000, really in 0u64..1_000_000) {
             let now = epoch();
-            let mut bucket = Bucket::per_minute(60, BURST, now);
+            let mut bucket = TokenBucket::per_minute(60, BURST, now);
             bucket.take(now, 10_000_000);
             let before = bucket.debt(now);
             bucket.take(now, cost);
             bucket.settle(now, cost, really);
             prop_assert_eq!(bucket.debt(now), before + really);
-            bucket.give(now, really);
+            bucket.refund(now, really);
             prop_assert_eq!(bucket.debt(now), before);
         }
     }

@@ -11,21 +11,21 @@ use std::time::Duration;
 use crate::wire::rate::Window;
 
 const MINUTE: u64 = 60;
-const USUAL: [u64; 4] = [1, MINUTE, 3_600, 86_400];
+const COMMON_WINDOWS: [u64; 4] = [1, MINUTE, 3_600, 86_400];
 
-/// How near is near. Of a fixed window, two figures this near to the same belong to amounts that differ by less than [`APART`].
-const NEAR: f64 = 1.15;
+/// How near is near. Of a fixed window, two figures this near to the same belong to amounts that differ by less than [`MIN_USAGE_RATIO`].
+const TOLERANCE: f64 = 1.15;
 /// By what factor the amounts must differ.
-const APART: f64 = 1.5;
+const MIN_USAGE_RATIO: f64 = 1.5;
 /// Responses that have to agree, for a window of a second.
-const PATIENCE: u32 = 10;
+const SECOND_MIN_AGREEING: u32 = 10;
 
 /// Responses that have to agree for a provider to count as a bucket that fills steadily; and that have to differ, one after the other, for it not to any more.
-const PROOF: u32 = 20;
+const PROOF_RESPONSES: u32 = 20;
 
 /// What the responses so far hint at.
 #[derive(Debug, Default)]
-pub(super) struct Hint {
+pub(super) struct WindowHint {
     last: Option<Guess>,
     /// Whether a minute's bucket was proven, and how many responses have differed since.
     proven: Option<u32>,
@@ -40,34 +40,38 @@ struct Guess {
     agreed: u32,
 }
 
-impl Hint {
+impl WindowHint {
     /// Whether it is a bucket of a minute's limit that fills steadily: what is left, and when all is back, have gone together for a while.
-    pub(super) fn is_bucket(&self) -> bool {
+    pub(super) fn is_token_bucket(&self) -> bool {
         self.proven.is_some()
     }
 
     /// Takes the next response; a window, once one is believed.
-    pub(super) fn hear(&mut self, said: &Window) -> Option<Duration> {
-        let heard = self.guess(said);
-        let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF);
+    pub(super) fn observe(&mut self, report: &Window) -> Option<Duration> {
+        let window = self.update_guess(report);
+        let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF_RESPONSES);
         self.proven = match self.proven {
-            _ if proof.is_some_and(|proof| proof.most as f64 >= APART * proof.least as f64) => Some(0),
-            Some(differed) if self.last.is_none() => Some(differed + 1).filter(|differed| *differed < PROOF),
+            _ if proof.is_some_and(|proof| proof.most as f64 >= MIN_USAGE_RATIO * proof.least as f64) => {
+                Some(0)
+            }
+            Some(differed) if self.last.is_none() => {
+                Some(differed + 1).filter(|differed| *differed < PROOF_RESPONSES)
+            }
             // Agreeing ones that are no proof yet do not speak against it.
             proven => proven.map(|_| 0),
         };
-        heard
+        window
     }
 
-    fn guess(&mut self, said: &Window) -> Option<Duration> {
-        let (limit, remaining, reset) = (said.limit?, said.remaining?, said.reset?);
+    fn update_guess(&mut self, report: &Window) -> Option<Duration> {
+        let (limit, remaining, reset) = (report.limit?, report.remaining?, report.reset?);
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;
         let seconds = reset.as_secs_f64() * limit as f64 / used as f64;
         let near = |window: &u64| {
             let ratio = seconds / *window as f64;
-            ratio < NEAR && ratio > 1.0 / NEAR
+            ratio < TOLERANCE && ratio > 1.0 / TOLERANCE
         };
-        let Some(window) = USUAL.into_iter().find(near) else {
+        let Some(window) = COMMON_WINDOWS.into_iter().find(near) else {
             self.last = None;
             return None;
         };
@@ -77,8 +81,8 @@ impl Hint {
         guess.most = guess.most.max(used);
         guess.agreed = guess.agreed.saturating_add(1);
         self.last = Some(guess);
-        let needed = if window < MINUTE { PATIENCE } else { 2 };
-        let apart = reset.as_secs() > MINUTE || guess.most as f64 >= APART * guess.least as f64;
+        let needed = if window < MINUTE { SECOND_MIN_AGREEING } else { 2 };
+        let apart = reset.as_secs() > MINUTE || guess.most as f64 >= MIN_USAGE_RATIO * guess.least as f64;
         let believed = guess.agreed >= needed && apart;
         believed.then(|| Duration::from_secs(window))
     }
@@ -88,59 +92,59 @@ impl Hint {
 mod tests {
     use super::*;
 
-    fn said(limit: u64, remaining: u64, reset: f64) -> Window {
+    fn report(limit: u64, remaining: u64, reset: f64) -> Window {
         let reset = Some(Duration::from_secs_f64(reset));
         Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
     }
 
     #[test]
-    fn requests_of_groq_are_a_days() {
-        let mut hint = Hint::default();
-        assert_eq!(hint.hear(&said(14_400, 14_399, 6.0)), None);
-        assert_eq!(hint.hear(&said(14_400, 14_398, 12.0)), Some(Duration::from_secs(86_400)));
-        let mut hint = Hint::default();
-        assert_eq!(hint.hear(&said(6_000, 5_000, 10.0)), None);
-        assert_eq!(hint.hear(&said(6_000, 4_000, 20.0)), Some(Duration::from_secs(60)));
+    fn groq_request_limit_is_daily() {
+        let mut hint = WindowHint::default();
+        assert_eq!(hint.observe(&report(14_400, 14_399, 6.0)), None);
+        assert_eq!(hint.observe(&report(14_400, 14_398, 12.0)), Some(Duration::from_secs(86_400)));
+        let mut hint = WindowHint::default();
+        assert_eq!(hint.observe(&report(6_000, 5_000, 10.0)), None);
+        assert_eq!(hint.observe(&report(6_000, 4_000, 20.0)), Some(Duration::from_secs(60)));
     }
 
     #[test]
-    fn a_bucket_is_proven_by_what_goes_together() {
-        let mut hint = Hint::default();
-        let bucket = |used: u64| said(6_000, 6_000 - used, used as f64 / 100.0);
+    fn token_bucket_is_detected_and_forgotten() {
+        let mut hint = WindowHint::default();
+        let bucket = |used: u64| report(6_000, 6_000 - used, used as f64 / 100.0);
         (0..30).for_each(|_| {
-            hint.hear(&bucket(1_000));
+            hint.observe(&bucket(1_000));
         });
-        assert!(!hint.is_bucket(), "one figure again and again is no proof");
+        assert!(!hint.is_token_bucket(), "one figure again and again is no proof");
         (1_000..1_600).for_each(|used| {
-            hint.hear(&bucket(used));
+            hint.observe(&bucket(used));
         });
-        assert!(hint.is_bucket());
+        assert!(hint.is_token_bucket());
         (0..19).for_each(|_| {
-            hint.hear(&said(6_000, 5_000, 59.0));
+            hint.observe(&report(6_000, 5_000, 59.0));
         });
-        assert!(hint.is_bucket());
-        hint.hear(&said(6_000, 5_000, 59.0));
-        assert!(!hint.is_bucket());
+        assert!(hint.is_token_bucket());
+        hint.observe(&report(6_000, 5_000, 59.0));
+        assert!(!hint.is_token_bucket());
         // What is left of a fixed minute, at whatever rate it is used.
         for rate in [20, 60, 100, 200, 500] {
-            let mut hint = Hint::default();
+            let mut hint = WindowHint::default();
             for tenth in 1..600 {
                 let used = (rate * tenth / 10).min(6_000);
-                hint.hear(&said(6_000, 6_000 - used, 60.0 - tenth as f64 / 10.0));
-                assert!(!hint.is_bucket(), "{rate} {tenth}");
+                hint.observe(&report(6_000, 6_000 - used, 60.0 - tenth as f64 / 10.0));
+                assert!(!hint.is_token_bucket(), "{rate} {tenth}");
             }
         }
     }
 
     #[test]
-    fn the_end_of_a_fixed_minute_hints_at_nothing() {
-        let mut hint = Hint::default();
+    fn fixed_window_reset_suggests_no_other_window() {
+        let mut hint = WindowHint::default();
         for second in 0..59u64 {
             let remaining = 1_000 - 17 * second;
-            let heard = hint.hear(&said(1_000, remaining, 60.0 - second as f64));
-            assert!(heard.is_none_or(|window| window.as_secs() == 60), "{second} {heard:?}");
+            let window = hint.observe(&report(1_000, remaining, 60.0 - second as f64));
+            assert!(window.is_none_or(|window| window.as_secs() == 60), "{second} {window:?}");
         }
-        assert_eq!(hint.hear(&said(0, 0, 1.0)), None);
-        assert_eq!(hint.hear(&said(1, u64::MAX, 1e9)), None);
+        assert_eq!(hint.observe(&report(0, 0, 1.0)), None);
+        assert_eq!(hint.observe(&report(1, u64::MAX, 1e9)), None);
     }
 }
