@@ -1,6 +1,8 @@
 //! Budgets: rates over time. What recent calls have earned in retries; what a provider allows in requests and tokens.
 
 mod counting;
+mod kind;
+mod limit_history;
 mod need;
 mod provider_window;
 mod quota;
@@ -13,7 +15,8 @@ mod tests;
 mod token_bucket;
 mod window_hint;
 
+pub use kind::BudgetKind;
 pub use need::{Need, Room};
-pub use rates::{BudgetKind, BudgetView, Charge, RateBudgets};
+pub use rates::{BudgetView, Charge, RateBudgets};
 pub use retry_budget::{RetryBudget, RetryToken};
 pub use token_bucket::TokenBucket;

@@ -151,8 +151,7 @@ impl ProviderWindow {
                 .get(rule)
                 .map_or(f64::MAX, |[sent, received]| sent.near_full_error.min(received.near_full_error))
         };
-        let near_full_samples =
-            predictors.iter().flatten().map(|predictor| predictor.near_full_samples).max().unwrap_or(0);
+        let near_full_samples = near_full_samples(predictors);
         let least = (0..LEARNABLE_RULES).map(near_full_error).fold(f64::MAX, f64::min);
         // The first that is about as good: the dearest stands first.
         let best = (0..LEARNABLE_RULES).find(|rule| near_full_error(*rule) <= 1.2 * least)?;
@@ -348,8 +347,7 @@ impl ProviderWindow {
                 .take(LEARNABLE_RULES)
                 .map(|[sent, received]| sent.near_full_error.min(received.near_full_error))
         };
-        let near_full_samples =
-            predictors.iter().flatten().map(|predictor| predictor.near_full_samples).max().unwrap_or(0);
+        let near_full_samples = near_full_samples(predictors);
         let least = errors().fold(f64::MAX, f64::min);
         near_full_samples >= CONFIRMING_SAMPLES
             && errors().nth(self.rule).is_some_and(|error| error <= 1.2 * least)
@@ -392,6 +390,11 @@ impl ProviderWindow {
             sent
         })
     }
+}
+
+/// Returns the largest number of samples near the full budget that any predictor has.
+fn near_full_samples(predictors: &[[Predictor; 2]; 4]) -> u32 {
+    predictors.iter().flatten().map(|predictor| predictor.near_full_samples).max().unwrap_or(0)
 }
 
 impl Predictor {

@@ -26,8 +26,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::kind::BudgetKind;
+use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ProviderWindow, Report};
-use super::rates::BudgetKind;
 use super::request_rate::RequestRate;
 use super::sliding_window::SlidingWindow;
 use super::token_bucket::TokenBucket;
@@ -61,21 +62,6 @@ const BOOST_FACTOR: f64 = 2.0;
 const MIN_BOOST_SURPLUS: f64 = 0.02;
 /// How long there is no haste after a refusal that the books explain.
 const BOOST_PENALTY: Duration = Duration::from_secs(60);
-/// A limit that changes by less than this is the same one, adapting: what is known of it stays known.
-const SAME_LIMIT_TOLERANCE: f64 = 0.05;
-/// How many limits are remembered besides the one in force, and for how long: a gateway in front of
-/// several backends announces now the limit of one, now that of another. A share that was cut is
-/// whole again by then.
-const MAX_PREVIOUS_LIMITS: usize = 16;
-const PREVIOUS_LIMIT_TTL: Duration = Duration::from_secs(3_600);
-
-/// A limit that was in force, with the share of it that was used, and until when.
-#[derive(Clone, Copy, Debug)]
-struct PreviousLimit {
-    limit: u64,
-    share: f64,
-    until: Instant,
-}
 
 #[derive(Debug)]
 enum Pacer {
@@ -104,7 +90,7 @@ pub(super) struct Quota {
     /// The share of the limit that is used, where 429s have shown that all of it is too much.
     share: f64,
     /// The limits that were in force of late, the last one last.
-    previous_limits: Vec<PreviousLimit>,
+    history: LimitHistory,
     last_cut_at: Option<Instant>,
     last_recovery_at: Instant,
     pacer: Pacer,
@@ -142,7 +128,7 @@ impl Quota {
             is_burst_extended: false,
             last_adjusted_at: now,
             share: 1.0,
-            previous_limits: Vec::new(),
+            history: LimitHistory::default(),
             last_cut_at: None,
             last_recovery_at: now,
             pacer,
@@ -470,27 +456,14 @@ impl Quota {
     fn set_limit(&mut self, now: Instant, limit: u64) {
         self.pending_increase = None;
         if limit != self.limit {
-            if !is_same_limit(limit, self.limit) {
-                self.share = self.switch_limit(now, limit);
+            if !limit_history::is_same(limit, self.limit) {
+                self.share = self.history.switch(now, self.limit, self.share, limit);
                 self.provider_window.clear(now);
             }
             self.limit = limit.max(1);
             self.update_rate(now);
         }
         self.from_headers = true;
-    }
-
-    /// Remembers the limit in force, and returns the share of the next one to use: all of it,
-    /// unless that limit was in force of late.
-    fn switch_limit(&mut self, now: Instant, next: u64) -> f64 {
-        self.previous_limits.retain(|of| now.saturating_duration_since(of.until) < PREVIOUS_LIMIT_TTL);
-        let known = self.previous_limits.iter().position(|of| is_same_limit(next, of.limit));
-        let share = known.map_or(1.0, |at| self.previous_limits.remove(at).share);
-        if self.previous_limits.len() == MAX_PREVIOUS_LIMITS {
-            self.previous_limits.remove(0);
-        }
-        self.previous_limits.push(PreviousLimit { limit: self.limit, share: self.share, until: now });
-        share
     }
 
     fn update_rate(&mut self, now: Instant) {
@@ -515,9 +488,4 @@ impl Quota {
         };
         self.update_rate(now);
     }
-}
-
-/// Whether a limit is another one that has adapted.
-fn is_same_limit(limit: u64, other: u64) -> bool {
-    limit.abs_diff(other) as f64 <= SAME_LIMIT_TOLERANCE * other as f64
 }

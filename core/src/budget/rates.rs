@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::counting::{self, RULES, Tally};
+use super::kind::{BudgetKind, DAY, MINUTE};
 use super::provider_window::Report;
 use super::quota::Quota;
 use super::window_hint::WindowHint;
@@ -24,45 +25,7 @@ use crate::wire::observe::Usage;
 use crate::wire::rate::{RateHeaders, Window};
 use crate::wire::request::Dialect;
 
-const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// What a budget counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum BudgetKind {
-    Requests,
-    Tokens,
-    InputTokens,
-    OutputTokens,
-    RequestsPerDay,
-    TokensPerDay,
-}
-
-impl BudgetKind {
-    /// Every kind.
-    pub const ALL: [BudgetKind; 6] = [
-        BudgetKind::Requests,
-        BudgetKind::Tokens,
-        BudgetKind::InputTokens,
-        BudgetKind::OutputTokens,
-        BudgetKind::RequestsPerDay,
-        BudgetKind::TokensPerDay,
-    ];
-
-    /// The stable name, as in metrics and snapshots.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BudgetKind::Requests => "requests",
-            BudgetKind::Tokens => "tokens",
-            BudgetKind::InputTokens => "input_tokens",
-            BudgetKind::OutputTokens => "output_tokens",
-            BudgetKind::RequestsPerDay => "requests_per_day",
-            BudgetKind::TokensPerDay => "tokens_per_day",
-        }
-    }
-}
 
 /// What an attempt was charged: settled once, by [`RateBudgets::settle`], or it stands.
 #[derive(Debug)]
@@ -477,42 +440,6 @@ impl RateBudgets {
         {
             quota.provider_window.assume_rule(rule);
             self.learned = Some(rule);
-        }
-    }
-}
-
-impl BudgetKind {
-    pub(super) fn window(self) -> Duration {
-        if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
-    }
-
-    /// What a call takes of such a budget.
-    fn cost(self, need: &Need) -> u32 {
-        match self {
-            Self::Requests | Self::RequestsPerDay => 1,
-            Self::Tokens | Self::TokensPerDay => need.tokens,
-            Self::InputTokens => need.input,
-            Self::OutputTokens => need.output,
-        }
-    }
-
-    /// Its part of a need; none, where each call is one.
-    fn field_mut(self, need: &mut Need) -> Option<&mut u32> {
-        match self {
-            Self::Requests | Self::RequestsPerDay => None,
-            Self::Tokens | Self::TokensPerDay => Some(&mut need.tokens),
-            Self::InputTokens => Some(&mut need.input),
-            Self::OutputTokens => Some(&mut need.output),
-        }
-    }
-
-    /// What was charged of it, by each rule.
-    fn charged_by_rule(self, tally: &Tally) -> [i64; 4] {
-        match self {
-            Self::Requests | Self::RequestsPerDay => [tally.calls; 4],
-            Self::Tokens | Self::TokensPerDay => tally.tokens,
-            Self::InputTokens => [tally.input; 4],
-            Self::OutputTokens => [tally.output; 4],
         }
     }
 }
