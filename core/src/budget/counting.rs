@@ -1,4 +1,4 @@
-//! How a provider counts a call, and what was counted so far in each way.
+//! Counting rules: how providers charge tokens, and the total charged under each rule.
 
 use super::Need;
 use crate::config::Counting;
@@ -6,10 +6,10 @@ use crate::estimate::Demand;
 use crate::wire::observe::Usage;
 use crate::wire::request::Dialect;
 
-/// The ways to count tokens that are told apart, in the order of [`Tally::tokens`].
+/// The token counting rules that are distinguished, in the order of [`Tally::tokens`].
 pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
 
-/// How the providers that speak a dialect count, as far as is known.
+/// Returns the counting rule that the dialect's own provider uses, as far as is known.
 pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     match dialect {
         Dialect::AnthropicMessages => Counting::Actual,
@@ -18,18 +18,19 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     }
 }
 
-/// Sums of what was charged since the beginning: every charge keeps a copy, and the difference of two says what was charged between them.
+/// Running totals of all charges. Each charge keeps a copy, and the difference between two copies
+/// is what was charged between them. Totals wrap around on overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) calls: i64,
-    /// By each of [`RULES`].
+    /// Tokens under each of [`RULES`].
     pub(super) tokens: [i64; 4],
     pub(super) input: i64,
     pub(super) output: i64,
 }
 
 impl Tally {
-    /// One call.
+    /// Returns the totals of a single call.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
         Self {
@@ -59,12 +60,12 @@ impl Tally {
     }
 }
 
-/// Whether what comes out of the cache is not counted.
+/// Returns `true` if the provider does not count cached input tokens.
 pub(super) fn excludes_cached(demand: &Demand) -> bool {
     demand.dialect == Some(Dialect::AnthropicMessages)
 }
 
-/// What a call needs by a rule.
+/// Returns what a call needs under a counting rule.
 pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
     let demand = &uncached(demand);
     Need {
@@ -75,15 +76,17 @@ pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
     }
 }
 
-/// What is left of a demand where the cache is free.
+/// Returns the demand without cached input if the provider does not count it.
 fn uncached(demand: &Demand) -> Demand {
     let free = if excludes_cached(demand) { demand.cached } else { 0 };
     Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
 }
 
-/// What the provider counted, in place of what was expected. `None` where it says nothing, or nothing that can be.
+/// Returns the demand with the provider's counts in place of the estimates. Returns `None` if the
+/// usage is empty.
 ///
-/// What a request reserves is counted at arrival and stands whatever the call produces, so only its input is corrected there.
+/// Tokens that a provider reserves on arrival stay counted whatever the call generates, so
+/// `max_output` is kept.
 pub(super) fn actual_demand(demand: &Demand, usage: &Usage, excludes_cached: bool) -> Option<Demand> {
     if usage.input == 0 && usage.output == 0 {
         return None;
@@ -91,10 +94,11 @@ pub(super) fn actual_demand(demand: &Demand, usage: &Usage, excludes_cached: boo
     let free = if excludes_cached { usage.cached_input.min(usage.input) } else { 0 };
     let input = if usage.input == 0 { demand.input } else { usage.input - free };
     let max_output = demand.max_output.or(Some(demand.output));
-    // What came out of the cache is off already.
+    // `input` no longer contains the cached tokens.
     Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
 }
 
+/// Returns the tokens charged under a counting rule.
 fn tokens(rule: Counting, demand: &Demand) -> u32 {
     let most = demand.max_output.unwrap_or(demand.output);
     saturate(match rule {
@@ -105,6 +109,7 @@ fn tokens(rule: Counting, demand: &Demand) -> u32 {
     })
 }
 
+/// Converts a token count to `u32`, saturating.
 fn saturate(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

@@ -8,20 +8,25 @@ use super::counting::Tally;
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a budget counts.
+/// The quantity that a budget limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum BudgetKind {
+    /// Requests per minute.
     Requests,
+    /// Input and output tokens per minute.
     Tokens,
+    /// Input tokens per minute.
     InputTokens,
+    /// Output tokens per minute.
     OutputTokens,
+    /// Requests per day.
     RequestsPerDay,
+    /// Input and output tokens per day.
     TokensPerDay,
 }
 
 impl BudgetKind {
-    /// Every kind.
+    /// All kinds, in display order.
     pub const ALL: [BudgetKind; 6] = [
         BudgetKind::Requests,
         BudgetKind::Tokens,
@@ -31,7 +36,7 @@ impl BudgetKind {
         BudgetKind::TokensPerDay,
     ];
 
-    /// The stable name, as in metrics and snapshots.
+    /// Returns the stable name used in metrics and snapshots, such as `"input_tokens"`.
     pub fn as_str(self) -> &'static str {
         match self {
             BudgetKind::Requests => "requests",
@@ -43,11 +48,12 @@ impl BudgetKind {
         }
     }
 
+    /// Returns the window that the limit's name implies: a day or a minute.
     pub(super) fn window(self) -> Duration {
         if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
     }
 
-    /// What a call takes of such a budget.
+    /// Returns how much one call with this need takes from a budget of this kind.
     pub(super) fn cost(self, need: &Need) -> u32 {
         match self {
             Self::Requests | Self::RequestsPerDay => 1,
@@ -57,7 +63,8 @@ impl BudgetKind {
         }
     }
 
-    /// Its part of a need; none, where each call is one.
+    /// Returns the field of `need` that this kind limits. Returns `None` for requests, because each
+    /// call is exactly one request.
     pub(super) fn field_mut(self, need: &mut Need) -> Option<&mut u32> {
         match self {
             Self::Requests | Self::RequestsPerDay => None,
@@ -67,7 +74,7 @@ impl BudgetKind {
         }
     }
 
-    /// What was charged of it, by each rule.
+    /// Returns the amount charged so far to budgets of this kind, under each counting rule.
     pub(super) fn charged_by_rule(self, tally: &Tally) -> [i64; 4] {
         match self {
             Self::Requests | Self::RequestsPerDay => [tally.calls; 4],

@@ -1,4 +1,10 @@
-//! Budgets: rates over time. What recent calls have earned in retries; what a provider allows in requests and tokens.
+//! Budgets: limits on rates over time.
+//!
+//! [`RateBudgets`] keeps a target within the requests and tokens that its provider allows per
+//! minute and per day. [`RetryBudget`] limits retries to a share of recent calls. [`TokenBucket`]
+//! is the rate limiter that both a target's token budget and a tenant's token rate use.
+//!
+//! All types are pure: time is an argument, and nothing here waits.
 
 mod counting;
 mod kind;

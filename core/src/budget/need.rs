@@ -1,34 +1,34 @@
-//! What a call takes of a target's budgets, and what there is to take.
+//! What a call takes from a target's budgets, and what is available.
 
-/// What one call takes, by what it is counted in. Saturates: more than four thousand million tokens in one call are as good as infinite.
+/// Tokens that one call takes from each budget, saturating at `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Of the budget for input and output together.
+    /// Tokens of the budget for input and output together.
     pub tokens: u32,
-    /// Of the budget for input, where it is apart.
+    /// Tokens of the budget for input.
     pub input: u32,
-    /// Of the budget for output, where it is apart.
+    /// Tokens of the budget for output.
     pub output: u32,
-    /// Of the memory for keys and values.
+    /// Tokens of KV-cache memory.
     pub kv: u32,
 }
 
 /// The most that one call may take now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Whether any call may go: a budget of requests has one left.
+    /// Whether any call may be admitted: each request budget has at least one request left.
     pub open: bool,
-    /// What there is to take; `u32::MAX` where nothing bounds it.
+    /// Tokens available in each budget, or `u32::MAX` if the budget does not exist.
     pub most: Need,
 }
 
 impl Need {
-    /// Nothing at all.
+    /// Takes nothing.
     pub const ZERO: Self = Self { tokens: 0, input: 0, output: 0, kv: 0 };
-    /// More than any call takes.
+    /// Exceeds any call.
     pub const UNBOUNDED: Self = Self { tokens: u32::MAX, input: u32::MAX, output: u32::MAX, kv: u32::MAX };
 
-    /// The least of both, each by itself: no call that takes at least so much of one fits where this does not.
+    /// Returns the minimum of each field: if this does not fit, neither `self` nor `other` fits.
     pub fn least(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.min(other.tokens),
@@ -38,7 +38,7 @@ impl Need {
         }
     }
 
-    /// Whether it fits.
+    /// Returns `true` if a call with this need may be admitted.
     pub fn fits(&self, room: &Room) -> bool {
         let most = &room.most;
         room.open
@@ -50,10 +50,10 @@ impl Need {
 }
 
 impl Room {
-    /// Nothing is bounded.
+    /// No budget limits calls.
     pub const UNBOUNDED: Self = Self { open: true, most: Need::UNBOUNDED };
 
-    /// What fits in both.
+    /// Returns what fits in both.
     pub fn least(self, other: Self) -> Self {
         Self { open: self.open && other.open, most: self.most.least(other.most) }
     }

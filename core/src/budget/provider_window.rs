@@ -1,109 +1,123 @@
-//! What the provider's own books show, as told in `remaining`.
+//! The provider's view of a budget, predicted from its `remaining` headers.
 //!
-//! A `remaining` is old when it comes: other calls were charged meanwhile, other clients were served, and some of the budget came back. What
-//! the provider has now is worked out from what it said, from what was charged since, and from what comes back a second. That last figure is
-//! measured, between one answer and the next, and not taken from the limit: a bucket that fills steadily gives the whole rate, a window that
-//! opens again by the clock gives nothing until it does, and other clients of the same key take theirs out of either. So one rule serves them
-//! all (a Smith predictor: control by a model that what was measured late corrects).
+//! # Algorithm
 //!
-//! Two things about a provider are not known and are found out by which of the possibilities foretells its next figure best: by which rule it
-//! counts a call, and whether the figure is of the moment when the request came or when it was answered.
+//! A `remaining` value is outdated when it arrives: other calls were charged, other clients were
+//! served, and some of the budget was refilled in the meantime. The current value is predicted from
+//! the last report, the charges since, and the refill rate (a Smith predictor: a model bridges the
+//! delay, and late measurements correct the model).
+//!
+//! The refill rate is measured between reports and not derived from the limit. A token bucket
+//! refills at the whole rate, a fixed window refills nothing until it resets, and other clients of
+//! the same key reduce both. One predictor serves all three.
+//!
+//! Two properties of a provider are unknown, and each combination has a predictor of its own: the
+//! rule by which calls are counted, and whether `remaining` is measured when the request arrives or
+//! when it is answered. The combination with the smallest prediction error is used.
 
 use std::time::{Duration, Instant};
 
 use super::token_bucket::{after, seconds};
 
-/// How fast what comes back is learned: the weight of the past falls to a third in so many seconds.
+/// Time constant of the measured refill rate, in seconds.
 const REFILL_TIME_CONSTANT: f64 = 8.0;
-/// Closer together than this, two answers say more about rounding than about a rate.
+/// Minimum time between two samples, in seconds. Closer reports show rounding rather than a rate.
 const MIN_SAMPLE_GAP: f64 = 0.25;
-/// Surprises after which a rule may be replaced by one that foretells much better.
+/// Samples needed before another counting rule or another time of measurement may be adopted.
 const MIN_SAMPLES: u32 = 40;
-/// The share of the limit from which on a budget is nearly full: there, what comes back is known to be the whole rate, and what is missing
-/// is what was counted.
+/// Fraction of the limit above which a budget counts as nearly full. There the refill is known to
+/// be the whole rate, and what is missing is what was counted.
 const NEAR_FULL: f64 = 0.8;
-/// How much smaller its error must be.
+/// A rule must have at most this fraction of the current rule's prediction error to replace it.
 const MAX_ERROR_RATIO: f64 = 0.7;
-/// And it must have foretold better so many times more than not.
+/// Net number of reports in which a rule must have predicted better before it is adopted.
 const MIN_WINS: u32 = 30;
-/// The most that is asked for after refusals, each of which makes it four times as many; a quarter of it, each time that so long nothing was.
+/// Upper limit of the net number of wins. It is multiplied by 4 after a refusal under a learned
+/// rule, and divided by 4 after each [`EVIDENCE_DECAY`] without one.
 const MAX_WINS: u32 = 64 * MIN_WINS;
 const EVIDENCE_DECAY: Duration = Duration::from_secs(1_800);
-/// How much smaller figures, one after the other, lower what is taken to be the most there can be.
+/// Weight of a smaller report in the estimate of the largest possible `remaining`.
 const MAX_DECAY: f64 = 0.02;
-/// The share of the limit that is taken to come back where the resets mean something else.
+/// Fraction of the limit assumed to refill per window if the announced resets proved wrong.
 const PROBE_REFILL: f64 = 0.25;
-/// What a request may take on its way.
+/// Assumed network delay of a request.
 const NETWORK_DELAY: Duration = Duration::from_millis(250);
-/// The first so many rules may be learned. Providers that count input only send no headers.
+/// Number of counting rules, from the first, that can be learned. Providers that count only input
+/// send no headers.
 const LEARNABLE_RULES: usize = 3;
-/// So many surprises bear a rule out; to replace one takes more.
+/// Samples that confirm the assumed rule. Replacing a rule takes more.
 const CONFIRMING_SAMPLES: u32 = MIN_SAMPLES / 2;
-/// Of those, the first that counts output when it is made.
+/// Index of the first counting rule that counts output when it is generated.
 const FIRST_LATE_RULE: usize = 2;
-/// The share of a limit that is left alone where every call is counted at arrival, beside a fifth of what is under way.
+/// Fraction of the limit kept unused if every call is counted on arrival, in addition to a fifth of
+/// the charges in flight.
 const UNCERTAIN_FRACTION: f64 = 0.03;
-/// Figures that are older say too little of now.
+/// Reports older than this say too little about the present.
 const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
-/// How much of the newest error goes into the mean.
+/// Minimum weight of the newest error in the mean error.
 const ERROR_WEIGHT: f64 = 0.03;
-/// The share of the limit that is left alone. The second, while others use the budget too: what they take is not seen until later.
+/// Fraction of the limit kept unused: normally, and while other clients use the budget, whose use
+/// is reported late.
 const MARGIN: f64 = 0.005;
 const SHARED_MARGIN: f64 = 0.05;
 
-/// One answer about a budget, as it concerns the books of one rule.
+/// One reported `remaining` value with the charges at the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     pub(super) remaining: f64,
-    /// When the request was sent, and what had been charged by then, the request included, by each rule.
+    /// When the request was sent, and the total charged by then under each rule, including the
+    /// request.
     pub(super) sent: (Instant, [i64; 4]),
-    /// The same of the answer.
+    /// When the response was received, and the total charged by then under each rule.
     pub(super) received: (Instant, [i64; 4]),
 }
 
-/// The last figure, and what it makes of the next.
+/// Prediction of the remaining budget under one counting rule and one time of measurement.
 #[derive(Clone, Copy, Debug)]
 struct Predictor {
     remaining: f64,
     at: Instant,
     charged: i64,
-    /// What comes back a second: below zero where others take more than comes back.
+    /// Measured refill per second. Negative if other clients take more than is refilled.
     refill_rate: f64,
-    /// The mean error of what was foretold.
+    /// Mean absolute prediction error.
     mean_error: f64,
     samples: u32,
-    /// The same of those that began with the budget nearly full.
+    /// Mean absolute prediction error of the samples that began with a nearly full budget.
     near_full_error: f64,
     near_full_samples: u32,
-    /// Of those that did not: by how much more came back than a steady rate brings, beside what was charged meanwhile. In the mean.
+    /// Mean refill beyond a steady rate, and mean charge, of the samples that did not begin nearly
+    /// full.
     mean_surplus: f64,
     mean_charged: f64,
     steady_samples: u32,
 }
 
-/// What the provider has, as far as it said.
+/// What the provider has left, as far as its reports show.
 #[derive(Debug)]
 pub(super) struct ProviderWindow {
-    /// By rule, and by whether the figure is of the sending or of the answer. Nothing is believed before the first answer.
+    /// Predictors by counting rule and by time of measurement (request sent, response received).
+    /// `None` until the first report.
     predictors: Option<[[Predictor; 2]; 4]>,
     rule: usize,
-    /// The last moment at which the budget is whole again if nobody takes of it.
+    /// Latest time at which the budget is full again if nothing is charged.
     full_at: Instant,
-    /// The largest figure seen.
+    /// Largest `remaining` reported.
     max_seen: f64,
-    /// What is taken to be all there can be: the limit at first, and in the end the largest of the last figures.
+    /// Estimate of the largest possible `remaining`: the limit at first, later a slowly decreasing
+    /// maximum of the reports.
     max_remaining: f64,
-    /// Until when others are taken to be using it.
+    /// Time until which other clients are assumed to use the budget.
     shared_until: Option<Instant>,
-    /// The least that is taken to come back a second.
+    /// Lower bound on the assumed refill per second.
     min_refill_rate: f64,
-    /// How often a reset was seen to make it whole, less how often not.
+    /// How often an announced reset refilled the budget minus how often it did not, from -4 to 4.
     reset_score: i8,
-    /// The moment of the next one to be judged.
+    /// The announced reset that is verified next.
     expected_reset: Option<Instant>,
-    /// The last refusal: what was charged before it may not have been counted.
+    /// Time of the last 429. The provider may not have counted charges before it.
     last_refused_at: Option<Instant>,
-    /// The rule that has foretold better so many times more than not, and how many it takes.
+    /// The rule that predicts best with its net number of wins, and the number of wins needed.
     candidate: (usize, u32),
     wins_needed: u32,
     distrusted_at: Option<Instant>,
@@ -128,7 +142,7 @@ impl ProviderWindow {
         }
     }
 
-    /// Forgets it all: the limit is another.
+    /// Forgets all reports, because the limit has changed.
     pub(super) fn clear(&mut self, now: Instant) {
         *self = Self {
             rule: self.rule,
@@ -138,12 +152,12 @@ impl ProviderWindow {
         };
     }
 
-    /// Starts from another rule: of several only where it may be learned.
+    /// Sets the counting rule.
     pub(super) fn assume_rule(&mut self, rule: usize) {
         self.rule = rule;
     }
 
-    /// The rule that foretells best, where it is clear which: much better, and for a good while.
+    /// Returns the counting rule that predicts best, if it has been much better for long enough.
     pub(super) fn learned_rule(&mut self) -> Option<usize> {
         let predictors = self.predictors.as_ref()?;
         let near_full_error = |rule: usize| {
@@ -153,7 +167,8 @@ impl ProviderWindow {
         };
         let near_full_samples = near_full_samples(predictors);
         let least = (0..LEARNABLE_RULES).map(near_full_error).fold(f64::MAX, f64::min);
-        // The first that is about as good: the dearest stands first.
+        // Of rules that are about equally good, the first is chosen, because the rules are ordered
+        // by descending cost.
         let best = (0..LEARNABLE_RULES).find(|rule| near_full_error(*rule) <= 1.2 * least)?;
         if near_full_samples < MIN_SAMPLES
             || near_full_error(best) >= MAX_ERROR_RATIO * near_full_error(self.rule)
@@ -166,14 +181,14 @@ impl ProviderWindow {
         (times >= self.wins_needed).then_some(best)
     }
 
-    /// The rule that was learned was followed by a refusal: the next needs more to show for it.
+    /// Requires more evidence for the next rule, because a learned rule was followed by a refusal.
     pub(super) fn require_more_evidence(&mut self, now: Instant) {
         self.wins_needed = self.wins_needed.saturating_mul(4).min(MAX_WINS);
         self.candidate.1 = 0;
         self.distrusted_at = Some(now);
     }
 
-    /// Nothing was refused: what distrust asks for more falls with time.
+    /// Reduces the required evidence after a time without refusals.
     pub(super) fn decay_evidence(&mut self, now: Instant) {
         if self.distrusted_at.is_some_and(|at| now.saturating_duration_since(at) >= EVIDENCE_DECAY) {
             self.wins_needed = (self.wins_needed / 4).max(MIN_WINS);
@@ -181,12 +196,15 @@ impl ProviderWindow {
         }
     }
 
-    /// A call was refused, and may not have been counted.
+    /// Records a 429: the provider may not have counted the call.
     pub(super) fn on_refused(&mut self, now: Instant) {
         self.last_refused_at = Some(now);
     }
 
-    /// Takes an answer. `rate` and `limit` are the budget's; `own_usage` what we charged in the last window.
+    /// Updates the predictors from a report.
+    ///
+    /// `rate` is the budget's rate per second, and `own_usage` the cost that this process charged
+    /// within the last window.
     pub(super) fn on_report(
         &mut self,
         report: &Report,
@@ -229,17 +247,18 @@ impl ProviderWindow {
         }
         self.predictors = Some(predictors);
         self.score_reset(report.sent.0, has_reset, limit - before > 0.1 * limit);
-        // An answer to a request that was sent before the last one's says nothing new.
+        // A response to a request sent before the one of the last report is outdated.
         if is_new {
             self.update_bounds(report, reset, limit, window, own_usage, now);
         }
     }
 
-    /// When it is whole again at the latest, if nobody takes of it.
+    /// Returns the latest time at which the budget is full again if nothing is charged.
     pub(super) fn full_at(&self) -> Instant {
         self.full_at
     }
 
+    /// Updates the largest report, the next reset and the assumption about other clients.
     fn update_bounds(
         &mut self,
         report: &Report,
@@ -253,12 +272,12 @@ impl ProviderWindow {
         let max_remaining = if self.max_remaining > 0.0 { self.max_remaining } else { limit };
         self.max_remaining =
             report.remaining.max(max_remaining + MAX_DECAY * (report.remaining - max_remaining));
-        // At the limit's own rate, what is used comes back within this.
+        // Time to refill what is used, at the limit's own rate.
         let refill_time = seconds((limit - report.remaining) / limit * window.as_secs_f64());
         let reset =
             reset.map_or(window, |reset| if self.reset_score < 0 { reset.max(refill_time) } else { reset });
-        // A moment late costs little, a moment early is a refusal.
-        // Where nothing says when it is whole again, and nothing is under way that would bring an answer, it must be tried.
+        // If resets proved wrong and nothing is in flight that would bring a report, a call must be
+        // tried. A reset assumed slightly too late costs little; one assumed too early costs a 429.
         self.min_refill_rate =
             if self.reset_score < 0 { PROBE_REFILL * limit / window.as_secs_f64() } else { f64::MIN };
         let from = if self.counts_at_arrival() { report.sent.0 } else { now } + NETWORK_DELAY;
@@ -269,7 +288,8 @@ impl ProviderWindow {
         }
     }
 
-    /// Whether the budget was whole again when the reset said so. Where little is used nothing shows.
+    /// Scores whether the budget was full at the announced reset. Nothing is visible if little was
+    /// used.
     fn score_reset(&mut self, sent: Instant, has_reset: bool, is_visible: bool) {
         let Some(expected_reset) = self.expected_reset else { return };
         if has_reset || sent.saturating_duration_since(expected_reset) > NETWORK_DELAY {
@@ -280,7 +300,7 @@ impl ProviderWindow {
         }
     }
 
-    /// Whether the figures are known to be of the moment when the request came.
+    /// Returns `true` if `remaining` is known to be measured when the request arrives.
     fn counts_at_arrival(&self) -> bool {
         let predictors = self.predictors.as_ref().and_then(|predictors| predictors.get(self.rule));
         predictors.is_some_and(|[sent, received]| {
@@ -288,7 +308,7 @@ impl ProviderWindow {
         })
     }
 
-    /// A call that was charged at `then` never came to the provider: answers to later ones did not count it.
+    /// Removes a charge made at `then` for a call that never reached the provider.
     pub(super) fn on_refund(&mut self, then: Instant, cost: &[i64; 4]) {
         for (both, cost) in self.predictors.iter_mut().flatten().zip(cost) {
             for predictor in both.iter_mut().filter(|predictor| predictor.at >= then) {
@@ -297,7 +317,8 @@ impl ProviderWindow {
         }
     }
 
-    /// What may be taken, of what the provider is believed to have; `None` where nothing is known, or it is whole again.
+    /// Returns the cost that may be charged now. Returns `None` if nothing is known or if the
+    /// budget is full again.
     pub(super) fn available(&self, now: Instant, charged: &[i64; 4], limit: f64) -> Option<f64> {
         if now >= self.full_at {
             return None;
@@ -308,8 +329,11 @@ impl ProviderWindow {
         Some(remaining.min(limit) - self.margin(now, limit))
     }
 
-    /// How much of the limit is better left to what the figures do not show: what is under way may turn out dearer. `None`: nobody can tell. Nothing recent is known,
-    /// others use it too, or output is counted as it is made, or may be: then what is under way was not counted yet.
+    /// Returns the part of the budget to leave unused because charges in flight may turn out
+    /// higher.
+    ///
+    /// Returns `None` if that is unknown: reports are too old, other clients use the budget, or
+    /// output is counted when it is generated, so that charges in flight are not counted yet.
     pub(super) fn uncertainty(
         &self,
         now: Instant,
@@ -332,7 +356,8 @@ impl ProviderWindow {
         is_counted_at_arrival.then(|| UNCERTAIN_FRACTION * limit + 0.2 * in_flight.max(0) as f64)
     }
 
-    /// Whether figures have borne out the rule that is assumed: with it what comes back is the rate, or no other foretells clearly better.
+    /// Returns `true` if samples confirm the assumed rule: the refill under it equals the rate, or
+    /// no other rule predicts clearly better.
     fn is_rule_confirmed(&self) -> bool {
         let Some(predictors) = self.predictors.as_ref() else { return false };
         if self.predictor().is_some_and(|predictor| {
@@ -353,13 +378,14 @@ impl ProviderWindow {
             && errors().nth(self.rule).is_some_and(|error| error <= 1.2 * least)
     }
 
-    /// When there is room for so much, if nothing else is charged: `now`, or later.
+    /// Returns the earliest time, not before `now`, at which `cost` fits if nothing else is
+    /// charged.
     pub(super) fn ready_at(&self, now: Instant, charged: &[i64; 4], limit: f64, cost: f64) -> Instant {
         let (Some(available), Some(predictor)) = (self.available(now, charged, limit), self.predictor())
         else {
             return now;
         };
-        // One that is larger than what the provider ever showed goes when that is there.
+        // A call larger than the provider ever reported is admitted when that maximum is available.
         let missing = cost.min(self.max_available(now, limit)) - available;
         if missing <= 0.0 {
             now
@@ -370,20 +396,24 @@ impl ProviderWindow {
         }
     }
 
-    /// The largest room there has been: a call that is larger goes when that much is there.
+    /// Returns the largest cost that can become available. Larger calls are admitted when this much
+    /// is available.
     pub(super) fn max_available(&self, now: Instant, limit: f64) -> f64 {
         (0.9 * self.max_remaining - self.margin(now, limit)).max(1.0)
     }
 
+    /// Returns the part of the budget that is always left unused.
     fn margin(&self, now: Instant, limit: f64) -> f64 {
         let is_shared = self.shared_until.is_some_and(|until| now < until);
         let margin = if is_shared { SHARED_MARGIN } else { MARGIN };
         (margin * limit).min(0.25 * self.max_seen)
     }
 
+    /// Returns the predictor of the assumed rule with the better time of measurement.
     fn predictor(&self) -> Option<&Predictor> {
         let [sent, received] = self.predictors.as_ref()?.get(self.rule)?;
-        // The sending's is the more careful of the two: what was charged since is taken off.
+        // The predictor of the sending time is the more cautious one, because it subtracts the
+        // charges made since.
         Some(if received.samples >= MIN_SAMPLES && received.mean_error < 0.7 * sent.mean_error {
             received
         } else {
@@ -398,17 +428,22 @@ fn near_full_samples(predictors: &[[Predictor; 2]; 4]) -> u32 {
 }
 
 impl Predictor {
-    /// Whether clearly less comes back than what a steady rate brings: somebody else takes it, or calls cost more than they are charged.
+    /// Returns `true` if the refill is clearly below the rate: other clients take part of it, or
+    /// calls cost more than they are charged.
     fn is_shared(&self) -> bool {
         self.steady_samples >= CONFIRMING_SAMPLES && self.mean_surplus < -0.1 * self.mean_charged
     }
 
+    /// Returns the predicted remaining budget at `now`.
     fn predict(&self, now: Instant, charged: i64, refill_rate: f64) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.remaining - charged.wrapping_sub(self.charged) as f64 + refill_rate * passed
     }
 
-    /// Takes the next figure. `None`: it is older than the last; else, whether the budget has opened again meanwhile.
+    /// Updates the prediction with the next report.
+    ///
+    /// Returns `None` if the report is older than the last one, otherwise whether the budget was
+    /// reset in between.
     fn update(
         &mut self,
         remaining: f64,
@@ -420,7 +455,7 @@ impl Predictor {
     ) -> Option<bool> {
         let passed = at.checked_duration_since(self.at)?.as_secs_f64();
         if passed < MIN_SAMPLE_GAP {
-            // Too soon to learn from, but a figure that is clearly smaller holds.
+            // Too soon to learn from, but a clearly smaller value is valid.
             if remaining < self.predict(at, charged, self.refill_rate) - 0.01 * limit {
                 self.remaining = remaining;
                 self.charged = charged;
@@ -432,7 +467,7 @@ impl Predictor {
         let refilled = remaining - self.remaining + spent;
         let has_reset = refilled > 1.5 * rate * passed + 0.05 * limit;
         if !has_reset && is_countable {
-            // What came back before it was full, and then what was taken.
+            // The refill stops at the limit, before the charges are subtracted.
             let predicted = (self.remaining + self.refill_rate * passed).min(limit) - spent;
             let error = (predicted - remaining).abs();
             let weight = (1.0 / f64::from(self.samples.saturating_add(1))).max(ERROR_WEIGHT);
@@ -450,7 +485,7 @@ impl Predictor {
                 self.steady_samples = self.steady_samples.saturating_add(1);
             }
             let weight = 1.0 - (-passed / REFILL_TIME_CONSTANT).exp();
-            // A budget that is nearly full takes nothing back, whatever its rate.
+            // A nearly full budget is not refilled, whatever its rate.
             let refill_rate =
                 if remaining > 0.9 * limit { rate } else { (refilled / passed).clamp(-rate, rate) };
             self.refill_rate += weight * (refill_rate - self.refill_rate);

@@ -1,28 +1,40 @@
-//! One budget: a limit over a window, and everything that keeps us inside it.
+//! One rate budget: keeps the charges of a target within a limit per window.
 //!
-//! Three bounds, and a call fits if it fits in all:
+//! # Algorithm
 //!
-//! 1. The *pace* smooths: a little less than the limit's rate, with a burst of a few seconds, so that a minute's quota does not go out at
-//!    once where the provider enforces slices of a minute. Requests on `governor`, tokens on a [`TokenBucket`].
-//! 2. The *ledger* bounds what is charged in any window, for providers that count by the clock or over the last minute.
-//! 3. The *books* say what the provider itself has left, as its headers tell, other clients' use included.
+//! A call fits if it fits all three bounds:
 //!
-//! The first two need no headers. For windows below an hour, each is loose enough never to bind where the provider is of another kind. A day's
-//! are not: a day that begins at midnight, of which all was used before, is whole again long before our own last 24 hours are. So there the
-//! books alone count as long as they are known, and when a reset that was stated has passed, the other two begin anew.
+//! 1. The *pacer* smooths charges to slightly less than the limit's rate, with a burst of a few
+//!    seconds, because some providers enforce slices of a minute. It is a [`RequestRate`] for
+//!    requests and a [`TokenBucket`] for tokens.
+//! 2. The *window usage* ([`SlidingWindow`]) limits the charges within any window, for providers
+//!    that count by the clock or over the last minute.
+//! 3. The *provider window* ([`ProviderWindow`]) limits charges to what the provider has left
+//!    according to its headers, including the use of other clients.
 //!
-//! Where the provider is seen to be a bucket that fills steadily ([`WindowHint::is_token_bucket`](super::window::Hint::is_bucket)), its books are all there is to keep: what it saved up
-//! while nobody called is there to be used, so the ledger, which would keep that back, stands aside, and the pace is twice the rate for as long as there is more
-//! than can be unsure. A refusal ends the haste for a minute; one that the books do not explain ends all of that for [`BURST_RECOVERY_DELAY`].
+//! The first two bounds need no headers. For windows below an hour, each bound is loose enough not
+//! to bind if the provider enforces another one. Windows of an hour or more use only the provider
+//! window while its state is known: a day that begins at midnight is full again long before the
+//! last 24 hours of charges expire. When the announced reset of a long window has passed, the first
+//! two bounds start again.
 //!
-//! A 429 halves the burst, down to [`MIN_BURST`]: it costs nothing but smoothness, and slices of a minute are what headers do not show. Where
-//! the burst is down and the headers do not explain the refusal, or there are none, the limit itself must be wrong or others use it too: it is
-//! cut. Both grow back when nothing is refused: the limit within minutes or an hour, the burst more patiently, since a short one costs little
-//! and a long one where it does not fit costs a refusal.
+//! If the provider is known to be a token bucket
+//! ([`WindowHint::is_token_bucket`](super::window_hint::WindowHint::is_token_bucket)), the window
+//! usage is ignored, because tokens that accrued during a pause may be used. The pacer then doubles
+//! its rate (the *boost*) while the provider has more left than is uncertain.
 //!
-//! What a cut has shown is kept for each limit that was announced of late, and for that limit alone:
-//! the small backend of a gateway may refuse a rate that the large one serves. A limit that was not
-//! announced of late is used whole.
+//! # Reaction to 429s
+//!
+//! - A 429 halves the burst, down to [`MIN_BURST`]. A short burst costs only smoothness, and
+//!   headers do not show slices of a minute.
+//! - If the burst is at its minimum and the headers do not explain the 429, the limit is wrong or
+//!   shared: the usable *share* of the limit is cut.
+//! - A 429 that the headers explain disables the boost for [`BOOST_PENALTY`]. One that they do not
+//!   explain disables all treatment as a token bucket for [`BURST_RECOVERY_DELAY`].
+//!
+//! Both recover while nothing is refused: the share within minutes to an hour, the burst more
+//! slowly, because a short burst costs little and one that is too long costs a 429. The share is
+//! remembered for each recently announced limit ([`LimitHistory`]).
 
 use std::time::{Duration, Instant};
 
@@ -34,82 +46,95 @@ use super::sliding_window::SlidingWindow;
 use super::token_bucket::TokenBucket;
 use crate::wire::rate::Window;
 
-/// How much of the limit's rate is used: the rest pays for clocks that run apart and for calls that bunch on their way.
+/// Fraction of the limit's rate that the pacer uses. The rest covers clock drift and calls that
+/// bunch in transit.
 const PACE_FRACTION: f64 = 0.985;
-/// How much of the limit is charged in a window: tokens are estimates.
+/// Fraction of the limit that is charged per window, because token costs are estimates.
 const WINDOW_FRACTION: f64 = 0.99;
-/// The shortest burst.
+/// Shortest burst.
 const MIN_BURST: Duration = Duration::from_millis(250);
-/// From this on a window is not smoothed: a day's quota is there to be used when the day's work is.
+/// Windows of at least this length are not smoothed: a daily quota may be used as soon as there is
+/// work.
 const LONG_WINDOW: Duration = Duration::from_secs(3_600);
-/// What is left of a limit after a 429 that nothing explains, how it grows back, and how often.
+/// Factor on the usable share after an unexplained 429 if no headers were seen, or if they were.
 const CUT_FACTOR: f64 = 0.9;
 const CUT_FACTOR_WITH_HEADERS: f64 = 0.98;
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(60);
-/// By what it grows until it is back where it was cut, and from then on. Slowly at first: where the cut was right, each time it is back is a
-/// refusal of all that is under way. Once it is past that and nothing was refused, what it was cut for is over: from a hundredth
-/// it is whole again within the hour.
+/// Factors by which the share recovers per interval: slow until [`SLOW_RECOVERY_PERIOD`] after the
+/// cut, then fast.
+///
+/// If the cut was right, each full recovery costs a 429 for all calls in flight, so recovery starts
+/// slowly. If nothing is refused beyond that period, the cause of the cut is over: a share of 1 %
+/// recovers within an hour.
 const SLOW_RECOVERY_FACTOR: f64 = 1.01;
 const FAST_RECOVERY_FACTOR: f64 = 1.1;
 const SLOW_RECOVERY_PERIOD: Duration = Duration::from_secs(11 * 60);
-/// How long nothing must have been refused for the burst to double. Twice as long each time that was a mistake, up to a day, and as at first
-/// once it has held for four times as long.
+/// Time without a 429 before the burst doubles.
+///
+/// The delay doubles up to [`MAX_BURST_RECOVERY_DELAY`] each time a longer burst is refused, and
+/// returns to this value after the burst has held for four times the delay.
 const BURST_RECOVERY_DELAY: Duration = Duration::from_secs(15 * 60);
 const MAX_BURST_RECOVERY_DELAY: Duration = Duration::from_secs(86_400);
-/// How many times the rate is taken of a bucket that has saved up.
+/// Factor on the pacer's rate while a token-bucket provider has a surplus.
 const BOOST_FACTOR: f64 = 2.0;
-/// How much of the limit there must be, beyond what is unsure, to begin with that.
+/// Fraction of the limit that must be available beyond the uncertainty before a boost starts.
 const MIN_BOOST_SURPLUS: f64 = 0.02;
-/// How long there is no haste after a refusal that the books explain.
+/// How long the boost is disabled after a 429 that the headers explain.
 const BOOST_PENALTY: Duration = Duration::from_secs(60);
 
+/// The limiter that smooths charges.
 #[derive(Debug)]
 enum Pacer {
     Requests(RequestRate),
     Tokens(TokenBucket),
 }
 
-/// See the module.
+/// A limit per window, with the three bounds that enforce it. See the module documentation.
 #[derive(Debug)]
 pub(super) struct Quota {
     pub(super) kind: BudgetKind,
     pub(super) limit: u64,
     pub(super) window: Duration,
+    /// The configured limit, if any.
     pub(super) configured: Option<u64>,
+    /// Whether the limit in force was announced by headers.
     pub(super) from_headers: bool,
-    /// A higher limit that was said once, and over what.
+    /// A higher limit and its window, announced by one response so far.
     pending_increase: Option<(u64, Duration)>,
     burst: Duration,
-    /// What it was before refusals shortened it.
+    /// The burst before 429s shortened it.
     max_burst: Duration,
-    /// How long to wait before it is made longer, and whether it was since that was last settled.
+    /// Delay before the burst is lengthened, and whether it was lengthened since the delay last
+    /// changed.
     burst_recovery_delay: Duration,
     is_burst_extended: bool,
-    /// The last cut, or the last time that the burst was made longer.
+    /// Time of the last cut or of the last change of the burst.
     last_adjusted_at: Instant,
-    /// The share of the limit that is used, where 429s have shown that all of it is too much.
+    /// Usable share of the limit: below 1.0 after 429s have shown that the whole limit is too much.
     share: f64,
-    /// The limits that were in force of late, the last one last.
+    /// Limits that were in force before.
     history: LimitHistory,
     last_cut_at: Option<Instant>,
     last_recovery_at: Instant,
     pacer: Pacer,
     window_usage: SlidingWindow,
     pub(super) provider_window: ProviderWindow,
+    /// Whether a response has reported the remaining budget.
     has_remaining: bool,
-    /// Whether the provider is a bucket that fills steadily.
+    /// Whether the provider is known to be a token bucket.
     is_token_bucket: bool,
     is_boosted: bool,
-    /// Until when there is no haste, and until when it is taken for no bucket, since it has refused.
+    /// Times until which the boost, and the treatment as a token bucket, are disabled after a 429.
     no_boost_until: Option<Instant>,
     no_token_bucket_until: Option<Instant>,
-    /// When a long window begins anew, as the provider said last.
+    /// When a long window starts again, as last announced by the provider.
     resets_at: Option<Instant>,
-    /// Charges from before it was there, or began anew, are none of its business.
+    /// Refunds and settlements of charges before this time are ignored.
     started_at: Instant,
 }
 
 impl Quota {
+    /// Creates a budget of `limit` per `window` that is full and allows `burst` at once.
     pub(super) fn new(kind: BudgetKind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
         let limit = limit.max(1);
         let burst = if window >= LONG_WINDOW { window } else { burst.clamp(MIN_BURST.min(window), window) };
@@ -144,7 +169,8 @@ impl Quota {
         }
     }
 
-    /// The largest cost that fits now.
+    /// Returns the largest cost that fits now, given what was `charged` so far under each counting
+    /// rule.
     pub(super) fn available(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
         self.reset_if_due(now);
         self.update_boost(now, charged);
@@ -170,7 +196,8 @@ impl Quota {
         pacer.min(window_usage).min(known)
     }
 
-    /// When such a cost fits, if nothing else is charged: `now`, or later.
+    /// Returns the earliest time, not before `now`, at which `cost` fits if nothing else is
+    /// charged.
     pub(super) fn ready_at(&mut self, now: Instant, charged: &[i64; 4], cost: u32) -> Instant {
         if cost == 0 {
             return now;
@@ -192,16 +219,17 @@ impl Quota {
         pacer.max(window_usage).max(provider_window)
     }
 
-    /// Whether the provider's books are those of a bucket, as its answers have shown.
+    /// Sets whether the responses have shown that the provider is a token bucket.
     pub(super) fn set_token_bucket(&mut self, is: bool) {
         self.is_token_bucket = is && self.window < LONG_WINDOW;
     }
 
+    /// Returns `true` if the provider is a token bucket and no recent 429 contradicts it.
     fn trusts_token_bucket(&self, now: Instant) -> bool {
         self.is_token_bucket && self.no_token_bucket_until.is_none_or(|until| now >= until)
     }
 
-    /// Goes faster while the provider has saved up, and no longer.
+    /// Starts the boost if the provider has a surplus, and ends it otherwise.
     fn update_boost(&mut self, now: Instant, charged: &[i64; 4]) {
         let limit = self.limit as f64;
         let exact = matches!(self.pacer, Pacer::Requests(_));
@@ -220,7 +248,8 @@ impl Quota {
         }
     }
 
-    /// How long so much takes to come. A long window's is there at once, or the day is spent.
+    /// Returns how long the budget takes to refill by `cost`. Long windows are not paced, so the
+    /// result is zero.
     pub(super) fn time_for(&self, cost: u64) -> Duration {
         if self.window >= LONG_WINDOW {
             Duration::ZERO
@@ -229,6 +258,7 @@ impl Quota {
         }
     }
 
+    /// Charges `cost` for an admitted call.
     pub(super) fn charge(&mut self, now: Instant, cost: u32) {
         let cost = self.clamp_cost(cost);
         match &mut self.pacer {
@@ -238,7 +268,7 @@ impl Quota {
         self.window_usage.add(now, cost);
     }
 
-    /// What was charged at `then` was never sent.
+    /// Refunds a charge of `cost` made at `then` for a call that was never sent.
     pub(super) fn refund(&mut self, now: Instant, then: Instant, cost: u32) {
         if then < self.started_at {
             return;
@@ -251,7 +281,7 @@ impl Quota {
         self.window_usage.correct(now, then, -cost);
     }
 
-    /// What was charged at `then` turns out as that.
+    /// Replaces the charge made at `then` by the actual `cost`.
     pub(super) fn settle(&mut self, now: Instant, then: Instant, charged: u32, cost: u32) {
         if then < self.started_at || charged == cost {
             return;
@@ -263,8 +293,11 @@ impl Quota {
         self.window_usage.correct(now, then, cost - charged);
     }
 
-    /// The provider has said a limit. A lower rate is believed at once; of two higher ones running the lower: there are limits that rise a
-    /// little with every answer, and never twice to the same.
+    /// Applies a limit that the provider announced.
+    ///
+    /// A lower rate applies at once. For a higher rate, two responses in a row must announce one,
+    /// and the lower of the two applies: some limits rise slightly with each response and are never
+    /// announced twice.
     pub(super) fn on_limit(&mut self, now: Instant, limit: u64, window: Duration) {
         let announced_rate = limit as f64 / window.as_secs_f64();
         if self.is_lower_rate(limit, window) {
@@ -275,16 +308,17 @@ impl Quota {
             _ if limit == self.limit && window == self.window => self.pending_increase = None,
             Some((last, over)) if over == window => self.apply_limit(now, limit.min(last), window),
             _ if announced_rate > current_rate => self.pending_increase = Some((limit, window)),
-            // The same rate, over another window.
+            // The same rate over another window.
             _ => self.apply_limit(now, limit, window),
         }
     }
 
-    /// Whether it is less a second than what is in force.
+    /// Returns `true` if the given limit is a lower rate than the one in force.
     pub(super) fn is_lower_rate(&self, limit: u64, window: Duration) -> bool {
         limit as f64 * self.window.as_secs_f64() < self.limit as f64 * window.as_secs_f64()
     }
 
+    /// Puts a limit and its window in force.
     fn apply_limit(&mut self, now: Instant, limit: u64, window: Duration) {
         if window == self.window {
             self.set_limit(now, limit)
@@ -293,7 +327,7 @@ impl Quota {
         }
     }
 
-    /// Back to what was configured: what the provider said was of another window.
+    /// Restores the configured limit, after the announced one turned out to be of another window.
     pub(super) fn restore_configured(&mut self, now: Instant) {
         if let Some(limit) = self.configured {
             self.apply_limit(now, limit, self.kind.window());
@@ -301,7 +335,7 @@ impl Quota {
         }
     }
 
-    /// What is left, as the provider's books show. What cannot be is not looked at.
+    /// Updates the provider window from a response. Figures above the limit are ignored.
     pub(super) fn on_report(&mut self, report: &Report, window: &Window) {
         let limit = window.limit.unwrap_or(self.limit).max(self.limit) as f64;
         if report.remaining > limit {
@@ -322,7 +356,7 @@ impl Quota {
         }
     }
 
-    /// Begins anew where the provider's own count has.
+    /// Starts the window again if the provider's announced reset has passed.
     fn reset_if_due(&mut self, now: Instant) {
         if self.resets_at.take_if(|at| now >= *at).is_some() {
             self.window_usage = SlidingWindow::new(self.window, now);
@@ -331,6 +365,7 @@ impl Quota {
         }
     }
 
+    /// Creates a pacer with its whole burst available.
     fn full_pacer(kind: BudgetKind, rate: f64, burst: Duration, now: Instant) -> Pacer {
         match kind {
             BudgetKind::Requests | BudgetKind::RequestsPerDay => {
@@ -340,8 +375,10 @@ impl Quota {
         }
     }
 
-    /// A call that was charged at `then` was refused for its rate; `explained` if the headers say that too little was left. Once for all calls
-    /// that were under way together.
+    /// Handles a 429 for a call that was charged at `then`.
+    ///
+    /// `explained` is `true` if the headers say that too little was left. Calls that were in flight
+    /// together cause at most one cut.
     pub(super) fn on_rate_limited(&mut self, now: Instant, then: Instant, explained: bool) {
         self.provider_window.on_refused(now);
         if explained {
@@ -376,7 +413,7 @@ impl Quota {
         self.update_rate(now);
     }
 
-    /// A call went well: what was cut grows back.
+    /// Handles a response that was not rate limited: the burst and the share recover.
     pub(super) fn on_success(&mut self, now: Instant) {
         self.provider_window.decay_evidence(now);
         let before = (self.share, self.burst);
@@ -389,7 +426,7 @@ impl Quota {
             self.burst_recovery_delay = BURST_RECOVERY_DELAY;
             self.is_burst_extended = false;
         }
-        // Minutes in which nobody called count as well: a small share brings few answers.
+        // Idle minutes count as well, because a small share produces few responses.
         while self.share < 1.0 && now.saturating_duration_since(self.last_recovery_at) >= RECOVERY_INTERVAL {
             self.last_recovery_at += RECOVERY_INTERVAL;
             let is_slow_period_over = self
@@ -404,7 +441,7 @@ impl Quota {
         }
     }
 
-    /// What may be taken, below zero what is owed.
+    /// Returns the cost that may be charged now. A negative level is debt.
     pub(super) fn level(&mut self, now: Instant, charged: &[i64; 4]) -> f64 {
         self.reset_if_due(now);
         let provider_window = self
@@ -426,33 +463,37 @@ impl Quota {
         pacer.min(window_usage).min(provider_window.unwrap_or(f64::MAX))
     }
 
+    /// Returns the burst in force, as time at the limit's rate.
     pub(super) fn burst(&self) -> Duration {
         self.burst
     }
 
+    /// Returns the pacer's rate, per second.
     fn rate(&self) -> f64 {
         let boost = if self.is_boosted { BOOST_FACTOR } else { 1.0 };
         PACE_FRACTION * self.share * boost * self.limit as f64 / self.window.as_secs_f64()
     }
 
-    /// The most that is charged in a window; at least one.
+    /// Returns the maximum charge per window, at least 1.
     fn window_limit(&self) -> i64 {
         let exact = matches!(self.pacer, Pacer::Requests(_)) && self.share == 1.0;
         let most = self.limit as f64 * if exact { 1.0 } else { WINDOW_FRACTION * self.share };
         (most as i64).clamp(1, i64::MAX / 4)
     }
 
-    /// The largest call there can be: a whole limit, or a minute of one that is over less. No provider lets in more.
+    /// Returns the largest possible cost of one call: the limit, or a minute's worth of it if the
+    /// window is shorter. No provider admits a larger call.
     pub(super) fn max_call(&self) -> u64 {
         let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
         if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }
     }
 
-    /// An absurd count must not close the target for years.
+    /// Limits the cost of one call, so that an absurd count cannot block the target for years.
     fn clamp_cost(&self, cost: u32) -> i64 {
         i64::from(cost).min(i64::try_from(self.max_call()).unwrap_or(i64::MAX))
     }
 
+    /// Changes the limit without changing the window.
     fn set_limit(&mut self, now: Instant, limit: u64) {
         self.pending_increase = None;
         if limit != self.limit {
@@ -466,6 +507,7 @@ impl Quota {
         self.from_headers = true;
     }
 
+    /// Applies the current rate and burst to the pacer.
     fn update_rate(&mut self, now: Instant) {
         let (rate, burst, max_call) = (self.rate(), self.burst, self.max_call() as f64);
         match &mut self.pacer {
@@ -474,6 +516,7 @@ impl Quota {
         }
     }
 
+    /// Puts a limit over another window in force. Usage of the old window is dropped.
     fn change_window(&mut self, now: Instant, limit: u64, window: Duration) {
         let new = Self::new(self.kind, limit, window, self.max_burst, now);
         *self = Self {

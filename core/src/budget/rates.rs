@@ -1,13 +1,19 @@
-//! The rates that a provider allows: requests and tokens, a minute and a day.
+//! Rate budgets of a target: requests and tokens per minute and per day.
 //!
-//! Each is a [`Quota`](super::quota); this is all of a target's, or of several targets that share them. What is not configured is not
-//! bounded, until a response's headers speak of it. A call is charged on admission what it is expected to cost by the provider's way of
-//! counting; never sent, all of it comes back; once the provider has counted it is settled, once; and where it never does, the charge stands.
+//! # Algorithm
 //!
-//! # Which way of counting
+//! - Each limit is one quota (`quota.rs`). A limit that is not configured does not exist until a
+//!   response announces it.
+//! - A call is charged its estimated cost on admission, under the counting rule of its provider. A
+//!   call that was never sent is refunded in full. After the provider has counted the call, the
+//!   charge is settled, once. If the provider never reports a count, the charge stands.
+//! - The counting rule is the configured one. [`Counting::Auto`] starts with the rule that the
+//!   dialect's own provider uses, and changes to another rule if that rule predicts the provider's
+//!   successive `remaining` headers much better.
 //!
-//! As configured. [`Counting::Auto`] begins with what the dialect's own provider is known to do and changes to another rule where the
-//! provider's successive `remaining`s are foretold much better by it.
+//! # Guarantees
+//!
+//! A charge is settled or refunded at most once, and an impossible count changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +33,8 @@ use crate::wire::request::Dialect;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What an attempt was charged: settled once, by [`RateBudgets::settle`], or it stands.
+/// The charge of one attempt, which is [settled](RateBudgets::settle) or
+/// [refunded](RateBudgets::refund) at most once.
 #[derive(Debug)]
 pub struct Charge {
     pub(crate) need: Need,
@@ -35,58 +42,78 @@ pub struct Charge {
     rule: Counting,
     excludes_cached: bool,
     demand: Demand,
-    /// What had been charged in all, this included.
+    /// Total charged when this charge was made, including it.
     tally: Tally,
     settled: bool,
 }
 
-/// One budget as it stands, for people.
+/// The state of one budget, for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetView {
-    /// What it counts.
+    /// What the budget limits.
     pub kind: BudgetKind,
-    /// The limit in force, in requests or tokens a window.
+    /// The limit in force, in requests or tokens per window.
     pub limit: u64,
-    /// The window.
+    /// The window of the limit.
     pub window: Duration,
-    /// What may be taken at once; 0 where something is owed.
+    /// Requests or tokens that may be used at once, or 0 if there is debt.
     pub level: u64,
-    /// What is owed.
+    /// Debt in requests or tokens, or 0.
     pub debt: u64,
-    /// Where the limit is from: `configured` or `headers`.
+    /// Origin of the limit: `"configured"` or `"headers"`.
     pub source: &'static str,
-    /// How much of the rate may go out at once, as time.
+    /// Time at the limit's rate that may be used at once.
     pub burst: Duration,
-    /// How a call is counted.
+    /// Rule by which a call's tokens are counted.
     pub counting: Counting,
 }
 
-/// All rate budgets of a target, or of several that share them.
+/// All rate budgets of a target, or of several targets that share them.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tidegate::budget::RateBudgets;
+/// use tidegate::config::RateConfig;
+/// use tidegate::estimate::Demand;
+///
+/// let now = Instant::now();
+/// let config = RateConfig { tpm: Some(6_000), ..RateConfig::default() };
+/// let mut budgets = RateBudgets::new(&config, now);
+/// let call = Demand { input: 500, output: 100, ..Demand::default() };
+///
+/// let need = budgets.need(&call);
+/// assert!(need.fits(&budgets.available(now)));
+/// let charge = budgets.charge(now, &call);
+/// assert!(!need.fits(&budgets.available(now)), "the burst of a few seconds is used");
+/// budgets.refund(now, charge);
+/// ```
 #[derive(Debug)]
 pub struct RateBudgets {
     quotas: Vec<Quota>,
-    /// Whether there are any.
+    /// Whether any budget exists.
     has_limits: Arc<AtomicBool>,
     config: RateConfig,
-    /// That of the last call, for whoever wants to see how calls are counted.
+    /// Dialect of the last call, which [`RateBudgets::view`] uses to report the counting rule.
     dialect: Option<Dialect>,
-    /// The rule that the headers have shown.
+    /// Index of the counting rule learned from headers.
     learned: Option<usize>,
     tally: Tally,
     hints: [WindowHint; 2],
-    /// Whether the headers' requests, and tokens, are a day's.
+    /// Whether the `requests` and `tokens` headers are limits per day.
     daily: [bool; 2],
 }
 
 impl Default for RateBudgets {
-    /// Nothing is bounded, until headers say otherwise.
+    /// Creates no budgets. Nothing is limited until headers announce a limit.
     fn default() -> Self {
         Self::empty(&RateConfig::default())
     }
 }
 
 impl RateBudgets {
-    /// As configured.
+    /// Creates the configured budgets, each of them full.
     pub fn new(config: &RateConfig, now: Instant) -> Self {
         let mut budgets = Self::empty(config);
         for (kind, limit) in [
@@ -107,12 +134,12 @@ impl RateBudgets {
         budgets
     }
 
-    /// A tool's: `rps` calls a second, `rpm` a minute.
+    /// Creates the budgets of a tool: `rps` calls per second and `rpm` calls per minute.
     pub fn for_tool(rps: Option<f64>, rpm: Option<u64>, now: Instant) -> Self {
         let config = RateConfig { rpm, headers: HeaderPolicy::Ignore, ..RateConfig::default() };
         let mut budgets = Self::new(&config, now);
         if let Some(rate) = rps.filter(|rate| rate.is_finite() && *rate > 0.0) {
-            // Half a call a second is one every two seconds.
+            // A rate of 0.5 calls per second is one call every two seconds.
             let limit = rate.clamp(1e-6, 1e9).ceil();
             let window = Duration::from_secs_f64(limit / rate.clamp(1e-6, 1e9));
             budgets.quotas.push(Quota::new(BudgetKind::Requests, limit as u64, window, window, now));
@@ -121,6 +148,7 @@ impl RateBudgets {
         budgets
     }
 
+    /// Creates budgets without any limit.
     fn empty(config: &RateConfig) -> Self {
         Self {
             quotas: Vec::new(),
@@ -134,21 +162,25 @@ impl RateBudgets {
         }
     }
 
-    /// Whether anything is bounded: for those who want to know without a lock on all this. It is behind by a [`RateBudgets::heard`] at most.
+    /// Returns a flag that is `true` while any budget exists.
+    ///
+    /// Reading the flag needs no lock on the budgets. It is updated by
+    /// [`RateBudgets::on_response`].
     pub(crate) fn has_limits(&self) -> Arc<AtomicBool> {
         self.has_limits.clone()
     }
 
+    /// Publishes whether any budget exists.
     fn publish_has_limits(&self) {
         self.has_limits.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
-    /// What a call will be charged, by the provider's own way of counting.
+    /// Returns what a call will be charged, under the counting rule of its provider.
     pub fn need(&self, demand: &Demand) -> Need {
         counting::need(self.rule(demand), demand)
     }
 
-    /// The most that one call may take now.
+    /// Returns the most that one call may take now.
     pub fn available(&mut self, now: Instant) -> Room {
         let mut room = Room::UNBOUNDED;
         for quota in &mut self.quotas {
@@ -162,8 +194,10 @@ impl RateBudgets {
         room
     }
 
-    /// Which budget a call could never fit, and its size: by what is certain of the call, and of how it is counted. A guess that was too high would
-    /// otherwise refuse calls for ever, and so never be put right.
+    /// Returns the budget that the call can never fit, with the largest call that it admits.
+    ///
+    /// Only what is certain about the call and its counting rule is compared. If an estimate that
+    /// is too high rejected calls, no call would ever be sent to correct it.
     pub fn oversize(&self, demand: &Demand) -> Option<(BudgetKind, u64)> {
         let input = demand.least_input();
         let known = self.config.counting != Counting::Auto || self.learned.is_some();
@@ -178,12 +212,14 @@ impl RateBudgets {
             }
             _ => 0,
         };
-        // A limit from headers may be another model's, or another window's: the provider itself says no to what it cannot take.
+        // A limit from headers may belong to another model or window. The provider itself rejects
+        // calls that are too large for it.
         let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.max_call();
         self.quotas.iter().find(over).map(|quota| (quota.kind, quota.max_call()))
     }
 
-    /// Which budget keeps a call of that size waiting longest, and until when, if nothing else goes. `None`: it fits now.
+    /// Returns the budget that delays a call with this need longest, and the time at which the call
+    /// fits if nothing else is charged. Returns `None` if the call fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
         let tally = self.tally;
         let times = self.quotas.iter_mut().map(|quota| {
@@ -193,14 +229,15 @@ impl RateBudgets {
         times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
 
-    /// How long so many calls of that size in all take to fit, from an empty budget: what waits are predicted from. Zero where nothing bounds them.
+    /// Returns how long `calls` calls that need `need` in total take to fit, starting from empty
+    /// budgets. Returns zero if nothing limits them. Used to predict waiting times.
     pub fn time_for(&self, calls: usize, need: &Need) -> Duration {
         let time =
             |quota: &Quota| quota.time_for(u64::from(quota.kind.cost(need)).saturating_mul(calls as u64));
         self.quotas.iter().map(time).max().unwrap_or_default()
     }
 
-    /// Takes what a call that is admitted now is expected to cost: into debt, if the driver insists.
+    /// Charges an admitted call its estimated cost. A call that does not fit leaves a debt.
     pub fn charge(&mut self, now: Instant, demand: &Demand) -> Charge {
         self.dialect = demand.dialect.or(self.dialect);
         let rule = self.rule(demand);
@@ -221,7 +258,7 @@ impl RateBudgets {
         }
     }
 
-    /// It was never sent: all of it goes back.
+    /// Refunds the charge of a call that was never sent. A settled charge is not refunded.
     pub fn refund(&mut self, now: Instant, charge: Charge) {
         if charge.settled {
             return;
@@ -234,8 +271,9 @@ impl RateBudgets {
         }
     }
 
-    /// The provider has counted: what was too much goes back, what was too little becomes debt. Only the first time; a count that cannot be
-    /// changes nothing.
+    /// Replaces the estimate by the provider's count: the difference is refunded or becomes debt.
+    ///
+    /// Only the first call has an effect. An impossible count changes nothing.
     pub fn settle(&mut self, now: Instant, charge: &mut Charge, usage: &Usage) {
         let Some(counted) = counting::actual_demand(&charge.demand, usage, charge.excludes_cached) else {
             return;
@@ -254,7 +292,9 @@ impl RateBudgets {
         charge.need = need;
     }
 
-    /// What the answer to an attempt, sent at `sent_at`, said of the provider's own books; `limited` if it was refused for its rate.
+    /// Updates the budgets from the response to an attempt that was sent at `sent_at`.
+    ///
+    /// `limited` is `true` if the response rejected the attempt because of a rate limit.
     pub fn on_response(
         &mut self,
         now: Instant,
@@ -281,7 +321,7 @@ impl RateBudgets {
             self.learn_rule();
             self.publish_has_limits();
         }
-        // How tokens are counted has nothing to do with a refusal for want of requests.
+        // A rejection for lack of requests says nothing about how tokens are counted.
         let distrust = limited && !is_other_kind && self.learned.take().is_some();
         for quota in &mut self.quotas {
             if distrust {
@@ -295,7 +335,7 @@ impl RateBudgets {
         }
     }
 
-    /// How each budget stands.
+    /// Returns the state of each budget.
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
         let last = Demand { dialect: self.dialect, ..Demand::default() };
         let (counting, tally) = (self.rule(&last), self.tally);
@@ -315,7 +355,7 @@ impl RateBudgets {
         self.quotas.iter_mut().map(view).collect()
     }
 
-    /// The rule that calls like this one are counted by now.
+    /// Returns the counting rule for calls like this one.
     fn rule(&self, demand: &Demand) -> Counting {
         if self.config.counting != Counting::Auto {
             return self.config.counting;
@@ -324,7 +364,7 @@ impl RateBudgets {
         shown.or(demand.dialect.map(counting::rule_of_dialect)).unwrap_or(Counting::Sum)
     }
 
-    /// What was said of one budget; whether that explains a refusal of the call.
+    /// Applies one announced window. Returns `true` if it explains a rejection of the call.
     fn on_window(
         &mut self,
         now: Instant,
@@ -345,7 +385,7 @@ impl RateBudgets {
                 let Some(limit) = report.limit else { return false };
                 let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
                 quota.from_headers = true;
-                // What is in flight already was taken from the provider, and from nothing here.
+                // Calls already in flight were charged by the provider, but not here.
                 self.quotas.push(quota);
                 self.quotas.len() - 1
             }
@@ -355,10 +395,11 @@ impl RateBudgets {
         let Some(quota) = self.quotas.get_mut(index) else { return false };
         if let Some(limit) = report.limit {
             let scale = window.as_secs_f64() / kind.window().as_secs_f64();
-            // As much of what was configured as is due in the window that was heard of.
+            // The configured limit, scaled to the announced window.
             let most = quota.configured.filter(|_| self.config.headers == HeaderPolicy::Lower);
             let limit = limit.min(most.map_or(u64::MAX, |most| (most as f64 * scale) as u64)).max(1);
-            // What takes longer than the window to come back is of another: not to be trusted with more.
+            // A reset later than the end of the window belongs to another window, so it must not
+            // raise the limit.
             let fits = report.reset.is_none_or(|reset| reset <= window + window / 10);
             if fits || quota.is_lower_rate(limit, window) {
                 quota.on_limit(now, limit, window);
@@ -385,7 +426,7 @@ impl RateBudgets {
         remaining < u64::from(kind.cost(&charge.need))
     }
 
-    /// Which budget is spoken of, and over which window.
+    /// Returns the budget that an announced limit belongs to, and its window.
     fn resolve_window(
         &mut self,
         now: Instant,
@@ -400,13 +441,14 @@ impl RateBudgets {
             BudgetKind::Tokens => (1, BudgetKind::TokensPerDay),
             _ => {
                 let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
-                // What was told to be of a second stays so when a response leaves the telling name out.
+                // A limit known to be per second stays so if a response omits the header that says
+                // so.
                 return Some((kind, known.unwrap_or(kind.window())));
             }
         };
         let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
         let mut inferred = self.hints.get_mut(nth)?.observe(report);
-        // Nobody's requests a minute take more than an hour to come back.
+        // No limit of requests per minute takes more than an hour to reset.
         if kind == BudgetKind::Requests && report.reset.is_some_and(|reset| reset > HOUR) {
             inferred = Some(DAY);
         }
@@ -430,6 +472,7 @@ impl RateBudgets {
         Some((kind, inferred.or(known).unwrap_or(MINUTE)))
     }
 
+    /// Adopts the counting rule that the token headers show, if any.
     fn learn_rule(&mut self) {
         if self.config.counting != Counting::Auto {
             return;

@@ -1,12 +1,17 @@
-//! Requests over time, on `governor`.
+//! Request rate limiter with refunds and debt, built on `governor`.
 //!
-//! governor's limiter answers one question, "may one go now?", and a yes is one cell spent: it cannot be asked without spending, and takes
-//! nothing back. So a cell that was asked for and not used is kept *in hand*, and that is also where a refund goes. Cells in hand and those
-//! that governor would still grant are never more than the burst together, so neither asking nor refunds raise the rate.
+//! # Rationale
 //!
-//! Nor does it lend: what went without a cell is owed as time, and what governor saves up until that is over is spent on it.
+//! `governor` checks a cell and spends it in one step, does not take cells back and does not lend.
+//! This module adds the three operations:
 //!
-//! A quota is fixed for a limiter's life: another rate is another limiter, which begins with what the last one still had.
+//! - A cell that was checked but not used is kept as *reserved*. Refunds are reserved cells as
+//!   well. Reserved and grantable cells together never exceed the burst, so neither checks nor
+//!   refunds raise the rate.
+//! - A request that is taken without a cell is recorded as debt, in time. The cells that `governor`
+//!   accrues until the debt ends are discarded.
+//! - The quota of a `governor` limiter is fixed. A change of the rate creates a new limiter that
+//!   starts with the level of the old one.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +27,7 @@ use super::token_bucket::{NEVER, after};
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, ManualClock, NoOpMiddleware<Nanos>>;
 
-/// A clock that shows what it was last told: policies have no clock of their own.
+/// A clock that returns the time it was last set to, because policies take time as an argument.
 #[derive(Debug, Default)]
 struct ManualClock(AtomicU64);
 
@@ -34,30 +39,34 @@ impl Clock for ManualClock {
     }
 }
 
-/// A rate of requests.
+/// A limiter of requests per second, with a burst.
 #[derive(Debug)]
 pub(super) struct RequestRate {
     limiter: Limiter,
     origin: Instant,
-    /// The time that one cell takes to come.
+    /// Time until one more request is allowed.
     period: Duration,
     burst: u32,
-    /// Cells that governor granted and nobody has used.
+    /// Cells that `governor` granted and no request has used.
     reserved: u32,
-    /// Until when every cell that comes is owed.
+    /// Time until which all accruing cells repay debt.
     debt_until: Option<Instant>,
-    /// When governor will have the whole burst again, if nobody asks before: what it has now follows from that to the nanosecond, while the whole cells that it
-    /// says are left hide what has come of the next.
+    /// Time at which `governor` holds the whole burst if nothing is taken before.
+    ///
+    /// The exact level follows from this time. The whole cells that `governor` reports would hide
+    /// the fraction of the next cell.
     full_at: Instant,
 }
 
 impl RequestRate {
-    /// `rate` requests a second, `burst` of that rate at once (at least one request).
+    /// Creates a limiter of `rate` requests per second that allows `burst` worth of that rate at
+    /// once, at least one request.
     pub(super) fn new(rate: f64, burst: Duration, now: Instant) -> Self {
-        // Between a thousand million a second and one in thirty years: governor counts nanoseconds in 64 bits.
+        // The period is between 1 ns and about 30 years, because `governor` counts nanoseconds in
+        // 64 bits.
         let period = Duration::from_nanos((1e9 / rate).ceil().clamp(1.0, 1e18) as u64);
         let burst = (rate * burst.as_secs_f64()).clamp(1.0, 1e6);
-        // What a whole burst takes to come must fit into 64 bits as well.
+        // The time to accrue the whole burst must fit into 64 bits as well.
         let burst = burst.min(1e19 / period.as_nanos() as f64).max(1.0) as u32;
         let cells = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).unwrap_or(Quota::per_second(NonZeroU32::MIN));
@@ -65,7 +74,8 @@ impl RequestRate {
         Self { limiter, origin: now, period, burst, reserved: 0, debt_until: None, full_at: now }
     }
 
-    /// The same at another rate: with what was saved, as far as it fits, and what was owed.
+    /// Returns a limiter with another rate and burst, which keeps the saved requests that fit and
+    /// the debt.
     pub(super) fn with_rate(&self, rate: f64, burst: Duration, now: Instant) -> Self {
         let mut new = Self::new(rate, burst, now);
         let level = self.level(now);
@@ -77,17 +87,17 @@ impl RequestRate {
         new
     }
 
-    /// Whether a request may go now.
+    /// Returns `true` if one request may be sent now.
     pub(super) fn is_available(&mut self, now: Instant) -> bool {
         self.reserve(now).is_none()
     }
 
-    /// When one may: `now`, or later.
+    /// Returns the earliest time, not before `now`, at which one request may be sent.
     pub(super) fn ready_at(&mut self, now: Instant) -> Instant {
         self.reserve(now).unwrap_or(now)
     }
 
-    /// Takes one, without a cell if need be.
+    /// Takes one request, into debt if none is available.
     pub(super) fn take(&mut self, now: Instant) {
         match (self.reserve(now), self.debt_until) {
             (None, _) => self.reserved = self.reserved.saturating_sub(1),
@@ -96,7 +106,7 @@ impl RequestRate {
         }
     }
 
-    /// One was taken and not used.
+    /// Refunds one request that was taken but not sent.
     pub(super) fn refund(&mut self, now: Instant) {
         self.debt_until = match self.debt_until.and_then(|until| until.checked_sub(self.period)) {
             Some(until) if until > now => Some(until),
@@ -108,7 +118,7 @@ impl RequestRate {
         self.trim_reserved(now);
     }
 
-    /// What may go at once now; below zero what is owed.
+    /// Returns the number of requests that may be sent at once. A negative level is debt.
     pub(super) fn level(&self, now: Instant) -> f64 {
         match self.debt_until.map(|until| until.saturating_duration_since(now)) {
             Some(debt) if !debt.is_zero() => -(debt.as_secs_f64() / self.period.as_secs_f64()).round(),
@@ -116,12 +126,13 @@ impl RequestRate {
         }
     }
 
-    /// How much may go at once.
+    /// Returns the maximum number of requests that may be sent at once.
     pub(super) fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// Sees to it that nothing is owed and a cell is in hand: `None`, or when that is possible.
+    /// Repays debt and reserves one cell. Returns `None` on success, otherwise the time when it is
+    /// possible.
     fn reserve(&mut self, now: Instant) -> Option<Instant> {
         if let Some(until) = self.debt_until {
             if now < until {
@@ -147,12 +158,13 @@ impl RequestRate {
         }
     }
 
+    /// Moves the limiter's clock to `now`. The clock never moves backwards.
     fn set_clock(&self, now: Instant) {
         let past = now.saturating_duration_since(self.origin).as_nanos().min(u128::from(u64::MAX / 4));
         self.limiter.clock().0.fetch_max(past as u64, Ordering::Relaxed);
     }
 
-    /// Lets so many cells go.
+    /// Discards `count` cells.
     fn drain(&mut self, count: u32, now: Instant) {
         self.set_clock(now);
         if let Some(count) = NonZeroU32::new(count)
@@ -162,14 +174,14 @@ impl RequestRate {
         }
     }
 
-    /// What governor would grant now.
+    /// Returns the number of cells that `governor` would grant now.
     fn grantable(&self, now: Instant) -> u32 {
         let missing = self.full_at.saturating_duration_since(now).as_nanos();
         let missing = missing.div_ceil(self.period.as_nanos().max(1));
         self.burst - u32::try_from(missing).unwrap_or(u32::MAX).min(self.burst)
     }
 
-    /// Governor granted so many, at the moment that it was last told.
+    /// Records that `governor` granted `count` cells at the time its clock shows.
     fn on_granted(&mut self, count: u32) {
         let now = Duration::from_nanos(self.limiter.clock().0.load(Ordering::Relaxed));
         let from = self.origin.checked_add(now).map_or(self.full_at, |now| now.max(self.full_at));
@@ -177,7 +189,7 @@ impl RequestRate {
         self.full_at = from.checked_add(took.min(NEVER)).unwrap_or(from);
     }
 
-    /// Cells that have come meanwhile take the place of those in hand.
+    /// Drops reserved cells that, together with the accrued ones, exceed the burst.
     fn trim_reserved(&mut self, now: Instant) {
         self.reserved = self.reserved.min(self.burst - self.grantable(now));
     }
@@ -237,7 +249,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any stretch of any history of asking, taking, refunds and rebuilding: `rate * t + burst`.
+        /// Over any part of any history of checks, refunds and rate changes, requests stay within
+        /// `rate * t + burst`.
         #[test]
         fn charges_never_exceed_rate_and_burst(rate in 0.1f64..50.0, burst in 100u64..10_000, steps in prop::collection::vec((0u64..2_000, 0u8..6), 1..300)) {
             let start = epoch();

@@ -1,16 +1,22 @@
-//! The retry budget: how many retries the recent calls have earned.
+//! Retry budget: limits retries to a share of recent calls.
 //!
-//! Why a budget and not only a bound per call: with four attempts a call, an upstream that fails under load is sent four times the load. A
-//! share of the recent calls bounds that amplification whatever the load is (Finagle and Linkerd do the same: 20 % and a small reserve).
+//! # Algorithm
 //!
-//! Over the last ten seconds: `retries <= ratio * calls + reserve`. A retry is charged when it is scheduled and given back when it is
-//! cancelled before it was made. Ratio and counts are kept exactly: rounding the ratio is how others let 60 % act as 100 %.
+//! Over the last ten seconds, `retries <= ratio * calls + reserve`. A retry is withdrawn when it is
+//! scheduled, and refunded if it is cancelled before it is sent. Ratio and counts are exact:
+//! rounding the ratio would let a setting of 60 % act as 100 %.
+//!
+//! # Rationale
+//!
+//! A limit per call is not enough. With four attempts per call, an upstream that fails under load
+//! receives four times the load. A share of recent calls bounds that amplification at any load.
+//! Finagle and Linkerd use the same scheme, with a ratio of 20 % and a small reserve.
 
 use std::time::{Duration, Instant};
 
 const WINDOW: u64 = 10;
 
-/// Calls made and retries charged in one second.
+/// Calls made and retries charged within one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     second: u64,
@@ -18,14 +24,29 @@ struct Bin {
     retries: u32,
 }
 
-/// One retry's charge. Say [`RetryBudget::refund`] where it was not made.
+/// The charge of one retry. Return it with [`RetryBudget::refund`] if the retry is not sent.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a charge that is neither used nor given back is lost for ten seconds"]
 pub struct RetryToken {
     second: u64,
 }
 
-/// The budget of one target.
+/// The retry budget of one target.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Instant;
+/// use tidegate::budget::RetryBudget;
+///
+/// let now = Instant::now();
+/// let mut budget = RetryBudget::new(0.2, 1, now);
+/// (0..5).for_each(|_| budget.earn(now));
+/// let first = budget.withdraw(now);
+/// let second = budget.withdraw(now);
+/// assert!(first.is_some() && second.is_some(), "one from the reserve, one earned by five calls");
+/// assert!(budget.withdraw(now).is_none());
+/// ```
 #[derive(Debug)]
 pub struct RetryBudget {
     ratio: f64,
@@ -35,12 +56,12 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// `ratio` retries a call, and `reserve` on top, over any ten seconds.
+    /// Creates a budget of `ratio` retries per call, plus `reserve` retries, over any ten seconds.
     pub fn new(ratio: f64, reserve: u32, now: Instant) -> Self {
         Self { ratio, reserve, origin: now, bins: Default::default() }
     }
 
-    /// A call was made: it earns `ratio` of a retry.
+    /// Records a call, which earns `ratio` of a retry.
     pub fn earn(&mut self, now: Instant) {
         let second = self.second(now);
         if let Some(bin) = self.bin(second) {
@@ -48,7 +69,7 @@ impl RetryBudget {
         }
     }
 
-    /// Charges one retry, where the recent calls have earned it.
+    /// Withdraws one retry. Returns `None` if the budget does not allow another retry now.
     pub fn withdraw(&mut self, now: Instant) -> Option<RetryToken> {
         if self.balance(now) < 1.0 {
             return None;
@@ -58,14 +79,14 @@ impl RetryBudget {
         Some(RetryToken { second })
     }
 
-    /// The retry was not made after all.
+    /// Refunds a retry that was not sent.
     pub fn refund(&mut self, token: RetryToken) {
         if let Some(bin) = self.bins.iter_mut().find(|bin| bin.second == token.second) {
             bin.retries = bin.retries.saturating_sub(1);
         }
     }
 
-    /// How many retries may be scheduled now.
+    /// Returns how many retries may be scheduled now. The fraction counts towards the next one.
     pub fn balance(&self, now: Instant) -> f64 {
         let second = self.second(now);
         let recent = self.bins.iter().filter(|bin| bin.second + WINDOW > second);
@@ -75,11 +96,13 @@ impl RetryBudget {
         self.ratio * calls as f64 + f64::from(self.reserve) - retries as f64
     }
 
-    /// Seconds since the budget began, counted from `WINDOW` so that empty bins lie outside the window.
+    /// Returns the seconds since the budget was created, plus `WINDOW` so that empty bins lie
+    /// outside the window.
     fn second(&self, now: Instant) -> u64 {
         WINDOW + now.saturating_duration_since(self.origin).as_secs()
     }
 
+    /// Returns the bin of `second`, cleared if it held an older second.
     fn bin(&mut self, second: u64) -> Option<&mut Bin> {
         let bin = self.bins.get_mut((second % WINDOW) as usize)?;
         if bin.second != second {
@@ -129,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any window of ten seconds, and any history, retries stay within what was earned in it.
+        /// Over any ten seconds of any history, retries stay within what was earned in that time.
         #[test]
         fn retries_never_exceed_ratio_plus_reserve(events in prop::collection::vec((0u64..3_000, 0u8..3), 1..400), ratio in 0.0f64..2.0, reserve in 0u32..20) {
             let start = epoch();

@@ -1,47 +1,61 @@
-//! What was charged in the last window.
+//! Sliding-window counter: the cost charged within the last window.
 //!
-//! A bucket alone lets `rate * window + burst` go within a window, and a provider that counts by the clock's minute, or by the last sixty
-//! seconds, allows `rate * window`. So what was charged in any window is bounded besides: that is the strictest of the ways in which a
-//! limit "a minute" can be meant, and obeying it obeys them all, at the price of at most a minute. Of a day the price would be a day: where the
-//! provider says when its own begins, the ledger begins with it ([`quota`](super::quota)). What is expected to be late on the wire
-//! counts a little longer than it should.
+//! A token bucket alone admits up to `rate * window + burst` within one window. A provider that
+//! counts by the clock minute, or over the last 60 seconds, allows only `rate * window`. Limiting
+//! the sum over every window is the strictest reading of "per minute", so a caller that obeys it
+//! obeys all readings. The cost is a delay of at most one window.
+//!
+//! For a window of a day, that delay would be a day. If the provider announces when its day begins,
+//! the owner replaces the counter at that time (see `quota.rs`).
+//!
+//! # Algorithm
+//!
+//! The window is divided into 120 bins. A charge stays in the sum until its whole bin has left the
+//! window, plus one bin for the time that the request travels to the provider.
 
 use std::time::{Duration, Instant};
 
-/// Bins in a window. What leaves it does so in steps of one, so the ledger loses this share of the limit.
+/// Number of bins per window. Charges expire one bin at a time, so up to 1/120 of the limit is
+/// unused.
 const BINS: u64 = 120;
-/// Bins that a charge is kept in beyond its window: one that is only partly past, and one for the way to the provider.
+/// Number of bins kept: the window, one bin that has partly expired, and one bin of network delay.
 const TOTAL_BINS: u64 = BINS + 2;
 
-/// Charges of the last window, in bins.
+/// The cost charged within the last window, grouped into bins.
 #[derive(Debug)]
 pub(super) struct SlidingWindow {
+    /// Length of a bin in seconds.
     bin: f64,
     origin: Instant,
-    /// The bin that `now` was in last.
+    /// Number of the newest bin, counted from `origin`.
     head: u64,
     bins: Box<[i64]>,
     sum: i64,
 }
 
 impl SlidingWindow {
+    /// Creates an empty counter over `window`, which is at least 1 ms.
     pub(super) fn new(window: Duration, now: Instant) -> Self {
         let bin = window.as_secs_f64().max(1e-3) / BINS as f64;
         Self { bin, origin: now, head: 0, bins: vec![0; TOTAL_BINS as usize].into(), sum: 0 }
     }
 
-    /// All that was charged in the last window.
+    /// Returns the cost charged within the last window. Negative sums are reported as 0.
     pub(super) fn sum(&mut self, now: Instant) -> i64 {
         self.advance(now);
         self.sum.max(0)
     }
 
+    /// Charges `cost` at `now`.
     pub(super) fn add(&mut self, now: Instant, cost: i64) {
         self.advance(now);
         self.add_to_bin(self.head, cost);
     }
 
-    /// What was charged at `then` was so much more, or less. What has left the window is not corrected any more, unless it was more.
+    /// Adds `by` to the cost that was charged at `then`.
+    ///
+    /// If that charge has already left the window, a reduction is ignored and an increase is
+    /// charged at `now`.
     pub(super) fn correct(&mut self, now: Instant, then: Instant, by: i64) {
         self.advance(now);
         let bin = self.bin_at(then).min(self.head);
@@ -52,7 +66,8 @@ impl SlidingWindow {
         }
     }
 
-    /// When no more than `most` is left in it, if nothing is added: `now`, or later.
+    /// Returns the earliest time, not before `now`, at which the sum is at most `most` if nothing
+    /// else is charged.
     pub(super) fn ready_at(&mut self, now: Instant, most: i64) -> Instant {
         self.advance(now);
         let mut left = self.sum;
@@ -64,10 +79,11 @@ impl SlidingWindow {
         if left == self.sum && left <= most {
             return now;
         }
-        // Bins up to `bin` have left once the head is `TOTAL_BINS` past the last of them.
+        // Bins before `bin` have expired when the head is `TOTAL_BINS` past the last of them.
         super::token_bucket::after(self.origin, (bin - 1 + TOTAL_BINS) as f64 * self.bin).max(now)
     }
 
+    /// Returns the number of the bin that contains `at`.
     fn bin_at(&self, at: Instant) -> u64 {
         (at.saturating_duration_since(self.origin).as_secs_f64() / self.bin) as u64
     }
@@ -83,6 +99,7 @@ impl SlidingWindow {
         }
     }
 
+    /// Moves the head to the bin of `now` and removes the bins that have expired.
     fn advance(&mut self, now: Instant) {
         let to = self.bin_at(now);
         if to >= self.head + TOTAL_BINS {
@@ -106,7 +123,8 @@ mod tests {
     use crate::testing::epoch;
 
     proptest! {
-        /// Never less than what was charged in the last window, and never what is older than that and three bins.
+        /// The sum covers at least the last window, and nothing older than the window plus three
+        /// bins.
         #[test]
         fn sum_matches_list_of_charges(steps in prop::collection::vec((0u64..9_000, 0i64..1_000), 1..200)) {
             let start = epoch();

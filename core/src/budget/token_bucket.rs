@@ -1,91 +1,119 @@
-//! A bucket of tokens that fills at a steady rate, and may be owed.
+//! Token bucket that can go into debt.
 //!
-//! A call fits if `level >= min(cost, depth)`: one that is larger than the bucket goes when the bucket is full, into debt. What a call
-//! takes is a guess, settled once the provider has counted, and a guess that was too low becomes debt too. Debt is paid before anything else
-//! goes. So over any time `t`, what is taken is at most `rate * t + depth`, and one call.
+//! # Algorithm
+//!
+//! The bucket fills at a constant rate up to its depth. A call fits if `level >= min(cost, depth)`:
+//! a call that costs more than the depth is admitted when the bucket is full, and leaves a debt.
+//! The cost of a call is an estimate that is settled after the provider has counted the call, so an
+//! estimate that was too low also becomes debt. Debt is repaid before the next call fits.
+//!
+//! # Guarantees
+//!
+//! Over any period `t`, the cost taken is at most `rate * t + depth`, plus one call.
 
 use std::time::{Duration, Instant};
 
-/// The longest anybody is made to wait for anything: about thirty years, as good as never.
+/// Upper bound on every delay, about 34 years. It keeps `Instant` arithmetic from overflowing.
 pub(super) const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// A rate of tokens, with what has been saved of it (up to `depth`) or is owed.
+/// A token bucket that can go into debt.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tidegate::budget::TokenBucket;
+///
+/// let now = Instant::now();
+/// // 600 tokens per minute, 6 seconds of which may be used at once.
+/// let mut bucket = TokenBucket::per_minute(600, Duration::from_secs(6), now);
+/// bucket.take(now, 100);
+/// assert_eq!(bucket.debt(now), 40);
+/// // The debt of 40 tokens and the next 10 tokens take 5 seconds at 10 tokens per second.
+/// assert_eq!(bucket.ready_at(now, 10).duration_since(now).as_secs(), 5);
+/// ```
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
-    /// Tokens a second; above zero.
+    /// Tokens per second, above zero.
     rate: f64,
-    /// The most that is saved.
+    /// Maximum number of tokens saved.
     depth: f64,
-    /// What is there at `at`; below zero what is owed.
+    /// Tokens in the bucket at time `at`. A negative level is debt.
     level: f64,
     at: Instant,
 }
 
 impl TokenBucket {
-    /// A full bucket of `limit` tokens a minute (at least one), which saves up `burst` of that rate. Never less than one token.
+    /// Creates a full bucket that fills with `limit` tokens per minute (at least 1) and holds
+    /// `burst` worth of that rate, at least one token.
     pub fn per_minute(limit: u64, burst: Duration, now: Instant) -> Self {
         Self::with_rate(limit.max(1) as f64 / 60.0, burst, now)
     }
 
-    /// A full bucket of `rate` tokens a second.
+    /// Creates a full bucket that fills with `rate` tokens per second.
     pub(super) fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
         let depth = depth(rate, burst);
         Self { rate, depth, level: depth, at: now }
     }
 
-    /// The largest cost that fits now: `u64::MAX` when it is full, 0 when only calls that cost nothing do.
+    /// Returns the largest cost that fits now, in tokens: `u64::MAX` if the bucket is full, 0 if it
+    /// is empty or in debt.
     pub fn available(&self, now: Instant) -> u64 {
         let level = self.level(now);
         if level >= self.depth {
             return u64::MAX;
         }
-        // The cast saturates: debt is no room.
+        // The cast saturates, so debt yields 0.
         level as u64
     }
 
-    /// When a call of that cost fits, if nothing else goes: `now`, or later.
+    /// Returns the earliest time, not before `now`, at which a call of `cost` tokens fits if
+    /// nothing else is taken.
     pub fn ready_at(&self, now: Instant, cost: u64) -> Instant {
         let missing = (cost as f64).min(self.depth) - self.level(now);
         if cost == 0 || missing <= 0.0 { now } else { after(now, missing / self.rate) }
     }
 
-    /// Takes that much, into debt if need be.
+    /// Takes `cost` tokens. The level may become negative.
     pub fn take(&mut self, now: Instant, cost: u64) {
         self.change(now, -(cost as f64));
     }
 
-    /// Gives back what was taken and not used.
+    /// Returns `cost` tokens that were taken but not used.
     pub fn refund(&mut self, now: Instant, cost: u64) {
         self.change(now, cost as f64);
     }
 
-    /// What a call was charged turns out as what it really cost: the rest comes back, or is owed.
+    /// Replaces a charge of `charged` tokens by the actual `cost`. The difference is refunded or
+    /// becomes debt.
     pub fn settle(&mut self, now: Instant, charged: u64, cost: u64) {
         self.change(now, charged as f64 - cost as f64);
     }
 
-    /// What is owed: 0 when anything is there to take.
+    /// Returns the debt in tokens, or 0 if there is none.
     pub fn debt(&self, now: Instant) -> u64 {
         (-self.level(now)).ceil() as u64
     }
 
-    /// How long so much takes to come, from an empty bucket.
+    /// Returns how long the bucket takes to refill by `cost` tokens.
     pub fn time_for(&self, cost: u64) -> Duration {
         seconds(cost as f64 / self.rate)
     }
 
-    /// Whether it is as full as can be, so that forgetting it forgives nothing.
+    /// Returns `true` if the bucket is full. A full bucket can be dropped and recreated without
+    /// loss.
     pub fn is_full(&self, now: Instant) -> bool {
         self.level(now) >= self.depth
     }
 
-    /// What is there now; below zero what is owed.
+    /// Returns the level in tokens. A negative level is debt.
     pub(super) fn level(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         (self.level + passed * self.rate).min(self.depth)
     }
 
-    /// Another rate and burst from now on. What is there stays, as far as it fits; what is owed stays owed, up to `most`.
+    /// Changes the rate and the burst. The level is kept, limited to the new depth and to a debt of
+    /// `most` tokens.
     pub(super) fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
         (self.rate, self.depth) = (rate, depth(rate, burst));
@@ -95,21 +123,24 @@ impl TokenBucket {
 
     fn change(&mut self, now: Instant, by: f64) {
         self.level = (self.level(now) + by).min(self.depth);
-        // Time that runs back gives nothing.
+        // A clock that moves backwards must not refill the bucket twice.
         self.at = self.at.max(now);
     }
 }
 
+/// Returns the depth of a bucket in tokens, at least 1.
 fn depth(rate: f64, burst: Duration) -> f64 {
     (rate * burst.as_secs_f64()).max(1.0)
 }
 
-/// So many seconds later, rounded up, so that what was waited for is there.
+/// Returns the time `wait` seconds after `now`, rounded up by 1 µs so that a timer never fires
+/// early.
 pub(super) fn after(now: Instant, wait: f64) -> Instant {
     let wait = seconds(wait) + Duration::from_micros(1);
     now.checked_add(wait).or_else(|| now.checked_add(Duration::from_secs(86_400))).unwrap_or(now)
 }
 
+/// Converts `s` seconds into a duration between zero and [`NEVER`].
 pub(super) fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(NEVER).min(NEVER)
 }
@@ -160,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any stretch of any history: `rate * t + depth`, and one call.
+        /// Over any part of any history, charges stay within `rate * t + depth` plus one call.
         #[test]
         fn charges_never_exceed_rate_and_burst(limit in 60u64..1_000_000, burst in 100u64..60_000, calls in prop::collection::vec((0u64..5_000, 0.0f64..0.3), 1..300)) {
             let start = epoch();
@@ -187,7 +218,7 @@ mod tests {
             }
         }
 
-        /// What was taken and given back, or settled, leaves no trace while the bucket is not full.
+        /// Refunds and settlements restore the level exactly while the bucket is not full.
         #[test]
         fn refund_and_settle_are_exact(cost in 0u64..1_000_000, really in 0u64..1_000_000) {
             let now = epoch();

@@ -1,10 +1,15 @@
-//! Which window a limit is meant over, where its name does not say.
+//! Infers the window of a limit whose header does not name it.
 //!
-//! Most limits are a minute's, but Groq's requests are a day's under the same name. A bucket that fills steadily gives itself away: what is
-//! used of it comes back at the limit's rate, so `reset * limit / used` is the window, however much is used. Where a reset is the end of a
-//! fixed window instead, that figure means nothing and wanders as more is used. So it is believed when it was near one of the usual windows
-//! twice running, with clearly different amounts used. (How different does not matter where the reset is longer than a minute, so that it
-//! cannot be a minute's: who starts with much used already would have to wait half the day to see it differ.) Seconds are believed later, since to be wrong there is to send sixty times too much.
+//! # Algorithm
+//!
+//! Most limits are per minute, but Groq announces requests per day under the same header name. A
+//! token bucket refills at the limit's rate, so `reset * limit / used` is its window whatever
+//! amount is used. For a fixed window, that figure is meaningless and changes with the amount used.
+//!
+//! A window is therefore accepted if the figure is close to a common window in two responses in a
+//! row with clearly different amounts used. The amounts need not differ if the reset is longer than
+//! a minute, because such a reset cannot belong to a minute. A window of one second needs more
+//! responses, because a wrong guess would send sixty times too much.
 
 use std::time::Duration;
 
@@ -13,40 +18,45 @@ use crate::wire::rate::Window;
 const MINUTE: u64 = 60;
 const COMMON_WINDOWS: [u64; 4] = [1, MINUTE, 3_600, 86_400];
 
-/// How near is near. Of a fixed window, two figures this near to the same belong to amounts that differ by less than [`MIN_USAGE_RATIO`].
+/// Relative tolerance of a window. For a fixed window, two figures within this tolerance have
+/// amounts that differ by less than [`MIN_USAGE_RATIO`].
 const TOLERANCE: f64 = 1.15;
-/// By what factor the amounts must differ.
+/// Factor by which the amounts used must differ.
 const MIN_USAGE_RATIO: f64 = 1.5;
-/// Responses that have to agree, for a window of a second.
+/// Responses that must agree on a window of one second.
 const SECOND_MIN_AGREEING: u32 = 10;
 
-/// Responses that have to agree for a provider to count as a bucket that fills steadily; and that have to differ, one after the other, for it not to any more.
+/// Responses that must agree before the provider counts as a token bucket, and that must disagree
+/// in a row before it no longer does.
 const PROOF_RESPONSES: u32 = 20;
 
-/// What the responses so far hint at.
+/// The windows suggested by the responses so far.
 #[derive(Debug, Default)]
 pub(super) struct WindowHint {
     last: Option<Guess>,
-    /// Whether a minute's bucket was proven, and how many responses have differed since.
+    /// Number of responses in a row that disagreed since the provider was found to be a token
+    /// bucket per minute. `None` if it was not.
     proven: Option<u32>,
 }
 
+/// A window that consecutive responses agree on.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
     window: u64,
-    /// Of the responses that agreed, the least and the most that was used.
+    /// Smallest and largest amount used in the responses that agreed.
     least: u64,
     most: u64,
     agreed: u32,
 }
 
 impl WindowHint {
-    /// Whether it is a bucket of a minute's limit that fills steadily: what is left, and when all is back, have gone together for a while.
+    /// Returns `true` if the provider is a token bucket per minute, because `remaining` and `reset`
+    /// have matched one for a while.
     pub(super) fn is_token_bucket(&self) -> bool {
         self.proven.is_some()
     }
 
-    /// Takes the next response; a window, once one is believed.
+    /// Records a response. Returns the window of the limit once it is known.
     pub(super) fn observe(&mut self, report: &Window) -> Option<Duration> {
         let window = self.update_guess(report);
         let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF_RESPONSES);
@@ -57,12 +67,13 @@ impl WindowHint {
             Some(differed) if self.last.is_none() => {
                 Some(differed + 1).filter(|differed| *differed < PROOF_RESPONSES)
             }
-            // Agreeing ones that are no proof yet do not speak against it.
+            // Responses that agree but prove nothing do not disagree either.
             proven => proven.map(|_| 0),
         };
         window
     }
 
+    /// Updates the guess with a response. Returns the window if enough responses agree.
     fn update_guess(&mut self, report: &Window) -> Option<Duration> {
         let (limit, remaining, reset) = (report.limit?, report.remaining?, report.reset?);
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;
@@ -125,7 +136,7 @@ mod tests {
         assert!(hint.is_token_bucket());
         hint.observe(&report(6_000, 5_000, 59.0));
         assert!(!hint.is_token_bucket());
-        // What is left of a fixed minute, at whatever rate it is used.
+        // Fixed minutes, used at several rates.
         for rate in [20, 60, 100, 200, 500] {
             let mut hint = WindowHint::default();
             for tenth in 1..600 {

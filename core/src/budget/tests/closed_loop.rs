@@ -1,4 +1,5 @@
-//! Always more calls waiting than fit, sizes and latencies at random, many in flight: how much of the quota is used, and how many 429s.
+//! Share of the quota used, and number of 429s, under constant overload with random sizes and
+//! latencies.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,25 +15,25 @@ use crate::testing::epoch;
 use crate::wire::observe::Usage;
 use crate::wire::rate::{RateHeaders, Window};
 
-/// What goes on.
+/// One scenario of the simulation.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     policy: Policy,
     rule: Rule,
     counting: Counting,
-    /// What is configured, as a share of the truth.
+    /// Configured limit as a fraction of the provider's real limit.
     configured: Option<f64>,
     headers: bool,
     header_policy: HeaderPolicy,
-    /// The share of the quota that others take, in clumps.
+    /// Share of the quota that other clients take, in bursts.
     others: f64,
-    /// Whether `remaining` is of the answer and not of the arrival.
+    /// Whether `remaining` is measured when the call is answered instead of when it arrives.
     at_answer: bool,
-    /// The largest call, as a share of a minute's quota.
+    /// Largest call as a fraction of the quota per minute.
     largest: f64,
-    /// Seconds to the headers, on average.
+    /// Mean time to the response headers, in seconds.
     latency: f64,
-    /// Every so often nobody calls for a while.
+    /// Whether no calls are made for a while from time to time.
     pauses: bool,
     minutes: f64,
     warm: f64,
@@ -54,14 +55,14 @@ const SCENE: Scene = Scene {
     warm: 4.0,
 };
 
-/// What came of it, once warm.
+/// Results after the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Of the quota, what was admitted of ours and others'.
+    /// Fraction of the quota used by this client and others.
     used: f64,
     refused: usize,
     calls: usize,
-    /// From the beginning.
+    /// Number of refusals including the warm-up.
     cold_refused: usize,
     rule: Counting,
 }
@@ -123,7 +124,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
         events.push(Reverse(At(0.0, Event::Others)));
     }
     while now < end {
-        // Admit what fits.
+        // Admit all calls that fit.
         let mut next = f64::MAX;
         while flight < 2_000 {
             let (demand, usage) = *head.get_or_insert_with(|| call(&mut rng, scene.largest));
@@ -158,7 +159,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
         now = now.max(then);
         match event {
             Event::Others => {
-                // Clumps of about a second's worth of what they take.
+                // Each burst of the other clients takes about one second of their share.
                 let cost = scene.others * LIMIT / 60.0 * (0.5 + rng.f64());
                 if provider.arrive(now, cost) && now >= warm {
                     outcome.used += cost;
@@ -218,7 +219,8 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
     outcome
 }
 
-/// A call with its estimate: input off by up to 15 % either way, output unknown but for its mean.
+/// Returns a call with its estimate (input off by up to 15 %, output known only by its mean) and
+/// its actual usage.
 fn call(rng: &mut Rng, largest: f64) -> (Demand, Usage) {
     let size = largest * LIMIT * rng.f64() * rng.f64();
     let share = 0.2 + 0.6 * rng.f64();
@@ -230,7 +232,7 @@ fn call(rng: &mut Rng, largest: f64) -> (Demand, Usage) {
     (demand, Usage { input, output, cached_input: 0 })
 }
 
-/// The worst over some seeds: the least used, all that were refused.
+/// Returns the lowest use of the quota and all refusals over several seeds.
 fn worst(scene: Scene, seeds: u64) -> Outcome {
     let all = (0..seeds).map(|seed| play(&scene, seed));
     all.reduce(|a, b| Outcome {
@@ -253,7 +255,8 @@ const POLICIES: [Policy; 7] = [
     Policy::Sliding,
 ];
 
-/// Each kind of provider, some seeds: at least `used` of the quota, and at most `refused` of the calls.
+/// Asserts that each provider policy has at least `used` of its quota used and at most `refused` of
+/// the calls refused, over several seeds.
 fn holds(name: &str, scene: Scene, policies: &[Policy], used: f64, refused: f64) {
     for policy in policies {
         let worst = worst(Scene { policy: *policy, ..scene }, 2);
@@ -262,7 +265,7 @@ fn holds(name: &str, scene: Scene, policies: &[Policy], used: f64, refused: f64)
     }
 }
 
-/// Those that show all that they enforce.
+/// Policies whose headers show everything they enforce.
 const OPEN: [Policy; 5] =
     [Policy::Bucket(60.0), Policy::Bucket(10.0), Policy::Bucket(1.0), Policy::Fixed, Policy::Sliding];
 
@@ -306,7 +309,7 @@ fn wrong_configured_limit_is_corrected_by_headers() {
     for configured in [Some(0.5), Some(2.0), None] {
         holds("wrong", Scene { configured, ..SCENE }, &OPEN, 0.95, 0.0);
     }
-    // Where nobody says what the limit is, it is found by trying: a refusal every few minutes.
+    // Without headers the limit is found by probing, which costs a refusal every few minutes.
     holds("nobody says", Scene { configured: Some(2.0), headers: false, ..SCENE }, &OPEN, 0.93, 0.001);
 }
 
@@ -333,7 +336,7 @@ fn counting_rule_is_learned_from_remaining() {
     for (rule, counting) in [(Rule::Larger, Counting::Larger), (Rule::Actual, Counting::Actual)] {
         let scene = Scene { rule, ..SCENE };
         holds("learned", scene, &[Policy::Bucket(60.0)], 0.9, 0.001);
-        // Of two that explain it about as well, the dearer one is kept to.
+        // Of two rules that explain the headers equally well, the one that charges more is kept.
         let found = worst(scene, 1).rule;
         assert!(found == counting || found == Counting::Larger, "{rule:?}: {found:?}");
     }

@@ -1,4 +1,4 @@
-//! A gateway in front of several backends, each of which announces a limit of its own.
+//! Budgets behind a gateway whose backends each announce their own limit.
 
 use std::time::Duration;
 
@@ -12,28 +12,29 @@ use crate::testing::epoch;
 use crate::wire::observe::Usage;
 use crate::wire::rate::{RateHeaders, Window};
 
-/// What the gateway lets in, in tokens a minute, whatever its backends announce.
+/// Tokens per minute that the gateway admits, whatever its backends announce.
 const TRUTH: f64 = 50_000.0;
 const MINUTES: usize = 120;
 const SEVEN: [u64; 7] = [100_000, 90_000, 80_000, 70_000, 60_000, 52_000, 110_000];
 
-/// Which of the announced limits an answer carries, by the second that it comes in.
+/// Which announced limit a response carries, by the second of its arrival.
 #[derive(Clone, Copy, Debug)]
 enum Routing {
     Random,
-    /// Each backend for so many seconds.
+    /// Each backend in turn, for this many seconds.
     Slow(f64),
 }
 
-/// What happened within a minute: the tokens that were let in, and the 429s.
+/// Tokens admitted and 429s within one minute.
 #[derive(Clone, Copy, Default)]
 struct Minute {
     tokens: f64,
     refused: usize,
 }
 
-/// Sends that gateway calls of random sizes, always more than fit. `truth` is what it lets in of the limit that a
-/// backend announces. Returns each minute, and the budgets as they are at the end.
+/// Sends the gateway calls of random sizes, always more than fit. `truth` maps the limit that a
+/// backend announces to the limit it enforces. Returns the totals of each minute and the budgets at
+/// the end.
 fn play(
     limits: &[u64],
     truth: fn(u64) -> f64,
@@ -79,7 +80,7 @@ fn play(
     (minutes, budgets)
 }
 
-/// Returns the 429s a minute in the last hour, and the share of the truth that was used.
+/// Returns the 429s per minute in the last hour, and the share of the enforced limit that was used.
 fn settled(limits: &[u64], routing: Routing, tells_remaining: bool) -> (f64, f64) {
     let (minutes, _) = play(limits, |_| TRUTH, routing, tells_remaining, 1);
     let late = &minutes[MINUTES / 2..];
@@ -105,7 +106,7 @@ fn alternating_limits_cause_no_more_429s_than_a_stable_one() {
 #[test]
 fn new_limit_is_used_in_full() {
     let now = epoch() + Duration::from_secs(60 * MINUTES as u64);
-    // Of two higher ones running the lower is believed, and one may have been said before.
+    // A higher limit needs two responses in a row, and one may have come earlier.
     for (limit, answers) in [(200_000, 3), (40_000, 1)] {
         let (_, mut budgets) = play(&[100_000, 60_000], |_| TRUTH, Routing::Random, false, 1);
         for _ in 0..answers {
@@ -122,7 +123,7 @@ fn new_limit_is_used_in_full() {
 #[test]
 fn refusals_by_small_backend_do_not_slow_large_backend() {
     const HALF_AN_HOUR: Routing = Routing::Slow(1_800.0);
-    // Others use some of the small one.
+    // Other clients use part of the small backend.
     let truth = |limit| if limit == 20_000 { 15_000.0 } else { limit as f64 };
     for seed in 1..=3 {
         let (minutes, _) = play(&[100_000, 20_000], truth, HALF_AN_HOUR, false, seed);

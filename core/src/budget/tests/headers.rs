@@ -1,4 +1,4 @@
-//! What headers do to budgets, and what nonsense does not.
+//! Effects of response headers on budgets, including nonsense headers.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn window(limit: u64, remaining: u64, reset: u64) -> Window {
     Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
 }
 
-/// So many calls, one after the other, each answered with these headers.
+/// Makes `calls` sequential calls, each answered with these headers.
 fn answer(budgets: &mut RateBudgets, now: Instant, tokens: Window, calls: usize) {
     for _ in 0..calls {
         let charge = budgets.charge(now, &CALL);
@@ -176,7 +176,8 @@ fn absurd_usage_does_not_block_for_long() {
     assert_eq!(budgets.oversize(&CALL), None);
 }
 
-/// A guess, or a limit that headers spoke of, must not refuse calls for ever: nothing would be sent any more that could put it right.
+/// An estimate, or a limit from headers, must not reject calls forever, because no call would be
+/// sent to correct it.
 #[test]
 fn oversize_uses_only_certain_tokens() {
     let now = epoch();
@@ -256,7 +257,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever is said, in whatever order: no panic, nothing closed for longer than two windows, and ready means ready.
+    /// Arbitrary headers in any order cause no panic and no wait longer than two windows, and a
+    /// call fits at its ready time.
     #[test]
     fn arbitrary_headers_never_block_for_two_windows(
         rpm in prop::option::of(1u64..1_000),
@@ -286,7 +288,7 @@ proptest! {
             let ready = budgets.ready_at(now, &need);
             prop_assert_eq!(fits, ready.is_none(), "{:?}", ready);
         }
-        // Calls that were charged a whole limit each are paid for one after the other.
+        // Calls that were charged a whole limit each are repaid one after the other.
         let mut rounds = 0;
         while let Some((_, then)) = budgets.ready_at(now, &budgets.need(&CALL)) {
             now = then;

@@ -1,26 +1,26 @@
-//! Models of how providers hold a caller to a limit a minute.
+//! Models of how providers enforce a limit per minute.
 
 use std::collections::VecDeque;
 
 use crate::estimate::Demand;
 
-/// Seconds in the window that limits are meant over.
+/// Length of the window of all limits, in seconds.
 const WINDOW: f64 = 60.0;
 
 /// How the limit is enforced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Policy {
-    /// A bucket that fills steadily and holds so many seconds of the rate.
+    /// A token bucket that holds this many seconds of the rate.
     Bucket(f64),
-    /// The same, but its headers speak of a whole minute.
+    /// A token bucket like `Bucket` whose headers describe a whole minute.
     HiddenBucket(f64),
-    /// A count that starts anew each minute.
+    /// A counter that restarts every minute.
     Fixed,
-    /// All that was counted in the last minute.
+    /// The sum over the last 60 seconds.
     Sliding,
 }
 
-/// Which calls cost what.
+/// How many tokens a call is charged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Sum,
@@ -33,17 +33,17 @@ pub(super) struct Provider {
     pub(super) policy: Policy,
     pub(super) rule: Rule,
     pub(super) limit: f64,
-    /// Of the bucket; for `HiddenBucket` besides the minute's.
+    /// Level of the bucket. `HiddenBucket` also has the level of the minute.
     level: f64,
     minute: f64,
     at: f64,
     counted: VecDeque<(f64, f64)>,
     sum: f64,
-    /// When its minutes begin.
+    /// Start of the minutes, in seconds.
     phase: f64,
 }
 
-/// What it says of itself.
+/// The `remaining` and `reset` headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
     pub(super) remaining: f64,
@@ -60,7 +60,8 @@ impl Provider {
         Self { policy, rule, limit, level: depth, minute: limit, at: 0.0, counted, sum: 0.0, phase }
     }
 
-    /// What it counts on arrival of a call that will really use `input` and `output`.
+    /// Returns what the provider charges on arrival for a call that uses `input` and `output`
+    /// tokens.
     pub(super) fn cost(&self, demand: &Demand, input: f64, output: f64) -> f64 {
         let most = demand.max_output.unwrap_or(0) as f64;
         match self.rule {
@@ -70,7 +71,7 @@ impl Provider {
         }
     }
 
-    /// A call arrives; whether it is let in.
+    /// Handles the arrival of a call. Returns `true` if it is admitted.
     pub(super) fn arrive(&mut self, now: f64, cost: f64) -> bool {
         self.turn(now);
         if cost > self.left() + 1e-6 * self.limit {

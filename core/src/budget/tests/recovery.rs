@@ -1,4 +1,4 @@
-//! What refusals have cut grows back.
+//! Recovery of the burst, the share and the counting rule after refusals.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,17 @@ use crate::estimate::Demand;
 use crate::testing::epoch;
 use crate::wire::rate::{RateHeaders, Window};
 
-/// A hundredth of a minute's quota.
+/// A call that takes 1 % of the quota per minute.
 const CALL: Demand =
     Demand { input: 500, output: 100, max_output: Some(100), cached: 0, exact: true, dialect: None };
 
-/// Tokens a minute, none of it told by headers.
+/// Returns a configured limit of tokens per minute, for a provider without headers.
 fn silent() -> RateConfig {
     RateConfig { tpm: Some(60_000), headers: HeaderPolicy::Follow, ..RateConfig::default() }
 }
 
-/// As much as fits, ten tries a second, every answer without headers; what was used.
+/// Makes all calls that fit, ten times per second, answered without headers. Returns the tokens
+/// used.
 fn drive(budgets: &mut RateBudgets, from: Instant, seconds: u64, limited: bool) -> f64 {
     let mut used = 0;
     for tenth in 0..10 * seconds {
@@ -57,7 +58,7 @@ fn burst_recovery_delay_doubles_after_each_mistake() {
         budgets.on_response(minutes(at), &charge, minutes(at), &RateHeaders::default(), limited);
         budgets.view(minutes(at)).first().map(|view| view.burst.as_millis())
     };
-    // A bucket that is full was not too bursty.
+    // A refusal with a full bucket was not caused by the burst.
     call(0, false);
     assert_eq!(call(0, true), Some(3_000));
     assert_eq!(call(14, false), Some(3_000));
@@ -72,7 +73,8 @@ fn burst_recovery_delay_doubles_after_each_mistake() {
     assert_eq!(call(186, false), Some(6_000), "it had held for long: as at first");
 }
 
-/// A provider that counts what is really used, a call every two seconds, its budget nearly full: `Actual` is learned.
+/// A provider that counts actual usage, with a nearly full budget and a call every two seconds,
+/// from which `Actual` is learned.
 struct Learning {
     budgets: RateBudgets,
     left: u64,
@@ -87,7 +89,7 @@ impl Learning {
         Self { budgets: RateBudgets::new(&config, epoch()), left: Self::LIMIT, now: epoch() }
     }
 
-    /// The number of calls until the rule is `Actual`.
+    /// Makes calls until the rule is `Actual`. Returns their number.
     fn learn(&mut self) -> Option<usize> {
         (0..3_000)
             .find(|n| {
@@ -134,7 +136,7 @@ fn learned_rule_is_dropped_after_unexplained_token_refusal() {
     assert_eq!(learning.rule(), Some(Counting::Sum), "nothing else explains it");
     let second = learning.learn().expect("it shows again");
     assert!(second > first, "{first} {second}");
-    // An hour and more without refusals; then one that nothing explains.
+    // More than an hour without refusals is followed by one that nothing explains.
     learning.now += Duration::from_secs(7_200);
     learning.learn();
     learning.refuse(None);

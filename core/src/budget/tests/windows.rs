@@ -1,4 +1,4 @@
-//! Which window a limit is over, and what that makes of it.
+//! Inference of the window of a limit.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn said(limit: u64, remaining: u64, reset: u64) -> Window {
     Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
 }
 
-/// A limit of which nothing else is told.
+/// Returns an announced limit without other headers.
 fn bare(limit: u64, over: Option<Duration>) -> Window {
     Window { limit: Some(limit), over, ..Window::default() }
 }
@@ -52,7 +52,8 @@ fn per_second_limit_keeps_its_window() {
     let mut budgets = RateBudgets::default();
     answer(&mut budgets, now, &headers);
     assert_eq!(limit(&mut budgets, now, BudgetKind::InputTokens), Some((1_000, SECOND)));
-    // A call of several seconds' worth is no oversize: it goes when all is there, and is paid for by those that follow.
+    // A call worth several seconds is not oversized: it is admitted when the budget is full, and
+    // later calls repay its debt.
     let long = Demand { input: 5_000, ..CALL };
     let need = budgets.need(&long);
     assert_eq!(budgets.oversize(&long), None);
@@ -61,7 +62,7 @@ fn per_second_limit_keeps_its_window() {
     budgets.charge(then, &long);
     let (_, next) = budgets.ready_at(then, &need).expect("it is owed");
     assert!((4..=6).contains(&next.duration_since(then).as_secs()), "{:?}", next - then);
-    // And what was configured for a minute is no reason to send sixty times as much on one response's word.
+    // A limit configured per minute does not allow sixty times as much because of one response.
     let mut budgets = RateBudgets::new(&RateConfig { itpm: Some(6_000), ..RateConfig::default() }, now);
     answer(&mut budgets, now, &headers);
     assert_eq!(limit(&mut budgets, now, BudgetKind::InputTokens), Some((6_000, 60 * SECOND)));
@@ -83,7 +84,8 @@ fn reset_longer_than_window_does_not_raise_limit() {
 fn daily_budget_is_detected_mid_day() {
     let now = epoch();
     let config = RateConfig { rpm: Some(30), ..RateConfig::default() };
-    // More than an hour's: at once. Less, but more than a minute's: when the figures say a day twice.
+    // A reset of more than an hour shows a day at once; one of more than a minute after two
+    // matching responses.
     for (used, enough) in [(5_000, 1), (300, 2)] {
         let mut budgets = RateBudgets::new(&config, now);
         for n in 0..enough {
@@ -129,15 +131,16 @@ fn daily_window_restarts_at_announced_reset() {
         answer(budgets, later(at), &RateHeaders { requests_per_day, ..RateHeaders::default() });
         budgets.available(later(at)).open
     };
-    // An hour before midnight, the whole day's.
+    // One hour before midnight the whole day is used.
     let open: Vec<bool> = (1..=100).map(|n| day(&mut budgets, n, 100 - n, 3_600 - n)).collect();
     assert!(open.iter().take(90).all(|open| *open) && open.last() == Some(&false));
     assert!(!budgets.available(later(3_500)).open && budgets.available(later(3_605)).open);
-    // After it, the next day's: the ledger of our own would open a day later.
+    // After midnight the next day is available; without the announced reset it would be available a
+    // day later.
     assert!((1..=90).all(|n| day(&mut budgets, 3_610 + n, 100 - n, 86_400 - n)));
-    // And where others use it too, what is said is what there is.
+    // If other clients use the day's budget as well, the announced value is used.
     assert!(!day(&mut budgets, 3_800, 0, 86_000));
-    // Told of none, a day is 24 hours of our own count.
+    // Without an announced reset, a day is the last 24 hours.
     let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
     (0..100).for_each(|n| answer(&mut budgets, later(n), &RateHeaders::default()));
     assert!(!budgets.available(later(3_700)).open && budgets.available(later(90_000)).open);
