@@ -5,30 +5,30 @@
 //! the other while the share moves by those few. Three late calls in short order are enough; one in a hundred never is, nor is a share that such calls have
 //! also when there is room (some prompts are in a cache and some are not; some answers begin with thought).
 //!
-//! Room is the dead band: the limit is raised only while calls take less than [`ROOM`] of what would be late, in the mean. What they differ by is not asked:
+//! Room is the dead band: the limit is raised only while calls take less than [`HEADROOM`] of what would be late, in the mean. What they differ by is not asked:
 //! answers differ by themselves.
 
 use std::time::Instant;
 
 /// The share of late calls that is borne, or what is usual if that is more; and how many more are a breach.
-const BORNE: f64 = 0.01;
-const MORE: f64 = 0.14;
+const TOLERATED_SHARE: f64 = 0.01;
+const BREACH_MARGIN: f64 = 0.14;
 /// No share is taken for usual beyond this.
-const MOST_USUAL: f64 = 0.5;
+const MAX_USUAL_SHARE: f64 = 0.5;
 /// The evidence at which the limit is cut.
-const ENOUGH: f64 = 6.0;
+const CUT_THRESHOLD: f64 = 6.0;
 /// Below this mean strain, beyond what is usual, there is room.
-const ROOM: f64 = 0.1;
+const HEADROOM: f64 = 0.1;
 /// Weight of a call in the averages of strain.
-const WEIGHT: f64 = 0.2;
+const MEAN_WEIGHT: f64 = 0.2;
 /// A call counts as no later than this.
-const MOST: f64 = 2.0;
+const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 
 /// What calls of a class have when there is room: the share that is late, and the strain in the mean.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usual {
-    pub(super) late: f64,
-    pub(super) strain: f64,
+pub(super) struct UsualLatency {
+    pub(super) late_share: f64,
+    pub(super) normalized_latency: f64,
 }
 
 /// What was seen of the calls that were sent since the last change.
@@ -36,7 +36,7 @@ pub(super) struct Usual {
 pub(super) struct Evidence {
     /// Only calls that were sent since then are judged: earlier ones met what was before the change.
     since: Instant,
-    sum: f64,
+    log_likelihood: f64,
     mean: f64,
     judged: u32,
 }
@@ -44,39 +44,41 @@ pub(super) struct Evidence {
 impl Evidence {
     /// None yet.
     pub(super) fn new(since: Instant) -> Self {
-        Self { since, sum: 0.0, mean: 0.0, judged: 0 }
+        Self { since, log_likelihood: 0.0, mean: 0.0, judged: 0 }
     }
 
     /// Whether a call that was sent then is judged.
-    pub(super) fn concerns(&self, sent_at: Instant) -> bool {
+    pub(super) fn applies_to(&self, sent_at: Instant) -> bool {
         sent_at >= self.since
     }
 
-    /// A call was judged: see [`super::class::Class::strain`]. `usual`: what its class has when there is room. Says whether that is enough
+    /// A call was judged: see [`super::class::LatencyClass::normalized_latency`]. `usual`: what its class has when there is room. Says whether that is enough
     /// for a cut.
-    pub(super) fn saw(&mut self, strain: f64, usual: Usual) -> bool {
-        let borne = usual.late.clamp(BORNE, MOST_USUAL);
-        let breach = borne + MORE;
-        let ratio = if strain > 1.0 { breach / borne } else { (1.0 - breach) / (1.0 - borne) };
-        self.sum = (self.sum + ratio.ln()).max(0.0);
-        let strain = strain.clamp(0.0, MOST) - usual.strain;
+    pub(super) fn observe(&mut self, normalized_latency: f64, usual: UsualLatency) -> bool {
+        let tolerated = usual.late_share.clamp(TOLERATED_SHARE, MAX_USUAL_SHARE);
+        let breach = tolerated + BREACH_MARGIN;
+        let ratio =
+            if normalized_latency > 1.0 { breach / tolerated } else { (1.0 - breach) / (1.0 - tolerated) };
+        self.log_likelihood = (self.log_likelihood + ratio.ln()).max(0.0);
+        let normalized_latency =
+            normalized_latency.clamp(0.0, MAX_NORMALIZED_LATENCY) - usual.normalized_latency;
         if self.judged == 0 {
-            self.mean = strain;
+            self.mean = normalized_latency;
         }
-        self.mean += WEIGHT * (strain - self.mean);
+        self.mean += MEAN_WEIGHT * (normalized_latency - self.mean);
         self.judged = self.judged.saturating_add(1);
-        self.sum >= ENOUGH
+        self.log_likelihood >= CUT_THRESHOLD
     }
 
     /// The upstream said itself that it has no room, or said nothing: half of what is enough.
-    pub(super) fn warned(&mut self) -> bool {
-        self.sum += ENOUGH / 2.0;
-        self.sum >= ENOUGH
+    pub(super) fn on_overload(&mut self) -> bool {
+        self.log_likelihood += CUT_THRESHOLD / 2.0;
+        self.log_likelihood >= CUT_THRESHOLD
     }
 
     /// Whether calls have room, in the mean.
-    pub(super) fn has_room(&self) -> bool {
-        self.mean <= ROOM
+    pub(super) fn has_headroom(&self) -> bool {
+        self.mean <= HEADROOM
     }
 
     /// How many calls were judged.
@@ -85,8 +87,8 @@ impl Evidence {
     }
 
     /// From 0 to 1: at 1 the limit is cut.
-    pub(super) fn share(&self) -> f64 {
-        (self.sum / ENOUGH).min(1.0)
+    pub(super) fn fraction(&self) -> f64 {
+        (self.log_likelihood / CUT_THRESHOLD).min(1.0)
     }
 }
 
@@ -98,12 +100,16 @@ mod tests {
     /// How many calls it takes until a breach is seen, where every `of`-th is late.
     fn until(of: u32, usual: f64, most: u32) -> Option<u32> {
         let mut evidence = Evidence::new(epoch());
-        (1..=most)
-            .find(|n| evidence.saw(if n % of == 0 { 1.5 } else { 0.1 }, Usual { late: usual, strain: 0.0 }))
+        (1..=most).find(|n| {
+            evidence.observe(
+                if n % of == 0 { 1.5 } else { 0.1 },
+                UsualLatency { late_share: usual, normalized_latency: 0.0 },
+            )
+        })
     }
 
     #[test]
-    fn three_late_calls_are_enough_and_one_in_a_hundred_never_is() {
+    fn three_late_calls_are_a_breach_and_one_percent_is_not() {
         assert_eq!(until(1, 0.0, 10), Some(3));
         assert_eq!(until(100, 0.0, 1_000_000), None);
         assert!(until(6, 0.0, 100).is_some());
@@ -112,20 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn room_is_lost_before_calls_are_late() {
+    fn headroom_is_lost_before_calls_are_late() {
         let mut evidence = Evidence::new(epoch());
-        (0..50).for_each(|_| _ = evidence.saw(0.1, Usual::default()));
-        assert!(evidence.has_room());
-        (0..50).for_each(|_| _ = evidence.saw(0.6, Usual::default()));
-        assert!(!evidence.has_room());
-        assert_eq!(evidence.share(), 0.0);
+        (0..50).for_each(|_| _ = evidence.observe(0.1, UsualLatency::default()));
+        assert!(evidence.has_headroom());
+        (0..50).for_each(|_| _ = evidence.observe(0.6, UsualLatency::default()));
+        assert!(!evidence.has_headroom());
+        assert_eq!(evidence.fraction(), 0.0);
     }
 
     #[test]
-    fn only_calls_sent_since_the_change_are_judged() {
+    fn only_calls_sent_after_the_change_are_judged() {
         let change = epoch();
         let evidence = Evidence::new(change);
-        assert!(evidence.concerns(change));
-        assert!(!evidence.concerns(change - std::time::Duration::from_nanos(1)));
+        assert!(evidence.applies_to(change));
+        assert!(!evidence.applies_to(change - std::time::Duration::from_nanos(1)));
     }
 }

@@ -2,182 +2,182 @@
 
 use std::time::{Duration, Instant};
 
-use super::bound::Bound;
-use super::class::{CLASSES, Class, class_of, streams};
-use super::evidence::{Evidence, Usual};
-use super::flow::Flow;
+use super::evidence::{Evidence, UsualLatency};
+use super::first_token_limit::FirstTokenLimit;
+use super::first_token_rate::FirstTokenRate;
 use super::growth::Growth;
-use super::load::{FEW, Load};
-use super::percentile::{Percentile, Verdict};
-use super::slots::Slots;
-use super::{Cause, Decision, Ended, Kind, LimitView, Sample, Settings};
+use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
+use super::load_tracker::{FEW_CALLS, LoadTracker};
+use super::percentile::{Percentile, PercentileVerdict};
+use super::slot_limit::SlotLimit;
+use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, Settings};
 use crate::config::{Decrease, Detector};
 
 /// The share of the time that is late which calls may spend in the queue before the upstream itself.
-const AIM: f64 = 0.25;
+const QUEUE_SHARE: f64 = 0.25;
 /// A cut leaves this share at the least, and this much where nothing says how much the upstream serves.
-const DEEPEST: f64 = 0.5;
-const BLIND: f64 = 0.9;
+const MIN_CUT_SHARE: f64 = 0.5;
+const DEFAULT_CUT_FACTOR: f64 = 0.9;
 /// The longest that a rate is taken over.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
 /// A call that waits and is late already counts as this late: how late it will be is not known.
-const OVERDUE: f64 = 1.5;
+const OVERDUE_LATENCY: f64 = 1.5;
 /// A 429 speaks of how many are in flight, if so many of those that were taken in at once of late were.
-const NEAR_THE_MOST: f64 = 0.8;
+const REFUSED_SHARE: f64 = 0.8;
 /// Weight of a call in the share of late ones that is shown.
-const SHOWN: f64 = 0.05;
+const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Answers of fewer tokens say little of the time between two.
-const FEW_TOKENS: u64 = 8;
+const MIN_PACE_TOKENS: u64 = 8;
 /// What a call takes before its first token, in tokens: calls that do not stream are judged by token.
-const HEAD_START: f64 = 32.0;
+const PREFILL_TOKENS: f64 = 32.0;
 /// And are shown for an answer of so many.
-const USUAL: f64 = 128.0;
+const REFERENCE_OUTPUT: f64 = 128.0;
 
 /// See the module's documentation. Knows no clock: each method is told `now`.
 #[derive(Debug)]
 pub struct Limit {
     settings: Settings,
-    slots: Slots,
-    bound: Bound,
+    slots: SlotLimit,
+    first_token_limit: FirstTokenLimit,
     growth: Growth,
     /// Of calls sent since the last trial began.
-    trial: Evidence,
-    load: Load,
-    flow: Flow,
-    classes: [Class; CLASSES],
+    trial_evidence: Evidence,
+    load: LoadTracker,
+    first_token_rate: FirstTokenRate,
+    classes: [LatencyClass; CLASSES],
     /// Classes with a call in their line, a bit each: only they can have one that is overdue.
-    lines: u32,
+    awaiting_classes: u32,
     /// Of first tokens, of whole answers, and of the time between tokens.
     first_tokens: Evidence,
     answers: Evidence,
-    pace: Evidence,
+    pace_evidence: Evidence,
     /// What it takes between two tokens.
-    tokens: Class,
+    pace_class: LatencyClass,
     percentile: Option<Percentile>,
     /// The slots when the last run of 429s began: it cuts no deeper than a share of that.
-    before_refusals: f64,
-    judged: u64,
-    late: f64,
+    slots_before_refusals: f64,
+    judged_calls: u64,
+    late_share: f64,
     /// The last time that calls were found to be too many, whether the limit could be lowered for
     /// it or not.
-    breach: Option<Instant>,
+    last_breach_at: Option<Instant>,
 }
 
 impl Limit {
     /// A limit that has seen nothing yet.
     pub fn new(settings: &Settings, now: Instant) -> Self {
         let adaptive = &settings.adaptive;
-        let slots = Slots::new(adaptive.start, adaptive.min, settings.max);
-        let bound = match adaptive.awaiting {
-            Some(most) => Bound::Fixed(most.max(1)),
+        let slots = SlotLimit::new(adaptive.start, adaptive.min, settings.max);
+        let first_token_limit = match adaptive.awaiting {
+            Some(most) => FirstTokenLimit::Fixed(most.max(1)),
             None if adaptive.decrease == Decrease::Served && adaptive.detector == Detector::Exceedance => {
-                Bound::found(slots.whole())
+                FirstTokenLimit::adaptive(slots.slots())
             }
-            None => Bound::Off,
+            None => FirstTokenLimit::Off,
         };
         let percentile = match &adaptive.detector {
             Detector::Exceedance => None,
             Detector::Percentile(percentile) => Some(Percentile::new(percentile.clone(), now)),
         };
         Self {
-            before_refusals: slots.value(),
+            slots_before_refusals: slots.value(),
             slots,
-            bound,
-            growth: Growth::Free,
-            trial: Evidence::new(now),
-            load: Load::default(),
-            flow: Flow::default(),
+            first_token_limit,
+            growth: Growth::SlowStart,
+            trial_evidence: Evidence::new(now),
+            load: LoadTracker::default(),
+            first_token_rate: FirstTokenRate::default(),
             classes: Default::default(),
-            lines: 0,
+            awaiting_classes: 0,
             first_tokens: Evidence::new(now),
             answers: Evidence::new(now),
-            pace: Evidence::new(now),
-            tokens: Class::default(),
+            pace_evidence: Evidence::new(now),
+            pace_class: LatencyClass::default(),
             percentile,
-            judged: 0,
-            late: 0.0,
-            breach: None,
+            judged_calls: 0,
+            late_share: 0.0,
+            last_breach_at: None,
             settings: settings.clone(),
         }
     }
 
     /// Slots in force.
     pub fn slots(&self) -> usize {
-        self.slots.whole()
+        self.slots.slots()
     }
 
     /// The most calls that may await their first token at once, of those that stream.
-    pub fn awaiting(&self) -> usize {
-        self.bound.most().min(self.settings.max)
+    pub fn first_token_limit(&self) -> usize {
+        self.first_token_limit.limit().min(self.settings.max)
     }
 
     /// Whether one more call may go.
     pub fn has_room(&self) -> bool {
-        self.load.in_flight < self.slots() && self.load.awaiting < self.awaiting()
+        self.load.in_flight < self.slots() && self.load.awaiting < self.first_token_limit()
     }
 
     /// A call is sent.
-    pub fn sent(&mut self, now: Instant, kind: Kind) -> Sample {
+    pub fn on_sent(&mut self, now: Instant, kind: CallKind) -> Sample {
         let class = class_of(kind);
-        self.load.sent(now, kind.streams);
-        self.note(now);
+        self.load.on_sent(now, kind.streams);
+        self.update_full(now);
         let at = self.load.in_flight;
-        let number = self.is_due(class).then(|| self.enter(class, now, at));
+        let queue_number = self.is_due(class).then(|| self.start_awaiting(class, now, at));
         Sample {
             class,
             output: kind.output,
-            number,
-            awaits: kind.streams,
+            queue_number,
+            awaits_first_token: kind.streams,
             judged: false,
             sent_at: now,
-            at,
-            first: None,
+            in_flight: at,
+            first_token_at: None,
         }
     }
 
     /// Its first token came.
-    pub fn first_token(&mut self, now: Instant, sample: &mut Sample) {
-        if !sample.awaits {
+    pub fn on_first_token(&mut self, now: Instant, sample: &mut Sample) {
+        if !sample.awaits_first_token {
             return;
         }
-        self.note(now);
-        sample.awaits = false;
-        sample.first = Some(now);
-        self.flow.token(now);
-        self.load.first_token(now);
-        self.load.taken(now, sample.at);
+        self.update_full(now);
+        sample.awaits_first_token = false;
+        sample.first_token_at = Some(now);
+        self.first_token_rate.on_first_token(now);
+        self.load.on_first_token(now);
+        self.load.on_accepted(now, sample.in_flight);
         let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
-        self.answered(now, sample, sample.class, took);
+        self.on_answer(now, sample, sample.class, took);
     }
 
     /// It has begun to be answered, but its tokens cannot be seen: it is judged as one that does not stream, of an answer of so many tokens (0: not
     /// known).
-    pub fn unseen(&mut self, now: Instant, sample: &mut Sample, output: u64) {
-        self.note(now);
-        if std::mem::take(&mut sample.awaits) {
-            self.load.awaits_no_more();
+    pub fn mark_unobservable(&mut self, now: Instant, sample: &mut Sample, output: u64) {
+        self.update_full(now);
+        if std::mem::take(&mut sample.awaits_first_token) {
+            self.load.on_awaiting_ended();
         }
-        self.leave(sample);
-        sample.class = class_of(Kind { output, ..Kind::default() });
+        self.stop_awaiting(sample);
+        sample.class = class_of(CallKind { output, ..CallKind::default() });
         sample.output = output;
     }
 
     /// It ended.
-    pub fn ended(&mut self, now: Instant, mut sample: Sample, how: Ended) {
-        self.note(now);
+    pub fn on_ended(&mut self, now: Instant, mut sample: Sample, how: Ended) {
+        self.update_full(now);
         if let Ended::Completed { output } = how {
-            self.load.taken(now, sample.at);
+            self.load.on_accepted(now, sample.in_flight);
             self.completed(now, &mut sample, output);
         }
-        if sample.awaits {
-            self.load.awaits_no_more();
+        if sample.awaits_first_token {
+            self.load.on_awaiting_ended();
         }
-        self.leave(&mut sample);
-        self.load.ended(sample.first.is_some());
+        self.stop_awaiting(&mut sample);
+        self.load.on_ended(sample.first_token_at.is_some());
         match how {
-            Ended::Limited { by_rate: false } => self.refused(now, &sample),
-            Ended::Overloaded => self.warned(now, &sample, Cause::Overloaded),
-            Ended::TimedOut => self.warned(now, &sample, Cause::TimedOut),
+            Ended::Limited { by_rate: false } => self.on_refused(now, &sample),
+            Ended::Overloaded => self.on_overloaded(now, &sample, DecisionCause::Overloaded),
+            Ended::TimedOut => self.on_overloaded(now, &sample, DecisionCause::TimedOut),
             Ended::Completed { .. } | Ended::Cancelled | Ended::Limited { by_rate: true } | Ended::Failed => {
             }
         }
@@ -186,16 +186,16 @@ impl Limit {
     /// When to call [`Limit::tick`], if nothing else happens before.
     pub fn next_wake(&self) -> Option<Instant> {
         let tick = self.percentile.as_ref().filter(|_| self.load.in_flight > 0).map(Percentile::tick_at);
-        self.in_line().filter_map(|class| self.overdue_at(class)).chain(tick).min()
+        self.awaiting_classes().filter_map(|class| self.overdue_at(class)).chain(tick).min()
     }
 
     /// Sees calls that have waited too long for their first token, and what else time brings.
-    pub fn tick(&mut self, now: Instant) {
-        for class in self.in_line() {
+    pub fn on_tick(&mut self, now: Instant) {
+        for class in self.awaiting_classes() {
             while self.overdue_at(class).is_some_and(|at| at <= now) {
-                let Some((sent_at, at)) = self.classes[class].line.take_oldest() else { break };
-                self.close(class);
-                self.judge(now, sent_at, at, class, OVERDUE);
+                let Some((sent_at, at)) = self.classes[class].awaiting.pop_oldest() else { break };
+                self.update_awaiting_class(class);
+                self.judge(now, sent_at, at, class, OVERDUE_LATENCY);
             }
         }
         if self.percentile.as_ref().is_some_and(|percentile| percentile.tick_at() <= now) {
@@ -206,173 +206,198 @@ impl Limit {
     /// Returns the last time that calls were found to be too many, also if the limit is at its
     /// floor.
     pub fn last_breach(&self) -> Option<Instant> {
-        self.breach
+        self.last_breach_at
     }
 
     /// The last time that the slots moved.
-    pub fn last_move(&self) -> Option<Decision> {
+    pub fn last_change(&self) -> Option<Decision> {
         self.slots.last()
     }
 
     /// What a person would want to know.
     pub fn view(&self, _now: Instant) -> LimitView {
-        let evidence = self.first_tokens.share().max(self.answers.share()).max(self.pace.share());
-        let moves = self.slots.moves();
+        let evidence =
+            self.first_tokens.fraction().max(self.answers.fraction()).max(self.pace_evidence.fraction());
+        let moves = self.slots.counts();
         let count = |raises| {
-            Cause::ALL.iter().zip(moves).filter(|(cause, _)| cause.raises() == raises).map(|(_, n)| n).sum()
+            DecisionCause::ALL
+                .iter()
+                .zip(moves)
+                .filter(|(cause, _)| cause.raises() == raises)
+                .map(|(_, n)| n)
+                .sum()
         };
         LimitView {
             limit: self.slots(),
-            awaiting_limit: self.awaiting(),
+            awaiting_limit: self.first_token_limit(),
             awaiting: self.load.awaiting,
-            slow_start: self.percentile.is_none() && matches!(self.growth, Growth::Free),
+            slow_start: self.percentile.is_none() && matches!(self.growth, Growth::SlowStart),
             objective: self.settings.objective,
-            late: (self.judged > 0).then_some(self.late),
+            late: (self.judged_calls > 0).then_some(self.late_share),
             evidence: self.percentile.as_ref().map_or(evidence, Percentile::evidence),
             cuts: count(false),
             raises: count(true),
             moves,
-            decisions: self.slots.decisions(),
+            decisions: self.slots.changes(),
         }
     }
 
     /// An answer was whole. What it says depends on whether its first token was seen.
     fn completed(&mut self, now: Instant, sample: &mut Sample, output: u64) {
-        if let Some(first) = sample.first {
-            return self.paced(now, sample, first, output);
+        if let Some(first) = sample.first_token_at {
+            return self.on_token_pace(now, sample, first, output);
         }
         let took = now.saturating_duration_since(sample.sent_at).as_secs_f64();
-        if streams(sample.class) {
-            return self.answered(now, sample, sample.class, took);
+        if is_streaming(sample.class) {
+            return self.on_answer(now, sample, sample.class, took);
         }
         let output = if output > 0 { output } else { sample.output };
-        let class = class_of(Kind { output, ..Kind::default() });
+        let class = class_of(CallKind { output, ..CallKind::default() });
         // Against an objective counts what it took; else what is long may take long.
         let by_token = output > 0 && self.settings.latency.is_none();
-        let took = if by_token { took * USUAL / (output as f64 + HEAD_START) } else { took };
-        self.answered(now, sample, class, took);
+        let took = if by_token { took * REFERENCE_OUTPUT / (output as f64 + PREFILL_TOKENS) } else { took };
+        self.on_answer(now, sample, class, took);
     }
 
     /// An answer took so long.
-    fn answered(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
+    fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
         let objective = self.objective(class);
-        let young = self.slots.is_uncut() && self.classes[class].is_young(objective);
-        let calm = young || self.load.was_calm(sample.sent_at, sample.at);
-        let strain = self.classes[class].strain(took, objective);
+        let is_young = self.slots.was_never_cut() && self.classes[class].is_young(objective);
+        let is_uncongested = is_young || self.load.is_uncongested(sample.sent_at, sample.in_flight);
+        let normalized_latency = self.classes[class].normalized_latency(took, objective);
         let multiple = self.classes[class].threshold(objective).map(|threshold| took / threshold);
-        self.classes[class].learn(took, calm);
-        if let Some(strain) = strain.filter(|_| calm) {
-            self.classes[class].learn_usual(strain > 1.0);
+        self.classes[class].observe(took, is_uncongested);
+        if let Some(normalized_latency) = normalized_latency.filter(|_| is_uncongested) {
+            self.classes[class].observe_late(normalized_latency > 1.0);
         }
-        if calm && self.classes[class].finds_slow(objective) {
+        if is_uncongested && self.classes[class].update_is_slow(objective) {
             // What was learned of levels that are too much was learned from it.
-            self.growth = Growth::Free;
-            self.bound.doubles_again();
+            self.growth = Growth::SlowStart;
+            self.first_token_limit.restart_slow_start();
         }
         if let (Some(percentile), Some(multiple)) = (&mut self.percentile, multiple) {
-            percentile.saw(now, class, multiple);
+            percentile.observe(now, class, multiple);
         }
         // One that was overdue has been judged.
-        let fresh = sample.number.is_none() || self.leave(sample);
+        let fresh = sample.queue_number.is_none() || self.stop_awaiting(sample);
         if fresh && !std::mem::replace(&mut sample.judged, true) {
-            self.judge(now, sample.sent_at, sample.at, class, strain.unwrap_or(0.0));
+            self.judge(now, sample.sent_at, sample.in_flight, class, normalized_latency.unwrap_or(0.0));
         }
     }
 
     /// How long it took between two tokens, where that has an objective.
-    fn paced(&mut self, now: Instant, sample: &Sample, first: Instant, output: u64) {
+    fn on_token_pace(&mut self, now: Instant, sample: &Sample, first: Instant, output: u64) {
         let objective = self.settings.tpot;
-        if objective.is_none() || output < FEW_TOKENS {
+        if objective.is_none() || output < MIN_PACE_TOKENS {
             return;
         }
         let took = now.saturating_duration_since(first).as_secs_f64() / (output - 1) as f64;
-        let strain = self.tokens.strain(took, objective).unwrap_or(0.0);
-        self.tokens.learn(took, self.load.was_calm(sample.sent_at, sample.at));
-        if self.pace.concerns(sample.sent_at) && sample.at > FEW && self.pace.saw(strain, Usual::default()) {
-            self.caught();
-            let present = self.present(now);
-            self.cut(now, BLIND * present, Cause::Slow);
+        let normalized_latency = self.pace_class.normalized_latency(took, objective).unwrap_or(0.0);
+        self.pace_class.observe(took, self.load.is_uncongested(sample.sent_at, sample.in_flight));
+        if self.pace_evidence.applies_to(sample.sent_at)
+            && sample.in_flight > FEW_CALLS
+            && self.pace_evidence.observe(normalized_latency, UsualLatency::default())
+        {
+            self.on_limit_found();
+            let recent_slots = self.recent_slots(now);
+            self.cut(now, DEFAULT_CUT_FACTOR * recent_slots, DecisionCause::Slow);
         }
     }
 
-    fn judge(&mut self, now: Instant, sent_at: Instant, at: usize, class: usize, strain: f64) {
-        let late = strain > 1.0;
-        self.judged += 1;
-        self.late += SHOWN * (f64::from(u8::from(late)) - self.late);
-        let streams = streams(class);
+    fn judge(
+        &mut self,
+        now: Instant,
+        sent_at: Instant,
+        in_flight: usize,
+        class: usize,
+        normalized_latency: f64,
+    ) {
+        let late = normalized_latency > 1.0;
+        self.judged_calls += 1;
+        self.late_share += LATE_SHARE_WEIGHT * (f64::from(u8::from(late)) - self.late_share);
+        let streams = is_streaming(class);
         let objective = self.objective(class);
-        let of = &self.classes[class];
-        let usual = Usual { late: of.usual(), strain: of.usual_strain(objective) };
+        let latency_class = &self.classes[class];
+        let usual = UsualLatency {
+            late_share: latency_class.usual_late_share(),
+            normalized_latency: latency_class.usual_normalized_latency(objective),
+        };
         let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
         // Of one that was nearly alone, nobody is late because of us; and of its like nobody knows yet what they take.
-        let unsaid = late && (at <= FEW || !self.classes[class].is_known());
-        if self.percentile.is_some() || !evidence.concerns(sent_at) || unsaid {
+        let is_inconclusive = late && (in_flight <= FEW_CALLS || !self.classes[class].is_known());
+        if self.percentile.is_some() || !evidence.applies_to(sent_at) || is_inconclusive {
             return;
         }
-        let enough = evidence.saw(strain, usual);
-        let has_room = evidence.has_room();
-        let on_trial = self.growth.trial() > 0.0;
-        let fresh = self.trial.concerns(sent_at);
+        let is_breach = evidence.observe(normalized_latency, usual);
+        let has_headroom = evidence.has_headroom();
+        let on_trial = self.growth.trial_slots() > 0.0;
+        let fresh = self.trial_evidence.applies_to(sent_at);
         if on_trial && fresh {
-            self.trial.saw(strain, usual);
+            self.trial_evidence.observe(normalized_latency, usual);
         }
         // A trial need not make calls late to fail: it is enough that they lose their room.
-        let failed = on_trial && fresh && (late || self.trial.judged() > 1 && !self.trial.has_room());
-        if enough || failed {
-            self.came_late(now, class);
-        } else if !late && self.pace.share() < 0.5 {
-            let free = streams && matches!(self.growth, Growth::Free);
-            if has_room {
-                self.came_in_time(now, sent_at, streams, fresh);
-            } else if free && self.load.was_full(sent_at) {
+        let failed = on_trial
+            && fresh
+            && (late || self.trial_evidence.judged() > 1 && !self.trial_evidence.has_headroom());
+        if is_breach || failed {
+            self.on_late(now, class);
+        } else if !late && self.pace_evidence.fraction() < 0.5 {
+            let in_slow_start = streams && matches!(self.growth, Growth::SlowStart);
+            if has_headroom {
+                self.on_in_time(now, sent_at, streams, fresh);
+            } else if in_slow_start && self.load.were_slots_full_since(sent_at) {
                 // The bound holds back who would wait; the slot is for the one that waits no more.
-                self.slots.raise(now, 1.0, Cause::SlowStart, self.awaiting());
+                self.slots.raise(now, 1.0, DecisionCause::SlowStart, self.first_token_limit());
             }
         }
     }
 
-    fn came_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool, fresh: bool) {
-        if streams && self.load.was_bound_full(sent_at) {
-            self.bound.in_time(self.settings.max);
+    fn on_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool, fresh: bool) {
+        if streams && self.load.was_first_token_limit_full_since(sent_at) {
+            self.first_token_limit.on_in_time(self.settings.max);
         }
-        let cause = if let Growth::Free = self.growth { Cause::SlowStart } else { Cause::Headroom };
-        let full = self.load.was_full(sent_at);
-        let by = self.growth.in_time(self.slots.value(), full, fresh);
+        let cause = if let Growth::SlowStart = self.growth {
+            DecisionCause::SlowStart
+        } else {
+            DecisionCause::Headroom
+        };
+        let full = self.load.were_slots_full_since(sent_at);
+        let by = self.growth.on_in_time(self.slots.value(), full, fresh);
         if by > 0.0 {
-            self.trial = Evidence::new(now);
-            self.slots.raise(now, by, cause, self.awaiting());
+            self.trial_evidence = Evidence::new(now);
+            self.slots.raise(now, by, cause, self.first_token_limit());
         }
     }
 
-    fn came_late(&mut self, now: Instant, class: usize) {
-        let trial = self.growth.trial();
+    fn on_late(&mut self, now: Instant, class: usize) {
+        let trial = self.growth.trial_slots();
         if trial > 0.0 {
-            self.caught();
+            self.on_limit_found();
             // Of a bold one, what is served already was not too much.
             let served = self.load.served_now().unwrap_or(0) as f64;
             let to = (self.slots.value() - trial).max(served.min(self.slots.value() - 1.0));
-            return self.cut(now, to, Cause::Late);
+            return self.cut(now, to, DecisionCause::Late);
         }
-        let awaiting = self.awaiting();
+        let awaiting = self.first_token_limit();
         let to = match self.settings.adaptive.decrease {
-            Decrease::Served => match self.load.served(now).filter(|_| streams(class)) {
+            Decrease::Served => match self.load.recent_served(now).filter(|_| is_streaming(class)) {
                 Some(served) => self.cut_to_served(now, class, served as f64),
                 // The number of served calls is not known if their first tokens cannot be seen.
                 None => {
-                    self.caught();
-                    BLIND * self.present(now)
+                    self.on_limit_found();
+                    DEFAULT_CUT_FACTOR * self.recent_slots(now)
                 }
             },
             Decrease::Factor(factor) => self.less(factor * self.slots.value()),
             Decrease::Step(step) => self.less(self.slots.value() - step as f64),
         };
-        self.cut_both(now, to, Cause::Late, awaiting);
+        self.cut_both(now, to, DecisionCause::Late, awaiting);
     }
 
     /// A level was found that is too much.
-    fn caught(&mut self) {
+    fn on_limit_found(&mut self) {
         let probes = self.settings.adaptive.decrease == Decrease::Served;
-        self.growth = if probes { self.growth.caught() } else { Growth::Additive };
+        self.growth = if probes { self.growth.on_overload() } else { Growth::Additive };
     }
 
     fn less(&mut self, to: f64) -> f64 {
@@ -384,45 +409,45 @@ impl Limit {
     /// as many more as can have their first token in time.
     fn cut_to_served(&mut self, now: Instant, class: usize, served: f64) -> f64 {
         let late = self.classes[class].threshold(self.objective(class)).unwrap_or(1.0);
-        let base = self.classes[class].base(self.objective(class));
+        let base = self.classes[class].baseline(self.objective(class));
         // Of an upstream that had nothing to do the rate says nothing.
-        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(LONGEST);
-        let busy = self.load.busy(now).max(window / 2).min(window);
+        let window = Duration::try_from_secs_f64(2.0 * late).unwrap_or(MAX_RATE_WINDOW);
+        let busy = self.load.awaiting_for(now).max(window / 2).min(window);
         // By Little's law: those that are on their way, and those that may wait before it.
-        let share = (base + AIM * (late - base)) * self.flow.rate(now, busy);
-        let present = self.present(now);
-        if self.bound.late(share) {
+        let share = (base + QUEUE_SHARE * (late - base)) * self.first_token_rate.rate(now, busy);
+        let recent_slots = self.recent_slots(now);
+        if self.first_token_limit.on_late(share) {
             // Then it is the slots that are too many.
-            self.caught();
-            return (served + share).clamp(DEEPEST * present, present);
+            self.on_limit_found();
+            return (served + share).clamp(MIN_CUT_SHARE * recent_slots, recent_slots);
         }
-        (served + share + 1.0).max(DEEPEST * present).min(self.slots.value())
+        (served + share + 1.0).max(MIN_CUT_SHARE * recent_slots).min(self.slots.value())
     }
 
     /// A 429, and not for a rate. It speaks of how many are in flight if it came while many were: what is in flight still was taken in.
-    fn refused(&mut self, now: Instant, sample: &Sample) {
-        let taken = self.load.taken_of_late(now);
-        if taken == 0 || (sample.at as f64) < NEAR_THE_MOST * taken as f64 {
+    fn on_refused(&mut self, now: Instant, sample: &Sample) {
+        let taken = self.load.recent_accepted(now);
+        if taken == 0 || (sample.in_flight as f64) < REFUSED_SHARE * taken as f64 {
             return;
         }
-        if self.first_tokens.concerns(sample.sent_at) {
-            self.before_refusals = self.present(now);
-            self.caught();
+        if self.first_tokens.applies_to(sample.sent_at) {
+            self.slots_before_refusals = self.recent_slots(now);
+            self.on_limit_found();
         }
-        let to = (self.load.in_flight as f64).max(DEEPEST * self.before_refusals);
+        let to = (self.load.in_flight as f64).max(MIN_CUT_SHARE * self.slots_before_refusals);
         if to < self.slots.value() {
-            self.cut(now, to, Cause::Refused);
+            self.cut(now, to, DecisionCause::Refused);
         }
     }
 
-    fn warned(&mut self, now: Instant, sample: &Sample, cause: Cause) {
-        let evidence = if streams(sample.class) { &mut self.first_tokens } else { &mut self.answers };
+    fn on_overloaded(&mut self, now: Instant, sample: &Sample, cause: DecisionCause) {
+        let evidence = if is_streaming(sample.class) { &mut self.first_tokens } else { &mut self.answers };
         // One that was overdue has been judged; and one that was nearly alone was not too much.
-        let counts = evidence.concerns(sample.sent_at) && !sample.judged && sample.at > FEW;
-        if counts && evidence.warned() {
-            self.caught();
-            let present = self.present(now);
-            self.cut(now, BLIND * present, cause);
+        let counts = evidence.applies_to(sample.sent_at) && !sample.judged && sample.in_flight > FEW_CALLS;
+        if counts && evidence.on_overload() {
+            self.on_limit_found();
+            let recent_slots = self.recent_slots(now);
+            self.cut(now, DEFAULT_CUT_FACTOR * recent_slots, cause);
         }
     }
 
@@ -430,76 +455,76 @@ impl Limit {
         let Some(percentile) = &mut self.percentile else { return };
         match percentile.tick(now) {
             // In flight is demand: a queue that is kept short is empty most of the time.
-            Verdict::Room if self.load.in_flight > 0 => {
-                self.slots.raise(now, 1.0, Cause::Headroom, self.awaiting());
+            PercentileVerdict::Below if self.load.in_flight > 0 => {
+                self.slots.raise(now, 1.0, DecisionCause::Headroom, self.first_token_limit());
             }
-            Verdict::Late(class) => self.came_late(now, class),
-            Verdict::Room | Verdict::Steady => {}
+            PercentileVerdict::Above(class) => self.on_late(now, class),
+            PercentileVerdict::Below | PercentileVerdict::Within => {}
         }
     }
 
     /// The slots that were used of late: what is cut is what was there. Where few were, nobody knows what more would do: a cut goes no deeper than the start.
-    fn present(&mut self, now: Instant) -> f64 {
-        let start = self.settings.adaptive.start as f64 / BLIND;
-        self.slots.value().min(start.max(self.load.highest(now) as f64)).max(1.0)
+    fn recent_slots(&mut self, now: Instant) -> f64 {
+        let start = self.settings.adaptive.start as f64 / DEFAULT_CUT_FACTOR;
+        self.slots.value().min(start.max(self.load.recent_max(now) as f64)).max(1.0)
     }
 
-    fn cut(&mut self, now: Instant, to: f64, cause: Cause) {
-        self.cut_both(now, to, cause, self.awaiting());
+    fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause) {
+        self.cut_both(now, to, cause, self.first_token_limit());
     }
 
     /// One cut for each epoch: what was sent before it is judged no more. `awaiting`: the bound
     /// before it was lowered, if it was.
-    fn cut_both(&mut self, now: Instant, to: f64, cause: Cause, awaiting: usize) {
-        self.breach = Some(now);
+    fn cut_both(&mut self, now: Instant, to: f64, cause: DecisionCause, awaiting: usize) {
+        self.last_breach_at = Some(now);
         self.first_tokens = Evidence::new(now);
         self.answers = Evidence::new(now);
-        self.pace = Evidence::new(now);
+        self.pace_evidence = Evidence::new(now);
         // What was turned away says itself how many are too many.
-        let to = if cause == Cause::Refused { to } else { self.load.ground(to) };
-        self.slots.cut(now, to, cause, [awaiting, self.awaiting()]);
+        let to = if cause == DecisionCause::Refused { to } else { self.load.limit_cut(to) };
+        self.slots.cut(now, to, cause, [awaiting, self.first_token_limit()]);
     }
 
     fn objective(&self, class: usize) -> Option<Duration> {
-        if streams(class) { self.settings.objective } else { self.settings.latency }
+        if is_streaming(class) { self.settings.objective } else { self.settings.latency }
     }
 
     /// Whether calls of a class are late at a moment that is known before they end. Of those that do not stream the length decides, which is known at
     /// the end: but where an objective says.
     fn is_due(&self, class: usize) -> bool {
-        streams(class) || self.settings.latency.is_some()
+        is_streaming(class) || self.settings.latency.is_some()
     }
 
     fn overdue_at(&self, class: usize) -> Option<Instant> {
         self.classes[class].overdue_at(self.objective(class))
     }
 
-    fn note(&mut self, now: Instant) {
-        self.load.note(now, self.slots.whole(), self.bound.most());
+    fn update_full(&mut self, now: Instant) {
+        self.load.update_full(now, self.slots.slots(), self.first_token_limit.limit());
     }
 
-    fn enter(&mut self, class: usize, now: Instant, at: usize) -> u64 {
-        self.lines |= 1 << class;
-        self.classes[class].line.push(now, at)
+    fn start_awaiting(&mut self, class: usize, now: Instant, in_flight: usize) -> u64 {
+        self.awaiting_classes |= 1 << class;
+        self.classes[class].awaiting.push(now, in_flight)
     }
 
     /// Takes a call out of its line. `false`: it was overdue before.
-    fn leave(&mut self, sample: &mut Sample) -> bool {
-        let Some(number) = sample.number.take() else { return false };
-        let fresh = self.classes[sample.class].line.answered(number);
+    fn stop_awaiting(&mut self, sample: &mut Sample) -> bool {
+        let Some(queue_number) = sample.queue_number.take() else { return false };
+        let fresh = self.classes[sample.class].awaiting.remove(queue_number);
         sample.judged |= !fresh;
-        self.close(sample.class);
+        self.update_awaiting_class(sample.class);
         fresh
     }
 
-    fn close(&mut self, class: usize) {
-        if self.classes[class].line.oldest().is_none() {
-            self.lines &= !(1 << class);
+    fn update_awaiting_class(&mut self, class: usize) {
+        if self.classes[class].awaiting.oldest().is_none() {
+            self.awaiting_classes &= !(1 << class);
         }
     }
 
-    fn in_line(&self) -> impl Iterator<Item = usize> + use<> {
-        let lines = self.lines;
-        (0..CLASSES).filter(move |class| lines & (1 << class) != 0)
+    fn awaiting_classes(&self) -> impl Iterator<Item = usize> + use<> {
+        let awaiting_classes = self.awaiting_classes;
+        (0..CLASSES).filter(move |class| awaiting_classes & (1 << class) != 0)
     }
 }

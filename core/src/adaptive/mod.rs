@@ -58,24 +58,24 @@
 //! assert_eq!(limit.slots(), 64, "all were in time");
 //! ```
 
-mod bound;
-mod class;
+mod awaiting_calls;
 mod evidence;
-mod flow;
+mod first_token_limit;
+mod first_token_rate;
 mod growth;
+mod latency_class;
 mod limit;
-mod line;
-mod load;
+mod load_tracker;
 mod outcome;
 mod percentile;
 mod sample;
 mod settings;
-mod slots;
+mod slot_limit;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use limit::Limit;
-pub use sample::{Ended, Kind, Sample};
+pub use sample::{CallKind, Ended, Sample};
 pub use settings::Settings;
-pub use view::{Cause, Decision, LimitView};
+pub use view::{Decision, DecisionCause, LimitView};

@@ -7,17 +7,17 @@ use crate::config;
 use crate::duration;
 
 /// No more calls than this are remembered, however many a window has.
-const KEPT: usize = 16_384;
+const MAX_SAMPLES: usize = 16_384;
 
 /// What a tick says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PercentileVerdict {
     /// Below the band.
-    Room,
+    Below,
     /// In it, or held after a cut, or nothing was seen.
-    Steady,
+    Within,
     /// Above it, with the class of the call that is at the percentile.
-    Late(usize),
+    Above(usize),
 }
 
 /// See the module.
@@ -28,16 +28,21 @@ pub(super) struct Percentile {
     window: VecDeque<(Instant, usize, f64)>,
     tick_at: Instant,
     /// Ticks that are held yet.
-    hold: u32,
+    held_ticks: u32,
 }
 
 impl Percentile {
     pub(super) fn new(settings: config::Percentile, now: Instant) -> Self {
-        Self { tick_at: duration::after(now, settings.tick), settings, window: VecDeque::new(), hold: 0 }
+        Self {
+            tick_at: duration::after(now, settings.tick),
+            settings,
+            window: VecDeque::new(),
+            held_ticks: 0,
+        }
     }
 
-    pub(super) fn saw(&mut self, now: Instant, class: usize, multiple: f64) {
-        if self.window.len() == KEPT {
+    pub(super) fn observe(&mut self, now: Instant, class: usize, multiple: f64) {
+        if self.window.len() == MAX_SAMPLES {
             self.window.pop_front();
         }
         self.window.push_back((now, class, multiple));
@@ -49,23 +54,23 @@ impl Percentile {
     }
 
     /// A tick is due.
-    pub(super) fn tick(&mut self, now: Instant) -> Verdict {
+    pub(super) fn tick(&mut self, now: Instant) -> PercentileVerdict {
         // Ticks that nobody asked for are gone.
         self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.window.front().is_some_and(|(at, ..)| age(*at) > self.settings.window) {
             self.window.pop_front();
         }
-        let held = self.hold > 0;
-        self.hold = self.hold.saturating_sub(1);
-        let Some((class, at)) = self.quantile() else { return Verdict::Steady };
+        let held = self.held_ticks > 0;
+        self.held_ticks = self.held_ticks.saturating_sub(1);
+        let Some((class, at)) = self.quantile() else { return PercentileVerdict::Within };
         if at > 1.0 + self.settings.band && !held {
-            self.hold = self.settings.hold;
-            Verdict::Late(class)
+            self.held_ticks = self.settings.hold;
+            PercentileVerdict::Above(class)
         } else if at < 1.0 - self.settings.band {
-            Verdict::Room
+            PercentileVerdict::Below
         } else {
-            Verdict::Steady
+            PercentileVerdict::Within
         }
     }
 
@@ -97,27 +102,36 @@ mod tests {
     }
 
     #[test]
-    fn a_band_lies_around_the_objective() {
-        for (multiple, verdict) in
-            [(0.5, Verdict::Room), (0.9, Verdict::Steady), (1.1, Verdict::Steady), (1.3, Verdict::Late(0))]
-        {
+    fn verdict_depends_on_band_around_objective() {
+        for (multiple, verdict) in [
+            (0.5, PercentileVerdict::Below),
+            (0.9, PercentileVerdict::Within),
+            (1.1, PercentileVerdict::Within),
+            (1.3, PercentileVerdict::Above(0)),
+        ] {
             let (mut percentile, at) = percentile();
-            (0..100).for_each(|_| percentile.saw(at(1), 0, multiple));
+            (0..100).for_each(|_| percentile.observe(at(1), 0, multiple));
             assert_eq!(percentile.tick(at(5)), verdict);
         }
         let (mut percentile, at) = percentile();
-        assert_eq!(percentile.tick(at(5)), Verdict::Steady, "nothing was seen");
+        assert_eq!(percentile.tick(at(5)), PercentileVerdict::Within, "nothing was seen");
     }
 
     #[test]
-    fn a_cut_is_held_until_the_window_speaks_of_what_is() {
+    fn verdict_is_held_after_a_cut() {
         let (mut percentile, at) = percentile();
-        (0..100).for_each(|_| percentile.saw(at(1), 0, 9.0));
+        (0..100).for_each(|_| percentile.observe(at(1), 0, 9.0));
         let verdicts = [5, 10, 15, 20, 25].map(|s| percentile.tick(at(s)));
         assert_eq!(
             verdicts,
-            [Verdict::Late(0), Verdict::Steady, Verdict::Steady, Verdict::Steady, Verdict::Late(0)]
+            [
+                PercentileVerdict::Above(0),
+                PercentileVerdict::Within,
+                PercentileVerdict::Within,
+                PercentileVerdict::Within,
+                PercentileVerdict::Above(0)
+            ]
         );
-        assert_eq!(percentile.tick(at(60)), Verdict::Steady, "the window is over");
+        assert_eq!(percentile.tick(at(60)), PercentileVerdict::Within, "the window is over");
     }
 }

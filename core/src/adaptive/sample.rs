@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// What kind of call it is: calls are only held against their like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
+pub struct CallKind {
     /// Tokens of its prompt; 0: not known.
     pub input: u64,
     /// Tokens that its answer is expected to have; 0: not known.
@@ -21,16 +21,16 @@ pub struct Sample {
     /// Tokens that its answer is expected to have.
     pub(super) output: u64,
     /// Its number in its class's line, until it leaves it.
-    pub(super) number: Option<u64>,
+    pub(super) queue_number: Option<u64>,
     /// Whether it awaits its first token.
-    pub(super) awaits: bool,
+    pub(super) awaits_first_token: bool,
     /// Whether it has been judged.
     pub(super) judged: bool,
     pub(super) sent_at: Instant,
     /// Calls in flight when it was sent, with it.
-    pub(super) at: usize,
+    pub(super) in_flight: usize,
     /// When its first token came.
-    pub(super) first: Option<Instant>,
+    pub(super) first_token_at: Option<Instant>,
 }
 
 /// How a call ended.

@@ -8,8 +8,8 @@ use super::*;
 use crate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
 use crate::testing::epoch;
 
-const STREAM: Kind = Kind { input: 100, output: 100, streams: true };
-const WHOLE: Kind = Kind { input: 100, output: 100, streams: false };
+const STREAM: CallKind = CallKind { input: 100, output: 100, streams: true };
+const WHOLE: CallKind = CallKind { input: 100, output: 100, streams: false };
 
 fn settings(objective_ms: Option<u64>) -> Settings {
     Settings {
@@ -37,46 +37,48 @@ impl Run {
         let end = self.now + Duration::from_millis(ms);
         while let Some(at) = self.limit.next_wake().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.limit.tick(self.now);
+            self.limit.on_tick(self.now);
         }
         self.now = end;
     }
 
     /// Sends as many calls as may go, `most` at most.
-    fn fill(&mut self, kind: Kind, most: usize) -> Vec<Sample> {
+    fn fill(&mut self, kind: CallKind, most: usize) -> Vec<Sample> {
         let mut sent = Vec::new();
         while sent.len() < most && self.limit.has_room() {
-            sent.push(self.limit.sent(self.now, kind));
+            sent.push(self.limit.on_sent(self.now, kind));
         }
         sent
     }
 
     /// All of them get their first token after so long, and end.
-    fn round(&mut self, kind: Kind, most: usize, ms: u64) {
+    fn round(&mut self, kind: CallKind, most: usize, ms: u64) {
         let mut calls = self.fill(kind, most);
         self.pass(ms);
-        calls.iter_mut().for_each(|call| self.limit.first_token(self.now, call));
-        calls.into_iter().for_each(|call| self.limit.ended(self.now, call, Ended::Completed { output: 100 }));
+        calls.iter_mut().for_each(|call| self.limit.on_first_token(self.now, call));
+        calls
+            .into_iter()
+            .for_each(|call| self.limit.on_ended(self.now, call, Ended::Completed { output: 100 }));
     }
 
-    fn causes(&self) -> Vec<Cause> {
+    fn causes(&self) -> Vec<DecisionCause> {
         self.limit.view(self.now).decisions.iter().map(|decision| decision.cause).collect()
     }
 }
 
 #[test]
-fn it_doubles_while_calls_press_and_are_in_time() {
+fn limit_doubles_while_full_and_in_time() {
     let mut run = Run::new(&settings(Some(1_000)));
     run.round(STREAM, 100, 100);
     assert_eq!(run.limit.slots(), 16);
     run.round(STREAM, 3, 100);
     assert_eq!(run.limit.slots(), 16, "nobody pressed");
     (0..5).for_each(|_| run.round(STREAM, 100, 100));
-    assert_eq!((run.limit.slots(), run.causes()), (64, vec![Cause::SlowStart]));
+    assert_eq!((run.limit.slots(), run.causes()), (64, vec![DecisionCause::SlowStart]));
 }
 
 #[test]
-fn a_call_that_waits_too_long_counts_before_it_is_answered() {
+fn overdue_call_counts_before_it_is_answered() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..5).for_each(|_| run.round(STREAM, 100, 100));
     let calls = run.fill(STREAM, 100);
@@ -85,38 +87,42 @@ fn a_call_that_waits_too_long_counts_before_it_is_answered() {
     run.pass(2);
     let view = run.limit.view(run.now);
     assert_eq!(view.cuts, 1, "three that are late are enough, and all are of one epoch");
-    assert_eq!(view.decisions.last().map(|last| last.awaiting), Some(run.limit.awaiting()));
-    assert!(run.limit.awaiting() < 64 && view.limit >= 32, "a cut halves at the most: {}", view.limit);
+    assert_eq!(view.decisions.last().map(|last| last.awaiting), Some(run.limit.first_token_limit()));
+    assert!(
+        run.limit.first_token_limit() < 64 && view.limit >= 32,
+        "a cut halves at the most: {}",
+        view.limit
+    );
     run.pass(60_000);
     assert_eq!(run.limit.view(run.now).cuts, 1, "what was sent before a cut is judged no more");
-    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
 }
 
 #[test]
-fn between_room_and_late_nothing_moves() {
+fn dead_band_keeps_the_limit() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..2).for_each(|_| run.round(STREAM, 100, 100));
-    let before = run.limit.awaiting();
+    let before = run.limit.first_token_limit();
     (0..50).for_each(|_| run.round(STREAM, 100, 800));
-    let after = run.limit.awaiting();
+    let after = run.limit.first_token_limit();
     assert!((before..before + 4).contains(&after), "{before} may await their first token, then {after}");
     assert_eq!(run.limit.view(run.now).cuts, 0);
 }
 
 #[test]
-fn callers_that_go_away_say_nothing() {
+fn cancelled_calls_are_not_samples() {
     let mut run = Run::new(&settings(Some(1_000)));
     for _ in 0..100 {
         let calls = run.fill(STREAM, 100);
         run.pass(500);
-        calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+        calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
     }
     let view = run.limit.view(run.now);
     assert_eq!((view.limit, view.cuts, view.raises, view.awaiting), (8, 0, 0, 0));
 }
 
 #[test]
-fn refusals_for_too_many_cut_to_what_was_taken_in() {
+fn concurrency_429s_cut_to_accepted_calls() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..5).for_each(|_| run.round(STREAM, 100, 100));
     // An upstream that takes forty.
@@ -124,42 +130,44 @@ fn refusals_for_too_many_cut_to_what_was_taken_in() {
     assert_eq!(calls.len(), 64);
     run.pass(20);
     for call in calls.drain(40..) {
-        run.limit.ended(run.now, call, Ended::Limited { by_rate: false });
+        run.limit.on_ended(run.now, call, Ended::Limited { by_rate: false });
     }
-    assert_eq!((run.limit.slots(), run.causes().last().copied()), (40, Some(Cause::Refused)));
-    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+    assert_eq!((run.limit.slots(), run.causes().last().copied()), (40, Some(DecisionCause::Refused)));
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
 }
 
 #[test]
-fn refusals_for_a_rate_and_those_when_few_are_in_flight_cut_nothing() {
+fn rate_429s_and_429s_at_low_load_do_not_cut() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..5).for_each(|_| run.round(STREAM, 100, 100));
     for call in run.fill(STREAM, 100) {
-        run.limit.ended(run.now, call, Ended::Limited { by_rate: true });
+        run.limit.on_ended(run.now, call, Ended::Limited { by_rate: true });
     }
     for call in run.fill(STREAM, 3) {
-        run.limit.ended(run.now, call, Ended::Limited { by_rate: false });
+        run.limit.on_ended(run.now, call, Ended::Limited { by_rate: false });
     }
     assert_eq!(run.limit.slots(), 64);
 }
 
 #[test]
-fn an_upstream_that_says_it_is_full_is_believed_the_second_time() {
-    for (how, cause) in [(Ended::Overloaded, Cause::Overloaded), (Ended::TimedOut, Cause::TimedOut)] {
+fn second_overload_response_cuts() {
+    for (how, cause) in
+        [(Ended::Overloaded, DecisionCause::Overloaded), (Ended::TimedOut, DecisionCause::TimedOut)]
+    {
         let mut run = Run::new(&settings(Some(1_000)));
         (0..5).for_each(|_| run.round(STREAM, 100, 100));
         let mut calls = run.fill(STREAM, 100);
         for _ in 0..2 {
             assert_eq!(run.limit.slots(), 64);
-            run.limit.ended(run.now, calls.pop().unwrap(), how);
+            run.limit.on_ended(run.now, calls.pop().unwrap(), how);
         }
         assert_eq!((run.limit.slots(), run.causes().last().copied()), (57, Some(cause)));
-        calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Failed));
+        calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Failed));
     }
 }
 
 #[test]
-fn an_upstream_that_became_slow_is_not_taken_for_a_busy_one_for_ever() {
+fn slow_upstream_is_not_treated_as_congested_forever() {
     for objective in [None, Some(1_000)] {
         let mut run = Run::new(&settings(objective));
         (0..10).for_each(|_| run.round(STREAM, 100, 300));
@@ -176,47 +184,47 @@ fn an_upstream_that_became_slow_is_not_taken_for_a_busy_one_for_ever() {
 }
 
 #[test]
-fn calls_that_do_not_stream_are_judged_at_their_end_by_their_length() {
+fn unary_calls_are_judged_by_output_length() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..10).for_each(|_| run.round(WHOLE, 100, 5_000));
     assert_eq!(run.limit.slots(), 64, "five seconds are what such an answer takes");
     assert_eq!(run.limit.view(run.now).awaiting, 0);
     run.round(WHOLE, 100, 30_000);
-    assert_eq!(run.causes().last().copied(), Some(Cause::Late));
+    assert_eq!(run.causes().last().copied(), Some(DecisionCause::Late));
 }
 
 #[test]
-fn tokens_that_come_too_slowly_cut_where_that_has_an_objective() {
+fn slow_tokens_cut_if_tpot_objective_is_set() {
     let tpot = Some(Duration::from_millis(50));
     let mut run = Run::new(&Settings { tpot, ..settings(Some(1_000)) });
     let mut calls = run.fill(STREAM, 100);
     run.pass(100);
-    calls.iter_mut().for_each(|call| run.limit.first_token(run.now, call));
+    calls.iter_mut().for_each(|call| run.limit.on_first_token(run.now, call));
     run.pass(99 * 80);
-    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Completed { output: 100 }));
-    assert!(run.causes().contains(&Cause::Slow));
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Completed { output: 100 }));
+    assert!(run.causes().contains(&DecisionCause::Slow));
 }
 
 #[test]
-fn the_controllers_of_the_posts_are_there() {
+fn percentile_and_aimd_variants_work() {
     let percentile = Detector::Percentile(Percentile::default());
     for (decrease, after) in [(Decrease::Factor(0.5), 4), (Decrease::Step(2), 6)] {
         let adaptive = AdaptiveConfig { detector: percentile.clone(), decrease, ..AdaptiveConfig::default() };
         let mut run = Run::new(&Settings { adaptive, ..settings(Some(1_000)) });
-        assert_eq!(run.limit.awaiting(), 64, "they bound what is in flight alone");
+        assert_eq!(run.limit.first_token_limit(), 64, "they bound what is in flight alone");
         (0..3).for_each(|_| run.round(STREAM, 100, 2_000));
         assert_eq!(run.limit.slots(), after);
         run.pass(60_000);
         let calls = run.fill(STREAM, 1);
         (0..20).for_each(|_| run.round(STREAM, 1, 500));
         assert!(run.limit.slots() > after, "in flight is demand");
-        calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+        calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
     }
 }
 
 #[derive(Clone, Debug)]
 enum Event {
-    Sent(Kind),
+    Sent(CallKind),
     First(usize),
     Unseen(usize),
     Ended(usize, Ended),
@@ -225,7 +233,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     let kind = (0u64..100_000, 0u64..10_000, any::<bool>())
-        .prop_map(|(input, output, streams)| Event::Sent(Kind { input, output, streams }));
+        .prop_map(|(input, output, streams)| Event::Sent(CallKind { input, output, streams }));
     let how = prop_oneof![
         4 => (0u64..1_000).prop_map(|output| Ended::Completed { output }),
         1 => Just(Ended::Cancelled),
@@ -276,39 +284,39 @@ fn any_settings() -> impl Strategy<Value = Settings> {
 
 proptest! {
     #[test]
-    fn whatever_happens(events in prop::collection::vec(event(), 1..400), settings in any_settings()) {
+    fn invariants_hold_for_any_events(events in prop::collection::vec(event(), 1..400), settings in any_settings()) {
         let mut run = Run::new(&settings);
         let least = settings.adaptive.min.min(settings.max);
         let mut calls: Vec<(Sample, bool)> = Vec::new();
         for event in events {
             match event {
                 // Also beyond the limit, as an observer does.
-                Event::Sent(kind) => calls.push((run.limit.sent(run.now, kind), kind.streams)),
+                Event::Sent(kind) => calls.push((run.limit.on_sent(run.now, kind), kind.streams)),
                 Event::First(which) if !calls.is_empty() => {
                     let which = which % calls.len();
-                    run.limit.first_token(run.now, &mut calls[which].0);
+                    run.limit.on_first_token(run.now, &mut calls[which].0);
                     calls[which].1 = false;
                 }
                 Event::Unseen(which) if !calls.is_empty() => {
                     let which = which % calls.len();
-                    run.limit.unseen(run.now, &mut calls[which].0, 7);
+                    run.limit.mark_unobservable(run.now, &mut calls[which].0, 7);
                     calls[which].1 = false;
                 }
                 Event::Ended(which, how) if !calls.is_empty() => {
                     let (call, _) = calls.swap_remove(which % calls.len());
-                    run.limit.ended(run.now, call, how);
+                    run.limit.on_ended(run.now, call, how);
                 }
                 Event::Pass(ms) => run.pass(ms),
                 _ => {}
             }
             let view = run.limit.view(run.now);
             prop_assert!((least..=settings.max).contains(&view.limit), "{view:?}");
-            prop_assert!(run.limit.awaiting() >= 1);
+            prop_assert!(run.limit.first_token_limit() >= 1);
             prop_assert_eq!(view.awaiting, calls.iter().filter(|(_, awaits)| *awaits).count());
             prop_assert!(view.evidence.is_finite() && view.late.is_none_or(|late| (0.0..=1.0).contains(&late)));
-            let free = calls.len() < view.limit && view.awaiting < run.limit.awaiting();
+            let free = calls.len() < view.limit && view.awaiting < run.limit.first_token_limit();
             prop_assert_eq!(run.limit.has_room(), free);
-            run.limit.tick(run.now);
+            run.limit.on_tick(run.now);
             prop_assert!(run.limit.next_wake().is_none_or(|wake| wake > run.now), "all that is due was done");
         }
         for pair in run.limit.view(run.now).decisions.windows(2) {
@@ -316,7 +324,7 @@ proptest! {
             prop_assert!(pair[1].cause.raises() == (pair[1].to > pair[1].from), "{pair:?}");
         }
         for (call, _) in calls {
-            run.limit.ended(run.now, call, Ended::Cancelled);
+            run.limit.on_ended(run.now, call, Ended::Cancelled);
         }
         prop_assert_eq!(run.limit.view(run.now).awaiting, 0);
         run.pass(1_000_000);
@@ -359,20 +367,20 @@ impl Quiet {
         let now = self.run.now;
         for (at, has_token, sample) in &mut self.flying {
             if *at <= now && !*has_token {
-                self.run.limit.first_token(now, sample);
+                self.run.limit.on_first_token(now, sample);
                 *has_token = true;
                 *at = now + Duration::from_secs_f64(self.stream_s);
             }
         }
         let over = |flight: &mut (Instant, bool, Sample)| flight.1 && flight.0 <= now;
         for (_, _, sample) in self.flying.extract_if(.., over) {
-            self.run.limit.ended(now, sample, Ended::Completed { output: 100 });
+            self.run.limit.on_ended(now, sample, Ended::Completed { output: 100 });
             self.served += 1;
         }
         while self.queue > 0 && self.run.limit.has_room() {
             self.queue -= 1;
             let takes = Duration::from_secs_f64((self.takes)(&mut self.rng));
-            self.flying.push((now + takes, false, self.run.limit.sent(now, STREAM)));
+            self.flying.push((now + takes, false, self.run.limit.on_sent(now, STREAM)));
         }
     }
 
@@ -394,7 +402,7 @@ impl Quiet {
 }
 
 #[test]
-fn what_differs_by_itself_is_not_congestion() {
+fn inherent_variance_is_not_congestion() {
     type Upstream = (&'static str, Option<u64>, fn(&mut fastrand::Rng) -> f64, f64);
     // Of ten a second, at the least. Where one in six is slow, or an objective is set that no call can meet, growth is slow.
     let upstreams: [Upstream; 8] = [
@@ -414,32 +422,32 @@ fn what_differs_by_itself_is_not_congestion() {
 }
 
 #[test]
-fn a_queue_at_the_beginning_is_not_what_calls_take() {
+fn initial_queue_is_not_learned_as_baseline() {
     let mut run = Run::new(&Settings { max: 256, ..settings(Some(1_000)) });
     let mut late = 0;
     // One after the other, a tenth of a second each: the first hundred come at once.
-    let mut calls: Vec<_> = (0..100).map(|_| run.limit.sent(run.now, STREAM)).collect();
+    let mut calls: Vec<_> = (0..100).map(|_| run.limit.on_sent(run.now, STREAM)).collect();
     for round in 0..400 {
         run.pass(100);
         let Some(mut call) = (!calls.is_empty()).then(|| calls.remove(0)) else { break };
-        run.limit.first_token(run.now, &mut call);
-        run.limit.ended(run.now, call, Ended::Completed { output: 100 });
+        run.limit.on_first_token(run.now, &mut call);
+        run.limit.on_ended(run.now, call, Ended::Completed { output: 100 });
         calls.extend(run.fill(STREAM, 1));
         late += usize::from(round > 200 && calls.len() > 10);
     }
     assert!(late < 20, "{late} of the last two hundred were behind ten others");
-    calls.into_iter().for_each(|call| run.limit.ended(run.now, call, Ended::Cancelled));
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
 }
 
 #[test]
-fn a_word_or_two_against_an_idle_upstream_cuts_little() {
+fn few_bad_samples_cut_idle_upstream_little() {
     for how in [Ended::Limited { by_rate: false }, Ended::Overloaded, Ended::TimedOut] {
         let mut run = Run::new(&settings(Some(1_000)));
         (0..10).for_each(|_| run.round(STREAM, 100, 100));
         run.pass(60_000);
         for _ in 0..5 {
             let calls = run.fill(STREAM, 3);
-            calls.into_iter().for_each(|call| run.limit.ended(run.now, call, how));
+            calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, how));
             run.pass(10_000);
         }
         assert!(run.limit.slots() >= 8, "{how:?}: {}", run.limit.slots());
@@ -463,9 +471,9 @@ fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds:
     let mut run = Run::new(settings);
     let (mut queue, mut running) = (std::collections::VecDeque::new(), Vec::new());
     let (mut sum, mut number) = (0, 0);
-    let mut before = (run.limit.view(run.now).cuts, run.limit.slots(), run.limit.awaiting());
+    let mut before = (run.limit.view(run.now).cuts, run.limit.slots(), run.limit.first_token_limit());
     let mut check = |limit: &Limit, now| {
-        let after = (limit.view(now).cuts, limit.slots(), limit.awaiting());
+        let after = (limit.view(now).cuts, limit.slots(), limit.first_token_limit());
         let lowered = after.1 < before.1 || after.2 < before.2;
         assert!(after.0 == before.0 || lowered, "{answers:?}: a cut from {before:?} to {after:?}");
         before = after;
@@ -474,7 +482,7 @@ fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds:
         while run.limit.has_room() {
             number += 1;
             let streams = answers == Answers::Streamed || answers == Answers::Mixed && number % 2 == 0;
-            queue.push_back(run.limit.sent(run.now, Kind { streams, ..STREAM }));
+            queue.push_back(run.limit.on_sent(run.now, CallKind { streams, ..STREAM }));
             check(&run.limit, run.now);
         }
         while running.len() < places
@@ -484,18 +492,18 @@ fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds:
         }
         let end = run.now + Duration::from_millis(STEP);
         if let Some(wake) = run.limit.next_wake().filter(|wake| *wake <= end) {
-            run.limit.tick(run.now.max(wake));
+            run.limit.on_tick(run.now.max(wake));
             check(&run.limit, end);
         }
         run.now = end;
         for (since, call) in &mut running {
             if at - *since == 50 {
-                run.limit.first_token(run.now, call);
+                run.limit.on_first_token(run.now, call);
                 check(&run.limit, run.now);
             }
         }
         while let Some(ended) = running.iter().position(|(since, _)| at - since >= 1_050) {
-            run.limit.ended(run.now, running.swap_remove(ended).1, Ended::Completed { output: 100 });
+            run.limit.on_ended(run.now, running.swap_remove(ended).1, Ended::Completed { output: 100 });
             check(&run.limit, run.now);
         }
         sum += if at >= seconds * 500 { queue.len() + running.len() } else { 0 };
@@ -507,7 +515,7 @@ fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds:
 /// take. An engine that runs a quarter of the first limit is left to the percentile: the other
 /// detector takes what calls take at first for what such an engine always takes.
 #[test]
-fn each_detector_with_each_decrease_finds_what_an_engine_runs() {
+fn each_detector_and_decrease_finds_engine_capacity() {
     let percentile = Detector::Percentile(Percentile::default());
     let mut missed = Vec::new();
     for places in [2, 4, 16] {

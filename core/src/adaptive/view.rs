@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Why the limit moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum DecisionCause {
     /// Calls pressed on it, and were answered in time: each raises it by one.
     SlowStart,
     /// The same, where a level is known that was too much: it is raised by trial.
@@ -33,7 +33,7 @@ pub struct Decision {
     /// That bound since.
     pub awaiting: usize,
     /// Why.
-    pub cause: Cause,
+    pub cause: DecisionCause,
 }
 
 /// What a person would want to know of a limit.
@@ -57,13 +57,13 @@ pub struct LimitView {
     pub cuts: u64,
     /// Moves upward so far.
     pub raises: u64,
-    /// Both, by cause, in the order of [`Cause::ALL`].
-    pub moves: [u64; Cause::ALL.len()],
+    /// Both, by cause, in the order of [`DecisionCause::ALL`].
+    pub moves: [u64; DecisionCause::ALL.len()],
     /// The last moves, the youngest last.
     pub decisions: Vec<Decision>,
 }
 
-impl Cause {
+impl DecisionCause {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::SlowStart,
@@ -77,19 +77,19 @@ impl Cause {
 
     /// Whether it is one to raise.
     pub const fn raises(self) -> bool {
-        matches!(self, Cause::SlowStart | Cause::Headroom)
+        matches!(self, DecisionCause::SlowStart | DecisionCause::Headroom)
     }
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Cause::SlowStart => "slow_start",
-            Cause::Headroom => "headroom",
-            Cause::Late => "late",
-            Cause::Slow => "slow",
-            Cause::Refused => "refused",
-            Cause::Overloaded => "overloaded",
-            Cause::TimedOut => "timed_out",
+            DecisionCause::SlowStart => "slow_start",
+            DecisionCause::Headroom => "headroom",
+            DecisionCause::Late => "late",
+            DecisionCause::Slow => "slow",
+            DecisionCause::Refused => "refused",
+            DecisionCause::Overloaded => "overloaded",
+            DecisionCause::TimedOut => "timed_out",
         }
     }
 }

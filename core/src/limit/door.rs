@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Snapshot;
-use crate::adaptive::Kind;
+use crate::adaptive::CallKind;
 use crate::admission::{Admission, BudgetSet, Permit};
 use crate::budget::RateBudgets;
 use crate::clock;
@@ -50,7 +50,7 @@ impl<J> Door<J> {
     /// A slot, as soon as there is one.
     ///
     /// *Cancellation safety*: dropping the future leaves the queue.
-    pub(super) async fn enter(&self, kind: Kind) -> Result<Permit, Error> {
+    pub(super) async fn enter(&self, kind: CallKind) -> Result<Permit, Error> {
         let now = clock::now();
         let ticket = Ticket {
             tenant: self.tenant.clone(),

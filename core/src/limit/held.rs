@@ -8,7 +8,7 @@ use tower::BoxError;
 
 use super::door::Door;
 use super::{Head, Judge};
-use crate::adaptive::{Ended, Kind};
+use crate::adaptive::{CallKind, Ended};
 use crate::admission::Permit;
 
 /// Dropping it gives the slot back. Whoever holds it drops the exchange first: who gets the slot must not find the upstream still busy with us.
@@ -26,7 +26,7 @@ pub(super) struct Held<J> {
 }
 
 impl<J: Judge> Held<J> {
-    pub(super) fn new(door: Arc<Door<J>>, permit: Permit, kind: Kind) -> Self {
+    pub(super) fn new(door: Arc<Door<J>>, permit: Permit, kind: CallKind) -> Self {
         Self { permit, door, awaits: kind.streams, streams: false, is_told: false }
     }
 

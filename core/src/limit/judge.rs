@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use http::{Request, Response};
 use http_body::Body;
 
-use crate::adaptive::{Ended, Kind};
+use crate::adaptive::{CallKind, Ended};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Class, RateHeaders, classify};
@@ -22,12 +22,12 @@ const BYTES_PER_TOKEN: u64 = 4;
 pub trait Judge: Send + Sync + 'static {
     /// What kind of call a request makes: calls are held against their like. Asked once, before it waits.
     ///
-    /// *Default*: the [`Kind`] in the request's extensions; else one that streams, with a token of prompt for each four bytes of a body whose length
+    /// *Default*: the [`CallKind`] in the request's extensions; else one that streams, with a token of prompt for each four bytes of a body whose length
     /// is known.
-    fn kind<B: Body>(&self, request: &Request<B>) -> Kind {
-        let known = request.extensions().get::<Kind>().copied();
+    fn kind<B: Body>(&self, request: &Request<B>) -> CallKind {
+        let known = request.extensions().get::<CallKind>().copied();
         let bytes = || request.body().size_hint().exact().unwrap_or(0);
-        known.unwrap_or_else(|| Kind { input: bytes() / BYTES_PER_TOKEN, output: 0, streams: true })
+        known.unwrap_or_else(|| CallKind { input: bytes() / BYTES_PER_TOKEN, output: 0, streams: true })
     }
 
     /// What the head of an answer says.
@@ -68,7 +68,7 @@ pub trait Judge: Send + Sync + 'static {
     }
 }
 
-/// What the head of an answer says. Of a call that was of a [`Kind`] that does not stream, [`Head::Streams`] and [`Head::Whole`] are one.
+/// What the head of an answer says. Of a call that was of a [`CallKind`] that does not stream, [`Head::Streams`] and [`Head::Whole`] are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// The answer streams: its first token is to come in its body.
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn tells_calls_apart_by_their_length_or_as_they_are_told() {
         let request = Request::new(Full::new(Bytes::from(vec![b' '; 4000])));
-        assert_eq!(HttpJudge.kind(&request), Kind { input: 1000, output: 0, streams: true });
-        let told = Kind { input: 7, output: 9, streams: false };
+        assert_eq!(HttpJudge.kind(&request), CallKind { input: 1000, output: 0, streams: true });
+        let told = CallKind { input: 7, output: 9, streams: false };
         let mut request = Request::new(Empty::<Bytes>::new());
         request.extensions_mut().insert(told);
         assert_eq!(HttpJudge.kind(&request), told);

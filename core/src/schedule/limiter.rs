@@ -12,7 +12,7 @@ use super::ticket::Ticket;
 use super::upstream::{Moved, Upstream};
 use super::why::Rule;
 use super::{Grant, GrantId, Scheduler};
-use crate::adaptive::{Decision, Ended, Kind as CallKind, Limit, LimitView, Sample, Settings};
+use crate::adaptive::{CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
 use crate::context::Lane;
 
 /// So many moves are kept for whoever asks for them.
@@ -77,7 +77,7 @@ impl Limiter {
         let limit = Limit::new(settings, now);
         Self {
             slots: limit.slots(),
-            most_awaiting: limit.awaiting(),
+            most_awaiting: limit.first_token_limit(),
             awaiting: 0,
             found: Some(Box::new(Found {
                 limit,
@@ -109,7 +109,7 @@ impl Limiter {
         let found = self.found.as_mut()?;
         let demand = &ticket.demand;
         let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
-        let sample = found.limit.sent(now, kind);
+        let sample = found.limit.on_sent(now, kind);
         self.awaiting += usize::from(kind.streams);
         self.follow();
         Some(Tracked { sample, output: kind.output, awaits: kind.streams })
@@ -118,7 +118,7 @@ impl Limiter {
     fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
-            found.limit.first_token(now, &mut tracked.sample);
+            found.limit.on_first_token(now, &mut tracked.sample);
             self.follow();
         }
     }
@@ -126,7 +126,7 @@ impl Limiter {
     fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
-            found.limit.unseen(now, &mut tracked.sample, output);
+            found.limit.mark_unobservable(now, &mut tracked.sample, output);
             self.follow();
         }
     }
@@ -134,7 +134,7 @@ impl Limiter {
     fn ended(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
         self.awaits_no_more(&mut tracked);
         if let Some(found) = &mut self.found {
-            found.limit.ended(now, tracked.sample, how);
+            found.limit.on_ended(now, tracked.sample, how);
             self.follow();
         }
     }
@@ -151,7 +151,7 @@ impl Limiter {
         if let Some(found) = &mut self.found
             && found.due.is_some_and(|at| at <= now)
         {
-            found.limit.tick(now);
+            found.limit.on_tick(now);
             self.follow();
         }
     }
@@ -165,9 +165,9 @@ impl Limiter {
     fn follow(&mut self) {
         let Some(found) = &mut self.found else { return };
         found.due = found.limit.next_wake();
-        self.most_awaiting = found.limit.awaiting();
+        self.most_awaiting = found.limit.first_token_limit();
         self.slots = found.limit.slots();
-        let last = found.limit.last_move();
+        let last = found.limit.last_change();
         if let Some(decision) = last.filter(|_| last != found.last_move) {
             found.last_move = last;
             // A driver that never asks for them is owed no more than these.

@@ -1,6 +1,6 @@
 //! What moves the limit.
 
-use tidegate::adaptive::Kind;
+use tidegate::adaptive::CallKind;
 use tidegate::config::LimitSettings;
 use tidegate::limit::{AdaptiveLimitLayer, Judge};
 use tower::{Layer, ServiceExt};
@@ -54,7 +54,7 @@ async fn long_answers_in_one_piece_are_late_only_by_their_own_objective() {
         let service = layer.layer(upstream.clone());
         for _ in 0..10 {
             let mut request = ask();
-            request.extensions_mut().insert(Kind { input: 10, output: 500, streams: false });
+            request.extensions_mut().insert(CallKind { input: 10, output: 500, streams: false });
             let calls = (0..8).map(|_| service.clone().oneshot(request.clone()));
             futures_util::future::join_all(calls).await;
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::{Ended, Kind, Limit, Sample, Settings};
+use tidegate::adaptive::{CallKind, Ended, Limit, Sample, Settings};
 use tidegate::config::AdaptiveConfig;
 
 /// What a contender is told before it begins: the same for all.
@@ -29,7 +29,7 @@ impl Terms {
 pub(crate) struct Sent {
     /// Its name: unique in a run, also among the attempts of one call.
     pub(crate) id: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CallKind,
     /// How long its call has waited since it was asked for: user TTFT is this and what the upstream takes.
     pub(crate) waited: Duration,
     /// Attempts in flight, this one included.
@@ -151,23 +151,23 @@ impl Contender for Ours {
     }
 
     fn awaiting(&self) -> usize {
-        self.limit.awaiting()
+        self.limit.first_token_limit()
     }
 
     fn sent(&mut self, now: Instant, sent: Sent) {
-        let sample = self.limit.sent(now, sent.kind);
+        let sample = self.limit.on_sent(now, sent.kind);
         self.samples.insert(sent.id, sample);
     }
 
     fn first_token(&mut self, now: Instant, id: u64) {
         if let Some(sample) = self.samples.get_mut(&id) {
-            self.limit.first_token(now, sample);
+            self.limit.on_first_token(now, sample);
         }
     }
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended) {
         if let Some(sample) = self.samples.remove(&id) {
-            self.limit.ended(now, sample, how);
+            self.limit.on_ended(now, sample, how);
         }
     }
 
@@ -176,7 +176,7 @@ impl Contender for Ours {
     }
 
     fn tick(&mut self, now: Instant) {
-        self.limit.tick(now);
+        self.limit.on_tick(now);
     }
 
     fn note(&self, now: Instant) -> String {

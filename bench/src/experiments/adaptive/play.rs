@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tidegate::adaptive::{Ended, Kind};
+use tidegate::adaptive::{CallKind, Ended};
 
 use super::budget::Budget;
 use super::contender::{Contender, Sent};
@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
         if let Some(after) = arrival.leaves {
             self.timers.push(Reverse((self.now + after, Timer::Leaves { id })));
         }
-        let kind = Kind {
+        let kind = CallKind {
             input: u64::from(arrival.work.prompt),
             output: self.course.expected_output,
             streams: arrival.streams,

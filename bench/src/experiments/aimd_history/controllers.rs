@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::{Ended, Kind};
+use tidegate::adaptive::{CallKind, Ended};
 use tidegate::config::AdaptiveConfig;
 
 use super::TARGET;
@@ -96,7 +96,7 @@ impl Controller for Ours {
     }
 
     fn sent(&mut self, now: Duration, id: u64, prompt: u64, in_flight: usize) {
-        let kind = Kind { input: prompt, output: 0, streams: true };
+        let kind = CallKind { input: prompt, output: 0, streams: true };
         // It does not look at what a call has waited here.
         self.policy.sent(self.origin + now, Sent { id, kind, waited: Duration::ZERO, in_flight });
     }

@@ -3,7 +3,7 @@
 use prometheus::{Gauge, IntCounter};
 
 use super::families::{Families, gone};
-use crate::adaptive::Cause;
+use crate::adaptive::DecisionCause;
 use crate::schedule::AdaptiveView;
 
 /// Whose limit it is: each has families of its own.
@@ -16,7 +16,7 @@ pub(super) enum Of {
 /// Looked up once; each exists from the start.
 pub(super) struct LimitMetrics {
     /// In the order of [`Cause::ALL`].
-    moves: [IntCounter; Cause::ALL.len()],
+    moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
     /// A tool has no first tokens.
     first_tokens: Option<FirstTokens>,
@@ -38,7 +38,7 @@ impl LimitMetrics {
             most: families.awaiting_limit.with_label_values(&[name]),
         };
         Self {
-            moves: Cause::ALL.map(|cause| moves.with_label_values(&[name, cause.as_str()])),
+            moves: DecisionCause::ALL.map(|cause| moves.with_label_values(&[name, cause.as_str()])),
             saturated: saturated.with_label_values(&[name]),
             first_tokens: matches!(of, Of::Target).then(first_tokens),
         }
@@ -58,7 +58,7 @@ impl LimitMetrics {
 
     /// Takes those of a target away.
     pub(super) fn forget(families: &Families, target: &str) {
-        for cause in Cause::ALL {
+        for cause in DecisionCause::ALL {
             gone(families.limit_moves.remove_label_values(&[target, cause.as_str()]));
         }
         gone(families.limit_saturated.remove_label_values(&[target]));

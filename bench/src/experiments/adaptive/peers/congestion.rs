@@ -170,7 +170,7 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Contender for Congestion
 #[cfg(test)]
 mod tests {
     use congestion_limiter::limits::Gradient;
-    use tidegate::adaptive::Kind;
+    use tidegate::adaptive::CallKind;
 
     use super::*;
     use crate::virtual_time::beginning;
@@ -183,7 +183,7 @@ mod tests {
     where
         A: LimitAlgorithm + std::fmt::Debug + Send + Sync,
     {
-        congestion.sent(now, Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight: 0 });
+        congestion.sent(now, Sent { id, kind: CallKind::default(), waited: Duration::ZERO, in_flight: 0 });
     }
 
     #[test]

@@ -132,14 +132,14 @@ impl Contender for Median {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::adaptive::Kind;
+    use tidegate::adaptive::CallKind;
 
     use super::*;
     use crate::virtual_time::beginning;
 
     /// Rounds of as many calls as the limit allows, each answered after so long; the limits after each.
     fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
-        let kind = Kind { streams: true, ..Kind::default() };
+        let kind = CallKind { streams: true, ..CallKind::default() };
         let round = |round| {
             let sent = beginning() + Duration::from_secs(round);
             for id in 0..median.limit().max(ANSWERS) as u64 {

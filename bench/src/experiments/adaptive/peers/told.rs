@@ -90,7 +90,7 @@ impl<L: Law> Contender for Follows<L> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::adaptive::Kind;
+    use tidegate::adaptive::CallKind;
 
     use super::*;
     use crate::virtual_time::beginning;
@@ -115,7 +115,7 @@ mod tests {
         for id in 0..4 {
             follows.sent(
                 at(id),
-                Sent { id, kind: Kind::default(), waited: Duration::ZERO, in_flight: id as usize + 1 },
+                Sent { id, kind: CallKind::default(), waited: Duration::ZERO, in_flight: id as usize + 1 },
             );
         }
         // A stream: judged by its first token, and still in flight then.
@@ -135,7 +135,7 @@ mod tests {
         // A law that has the objective is not told how long an answer takes that does not stream.
         let mut follows = Follows::first_tokens(Heard::default());
         for (id, streams) in [(0, true), (1, false)] {
-            let kind = Kind { streams, ..Kind::default() };
+            let kind = CallKind { streams, ..CallKind::default() };
             follows.sent(at(0), Sent { id, kind, waited: Duration::ZERO, in_flight: 1 });
             follows.ended(at(5), id, Ended::Completed { output: 9 });
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::Call;
-use crate::adaptive::{Ended, Kind as CallKind, Limit, LimitView, Sample};
+use crate::adaptive::{CallKind, Ended, Limit, LimitView, Sample};
 use crate::budget::{BudgetKind, Charge, Need, RateBudgets, TokenBucket};
 use crate::config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use crate::kv::{Kv, Place, Prefix, Progress};
@@ -250,7 +250,7 @@ impl Truth {
             own.take(now, demand.total());
         }
         let kind = CallKind { input: demand.input, output: demand.output, streams: call.ticket.streams };
-        let sample = self.found.as_mut().map(|limit| limit.sent(now, kind));
+        let sample = self.found.as_mut().map(|limit| limit.on_sent(now, kind));
         let running = Running {
             tenant: call.tenant,
             lane: call.ticket.lane,
@@ -282,7 +282,7 @@ impl Truth {
     /// As the scheduler does before whatever it is told.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
-        self.found.as_mut().filter(due).map(|limit| limit.tick(now)).is_some()
+        self.found.as_mut().filter(due).map(|limit| limit.on_tick(now)).is_some()
     }
 
     pub(super) fn first_token(&mut self, now: Instant, number: u64) {
@@ -291,7 +291,7 @@ impl Truth {
         if std::mem::take(&mut running.awaits)
             && let (Some(limit), Some(sample)) = (&mut self.found, &mut running.sample)
         {
-            limit.first_token(now, sample);
+            limit.on_first_token(now, sample);
         }
     }
 
@@ -304,7 +304,7 @@ impl Truth {
     }
 
     fn most_awaiting(&self) -> usize {
-        self.found.as_ref().map_or(usize::MAX, Limit::awaiting)
+        self.found.as_ref().map_or(usize::MAX, Limit::first_token_limit)
     }
 
     /// It was told the same, at the same times.
@@ -318,7 +318,7 @@ impl Truth {
         self.tick(now);
         let running = self.running.remove(&call.number).expect("in flight");
         if let (Some(limit), Some(sample)) = (&mut self.found, running.sample) {
-            limit.ended(now, sample, how);
+            limit.on_ended(now, sample, how);
         }
         if let (Some(kv), Some(place)) = (self.kv.get_mut(), running.place) {
             kv.release(place);

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// So many of the last ones are remembered.
-const KEPT: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 /// The moments of the last first tokens.
 #[derive(Debug, Default)]
-pub(super) struct Flow(VecDeque<Instant>);
+pub(super) struct FirstTokenRate(VecDeque<Instant>);
 
-impl Flow {
+impl FirstTokenRate {
     /// One came.
-    pub(super) fn token(&mut self, now: Instant) {
-        if self.0.len() == KEPT {
+    pub(super) fn on_first_token(&mut self, now: Instant) {
+        if self.0.len() == MAX_EVENTS {
             self.0.pop_front();
         }
         self.0.push_back(now);
@@ -23,8 +23,8 @@ impl Flow {
     pub(super) fn rate(&self, now: Instant, window: Duration) -> f64 {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let count = self.0.iter().rev().take_while(|at| age(at) < window).count();
-        let over = if count == KEPT { self.0.front().map_or(window, age) } else { window };
-        count as f64 / over.as_secs_f64().max(1e-3)
+        let span = if count == MAX_EVENTS { self.0.front().map_or(window, age) } else { window };
+        count as f64 / span.as_secs_f64().max(1e-3)
     }
 }
 
@@ -34,15 +34,15 @@ mod tests {
     use crate::testing::epoch;
 
     #[test]
-    fn a_rate_is_of_the_last_moments() {
+    fn rate_covers_only_recent_first_tokens() {
         let zero = epoch();
         let at = |ms| zero + Duration::from_millis(ms);
-        let mut flow = Flow::default();
+        let mut flow = FirstTokenRate::default();
         assert_eq!(flow.rate(at(0), Duration::from_secs(2)), 0.0);
-        (0..10).for_each(|n| flow.token(at(100 * n)));
+        (0..10).for_each(|n| flow.on_first_token(at(100 * n)));
         assert_eq!(flow.rate(at(900), Duration::from_secs(2)), 5.0);
         assert_eq!(flow.rate(at(60_000), Duration::from_secs(2)), 0.0, "what was long ago is over");
-        (0..1_000).for_each(|n| flow.token(at(60_000 + n)));
+        (0..1_000).for_each(|n| flow.on_first_token(at(60_000 + n)));
         let rate = flow.rate(at(61_000), Duration::from_secs(2));
         assert!((900.0..1_100.0).contains(&rate), "of as many as are remembered: {rate}");
     }
