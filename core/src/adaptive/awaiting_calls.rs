@@ -1,15 +1,17 @@
-//! Calls of one class that await an answer, in the order in which they were sent. Each step takes amortised constant time, and no allocation but for
-//! the longest the line ever was.
+//! Queue of the calls of one class that await their response, in the order of sending.
+//!
+//! Each operation takes amortized constant time and allocates only when the queue reaches a new
+//! maximum length.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// See the module.
+/// The calls of one class that await their response.
 #[derive(Debug, Default)]
 pub(super) struct AwaitingCalls {
-    /// Oldest first. Those that are answered stand until they are at the front.
+    /// Oldest first. Answered calls stay until they are at the front.
     calls: VecDeque<Awaiting>,
-    /// The number of the first.
+    /// Number of the call at the front.
     first_number: u64,
 }
 
@@ -21,13 +23,14 @@ struct Awaiting {
 }
 
 impl AwaitingCalls {
-    /// A call is sent, as the `in_flight`-th in flight: its number.
+    /// Adds a call that is sent as the `in_flight`-th call in flight. Returns its number.
     pub(super) fn push(&mut self, sent_at: Instant, in_flight: usize) -> u64 {
         self.calls.push_back(Awaiting { sent_at, in_flight, is_answered: false });
         self.first_number + self.calls.len() as u64 - 1
     }
 
-    /// It is answered, or over. `false`: it was taken out before, as overdue.
+    /// Removes a call that was answered or ended. Returns `false` if it was removed before as
+    /// overdue.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
         let Some(call) = index.and_then(|index| self.calls.get_mut(index)) else { return false };
@@ -36,12 +39,13 @@ impl AwaitingCalls {
         true
     }
 
-    /// When the oldest that is not answered was sent.
+    /// Returns when the oldest awaiting call was sent.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.calls.front().map(|call| call.sent_at)
     }
 
-    /// Takes out the oldest, which has waited for too long: when it was sent, and as the how manieth.
+    /// Removes the oldest call, which is overdue. Returns when it was sent and the number of calls
+    /// in flight at that time.
     pub(super) fn pop_oldest(&mut self) -> Option<(Instant, usize)> {
         let oldest = self.calls.front_mut()?;
         oldest.is_answered = true;

@@ -1,40 +1,50 @@
-//! Evidence that calls come late, and how much room is left before they do.
+//! Evidence that calls are late, and of the headroom that is left.
 //!
-//! The test is Page's CUSUM (Biometrika, 1954) over the log-likelihood ratio of two shares of late calls: one that is borne, and one that is a breach.
-//! A share is a better witness than a quantile: where calls take either long or short, and a few more of them take long, a quantile jumps from one to
-//! the other while the share moves by those few. Three late calls in short order are enough; one in a hundred never is, nor is a share that such calls have
-//! also when there is room (some prompts are in a cache and some are not; some answers begin with thought).
+//! # Algorithm
 //!
-//! Room is the dead band: the limit is raised only while calls take less than [`HEADROOM`] of what would be late, in the mean. What they differ by is not asked:
-//! answers differ by themselves.
+//! The test is Page's CUSUM (Biometrika, 1954) on the log-likelihood ratio of two shares of late
+//! calls: a tolerated share and a breach. Three late calls in a row are a breach. One percent of
+//! late calls never is, nor is a share that the class also has on an uncongested upstream (for
+//! example because some prompts are cached).
+//!
+//! Headroom implements the dead band: the limit is raised only while the mean normalized latency is
+//! below [`HEADROOM`].
+//!
+//! # Rationale
+//!
+//! A share is more robust than a quantile. If calls are either fast or slow, and slightly more of
+//! them become slow, a quantile jumps from one mode to the other, while the share changes only
+//! slightly.
 
 use std::time::Instant;
 
-/// The share of late calls that is borne, or what is usual if that is more; and how many more are a breach.
+/// Tolerated share of late calls, unless the usual share is larger, and the excess over it that is
+/// a breach.
 const TOLERATED_SHARE: f64 = 0.01;
 const BREACH_MARGIN: f64 = 0.14;
-/// No share is taken for usual beyond this.
+/// Upper limit of the usual share of late calls.
 const MAX_USUAL_SHARE: f64 = 0.5;
-/// The evidence at which the limit is cut.
+/// Log-likelihood ratio at which the limit is cut.
 const CUT_THRESHOLD: f64 = 6.0;
-/// Below this mean strain, beyond what is usual, there is room.
+/// Mean normalized latency, beyond the usual, up to which there is headroom.
 const HEADROOM: f64 = 0.1;
-/// Weight of a call in the averages of strain.
+/// Weight of a call in the mean normalized latency.
 const MEAN_WEIGHT: f64 = 0.2;
-/// A call counts as no later than this.
+/// Upper limit of the normalized latency of one call.
 const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 
-/// What calls of a class have when there is room: the share that is late, and the strain in the mean.
+/// What is usual for a class on an uncongested upstream: the share of late calls and the mean
+/// normalized latency.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UsualLatency {
     pub(super) late_share: f64,
     pub(super) normalized_latency: f64,
 }
 
-/// What was seen of the calls that were sent since the last change.
+/// Evidence from the calls sent since the last change of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// Only calls that were sent since then are judged: earlier ones met what was before the change.
+    /// Earlier calls are no evidence, because they were sent under the previous limit.
     since: Instant,
     log_likelihood: f64,
     mean: f64,
@@ -42,18 +52,21 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// None yet.
+    /// Creates empty evidence from calls sent at or after `since`.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, log_likelihood: 0.0, mean: 0.0, judged: 0 }
     }
 
-    /// Whether a call that was sent then is judged.
+    /// Returns `true` if a call sent at `sent_at` counts as evidence.
     pub(super) fn applies_to(&self, sent_at: Instant) -> bool {
         sent_at >= self.since
     }
 
-    /// A call was judged: see [`super::class::LatencyClass::normalized_latency`]. `usual`: what its class has when there is room. Says whether that is enough
-    /// for a cut.
+    /// Adds a call. Returns `true` if the evidence suffices for a cut.
+    ///
+    /// `normalized_latency` is above 1.0 if the call is late (see
+    /// [`LatencyClass`](super::latency_class::LatencyClass)). `usual` describes its class on an
+    /// uncongested upstream.
     pub(super) fn observe(&mut self, normalized_latency: f64, usual: UsualLatency) -> bool {
         let tolerated = usual.late_share.clamp(TOLERATED_SHARE, MAX_USUAL_SHARE);
         let breach = tolerated + BREACH_MARGIN;
@@ -70,23 +83,24 @@ impl Evidence {
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// The upstream said itself that it has no room, or said nothing: half of what is enough.
+    /// Adds an overload response or a timeout, which is half the evidence of a breach. Returns
+    /// `true` if the evidence suffices for a cut.
     pub(super) fn on_overload(&mut self) -> bool {
         self.log_likelihood += CUT_THRESHOLD / 2.0;
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// Whether calls have room, in the mean.
+    /// Returns `true` if calls have headroom in the mean.
     pub(super) fn has_headroom(&self) -> bool {
         self.mean <= HEADROOM
     }
 
-    /// How many calls were judged.
+    /// Returns the number of calls added.
     pub(super) fn judged(&self) -> u32 {
         self.judged
     }
 
-    /// From 0 to 1: at 1 the limit is cut.
+    /// Returns the evidence as a fraction of what a cut needs, from 0 to 1.
     pub(super) fn fraction(&self) -> f64 {
         (self.log_likelihood / CUT_THRESHOLD).min(1.0)
     }
@@ -97,7 +111,7 @@ mod tests {
     use super::*;
     use crate::testing::epoch;
 
-    /// How many calls it takes until a breach is seen, where every `of`-th is late.
+    /// Returns after how many calls a breach is detected if every `of`-th call is late.
     fn until(of: u32, usual: f64, most: u32) -> Option<u32> {
         let mut evidence = Evidence::new(epoch());
         (1..=most).find(|n| {

@@ -1,35 +1,39 @@
-//! The bound on calls that await their first token.
+//! First-token limit: bounds the calls that await their first token.
 //!
-//! Why beside the slots: a stream keeps its slot until it ends, so a lower number of slots takes a stream's lifetime to act, while calls that await
-//! their first token are the queue before the upstream itself. By Little's law they are as many as first tokens come a second, times the seconds that
-//! each takes: bounding their number bounds the time.
+//! # Rationale
+//!
+//! A stream keeps its slot until it ends, so fewer slots take the lifetime of a stream to act.
+//! Calls that await their first token are the upstream's own queue. By Little's law their number is
+//! the rate of first tokens times the time that each call waits, so bounding the number bounds the
+//! time.
 
-/// A cut leaves this at the most.
+/// A cut leaves at most this factor of the limit.
 const MAX_CUT_FACTOR: f64 = 0.7;
 
-/// See the module.
+/// The first-token limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstTokenLimit {
-    /// As many as there are slots.
+    /// No limit besides the slots.
     Off,
-    /// A number that was set.
+    /// A configured number.
     Fixed(usize),
-    /// It is found.
+    /// A learned number.
     Adaptive {
-        /// Not below 1.
+        /// The limit, at least 1.
         value: f64,
-        /// Until the first cut each call in time raises it by one; then a round of them does.
+        /// Whether each call in time raises the limit by one. After the first cut, a round of calls
+        /// does.
         slow_start: bool,
     },
 }
 
 impl FirstTokenLimit {
-    /// One that is found, from that start.
+    /// Creates a learned limit with this start value.
     pub(super) fn adaptive(start: usize) -> Self {
         FirstTokenLimit::Adaptive { value: start.max(1) as f64, slow_start: true }
     }
 
-    /// The most calls that may await their first token.
+    /// Returns the maximum number of calls that may await their first token.
     pub(super) fn limit(&self) -> usize {
         match *self {
             FirstTokenLimit::Off => usize::MAX,
@@ -38,22 +42,26 @@ impl FirstTokenLimit {
         }
     }
 
-    /// A call was in time, and the bound held others back while it was on its way. `ceiling`: more are never in flight.
+    /// Raises a learned limit after a call in time, if the limit was reached while the call was in
+    /// flight. `ceiling` is the maximum number of calls in flight.
     pub(super) fn on_in_time(&mut self, ceiling: usize) {
         if let FirstTokenLimit::Adaptive { value, slow_start } = self {
             *value = (*value + if *slow_start { 1.0 } else { 1.0 / *value }).min(ceiling as f64);
         }
     }
 
-    /// What it was cut for was no congestion.
+    /// Restarts slow start, because the last cut was not caused by congestion.
     pub(super) fn restart_slow_start(&mut self) {
         if let FirstTokenLimit::Adaptive { slow_start, .. } = self {
             *slow_start = true;
         }
     }
 
-    /// Calls came late; `sustainable`: as many could await their first token and have it in time. Says whether the bound cannot help, or not alone: it is at its
-    /// least already, or even one that waits is too many.
+    /// Lowers a learned limit after late calls. `sustainable` is the number of calls that can await
+    /// their first token and get it in time.
+    ///
+    /// Returns `true` if the limit alone cannot help: it is not learned, it is already at its
+    /// minimum, or even one awaiting call is too many.
     pub(super) fn on_late(&mut self, sustainable: f64) -> bool {
         let FirstTokenLimit::Adaptive { value, slow_start } = self else { return true };
         let is_at_minimum = *value < 2.0;

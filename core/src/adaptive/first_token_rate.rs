@@ -1,17 +1,17 @@
-//! How fast first tokens come.
+//! Rate of first tokens.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// So many of the last ones are remembered.
+/// Number of first tokens that are remembered.
 const MAX_EVENTS: usize = 64;
 
-/// The moments of the last first tokens.
+/// Times of the last first tokens.
 #[derive(Debug, Default)]
 pub(super) struct FirstTokenRate(VecDeque<Instant>);
 
 impl FirstTokenRate {
-    /// One came.
+    /// Records a first token.
     pub(super) fn on_first_token(&mut self, now: Instant) {
         if self.0.len() == MAX_EVENTS {
             self.0.pop_front();
@@ -19,7 +19,8 @@ impl FirstTokenRate {
         self.0.push_back(now);
     }
 
-    /// So many a second, over the last `window`; over less, where more came than are remembered.
+    /// Returns the first tokens per second over the last `window`, or over a shorter time if the
+    /// window holds more than are remembered.
     pub(super) fn rate(&self, now: Instant, window: Duration) -> f64 {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let count = self.0.iter().rev().take_while(|at| age(at) < window).count();

@@ -1,44 +1,46 @@
-//! How the slots grow, call in time by call in time.
+//! Growth of the slots, one call in time after the other.
 
-/// Calls in time that the first trial waits for, and those that do after one failed: a trial that fails makes one or two calls late.
+/// Calls in time before the first trial, and after a failed one. A failed trial makes one or two
+/// calls late.
 const FIRST_WAIT: u32 = 64;
 const MAX_WAIT: u32 = 100;
-/// But no more than so many rounds of the slots: few slots see few calls.
+/// Upper limit of that wait, in rounds of the slots, because few slots produce few calls.
 const MAX_WAIT_ROUNDS: f64 = 4.0;
-/// Calls in time that a new level must have seen before it is trusted: so many, or a share of the slots.
+/// Calls in time that prove a raise: this number, or a share of the slots if that is larger.
 const MIN_PROOF: u32 = 8;
 const PROOF_SHARE: f64 = 0.125;
 
-/// What the next raise waits for.
+/// What the next raise depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
-    /// Slow start: each call in time raises by one, so that the slots double in the time that a call is judged in. Where calls awaiting their first
-    /// token are bounded that is safe also later: a raise then only makes room for the call whose first token just came.
+    /// Slow start: each call in time raises the slots by one, so that they double within the
+    /// latency of a call. With a first-token limit this is safe later as well, because a raise then
+    /// only makes room for the call whose first token just arrived.
     SlowStart,
-    /// After the first cut: one more slot for each round of calls in time.
+    /// After the first cut: each round of calls in time raises the slots by one.
     Additive,
-    /// A level is known that is too much, and only trying can tell whether it still is.
+    /// An excessive level is known, and trials find out whether it still is excessive.
     Probing(Probing),
 }
 
-/// Trials, one after the other. One that fails makes the next wait longer; each that succeeds makes the next one bolder, so that what has come back is
-/// found in a few.
+/// Consecutive trials. After a failed trial the next one waits longer. After each success the next
+/// one raises by more, so that recovered capacity is found in a few trials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probing {
-    /// Calls in time until the next trial.
+    /// Calls in time before the next trial.
     calls_until_trial: u32,
-    /// What a trial that fails waits for next time.
+    /// Calls in time before a trial after a failed one.
     wait: u32,
-    /// By how many slots the next one raises.
+    /// Slots by which the next trial raises.
     step: f64,
-    /// By how many the one that is on raised; 0: none is.
+    /// Slots by which the current trial raised, or 0 if there is none.
     trial: f64,
-    /// Calls in time until it has succeeded.
+    /// Calls in time before the current trial has succeeded.
     calls_until_proven: u32,
 }
 
 impl Growth {
-    /// A level was found that is too much.
+    /// Returns the growth after an excessive level was found.
     pub(super) fn on_overload(self) -> Self {
         let wait = match self {
             Growth::Probing(probing) if probing.trial > 0.0 => (probing.wait * 2).min(MAX_WAIT),
@@ -54,9 +56,10 @@ impl Growth {
         })
     }
 
-    /// A call was in time. `was_full`: all of so many slots were taken while it was on its way. Says by how much to raise them.
+    /// Handles a call in time. Returns by how many slots to raise the limit.
     ///
-    /// `sent_since_raise`: it was sent since the last raise.
+    /// `was_full` is `true` if all slots were used while the call was in flight, and
+    /// `sent_since_raise` if the call was sent after the last raise.
     pub(super) fn on_in_time(&mut self, slots: f64, was_full: bool, sent_since_raise: bool) -> f64 {
         match self {
             Growth::SlowStart if was_full => 1.0,
@@ -66,7 +69,7 @@ impl Growth {
         }
     }
 
-    /// What is on trial, in slots; 0: nothing is.
+    /// Returns the slots on trial, or 0 if there is no trial.
     pub(super) fn trial_slots(self) -> f64 {
         if let Growth::Probing(probing) = self { probing.trial } else { 0.0 }
     }
@@ -107,7 +110,7 @@ impl Probing {
 mod tests {
     use super::*;
 
-    /// Calls in time until the next raise, and that raise.
+    /// Returns the number of calls in time until the next raise, and that raise.
     fn next(growth: &mut Growth, slots: f64) -> (u32, f64) {
         (1..).map(|n| (n, growth.on_in_time(slots, true, true))).find(|(_, by)| *by > 0.0).unwrap()
     }

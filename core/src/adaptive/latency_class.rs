@@ -1,48 +1,56 @@
-//! Calls that are held against their like: what an answer takes when there is room, and when it comes late.
+//! Latency classes: the usual latency of similar calls, and the threshold beyond which a call is
+//! late.
 //!
-//! The time to a first token is flat in the length of the prompt, and then linear: so a long prompt is no sign of congestion, and calls are judged by
-//! class. Each class keeps a *baseline*, learned only while there is room: a baseline that followed whatever is seen would call every congestion
-//! usual after a while, and the limit would grow with it.
+//! # Algorithm
+//!
+//! The time to first token is flat in the prompt length at first and then linear, so a long prompt
+//! is no sign of congestion. Calls are grouped by length, and each class learns a *baseline* only
+//! while the upstream is uncongested. A baseline that followed all calls would accept any
+//! congestion as usual after a while, and the limit would grow with it.
 
 use std::time::{Duration, Instant};
 
 use super::CallKind;
 use super::awaiting_calls::AwaitingCalls;
 
-/// Classes of calls that stream, by the length of the prompt: each is of prompts up to twice as long as the last. The first is of up to 256 tokens.
+/// Number of classes of streaming calls, by prompt length. The first holds up to 256 tokens, each
+/// further one up to twice as many as the one before.
 pub(super) const PROMPT_CLASSES: usize = 10;
-/// Classes of calls that do not, by the length of the answer. The first is of up to 32 tokens.
+/// Number of classes of calls that do not stream, by output length. The first holds up to 32
+/// tokens.
 const OUTPUT_CLASSES: usize = 12;
-/// All of them.
+/// Total number of classes.
 pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
 
-/// So many calls of a class must have been seen before it is known what they take: they teach it whatever the load is, and are not judged.
+/// Calls after which the baseline of a class is known. Earlier calls update it at any load and are
+/// never late.
 const MIN_SAMPLES: u32 = 8;
-/// And until so many were seen, what is seen before the first cut teaches as well: the first to be answered are the quickest, and few.
+/// Calls up to which, before the first cut, the baseline is updated at any load, because the first
+/// calls to be answered are few and the fastest.
 const WARMUP_SAMPLES: u32 = 48;
-/// Weight of a call in the baseline, where it was quicker, and where it was slower.
+/// Weights of a call in the baseline if it was faster, and if it was slower.
 const FASTER_WEIGHT: f64 = 0.1;
 const SLOWER_WEIGHT: f64 = 0.15;
-/// Weight of a call in what calls take of late.
+/// Weight of a call in the recent latency.
 const RECENT_WEIGHT: f64 = 0.1;
-/// What calls take of late must be below the baseline by this, before it is taken for what they take when there is room.
+/// Ratio of recent latency to baseline below which the recent latency replaces the baseline.
 const RECENT_RATIO: f64 = 0.8;
-/// Weight of a call in the share that is usually late.
+/// Weight of a call in the usual share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
-/// A call moves the baseline no further than one that took so many times as long.
+/// Upper limit of a sample that updates the baseline, as a multiple of the baseline.
 const MAX_SAMPLE_RATIO: f64 = 6.0;
-/// A baseline that was not seen with room counts as no more than this share of the objective.
+/// Upper limit of the baseline as a share of the objective, unless the class is known to be slow.
 const MAX_OBJECTIVE_SHARE: f64 = 0.9;
-/// What counts as late where nobody set an objective: so many times the baseline, and no less than so many seconds.
+/// Threshold without an objective: a multiple of the baseline, and a minimum in seconds.
 const DEFAULT_MULTIPLE: f64 = 3.0;
 const MIN_THRESHOLD: f64 = 0.25;
-/// What differs by itself is not late: answers may take longer than the baseline by so many times what they differ from it by in the mean.
+/// Mean deviations from the baseline that are not yet late.
 const DEVIATIONS: f64 = 3.0;
-/// Calls may be kept waiting for this share of the objective, also where their baseline leaves less of it: what is slow by itself does not become
-/// quicker by a lower limit.
+/// Minimum time for queueing, as a share of the objective, for classes whose baseline leaves less:
+/// a lower limit does not make a slow class faster.
 const MIN_QUEUE_SHARE: f64 = 0.5;
 
-/// Which class a call belongs to.
+/// Returns the index of the class that a call belongs to.
 pub(super) fn class_of(kind: CallKind) -> usize {
     if kind.streams {
         doublings(kind.input, 256).min(PROMPT_CLASSES - 1)
@@ -51,46 +59,47 @@ pub(super) fn class_of(kind: CallKind) -> usize {
     }
 }
 
-/// Whether the calls of a class stream.
+/// Returns `true` if the calls of the class stream.
 pub(super) fn is_streaming(class: usize) -> bool {
     class < PROMPT_CLASSES
 }
 
-/// How many times `first` must be doubled to reach that many tokens.
+/// Returns how often `first` must be doubled to reach `tokens`.
 fn doublings(tokens: u64, first: u64) -> usize {
     let times = tokens.max(1).div_ceil(first).checked_next_power_of_two();
     times.map_or(usize::MAX, |times| times.trailing_zeros() as usize)
 }
 
-/// One class.
+/// The calls of one class. All latencies are in seconds.
 #[derive(Debug, Default)]
 pub(super) struct LatencyClass {
-    /// Seconds that its calls take when there is room.
+    /// Mean latency on an uncongested upstream.
     baseline: f64,
-    /// What they differ from it by, in the mean.
+    /// Mean absolute deviation from the baseline.
     deviation: f64,
-    /// What they take of late.
+    /// Mean recent latency.
     recent: f64,
     samples: u32,
-    /// Whether its calls were seen to take most of the objective when there was room.
+    /// Whether the baseline takes most of the objective.
     is_slow: bool,
-    /// The share that is late when there is room.
+    /// Share of late calls on an uncongested upstream.
     usual_late_share: f64,
-    /// Those of its calls whose answer is awaited.
+    /// The calls that await their response.
     pub(super) awaiting: AwaitingCalls,
 }
 
 impl LatencyClass {
-    /// Whether it is known what its calls take.
+    /// Returns `true` if the baseline is known.
     pub(super) fn is_known(&self) -> bool {
         self.samples >= MIN_SAMPLES
     }
 
-    /// How many seconds are too many; `None`: not known yet.
+    /// Returns the latency in seconds beyond which a call is late. Returns `None` if it is not
+    /// known yet.
     pub(super) fn threshold(&self, objective: Option<Duration>) -> Option<f64> {
         let by_itself = self.baseline + DEVIATIONS * self.deviation;
         match objective.map(|objective| objective.as_secs_f64()) {
-            // What is quick enough by itself is held to the objective, however it differs.
+            // A class that is fast enough is held to the objective, whatever its deviation.
             Some(objective) if self.is_slow => {
                 Some(by_itself.max(self.baseline + MIN_QUEUE_SHARE * objective).max(objective))
             }
@@ -101,20 +110,22 @@ impl LatencyClass {
         }
     }
 
-    /// The strain that its calls have in the mean when there is room, for what they differ by.
+    /// Returns the mean normalized latency that the deviation causes on an uncongested upstream.
     pub(super) fn usual_normalized_latency(&self, objective: Option<Duration>) -> f64 {
         let baseline = self.baseline(objective);
         self.threshold(objective)
             .map_or(0.0, |threshold| 0.5 * self.deviation / (threshold - baseline).max(1e-6))
     }
 
-    /// Whether it is held against what it takes by itself, and has seen so few that this may be off.
+    /// Returns `true` if the class has no objective and too few samples for a reliable baseline.
     pub(super) fn is_young(&self, objective: Option<Duration>) -> bool {
         self.samples < WARMUP_SAMPLES && objective.is_none()
     }
 
-    /// Notes, after a call that met room, whether the objective can be kept. `true`: it is new that it cannot, so that calls were held against the upstream which
-    /// were slow by themselves.
+    /// Updates whether the class takes most of the objective on an uncongested upstream.
+    ///
+    /// Returns `true` if it has just become slow: late calls were then wrongly attributed to
+    /// congestion.
     pub(super) fn update_is_slow(&mut self, objective: Option<Duration>) -> bool {
         let slow = objective.is_some_and(|objective| {
             self.is_known() && self.baseline > MIN_QUEUE_SHARE * objective.as_secs_f64()
@@ -124,13 +135,14 @@ impl LatencyClass {
         new
     }
 
-    /// How much of the time between what is usual and what is late an answer took: above 1, it was late. `None`: nothing is known of such calls.
+    /// Returns the latency as a share of the range from baseline to threshold: above 1.0 the call
+    /// is late. Returns `None` if the threshold is not known.
     pub(super) fn normalized_latency(&self, took: f64, objective: Option<Duration>) -> Option<f64> {
         let baseline = self.baseline(objective);
         self.threshold(objective).map(|threshold| (took - baseline) / (threshold - baseline).max(1e-6))
     }
 
-    /// An answer took so long. `is_uncongested`: there was room, so that this is what such calls take.
+    /// Records a latency of `took` seconds. Only uncongested samples move the baseline upwards.
     pub(super) fn observe(&mut self, took: f64, is_uncongested: bool) {
         self.samples = self.samples.saturating_add(1);
         if self.samples <= MIN_SAMPLES {
@@ -147,24 +159,26 @@ impl LatencyClass {
             self.deviation += FASTER_WEIGHT * ((took - self.baseline).abs() - self.deviation);
             self.baseline += weight * (took - self.baseline);
         }
-        // What is quick though there is no room is quicker yet when there is.
+        // Calls that are faster despite congestion would be faster still without it.
         if self.recent < RECENT_RATIO * self.baseline {
             self.baseline = self.recent;
         }
     }
 
-    /// A call was late, or not, though there was room.
+    /// Records whether a call on an uncongested upstream was late.
     pub(super) fn observe_late(&mut self, late: bool) {
         self.usual_late_share += LATE_SHARE_WEIGHT * (f64::from(u8::from(late)) - self.usual_late_share);
     }
 
-    /// The share that is late when there is room.
+    /// Returns the usual share of late calls.
     pub(super) fn usual_late_share(&self) -> f64 {
         self.usual_late_share
     }
 
-    /// Seconds that its calls take when there is room; 0: not known. Where the objective holds, it was not seen to be more than leaves room before that: what the
-    /// first calls took may have been a queue.
+    /// Returns the baseline in seconds, or 0 if it is not known.
+    ///
+    /// Unless the class is known to be slow, the baseline leaves part of the objective free: the
+    /// latency of the first calls may include a queue.
     pub(super) fn baseline(&self, objective: Option<Duration>) -> f64 {
         match objective {
             _ if !self.is_known() => 0.0,
@@ -175,7 +189,7 @@ impl LatencyClass {
         }
     }
 
-    /// When its oldest call that waits is late.
+    /// Returns when the oldest awaiting call becomes late.
     pub(super) fn overdue_at(&self, objective: Option<Duration>) -> Option<Instant> {
         let sent_at = self.awaiting.oldest()?;
         let threshold = Duration::try_from_secs_f64(self.threshold(objective)?).ok()?;

@@ -1,4 +1,4 @@
-//! The controller: what each thing that happens to a call means for the limit.
+//! The controller: handles the events of calls and adjusts the limit.
 
 mod cut;
 
@@ -15,49 +15,51 @@ use super::slot_limit::SlotLimit;
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, Settings};
 use crate::config::{Decrease, Detector};
 
-/// A call that waits and is late already counts as this late: how late it will be is not known.
+/// Normalized latency of an overdue call. How late it will be is not known yet.
 const OVERDUE_LATENCY: f64 = 1.5;
-/// Weight of a call in the share of late ones that is shown.
+/// Weight of a call in the reported share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
-/// Answers of fewer tokens say little of the time between two.
+/// Minimum output tokens of a call whose token rate is evaluated.
 const MIN_PACE_TOKENS: u64 = 8;
-/// What a call takes before its first token, in tokens: calls that do not stream are judged by token.
+/// Time before the first token, expressed in output tokens. Calls that do not stream are compared
+/// per token.
 const PREFILL_TOKENS: f64 = 32.0;
-/// And are shown for an answer of so many.
+/// Output length to which the latency of a call that does not stream is normalized.
 const REFERENCE_OUTPUT: f64 = 128.0;
 
-/// See the module's documentation. Knows no clock: each method is told `now`.
+/// An adaptive concurrency limit. See the [module documentation](super).
+///
+/// Each method takes the current time as `now`.
 #[derive(Debug)]
 pub struct Limit {
     settings: Settings,
     slots: SlotLimit,
     first_token_limit: FirstTokenLimit,
     growth: Growth,
-    /// Of calls sent since the last trial began.
+    /// Evidence from the calls sent since the last trial began.
     trial_evidence: Evidence,
     load: LoadTracker,
     first_token_rate: FirstTokenRate,
     classes: [LatencyClass; CLASSES],
-    /// Classes with a call in their line, a bit each: only they can have one that is overdue.
+    /// Bit set of the classes with awaiting calls. Only these can have overdue calls.
     awaiting_classes: u32,
-    /// Of first tokens, of whole answers, and of the time between tokens.
+    /// Evidence from first tokens, from whole responses, and from the time between tokens.
     first_tokens: Evidence,
     answers: Evidence,
     pace_evidence: Evidence,
-    /// What it takes between two tokens.
+    /// Time between two tokens.
     pace_class: LatencyClass,
     percentile: Option<Percentile>,
-    /// The slots when the last run of 429s began: it cuts no deeper than a share of that.
+    /// Slots when the last run of 429s began. The run cuts to a share of them at most.
     slots_before_refusals: f64,
     judged_calls: u64,
     late_share: f64,
-    /// The last time that calls were found to be too many, whether the limit could be lowered for
-    /// it or not.
+    /// Last time that too many calls were in flight, even if the limit was already at its floor.
     last_breach_at: Option<Instant>,
 }
 
 impl Limit {
-    /// A limit that has seen nothing yet.
+    /// Creates a limit without samples.
     pub fn new(settings: &Settings, now: Instant) -> Self {
         let adaptive = &settings.adaptive;
         let slots = SlotLimit::new(adaptive.start, adaptive.min, settings.max);
@@ -94,22 +96,22 @@ impl Limit {
         }
     }
 
-    /// Slots in force.
+    /// Returns the number of slots in force.
     pub fn slots(&self) -> usize {
         self.slots.slots()
     }
 
-    /// The most calls that may await their first token at once, of those that stream.
+    /// Returns the maximum number of streaming calls that may await their first token.
     pub fn first_token_limit(&self) -> usize {
         self.first_token_limit.limit().min(self.settings.max)
     }
 
-    /// Whether one more call may go.
+    /// Returns `true` if another call may be sent.
     pub fn has_room(&self) -> bool {
         self.load.in_flight < self.slots() && self.load.awaiting < self.first_token_limit()
     }
 
-    /// A call is sent.
+    /// Handles the sending of a call.
     pub fn on_sent(&mut self, now: Instant, kind: CallKind) -> Sample {
         let class = class_of(kind);
         self.load.on_sent(now, kind.streams);
@@ -128,7 +130,7 @@ impl Limit {
         }
     }
 
-    /// Its first token came.
+    /// Handles the first token of a call.
     pub fn on_first_token(&mut self, now: Instant, sample: &mut Sample) {
         if !sample.awaits_first_token {
             return;
@@ -143,8 +145,8 @@ impl Limit {
         self.on_answer(now, sample, sample.class, took);
     }
 
-    /// It has begun to be answered, but its tokens cannot be seen: it is judged as one that does not stream, of an answer of so many tokens (0: not
-    /// known).
+    /// Handles a response whose tokens cannot be observed. The call is treated as one that does not
+    /// stream, with `output` expected tokens (0 if unknown).
     pub fn mark_unobservable(&mut self, now: Instant, sample: &mut Sample, output: u64) {
         self.update_full(now);
         if std::mem::take(&mut sample.awaits_first_token) {
@@ -155,7 +157,7 @@ impl Limit {
         sample.output = output;
     }
 
-    /// It ended.
+    /// Handles the end of a call.
     pub fn on_ended(&mut self, now: Instant, mut sample: Sample, how: Ended) {
         self.update_full(now);
         if let Ended::Completed { output } = how {
@@ -176,13 +178,13 @@ impl Limit {
         }
     }
 
-    /// When to call [`Limit::tick`], if nothing else happens before.
+    /// Returns when to call [`Limit::on_tick`] if no other event happens before.
     pub fn next_wake(&self) -> Option<Instant> {
         let tick = self.percentile.as_ref().filter(|_| self.load.in_flight > 0).map(Percentile::tick_at);
         self.awaiting_classes().filter_map(|class| self.overdue_at(class)).chain(tick).min()
     }
 
-    /// Sees calls that have waited too long for their first token, and what else time brings.
+    /// Detects overdue calls, and evaluates the percentile detector if it is due.
     pub fn on_tick(&mut self, now: Instant) {
         for class in self.awaiting_classes() {
             while self.overdue_at(class).is_some_and(|at| at <= now) {
@@ -196,18 +198,18 @@ impl Limit {
         }
     }
 
-    /// Returns the last time that calls were found to be too many, also if the limit is at its
-    /// floor.
+    /// Returns the last time that too many calls were in flight, even if the limit was already at
+    /// its floor.
     pub fn last_breach(&self) -> Option<Instant> {
         self.last_breach_at
     }
 
-    /// The last time that the slots moved.
+    /// Returns the last change of the slots.
     pub fn last_change(&self) -> Option<Decision> {
         self.slots.last()
     }
 
-    /// What a person would want to know.
+    /// Returns the state of the limit for snapshots and metrics.
     pub fn view(&self, _now: Instant) -> LimitView {
         let evidence =
             self.first_tokens.fraction().max(self.answers.fraction()).max(self.pace_evidence.fraction());
@@ -235,7 +237,7 @@ impl Limit {
         }
     }
 
-    /// An answer was whole. What it says depends on whether its first token was seen.
+    /// Handles a complete response. Its evidence depends on whether the first token was observed.
     fn completed(&mut self, now: Instant, sample: &mut Sample, output: u64) {
         if let Some(first) = sample.first_token_at {
             return self.on_token_pace(now, sample, first, output);
@@ -246,13 +248,13 @@ impl Limit {
         }
         let output = if output > 0 { output } else { sample.output };
         let class = class_of(CallKind { output, ..CallKind::default() });
-        // Against an objective counts what it took; else what is long may take long.
+        // An objective applies to the whole latency. Otherwise a long response may take long.
         let by_token = output > 0 && self.settings.latency.is_none();
         let took = if by_token { took * REFERENCE_OUTPUT / (output as f64 + PREFILL_TOKENS) } else { took };
         self.on_answer(now, sample, class, took);
     }
 
-    /// An answer took so long.
+    /// Handles the latency of an answer, `took` seconds.
     fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
         let objective = self.objective(class);
         let is_young = self.slots.was_never_cut() && self.classes[class].is_young(objective);
@@ -264,21 +266,21 @@ impl Limit {
             self.classes[class].observe_late(normalized_latency > 1.0);
         }
         if is_uncongested && self.classes[class].update_is_slow(objective) {
-            // What was learned of levels that are too much was learned from it.
+            // Levels found excessive before were found by treating this class as congested.
             self.growth = Growth::SlowStart;
             self.first_token_limit.restart_slow_start();
         }
         if let (Some(percentile), Some(multiple)) = (&mut self.percentile, multiple) {
             percentile.observe(now, class, multiple);
         }
-        // One that was overdue has been judged.
+        // Overdue calls were already evaluated.
         let fresh = sample.queue_number.is_none() || self.stop_awaiting(sample);
         if fresh && !std::mem::replace(&mut sample.judged, true) {
             self.judge(now, sample.sent_at, sample.in_flight, class, normalized_latency.unwrap_or(0.0));
         }
     }
 
-    /// How long it took between two tokens, where that has an objective.
+    /// Evaluates the mean time between two tokens, if that has an objective.
     fn on_token_pace(&mut self, now: Instant, sample: &Sample, first: Instant, output: u64) {
         let objective = self.settings.tpot;
         if objective.is_none() || output < MIN_PACE_TOKENS {
@@ -295,6 +297,7 @@ impl Limit {
         }
     }
 
+    /// Adds a call to the evidence, and raises or cuts the limit if that suffices.
     fn judge(
         &mut self,
         now: Instant,
@@ -314,7 +317,8 @@ impl Limit {
             normalized_latency: latency_class.usual_normalized_latency(objective),
         };
         let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
-        // Of one that was nearly alone, nobody is late because of us; and of its like nobody knows yet what they take.
+        // A call that was nearly alone is not late because of this client, and a new class has no
+        // baseline.
         let is_inconclusive = late && (in_flight <= FEW_CALLS || !self.classes[class].is_known());
         if self.percentile.is_some() || !evidence.applies_to(sent_at) || is_inconclusive {
             return;
@@ -326,7 +330,7 @@ impl Limit {
         if on_trial && fresh {
             self.trial_evidence.observe(normalized_latency, usual);
         }
-        // A trial need not make calls late to fail: it is enough that they lose their room.
+        // A trial fails if its calls lose their headroom, even if none is late.
         let failed = on_trial
             && fresh
             && (late || self.trial_evidence.judged() > 1 && !self.trial_evidence.has_headroom());
@@ -337,12 +341,14 @@ impl Limit {
             if has_headroom {
                 self.on_in_time(now, sent_at, streams, fresh);
             } else if in_slow_start && self.load.were_slots_full_since(sent_at) {
-                // The bound holds back who would wait; the slot is for the one that waits no more.
+                // The first-token limit delays new calls. The slot is for the call that no longer
+                // awaits.
                 self.slots.raise(now, 1.0, DecisionCause::SlowStart, self.first_token_limit());
             }
         }
     }
 
+    /// Raises the limits after a call in time, if they were full.
     fn on_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool, fresh: bool) {
         if streams && self.load.was_first_token_limit_full_since(sent_at) {
             self.first_token_limit.on_in_time(self.settings.max);
@@ -360,30 +366,35 @@ impl Limit {
         }
     }
 
+    /// Returns the objective of a class.
     fn objective(&self, class: usize) -> Option<Duration> {
         if is_streaming(class) { self.settings.objective } else { self.settings.latency }
     }
 
-    /// Whether calls of a class are late at a moment that is known before they end. Of those that do not stream the length decides, which is known at
-    /// the end: but where an objective says.
+    /// Returns `true` if lateness is known before the call ends. Calls that do not stream are
+    /// compared by their output length, which is known only at the end, unless they have an
+    /// objective.
     fn is_due(&self, class: usize) -> bool {
         is_streaming(class) || self.settings.latency.is_some()
     }
 
+    /// Returns when the oldest awaiting call of a class becomes late.
     fn overdue_at(&self, class: usize) -> Option<Instant> {
         self.classes[class].overdue_at(self.objective(class))
     }
 
+    /// Records whether the limits are full.
     fn update_full(&mut self, now: Instant) {
         self.load.update_full(now, self.slots.slots(), self.first_token_limit.limit());
     }
 
+    /// Adds a call to its class's awaiting calls. Returns its number.
     fn start_awaiting(&mut self, class: usize, now: Instant, in_flight: usize) -> u64 {
         self.awaiting_classes |= 1 << class;
         self.classes[class].awaiting.push(now, in_flight)
     }
 
-    /// Takes a call out of its line. `false`: it was overdue before.
+    /// Removes a call from its class's awaiting calls. Returns `false` if it was already overdue.
     fn stop_awaiting(&mut self, sample: &mut Sample) -> bool {
         let Some(queue_number) = sample.queue_number.take() else { return false };
         let fresh = self.classes[sample.class].awaiting.remove(queue_number);
@@ -392,12 +403,14 @@ impl Limit {
         fresh
     }
 
+    /// Removes a class without awaiting calls from the bit set.
     fn update_awaiting_class(&mut self, class: usize) {
         if self.classes[class].awaiting.oldest().is_none() {
             self.awaiting_classes &= !(1 << class);
         }
     }
 
+    /// Returns the classes with awaiting calls.
     fn awaiting_classes(&self) -> impl Iterator<Item = usize> + use<> {
         let awaiting_classes = self.awaiting_classes;
         (0..CLASSES).filter(move |class| awaiting_classes & (1 << class) != 0)

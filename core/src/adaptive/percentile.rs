@@ -1,4 +1,5 @@
-//! The detector of the posts: a percentile over a window, looked at in ticks, with a dead band, and a hold after each cut.
+//! Percentile detector: a latency percentile over a window, evaluated at ticks, with a dead band
+//! and a hold after each cut.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,28 +7,28 @@ use std::time::{Duration, Instant};
 use crate::config;
 use crate::duration;
 
-/// No more calls than this are remembered, however many a window has.
+/// Maximum number of calls remembered, whatever the length of the window.
 const MAX_SAMPLES: usize = 16_384;
 
-/// What a tick says.
+/// The result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PercentileVerdict {
-    /// Below the band.
+    /// The percentile is below the dead band.
     Below,
-    /// In it, or held after a cut, or nothing was seen.
+    /// The percentile is within the dead band, held after a cut, or unknown.
     Within,
-    /// Above it, with the class of the call that is at the percentile.
+    /// The percentile is above the dead band. Holds the class of the call at the percentile.
     Above(usize),
 }
 
-/// See the module.
+/// The percentile detector.
 #[derive(Debug)]
 pub(super) struct Percentile {
     settings: config::Percentile,
-    /// When each answer came, of which class, and what it took, as a multiple of what is late.
+    /// Time of each response, its class, and its latency as a multiple of the class's threshold.
     window: VecDeque<(Instant, usize, f64)>,
     tick_at: Instant,
-    /// Ticks that are held yet.
+    /// Ticks left during which the result is held.
     held_ticks: u32,
 }
 
@@ -41,6 +42,7 @@ impl Percentile {
         }
     }
 
+    /// Records a response with its latency as a multiple of the class's threshold.
     pub(super) fn observe(&mut self, now: Instant, class: usize, multiple: f64) {
         if self.window.len() == MAX_SAMPLES {
             self.window.pop_front();
@@ -48,14 +50,14 @@ impl Percentile {
         self.window.push_back((now, class, multiple));
     }
 
-    /// The next tick.
+    /// Returns the time of the next tick.
     pub(super) fn tick_at(&self) -> Instant {
         self.tick_at
     }
 
-    /// A tick is due.
+    /// Evaluates the window.
     pub(super) fn tick(&mut self, now: Instant) -> PercentileVerdict {
-        // Ticks that nobody asked for are gone.
+        // Missed ticks are skipped.
         self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.window.front().is_some_and(|(at, ..)| age(*at) > self.settings.window) {
@@ -74,13 +76,13 @@ impl Percentile {
         }
     }
 
-    /// How near it is to the top of the band: at 1 the limit is cut.
+    /// Returns the percentile relative to the upper end of the dead band. The limit is cut above 1.
     pub(super) fn evidence(&self) -> f64 {
         self.quantile().map_or(0.0, |(_, at)| at / (1.0 + self.settings.band))
     }
 
-    /// Returns the class of the call at the percentile, and what it took as a multiple of what is
-    /// late. `None`: nothing was seen.
+    /// Returns the class and the latency of the call at the percentile, the latter as a multiple of
+    /// the threshold. Returns `None` for an empty window.
     fn quantile(&self) -> Option<(usize, f64)> {
         let mut seen: Vec<_> = self.window.iter().map(|(_, class, multiple)| (*class, *multiple)).collect();
         let last = seen.len().checked_sub(1)?;
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
     use crate::testing::epoch;
 
-    /// One that begins at a moment, and moments by their seconds since.
+    /// Returns a detector, and a function from seconds since its creation to a time.
     fn percentile() -> (Percentile, impl Fn(u64) -> Instant + Copy) {
         let zero = epoch();
         (Percentile::new(config::Percentile::default(), zero), move |s| zero + Duration::from_secs(s))

@@ -1,57 +1,59 @@
-//! What the limit is told of a call.
+//! Calls as the adaptive limit sees them.
 
 use std::time::Instant;
 
-/// What kind of call it is: calls are only held against their like.
+/// The kind of a call. Latencies are compared only between calls of a similar kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallKind {
-    /// Tokens of its prompt; 0: not known.
+    /// Prompt tokens, or 0 if unknown.
     pub input: u64,
-    /// Tokens that its answer is expected to have; 0: not known.
+    /// Expected output tokens, or 0 if unknown.
     pub output: u64,
-    /// Whether its answer comes as a stream. Only then does it have a first token before its end.
+    /// Whether the response streams. Only streamed responses have a first token before their end.
     pub streams: bool,
 }
 
-/// A call in flight, as the limit knows it. Goes back by [`super::Limit::ended`], once.
+/// A call in flight. Return it once with [`Limit::on_ended`](super::Limit::on_ended).
 #[derive(Debug)]
 #[must_use = "a call that never ends holds its place for ever"]
 pub struct Sample {
     pub(super) class: usize,
-    /// Tokens that its answer is expected to have.
+    /// Expected output tokens.
     pub(super) output: u64,
-    /// Its number in its class's line, until it leaves it.
+    /// Number of the call among the awaiting calls of its class, until it is answered.
     pub(super) queue_number: Option<u64>,
-    /// Whether it awaits its first token.
+    /// Whether the call awaits its first token.
     pub(super) awaits_first_token: bool,
-    /// Whether it has been judged.
+    /// Whether the call was counted as evidence.
     pub(super) judged: bool,
     pub(super) sent_at: Instant,
-    /// Calls in flight when it was sent, with it.
+    /// Number of calls in flight when this call was sent, including it.
     pub(super) in_flight: usize,
-    /// When its first token came.
+    /// Time of the first token.
     pub(super) first_token_at: Option<Instant>,
 }
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With a whole answer of so many tokens (0: not known).
+    /// The response was complete.
     Completed {
-        /// Tokens of the answer.
+        /// Output tokens, or 0 if unknown.
         output: u64,
     },
-    /// Its caller went away, or it was called back: says nothing of the upstream, but that it was late if it was by then.
+    /// The caller cancelled the call. This says nothing about the upstream, unless the call was
+    /// already overdue.
     Cancelled,
-    /// The upstream turned it away with a 429. `by_rate`: for a rate, as its headers, its Retry-After or the budgets say.
+    /// The upstream rejected the call with a 429.
     Limited {
-        /// See above.
+        /// Whether the 429 is about a rate, according to its headers, its Retry-After or the
+        /// budgets.
         by_rate: bool,
     },
-    /// The upstream turned it away for want of room (503, 529).
+    /// The upstream rejected the call for lack of capacity (503, 529).
     Overloaded,
-    /// No answer, or no first token, came in time.
+    /// No response or no first token arrived in time.
     TimedOut,
-    /// It failed for another reason, which says nothing of how busy the upstream is.
+    /// The call failed for a reason unrelated to the upstream's load.
     Failed,
 }

@@ -1,21 +1,22 @@
-//! What a limit is set up with.
+//! Settings of an adaptive limit.
 
 use std::time::Duration;
 
 use crate::config::AdaptiveConfig;
 
-/// What a limit is set up with.
+/// Settings of an adaptive limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The ceiling: the cap.
+    /// Maximum number of slots: the configured cap.
     pub max: usize,
-    /// The upstream's part of the TTFT objective: the longest from sending to the first token. `None`: three times what calls of a kind take when
-    /// there is room.
+    /// Upstream's share of the TTFT objective: the maximum time from sending a call to its first
+    /// token. `None`: three times what similar calls take on an uncongested upstream.
     pub objective: Option<Duration>,
-    /// The longest from sending to the end, of calls that do not stream. `None`: three times what calls of a kind take when there is room.
+    /// Maximum time from sending a call that does not stream to its end. `None`: three times what
+    /// similar calls take on an uncongested upstream.
     pub latency: Option<Duration>,
-    /// The longest between two tokens, on average over a call. `None`: not watched.
+    /// Maximum mean time between two tokens of a call. `None`: not checked.
     pub tpot: Option<Duration>,
-    /// The rest.
+    /// The remaining settings.
     pub adaptive: AdaptiveConfig,
 }

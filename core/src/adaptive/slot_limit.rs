@@ -1,45 +1,48 @@
-//! The number of slots, between its floor and its ceiling, and how it came to be what it is.
+//! The number of slots between floor and ceiling, and the decisions that led to it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::view::{Decision, DecisionCause};
 
-/// Decisions that are remembered.
+/// Number of decisions that are remembered.
 const MAX_CHANGES: usize = 32;
-/// Refusals that come so soon after each other are of one run, and cut once.
+/// Refusals closer together than this form one run, which counts as one cut.
 const REFUSAL_RUN: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The slots in force with the history of their changes.
 #[derive(Debug)]
 pub(super) struct SlotLimit {
     value: f64,
     min: f64,
     max: f64,
-    /// The last move, by itself.
+    /// The last change, not merged with earlier ones.
     last: Option<Decision>,
-    /// The last ones: raises for one cause, one after the other, are one; so is a run of refusals.
+    /// Recent changes. Consecutive raises for the same cause, and runs of refusals, are merged into
+    /// one.
     changes: VecDeque<Decision>,
     counts: [u64; DecisionCause::ALL.len()],
 }
 
 impl SlotLimit {
+    /// Creates `start` slots, limited to between `min` and `max`.
     pub(super) fn new(start: usize, min: usize, max: usize) -> Self {
         let (min, max) = (min.clamp(1, max.max(1)) as f64, max.max(1) as f64);
         let value = (start as f64).clamp(min, max);
         Self { value, min, max, last: None, changes: VecDeque::new(), counts: Default::default() }
     }
 
+    /// Returns the number of whole slots.
     pub(super) fn slots(&self) -> usize {
         self.value as usize
     }
 
-    /// With what a part of a slot there is.
+    /// Returns the slots including the fraction.
     pub(super) fn value(&self) -> f64 {
         self.value
     }
 
-    /// Raises them, where that makes a whole slot.
+    /// Raises the slots by `by`. Records a decision if the number of whole slots changes.
     pub(super) fn raise(&mut self, now: Instant, by: f64, cause: DecisionCause, awaiting: usize) {
         let from = self.slots();
         self.value = (self.value + by).min(self.max);
@@ -48,8 +51,10 @@ impl SlotLimit {
         }
     }
 
-    /// Cuts them. `bound`: the bound on calls that await their first token, before the cut and
-    /// since. What lowers neither is no cut.
+    /// Cuts the slots to `to`, but not below the floor.
+    ///
+    /// `bound` is the first-token limit before and after the cut. A decision is recorded if either
+    /// limit decreases.
     pub(super) fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause, bound: [usize; 2]) {
         let from = self.slots();
         self.value = to.min(self.value).max(self.min);
@@ -59,6 +64,7 @@ impl SlotLimit {
         }
     }
 
+    /// Records a change, merging it with the last one if it continues it.
     fn record(&mut self, change: Decision) {
         self.last = Some(change);
         let extends_last = |last: &&mut Decision| {
@@ -81,12 +87,12 @@ impl SlotLimit {
         }
     }
 
-    /// Whether no cut was ever made.
+    /// Returns `true` if the limit was never cut.
     pub(super) fn was_never_cut(&self) -> bool {
         DecisionCause::ALL.iter().zip(self.counts).all(|(cause, counts)| cause.raises() || counts == 0)
     }
 
-    /// How often they were moved for that.
+    /// Returns the number of changes per cause, in the order of [`DecisionCause::ALL`].
     pub(super) fn counts(&self) -> [u64; DecisionCause::ALL.len()] {
         self.counts
     }

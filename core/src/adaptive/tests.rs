@@ -1,4 +1,4 @@
-//! The controller against small upstreams, and against everything at random.
+//! The limit against simulated upstreams, and against random events.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn settings(objective_ms: Option<u64>) -> Settings {
     }
 }
 
-/// A limit, and its time.
+/// A limit and the current time.
 struct Run {
     limit: Limit,
     now: Instant,
@@ -42,7 +42,7 @@ impl Run {
         self.now = end;
     }
 
-    /// Sends as many calls as may go, `most` at most.
+    /// Sends all calls that may be sent, `most` at most.
     fn fill(&mut self, kind: CallKind, most: usize) -> Vec<Sample> {
         let mut sent = Vec::new();
         while sent.len() < most && self.limit.has_room() {
@@ -51,7 +51,7 @@ impl Run {
         sent
     }
 
-    /// All of them get their first token after so long, and end.
+    /// Sends calls whose first token arrives after `ms` milliseconds, and ends them.
     fn round(&mut self, kind: CallKind, most: usize, ms: u64) {
         let mut calls = self.fill(kind, most);
         self.pass(ms);
@@ -125,7 +125,7 @@ fn cancelled_calls_are_not_samples() {
 fn concurrency_429s_cut_to_accepted_calls() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..5).for_each(|_| run.round(STREAM, 100, 100));
-    // An upstream that takes forty.
+    // An upstream that accepts 40 calls.
     let mut calls = run.fill(STREAM, 100);
     assert_eq!(calls.len(), 64);
     run.pass(20);
@@ -290,7 +290,7 @@ proptest! {
         let mut calls: Vec<(Sample, bool)> = Vec::new();
         for event in events {
             match event {
-                // Also beyond the limit, as an observer does.
+                // Observers also send calls beyond the limit.
                 Event::Sent(kind) => calls.push((run.limit.on_sent(run.now, kind), kind.streams)),
                 Event::First(which) if !calls.is_empty() => {
                     let which = which % calls.len();
@@ -332,11 +332,12 @@ proptest! {
     }
 }
 
-/// An upstream that nothing congests: each call takes what it takes, whatever the load. Calls come evenly; those that find no room wait.
+/// An upstream without congestion: latencies are random and independent of load. Calls arrive
+/// evenly and queue if there is no room.
 struct Quiet {
     run: Run,
     rng: fastrand::Rng,
-    /// Seconds to the first token: what a call draws.
+    /// Draws the seconds to the first token.
     takes: fn(&mut fastrand::Rng) -> f64,
     stream_s: f64,
     flying: Vec<(Instant, bool, Sample)>,
@@ -344,7 +345,7 @@ struct Quiet {
     served: usize,
 }
 
-/// Log-normal, of that median.
+/// Draws from a log-normal distribution with this median.
 fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
     let normal = (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
     median * (sigma * normal).exp()
@@ -384,7 +385,7 @@ impl Quiet {
         }
     }
 
-    /// Calls a second that were served in the last two of four minutes.
+    /// Returns the calls served per second in the last two of four minutes.
     fn rate(mut self, a_second: f64) -> f64 {
         let mut due = 0.0;
         for step in 0..24_000 {
@@ -392,7 +393,7 @@ impl Quiet {
                 self.served = 0;
             }
             due += a_second / 100.0;
-            // Callers do not wait for ever.
+            // Callers give up at some point.
             self.queue = (self.queue + due as usize).min(a_second as usize);
             due = due.fract();
             self.step();
@@ -404,7 +405,8 @@ impl Quiet {
 #[test]
 fn inherent_variance_is_not_congestion() {
     type Upstream = (&'static str, Option<u64>, fn(&mut fastrand::Rng) -> f64, f64);
-    // Of ten a second, at the least. Where one in six is slow, or an objective is set that no call can meet, growth is slow.
+    // Minimum rates of ten per second. Growth is slow if one call in six is slow or if no call can
+    // meet the objective.
     let upstreams: [Upstream; 8] = [
         ("some spread", None, |rng| spread(rng, 0.5, 0.4), 9.0),
         ("much spread", None, |rng| spread(rng, 0.5, 0.7), 8.0),
@@ -425,7 +427,8 @@ fn inherent_variance_is_not_congestion() {
 fn initial_queue_is_not_learned_as_baseline() {
     let mut run = Run::new(&Settings { max: 256, ..settings(Some(1_000)) });
     let mut late = 0;
-    // One after the other, a tenth of a second each: the first hundred come at once.
+    // The upstream serves one call after the other, 0.1 s each, and the first hundred arrive at
+    // once.
     let mut calls: Vec<_> = (0..100).map(|_| run.limit.on_sent(run.now, STREAM)).collect();
     for round in 0..400 {
         run.pass(100);
@@ -454,7 +457,7 @@ fn few_bad_samples_cut_idle_upstream_little() {
     }
 }
 
-/// How the calls of a model engine are answered.
+/// How the engine's calls are answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answers {
     Streamed,
@@ -511,9 +514,9 @@ fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds:
     sum as f64 / (seconds * 500 / STEP) as f64
 }
 
-/// The right limit is what the engine runs, and as many more as can wait half of what its calls
-/// take. An engine that runs a quarter of the first limit is left to the percentile: the other
-/// detector takes what calls take at first for what such an engine always takes.
+/// The right limit is the engine's capacity plus the calls that can wait for half a call's latency.
+/// An engine that runs a quarter of the initial limit is tested with the percentile detector only:
+/// the other detector learns its initial latency as the baseline.
 #[test]
 fn each_detector_and_decrease_finds_engine_capacity() {
     let percentile = Detector::Percentile(Percentile::default());

@@ -1,70 +1,70 @@
-//! What the limit sees, and why it moved.
+//! The state of an adaptive limit and the reasons of its changes.
 
 use std::time::{Duration, Instant};
 
-/// Why the limit moved.
+/// Why the limit changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionCause {
-    /// Calls pressed on it, and were answered in time: each raises it by one.
+    /// Slow start: a call was in time while the limit was full.
     SlowStart,
-    /// The same, where a level is known that was too much: it is raised by trial.
+    /// Growth by trial beyond a level that is known to be excessive.
     Headroom,
-    /// First tokens came too late.
+    /// First tokens were late.
     Late,
-    /// Tokens came too slowly (a TPOT objective).
+    /// Tokens were slower than the TPOT objective.
     Slow,
-    /// 429s that say: so many at once are too many.
+    /// 429s for too many calls at once.
     Refused,
-    /// 503 or 529.
+    /// Responses 503 or 529.
     Overloaded,
     /// Attempts timed out.
     TimedOut,
 }
 
-/// One move.
+/// One change of the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// When.
+    /// Time of the change.
     pub at: Instant,
-    /// The limit before.
+    /// Slots before the change.
     pub from: usize,
-    /// The limit since. A cut may leave it as it was, where it was of the bound on calls that await their first token.
+    /// Slots after the change. Unchanged if only the first-token limit was cut.
     pub to: usize,
-    /// That bound since.
+    /// First-token limit after the change.
     pub awaiting: usize,
-    /// Why.
+    /// Reason of the change.
     pub cause: DecisionCause,
 }
 
-/// What a person would want to know of a limit.
+/// State of an adaptive limit, for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitView {
     /// Slots in force.
     pub limit: usize,
-    /// The most calls that may await their first token.
+    /// Maximum number of calls that may await their first token.
     pub awaiting_limit: usize,
-    /// Calls that await theirs.
+    /// Number of calls that await their first token.
     pub awaiting: usize,
-    /// Whether no level is known yet that is too much.
+    /// Whether no excessive level is known yet.
     pub slow_start: bool,
-    /// The upstream's part of the objective, where one is set.
+    /// The upstream's share of the TTFT objective, if any.
     pub objective: Option<Duration>,
-    /// The share of calls judged of late that were late (0 to 1); `None`: none was judged.
+    /// Recent share of late calls, from 0 to 1. `None` if no call was evaluated.
     pub late: Option<f64>,
-    /// The detector's evidence of a breach: at 1 the limit is cut.
+    /// Evidence of a breach as a fraction: the limit is cut at 1.
     pub evidence: f64,
-    /// Cuts so far.
+    /// Number of cuts.
     pub cuts: u64,
-    /// Moves upward so far.
+    /// Number of raises.
     pub raises: u64,
-    /// Both, by cause, in the order of [`DecisionCause::ALL`].
+    /// Number of changes by cause, in the order of [`DecisionCause::ALL`].
     pub moves: [u64; DecisionCause::ALL.len()],
-    /// The last moves, the youngest last.
+    /// Recent changes, the newest last.
     pub decisions: Vec<Decision>,
 }
 
 impl DecisionCause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 7] = [
         Self::SlowStart,
         Self::Headroom,
@@ -75,12 +75,12 @@ impl DecisionCause {
         Self::TimedOut,
     ];
 
-    /// Whether it is one to raise.
+    /// Returns `true` if the cause raises the limit.
     pub const fn raises(self) -> bool {
         matches!(self, DecisionCause::SlowStart | DecisionCause::Headroom)
     }
 
-    /// The stable name.
+    /// Returns the stable name used in metrics and snapshots, such as `"slow_start"`.
     pub const fn as_str(self) -> &'static str {
         match self {
             DecisionCause::SlowStart => "slow_start",
