@@ -36,7 +36,7 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         self.map(|target| target.ttft(objective))
     }
 
-    /// The longest that a call may take whose [`Kind`](crate::adaptive::Kind) says that it does not stream, from getting its slot to the end of its
+    /// The longest that a call may take whose [`CallKind`](crate::adaptive::CallKind) says that it does not stream, from getting its slot to the end of its
     /// body (1 ms at least); `None`: three times what its like take when there is room. Default: the upstream's part of the objective.
     pub fn latency(self, latency: impl Into<Option<Duration>>) -> Self {
         let latency = latency.into().map(|latency| latency.clamp(Duration::from_millis(1), duration::MAX));

@@ -36,7 +36,7 @@
 //! - **A head may say it all**: a 429 is a limit on concurrency unless it comes with a time to come back or with headers that show a rate used up; 503 and
 //!   529 say that there is no room. Other failures say nothing. A timeout below this layer counts against the upstream, one above it is a caller that left.
 //! - **Answers that do not stream and take longer than the objective** by their nature, as a model's in one piece, are late by it. Nobody can see that before
-//!   they come, so say it: with an [`adaptive::Kind`](crate::adaptive::Kind) in the request's extensions whose `streams` is false. Such calls are judged by a
+//!   they come, so say it: with an [`adaptive::CallKind`](crate::adaptive::CallKind) in the request's extensions whose `streams` is false. Such calls are judged by a
 //!   [`latency`](AdaptiveLimitBuilder::latency) of their own, and not bounded by how many await their first token.
 //!
 //! All of it is [`HttpJudge`]'s; a [`Judge`] of your own says otherwise.
