@@ -1,7 +1,7 @@
 //! The answers of single sweeps, without what is true of the servers.
 
 use serde_json::json;
-use tidegate_sweep::Settings;
+use tidegate_sweep::SearchSettings;
 
 use super::scenarios;
 use super::stage::Stage;
@@ -14,7 +14,7 @@ pub(crate) fn answers(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("sweep", seeds);
     for stage in scenarios::all().into_iter().map(Stage::new) {
         let name = stage.scenario.name;
-        let played = virtual_time::each(seeds, |seed| stage.sweep(&Settings::default(), seed, |_| ()))?;
+        let played = virtual_time::each(seeds, |seed| stage.sweep(&SearchSettings::default(), seed, |_| ()))?;
         for (seed, played) in seeds.into_iter().zip(played) {
             let (answer, spend) = (played.outcome.answer, played.outcome.spend);
             let figures = [

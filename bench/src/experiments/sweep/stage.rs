@@ -46,7 +46,7 @@ impl Stage {
     /// Runs a sweep.
     pub(crate) fn sweep(
         &self,
-        settings: &Settings,
+        settings: &SearchSettings,
         seed: u64,
         told: impl FnMut(&StepResult) + Send,
     ) -> Fallible<Played> {
