@@ -110,4 +110,4 @@ mod view;
 pub use limit::Limit;
 pub use sample::{CallKind, Ended, Sample};
 pub use settings::Settings;
-pub use view::{Decision, DecisionCause, LimitView};
+pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

@@ -93,3 +93,15 @@ impl DecisionCause {
         }
     }
 }
+
+/// What is to be seen of an adaptive limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaptiveView {
+    /// What the limit says of itself.
+    pub limit: LimitView,
+    /// The most that it may come to: the cap.
+    pub ceiling: usize,
+    /// Whether calls press on it though they were found to be too many lately: more replicas would
+    /// help, more patience would not.
+    pub saturated: bool,
+}

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::adaptive::AdaptiveView;
 use crate::adaptive::Decision;
-use crate::schedule::AdaptiveView;
 
 /// An adaptive limit, as it stands. Times are seconds.
 #[derive(Clone, Debug, Serialize)]

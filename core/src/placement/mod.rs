@@ -42,10 +42,10 @@ use self::memory::{Cache, Memory};
 pub use self::places::{MOST, Places};
 use self::replica::Replica;
 pub use self::words::{Ask, Errand, Errands, Fault, Member, Placed, ReplicaId, Sight, Wants, Work};
+use crate::adaptive::AdaptiveView;
 use crate::config::PoolConfig;
 use crate::duration;
 use crate::kv;
-use crate::schedule::AdaptiveView;
 pub use crate::wire::request::Affinity;
 pub use crate::wire::vllm::{Model, Standing};
 

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::claim::Claim;
 use super::ids::TenantId;
+use super::reason::Reason;
 use super::rooms::Rooms;
 use super::shed::Space;
 use super::why::{Rule, Why};
 use super::{Grant, Refusal, Scheduler, Ticket};
 use crate::config::OnFull;
-use tidegate_policy::Reason;
 
 /// A no, before it says why.
 struct No {

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use super::reason::Reason;
 use super::ticket::Refusal;
 use super::{COUNTED, Scheduler, WaiterId};
-use tidegate_policy::Reason;
 
 impl<W> Scheduler<W> {
     /// The calls that leave the queue without a slot: those that have waited long enough, and those who gave up their places to more urgent ones.

@@ -12,7 +12,7 @@ use super::ticket::Ticket;
 use super::upstream::{Moved, Upstream};
 use super::why::Rule;
 use super::{Grant, GrantId, Scheduler};
-use crate::adaptive::{CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
+use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
 use crate::context::Lane;
 
 /// So many moves are kept for whoever asks for them.
@@ -52,18 +52,6 @@ pub(super) struct Tracked {
     /// Tokens that its answer is expected to have.
     output: u64,
     awaits: bool,
-}
-
-/// What is to be seen of an adaptive limit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdaptiveView {
-    /// What the limit says of itself.
-    pub limit: LimitView,
-    /// The most that it may come to: the cap.
-    pub ceiling: usize,
-    /// Whether calls press on it though they were found to be too many lately: more replicas would
-    /// help, more patience would not.
-    pub saturated: bool,
 }
 
 impl Limiter {

@@ -7,11 +7,11 @@
 use std::time::Instant;
 
 use super::ids::{TenantId, WaiterId};
+use super::reason::Reason;
 use super::tardy::Tardy;
 use super::tenants::Tenant;
 use super::{COUNTED, Refusal, Scheduler};
 use crate::context::Lane;
-use tidegate_policy::Reason;
 
 /// The lines that may be shed from, the longest last.
 #[derive(Debug, Default)]

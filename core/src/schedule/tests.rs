@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::config::{OnFull, Predict, TenantConfig};
 use crate::estimate::Demand;
-use tidegate_policy::Reason;
 
 mod ageing;
 mod costs;

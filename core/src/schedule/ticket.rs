@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Rule, Why};
+use super::{Reason, Rule, Why};
 use crate::context::Lane;
 use crate::estimate::Demand;
 use crate::fairness::Tag;
 use crate::kv::Forecast;
 use crate::placement::Wants;
 use crate::wire::Usage;
-use tidegate_policy::Reason;
 
 /// What a call says of itself at the door.
 #[derive(Clone, Debug)]

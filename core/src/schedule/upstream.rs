@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::limiter::{AdaptiveView, Limiter};
+use super::limiter::Limiter;
 use super::pool::{Lodging, Pool};
+use super::reason::Reason;
 use super::settings::Settings;
 use super::why::Rule;
 use super::{Scheduler, Ticket};
-use crate::adaptive::Decision;
+use crate::adaptive::{AdaptiveView, Decision};
 use crate::cooldown::State;
 use crate::kv;
-use tidegate_policy::Reason;
 
 /// A move of a limit, and of a pool the URL of the replica whose limit it is.
 pub type Moved = (Option<Arc<str>>, Decision);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Scheduler;
 use super::floors::slots;
-use super::limiter::AdaptiveView;
 use super::why::Rule;
+use crate::adaptive::AdaptiveView;
 use crate::context::Lane;
 use crate::cooldown::State;
 use crate::kv;

@@ -3,8 +3,7 @@
 use prometheus::{Gauge, IntCounter};
 
 use super::families::{Families, gone};
-use crate::adaptive::DecisionCause;
-use crate::schedule::AdaptiveView;
+use crate::adaptive::{AdaptiveView, DecisionCause};
 
 /// Whose limit it is: each has families of its own.
 #[derive(Clone, Copy)]

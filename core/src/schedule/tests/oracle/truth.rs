@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::Call;
-use crate::adaptive::{CallKind, Ended, Limit, LimitView, Sample};
+use crate::adaptive::{AdaptiveView, CallKind, Ended, Limit, LimitView, Sample};
 use crate::budget::{BudgetKind, Charge, Need, RateBudgets, TokenBucket};
 use crate::config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use crate::kv::{Kv, Place, Prefix, Progress};
