@@ -3,12 +3,7 @@
 //! A floor of less than a slot is rounded up to one. Where the limit is that small such floors could add up to more than there is, and shut
 //! everybody else out: so they go first only every other time.
 
-use std::time::Instant;
-
-use super::Scheduler;
 use super::ids::TenantId;
-use super::order::{Next, Pick, Right};
-use super::rooms::Rooms;
 use super::tenants::Tenants;
 use crate::config::LaneConfig;
 use crate::context::Lane;
@@ -38,7 +33,7 @@ pub(super) struct Floors {
 
 /// Who waits and holds less than its floor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hungry {
+pub(super) struct UnderFloor {
     pub(super) holder: Holder,
     /// So many slots less.
     pub(super) missing: usize,
@@ -59,6 +54,39 @@ impl Floors {
         self.floors.iter().map(|floor| slots(floor.share, limit)).sum::<usize>() >= limit
     }
 
+    /// Returns `true` if the last call went by a floor.
+    pub(super) fn went_last(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Returns the share of the slots that is a lane's own.
+    pub(super) fn share_of(&self, lane: Lane) -> f64 {
+        let of_lane = |floor: &&Floor| floor.holder == Holder::Lane(lane);
+        self.floors.iter().find(of_lane).map_or(0.0, |floor| floor.share)
+    }
+
+    /// Returns those who wait and hold fewer of `limit` slots than their floor. `of` returns the
+    /// slots that a holder has, and how many of its calls wait.
+    ///
+    /// Tenants come before lanes, and the least served relative to its floor first; of equals the
+    /// one that has not gone first for longest.
+    pub(super) fn under(&self, limit: usize, of: impl Fn(Holder) -> (usize, usize)) -> Vec<UnderFloor> {
+        let mut under: Vec<_> = self
+            .floors
+            .iter()
+            .filter_map(|Floor { holder, share, last }| {
+                let (held, waiting) = of(*holder);
+                let floor = slots(*share, limit);
+                let order = (matches!(holder, Holder::Lane(_)), held as f64 / floor as f64, *last);
+                let (missing, rounded) =
+                    (waiting.min(floor.saturating_sub(held)), exact(*share, limit) < 1.0);
+                (missing > 0).then_some((order, UnderFloor { holder: *holder, missing, rounded }))
+            })
+            .collect();
+        under.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        under.into_iter().map(|(_, under)| under).collect()
+    }
+
     /// A call went, by that floor or by its turn.
     pub(super) fn went(&mut self, by: Option<Holder>, grant: u64) {
         self.last = by;
@@ -76,54 +104,4 @@ pub(super) fn slots(share: f64, limit: usize) -> usize {
 fn exact(share: f64, limit: usize) -> f64 {
     // A tenth of ten is one slot, whatever floating point makes of it.
     share * limit as f64 + 1e-9
-}
-
-impl<W> Scheduler<W> {
-    /// The call that goes because its tenant or its lane holds less than its floor.
-    pub(super) fn by_floor(&mut self, now: Instant, rooms: &mut Rooms) -> Option<Pick> {
-        let had = self.floors.last.is_some();
-        let hungry = self.hungry();
-        let due = hungry.into_iter().filter(|hungry| !(hungry.rounded && had));
-        due.into_iter().find_map(|Hungry { holder, .. }| {
-            let next = self.first_for(now, holder, rooms)?;
-            Some(Pick { next, right: Right::Floor(holder) })
-        })
-    }
-
-    pub(super) fn first_for(&mut self, now: Instant, holder: Holder, rooms: &mut Rooms) -> Option<Next> {
-        match holder {
-            Holder::Tenant(tenant) => self.first_of(now, tenant, rooms),
-            Holder::Lane(lane) => self.first_in(now, lane, rooms),
-        }
-    }
-
-    /// Tenants before lanes, the least served relative to its floor first; of equals the one that has not gone first for longest.
-    pub(super) fn hungry(&self) -> Vec<Hungry> {
-        let limit = self.upstream.slots();
-        let mut hungry: Vec<_> = self
-            .floors
-            .floors
-            .iter()
-            .filter_map(|Floor { holder, share, last }| {
-                let (held, waiting) = self.held_by(*holder);
-                let floor = slots(*share, limit);
-                let order = (matches!(holder, Holder::Lane(_)), held as f64 / floor as f64, *last);
-                let (missing, rounded) =
-                    (waiting.min(floor.saturating_sub(held)), exact(*share, limit) < 1.0);
-                (missing > 0).then_some((order, Hungry { holder: *holder, missing, rounded }))
-            })
-            .collect();
-        hungry.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-        hungry.into_iter().map(|(_, hungry)| hungry).collect()
-    }
-
-    /// How many slots it holds, and how many of its calls wait.
-    fn held_by(&self, holder: Holder) -> (usize, usize) {
-        match holder {
-            Holder::Tenant(id) => {
-                self.tenants.get(id).map_or((0, 0), |tenant| (tenant.in_flight, tenant.waiting))
-            }
-            Holder::Lane(lane) => (self.by_lane[lane as usize], self.load.waiting(lane)),
-        }
-    }
 }

@@ -2,19 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use super::charges::TenantCharge;
 use super::claim::Kind;
 use super::ids::TenantId;
-use super::limiter::Tracked;
-use super::pool::Lodging;
-use super::stock::Taken;
+use super::upstream::{Failed, UpstreamSlot};
 use super::why::Rule;
 use super::{Scheduler, Settled, Ticket};
 use crate::adaptive::Ended;
-use crate::context::Lane;
-use crate::cooldown::{Attempt, Failure, Hold};
-use crate::fairness::{Place, Tag};
+use crate::budget::Charge;
+use crate::cooldown::{Failure, Hold};
+use crate::fairness::Tag;
 use crate::kv::Progress;
-use crate::placement::Fault;
 use crate::wire::rate::RateHeaders;
 
 /// A call that turns out to have cost more than so many times its estimate is not believed beyond that.
@@ -24,35 +22,29 @@ const CREDIBLE: f64 = 10_000.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(u64);
 
+impl GrantId {
+    pub(super) fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// A slot, as the policy knows it. Goes back by [`Scheduler::release`], once.
 #[derive(Debug)]
 #[must_use = "a slot that is not released is lost"]
 pub struct Grant {
     id: GrantId,
-    pub(super) tenant: TenantId,
-    pub(super) lane: Lane,
-    /// Its start tag; of a retry, that of its first dispatch.
-    tag: Tag,
-    /// What its tenant was charged for this attempt in fair queueing.
-    pub(super) cost: f64,
-    /// Whether its work moves virtual time ([`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch)).
-    moves_by_work: bool,
-    /// What its tenant's own tokens were charged.
-    own: u64,
-    taken: Option<Box<Taken>>,
-    pub(super) attempt: Attempt,
+    pub(super) tenant: TenantCharge,
+    /// What the provider's budgets were charged.
+    budget: Option<Box<Charge>>,
+    pub(super) slot: UpstreamSlot,
     /// Slots held as it went, its own included.
     in_flight: usize,
     /// What the wait took of the call's wait budget.
     pub(super) spent: Duration,
     /// Whether the target has been told how the attempt went.
-    judged: bool,
+    pub(super) judged: bool,
     sent: bool,
-    /// As an adaptive limit knows it.
-    pub(super) tracked: Option<Tracked>,
     ended: Ended,
-    /// Where it is, where its target is a pool.
-    pub(super) lodging: Option<Box<Lodging>>,
 }
 
 impl Grant {
@@ -79,12 +71,8 @@ impl Grant {
     /// Whether the limit is found, and so learns from it, or it is at a replica that has not begun to answer: only then is there anything to tell of how the call
     /// goes.
     pub fn is_tracked(&self) -> bool {
-        self.tracked.is_some() || self.lodging.as_ref().is_some_and(|lodging| lodging.awaits)
-    }
-
-    /// It was told how the attempt went.
-    pub(super) fn judged(&mut self) {
-        self.judged = true;
+        let slot = &self.slot;
+        slot.tracked.is_some() || slot.lodging.as_ref().is_some_and(|lodging| lodging.awaits)
     }
 
     /// Its name: what [`Scheduler::reclaim`] calls it by.
@@ -94,7 +82,7 @@ impl Grant {
 
     /// Returns what a retry of the call carries in [`Ticket::charged`].
     pub fn charged(&self) -> Tag {
-        self.tag
+        self.tenant.tag
     }
 
     /// Whether the upstream may have run the attempt: it was sent, and not turned away unread.
@@ -109,8 +97,7 @@ impl Grant {
 
     /// Where to write how far the answer has come; `None` where nobody asks, since no memory is accounted for.
     pub fn progress(&self) -> Option<&Progress> {
-        let of_replica = self.lodging.as_ref().map(|lodging| lodging.progress());
-        of_replica.or_else(|| self.taken.as_ref()?.progress())
+        self.slot.progress()
     }
 }
 
@@ -120,9 +107,7 @@ impl<W> Scheduler<W> {
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
         }
-        if let Some(pool) = self.upstream.pool_mut() {
-            pool.settled(grant.id);
-        }
+        self.capacity.upstream.on_answer(grant.id);
     }
 
     /// What an answer's headers say of the provider's own books. Budgets may have more room then: ask [`Scheduler::next`].
@@ -134,46 +119,71 @@ impl<W> Scheduler<W> {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        if let Some(taken) = &grant.taken {
-            self.stock.heard(now, taken, sent_at, headers, limited);
+        if let Some(charge) = &grant.budget {
+            self.capacity.budgets.on_headers(now, charge, sent_at, headers, limited);
         }
     }
 
     /// Whether the rate budgets have no room now for another call like it.
     pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
-        grant.taken.as_ref().is_some_and(|taken| self.stock.is_spent(now, taken))
+        grant.budget.as_ref().is_some_and(|charge| self.capacity.budgets.is_spent(now, charge))
     }
 
     /// What a call took is known: its tenant's account is put right, its tenant's own tokens and the budgets are. Ask [`Scheduler::next`] then.
     pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
+        let charge = &mut grant.tenant;
         let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
-        let cost = Some(settled.cost).filter(credible).unwrap_or(grant.cost);
-        self.correct(grant, cost.min(grant.cost * CREDIBLE));
-        let own = self.tenants.get_mut(grant.tenant).and_then(|tenant| tenant.own.as_mut());
-        let of_own = own.is_some();
-        if let Some(own) = own {
-            let used = settled.usage.input.saturating_add(settled.usage.output);
-            grant.own = own.settle(now, grant.own, used);
+        let cost = Some(settled.cost).filter(credible).unwrap_or(charge.cost);
+        let most = charge.cost * CREDIBLE;
+        self.queue.correct(charge, cost.min(most));
+        let used = settled.usage.input.saturating_add(settled.usage.output);
+        let of_own = self.queue.correct_tokens(now, charge, used);
+        if let Some(charge) = &mut grant.budget {
+            self.capacity.budgets.settle(now, charge, &settled.usage);
         }
-        if let Some(taken) = &mut grant.taken {
-            self.stock.settle(now, taken, &settled.usage);
-        }
-        self.place_some(grant.tenant, grant.lane, of_own);
+        self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, of_own);
         self.watch(now);
+    }
+
+    /// The first token of an answer came. Another call may go then: ask [`Scheduler::next`].
+    pub fn first_token(&mut self, now: Instant, grant: &mut Grant) {
+        self.capacity.upstream.on_first_token(now, &mut grant.slot);
+        if !grant.slot.awaits_first_token() {
+            return;
+        }
+        self.tick(now);
+        self.predictor.on_freed(now, Rule::FirstTokens, &self.queue, &self.capacity);
+        self.capacity.on_first_token(now, &mut grant.slot);
+        self.watch(now);
+    }
+
+    /// An answer that was to stream has begun, and its tokens cannot be seen: it is judged as one that does not stream. Another call may go then:
+    /// ask [`Scheduler::next`].
+    pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
+        self.capacity.upstream.on_first_token(now, &mut grant.slot);
+        if let Some(tracked) = grant.slot.tracked.as_ref().filter(|tracked| tracked.awaits) {
+            let output = tracked.output;
+            self.tell_unseen(now, grant, output);
+        }
+    }
+
+    /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
+    pub fn untold(&mut self, now: Instant, grant: &mut Grant) {
+        self.tell_unseen(now, grant, 0);
+    }
+
+    fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
+        if grant.slot.tracked.is_some() {
+            self.tick(now);
+            self.capacity.on_unseen(now, &mut grant.slot, output);
+            self.watch(now);
+        }
     }
 
     /// The upstream accepted the attempt that holds this slot.
     pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
         grant.judged = true;
-        match (self.upstream.pool_mut(), &mut grant.lodging) {
-            (Some(pool), Some(lodging)) => {
-                pool.succeeded(now, lodging);
-                return self.note_slots(now);
-            }
-            (Some(_), None) => return,
-            (None, _) => self.cooldown.succeeded(now, grant.attempt, self.upstream.slots()),
-        }
-        self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
+        self.capacity.on_success(now, &mut grant.slot);
     }
 
     /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1). Of a call at a replica
@@ -187,14 +197,8 @@ impl<W> Scheduler<W> {
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
-        if grant.lodging.is_some() {
-            let unread = matches!(failure, Failure::Unread { .. });
-            return self.failed_there(now, grant, if unread { Fault::Full(delay) } else { Fault::Broke });
-        }
         grant.judged = true;
-        let hold = self.cooldown.failed(now, call, failure, grant.attempt, delay, jitter);
-        self.stood.set(now, Rule::CoolDown, self.cooldown.is_closed());
-        hold
+        self.capacity.on_failure(now, &grant.slot, Failed { call, failure, delay, jitter })
     }
 
     /// Takes back a slot. Where nobody judged the attempt, it ended without an answer: if it was a probe, the next one is.
@@ -205,48 +209,35 @@ impl<W> Scheduler<W> {
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
         if !grant.judged {
-            self.cooldown.inconclusive(grant.attempt);
+            self.capacity.upstream.on_inconclusive(grant.slot.attempt);
         }
-        self.in_flight -= 1;
-        self.by_lane[grant.lane as usize] -= 1;
-        if let Some(tracked) = grant.tracked.take() {
-            self.untrack(now, tracked, grant.lodging.as_deref(), grant.ended);
+        if grant.slot.awaits_first_token() {
+            self.predictor.on_freed(now, Rule::FirstTokens, &self.queue, &self.capacity);
         }
-        let (waits, full_since) = self.shortage(Rule::Slots);
-        self.pace.released(now, waits, full_since);
+        self.capacity.end(now, grant.tenant.lane, &mut grant.slot, grant.ended);
+        self.predictor.on_freed(now, Rule::Slots, &self.queue, &self.capacity);
         if let Some(lent) = &mut self.lent {
             lent.settled(grant.id);
         }
         let corrected = !grant.may_have_run();
         if corrected {
-            self.correct(&mut grant, 0.0);
+            self.queue.correct(&mut grant.tenant, 0.0);
         }
-        self.lanes.release(now, grant.lane, grant.id, self.upstream.slots());
-        let mut all = false;
-        if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
-            if grant.moves_by_work {
-                let weights = self.lanes.weight(grant.lane) + tenant.weight;
-                self.lanes.time_mut(grant.lane).serve(grant.cost, weights);
-            }
-            all = tenant.is_capped() || tenant.own.is_some();
-            tenant.in_flight -= 1;
-            tenant.capped.set(now, tenant.in_flight >= tenant.cap);
-            if let Some(own) = tenant.own.as_mut().filter(|_| !grant.sent) {
-                own.give(now, grant.own);
-            }
+        let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.slots(), grant.sent);
+        let replicas_changed = self.capacity.release(now, grant.id, grant.slot);
+        if let Some(charge) = grant.budget.filter(|_| !grant.sent) {
+            self.capacity.budgets.refund(now, *charge);
         }
-        self.leave(now, grant.id, grant.lodging.take());
-        if let Some(taken) = grant.taken {
-            self.stock.give_back(now, *taken, grant.sent);
+        if replicas_changed {
+            self.reclassify(now);
         }
-        self.note_slots(now);
         if corrected || all {
-            self.place_some(grant.tenant, grant.lane, all);
+            self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, all);
         }
         self.watch(now);
     }
 
-    /// Charges the call everything that it takes, and gives it a slot. `kept`: see [`Next`](super::order::Next). `out_of_turn`: fair
+    /// Charges the call everything that it takes, and gives it a slot. `kept`: see [`Next`](super::select::Next). `out_of_turn`: fair
     /// queueing would have put another line first.
     pub(super) fn grant(
         &mut self,
@@ -257,74 +248,24 @@ impl<W> Scheduler<W> {
         kept: Option<usize>,
         out_of_turn: bool,
     ) -> Grant {
-        let lane = ticket.lane;
-        self.in_flight += 1;
-        self.by_lane[lane as usize] += 1;
-        self.peak = self.peak.max(self.in_flight);
-        self.grants += 1;
-        self.last_grant = Some(now);
-        let id_of = GrantId(self.grants);
-        let (tracked, lodging) = self.track(now, id_of, ticket, kind, kept);
-        let slots_bind = !self.has_slot();
-        let attempt = self.cooldown.admit(now, ticket.has_failed, slots_bind);
-        let (mut tag, mut moves_by_work, mut own) = (Tag::default(), false, 0);
-        if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.in_flight += 1;
-            tenant.peak = tenant.peak.max(tenant.in_flight);
-            tenant.capped.set(now, tenant.in_flight >= tenant.cap);
-            if let Some(bucket) = &mut tenant.own {
-                own = bucket.settle(now, 0, ticket.demand.total());
-            }
-            let line = &mut tenant.lines[lane as usize];
-            let entry = || self.lanes.entry(lane, ticket.cost / tenant.weight);
-            let since = line.standing.map_or_else(entry, |standing| standing.since);
-            tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
-            // A call of a line in debt may have overtaken what does not fit.
-            let out_of_turn = out_of_turn || self.lanes.time(lane).is_owed(&line.account);
-            let first = if out_of_turn { self.lanes.first_tag_but(lane, id) } else { None };
-            let place = Place { tag, since, first };
-            let time = self.lanes.time_mut(lane);
-            moves_by_work = time.dispatch(&mut line.account, place, ticket.cost, tenant.weight);
-            self.lanes.count(now, lane, line);
-        }
+        // What is held, is held for somebody who waits.
+        let held = self.order.hold.filter(|_| !self.queue.lanes.is_empty()).and_then(|hold| hold.held.at);
+        let reserved = held.into_iter().chain(kept).collect();
+        let (name, slot, budget) = self.capacity.admit(now, ticket, kind, reserved);
+        let tenant = self.queue.charge(now, id, ticket, out_of_turn);
         if let Some(lent) = &mut self.lent {
-            lent.went(id_of, id, lane);
+            lent.went(name, id, ticket.lane);
         }
         Grant {
-            id: id_of,
-            tenant: id,
-            lane,
-            tag,
-            cost: ticket.cost,
-            moves_by_work,
-            own,
-            taken: self.stock.take(now, ticket),
-            attempt,
-            in_flight: self.in_flight,
+            id: name,
+            tenant,
+            budget,
+            slot,
+            in_flight: self.capacity.in_flight(),
             spent: Duration::ZERO,
             judged: false,
             sent: false,
-            tracked,
             ended: Ended::Cancelled,
-            lodging,
-        }
-    }
-
-    /// Forgives the debts of each lane of which no call waits or runs.
-    pub(super) fn end_busy_periods(&mut self) {
-        for lane in Lane::ALL {
-            if self.by_lane[lane as usize] == 0 && self.load.waiting(lane) == 0 {
-                self.lanes.time_mut(lane).end_busy_period();
-            }
-        }
-    }
-
-    /// Puts right what a call was charged in fair queueing.
-    fn correct(&mut self, grant: &mut Grant, cost: f64) {
-        let correction = cost - std::mem::replace(&mut grant.cost, cost);
-        if let Some(tenant) = self.tenants.get_mut(grant.tenant) {
-            let account = &mut tenant.lines[grant.lane as usize].account;
-            self.lanes.time_mut(grant.lane).correct(account, correction, tenant.weight);
         }
     }
 }

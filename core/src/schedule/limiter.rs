@@ -5,15 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::claim::Kind;
-use super::pace::Pace;
-use super::pool::Lodging;
 use super::ticket::Ticket;
-use super::upstream::{Moved, Upstream};
 use super::why::Rule;
-use super::{Grant, GrantId, Scheduler};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
-use crate::context::Lane;
 
 /// So many moves are kept for whoever asks for them.
 const UNTOLD: usize = 64;
@@ -50,8 +44,8 @@ struct Found {
 pub(super) struct Tracked {
     sample: Sample,
     /// Tokens that its answer is expected to have.
-    output: u64,
-    awaits: bool,
+    pub(super) output: u64,
+    pub(super) awaits: bool,
 }
 
 impl Limiter {
@@ -103,7 +97,7 @@ impl Limiter {
         Some(Tracked { sample, output: kind.output, awaits: kind.streams })
     }
 
-    fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
+    pub(super) fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
             found.limit.on_first_token(now, &mut tracked.sample);
@@ -111,7 +105,7 @@ impl Limiter {
         }
     }
 
-    fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
+    pub(super) fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
         self.awaits_no_more(tracked);
         if let Some(found) = &mut self.found {
             found.limit.mark_unobservable(now, &mut tracked.sample, output);
@@ -119,7 +113,7 @@ impl Limiter {
         }
     }
 
-    fn ended(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
+    pub(super) fn ended(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
         self.awaits_no_more(&mut tracked);
         if let Some(found) = &mut self.found {
             found.limit.on_ended(now, tracked.sample, how);
@@ -178,133 +172,5 @@ impl Limiter {
             ceiling: found.ceiling,
             saturated: self.lack(in_flight).is_some() && found.limit.last_breach().is_some_and(lately),
         })
-    }
-}
-
-impl<W> Scheduler<W> {
-    /// The first token of an answer came. Another call may go then: ask [`Scheduler::next`].
-    pub fn first_token(&mut self, now: Instant, grant: &mut Grant) {
-        self.first_token_there(now, grant);
-        let Some(mut tracked) = grant.tracked.take_if(|tracked| tracked.awaits) else { return };
-        self.tick(now);
-        self.first_token_freed(now);
-        if let Some(limiter) = self.upstream.limiter_of(grant.lodging.as_deref()) {
-            limiter.first_token(now, &mut tracked);
-        }
-        grant.tracked = Some(tracked);
-        self.note_slots(now);
-        self.watch(now);
-    }
-
-    /// An answer that was to stream has begun, and its tokens cannot be seen: it is judged as one that does not stream. Another call may go then:
-    /// ask [`Scheduler::next`].
-    pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
-        self.first_token_there(now, grant);
-        if let Some(tracked) = grant.tracked.as_ref().filter(|tracked| tracked.awaits) {
-            let output = tracked.output;
-            self.tell_unseen(now, grant, output);
-        }
-    }
-
-    /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
-    pub fn untold(&mut self, now: Instant, grant: &mut Grant) {
-        self.tell_unseen(now, grant, 0);
-    }
-
-    fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
-        let Some(mut tracked) = grant.tracked.take() else { return };
-        self.tick(now);
-        if let Some(limiter) = self.upstream.limiter_of(grant.lodging.as_deref()) {
-            limiter.unseen(now, &mut tracked, output);
-        }
-        grant.tracked = Some(tracked);
-        self.note_slots(now);
-        self.watch(now);
-    }
-
-    /// How the limit, or those of the replicas, have moved since this was last asked.
-    pub fn take_moves(&mut self) -> Vec<Moved> {
-        self.upstream.take_moves()
-    }
-
-    /// Lets the limit, and the pool, see the time. They may have room for a call then.
-    pub(super) fn tick(&mut self, now: Instant) {
-        self.end_busy_periods();
-        let before = self.lack();
-        self.upstream.tick(now);
-        if before != self.lack() {
-            self.note_slots(now);
-        }
-    }
-
-    /// A call goes: to the one upstream, or to a replica.
-    pub(super) fn track(
-        &mut self,
-        now: Instant,
-        id: GrantId,
-        ticket: &Ticket,
-        kind: Kind,
-        kept: Option<usize>,
-    ) -> (Option<Tracked>, Option<Box<Lodging>>) {
-        // What is held, is held for somebody who waits.
-        let held = self.hold.filter(|_| !self.lanes.is_empty()).and_then(|hold| hold.held.at);
-        let held = held.into_iter().chain(kept).collect();
-        // Of those in flight before it.
-        let beside = self.in_flight.saturating_sub(1);
-        let gone = match &mut self.upstream {
-            Upstream::One(limiter) => (limiter.sent(now, ticket), None),
-            Upstream::Pool(pool) => pool
-                .lodge(now, id, ticket, kind, beside, held)
-                .map_or((None, None), |(lodging, tracked)| (tracked, Some(Box::new(lodging)))),
-        };
-        self.note_slots(now);
-        gone
-    }
-
-    /// It has ended.
-    pub(super) fn untrack(&mut self, now: Instant, tracked: Tracked, lodging: Option<&Lodging>, how: Ended) {
-        if tracked.awaits {
-            self.first_token_freed(now);
-        }
-        if let Some(limiter) = self.upstream.limiter_of(lodging) {
-            limiter.ended(now, tracked, how);
-        }
-    }
-
-    fn first_token_freed(&mut self, now: Instant) {
-        let (waits, full_since) = self.shortage(Rule::FirstTokens);
-        self.first_tokens.released(now, waits, full_since);
-    }
-
-    /// Returns whether calls wait for more than their tenants' caps and tokens, and since when that
-    /// rule has left no room for another call. Neither while the target is closed, or on its way
-    /// back: then the cool-down sets the pace.
-    pub(super) fn shortage(&self, rule: Rule) -> (bool, Option<Instant>) {
-        if !self.is_open() {
-            return (false, None);
-        }
-        let waits = Lane::ALL.into_iter().any(|lane| self.lanes.first(lane).is_some());
-        (waits, self.stood.since(rule))
-    }
-
-    /// Returns the pace of what is short now.
-    pub(super) fn pace(&self) -> &Pace {
-        if self.lack() == Some(Rule::FirstTokens) { &self.first_tokens } else { &self.pace }
-    }
-
-    /// What leaves no room for another call.
-    pub(super) fn lack(&self) -> Option<Rule> {
-        self.upstream.lack(self.in_flight)
-    }
-
-    /// Notes since when slots, or first tokens, stand in the way.
-    pub(super) fn note_slots(&mut self, now: Instant) {
-        let lack = self.lack();
-        for rule in [Rule::Slots, Rule::FirstTokens] {
-            self.stood.set(now, rule, lack == Some(rule));
-        }
-        if let Some(pool) = self.upstream.pool() {
-            self.stood.set(now, Rule::CoolDown, pool.is_closed());
-        }
     }
 }

@@ -1,31 +1,86 @@
 //! How long a call would wait, and whether that is longer than it can.
 //!
 //! A guess from the work ahead, the pace at which slots come free while they are short, and the
-//! rates of the budgets, on the optimistic side: calls
-//! of higher lanes that come later are not in it, and of chance's spread one standard deviation is taken in the call's favour. It is not
-//! made before enough slots came free to know their pace.
+//! rates of the budgets, on the optimistic side: calls of higher lanes that come later are not in
+//! it, and of chance's spread one standard deviation is taken in the call's favour. No prediction
+//! is made before enough slots came free to know their pace.
 
 use std::time::{Duration, Instant};
 
+use super::Ticket;
+use super::capacity::Capacity;
 use super::claim::Claim;
 use super::ids::TenantId;
-use super::{Scheduler, Ticket};
+use super::pace::Pace;
+use super::queue::Queue;
+use super::settings::Settings;
+use super::why::Rule;
 use crate::config::Predict;
 use crate::context::Lane;
 
-impl<W> Scheduler<W> {
-    /// How long a call waits while the target is open that has so many of its own line ahead; `None`: not enough was seen to tell.
-    pub(super) fn predicted(
-        &mut self,
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Predictor {
+    mode: Predict,
+    /// The TTFT objective of each lane.
+    objectives: [Option<Duration>; 3],
+    /// Of slots that come free.
+    slots: Pace,
+    /// Of first tokens that come, if calls that await theirs are limited.
+    first_tokens: Pace,
+}
+
+/// A new call's predicted wait that is too long.
+pub(super) struct TooLate {
+    pub(super) wait: Duration,
+    /// By how much it is too long.
+    pub(super) over: Duration,
+}
+
+impl Predictor {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            mode: settings.predict,
+            objectives: Lane::ALL.map(|lane| settings.lanes[lane as usize].ttft),
+            slots: Pace::default(),
+            first_tokens: Pace::default(),
+        }
+    }
+
+    /// A slot, or a first token, came free.
+    pub(super) fn on_freed<W>(&mut self, now: Instant, rule: Rule, queue: &Queue<W>, capacity: &Capacity) {
+        // While the target is closed, or on its way back, the cool-down sets the pace.
+        let is_open = capacity.upstream.is_open();
+        let waits = is_open && queue.has_ready_line();
+        let full_since = capacity.blocked.since(rule).filter(|_| is_open);
+        let pace = if rule == Rule::FirstTokens { &mut self.first_tokens } else { &mut self.slots };
+        pace.released(now, waits, full_since);
+    }
+
+    /// Returns the time until so many calls can go, between 1 s and 60 s.
+    pub(super) fn retry_after(&self, capacity: &Capacity, calls: usize) -> Duration {
+        self.pace(capacity).expected(calls)
+    }
+
+    /// Returns the pace of what is short now.
+    fn pace(&self, capacity: &Capacity) -> &Pace {
+        if capacity.shortage() == Some(Rule::FirstTokens) { &self.first_tokens } else { &self.slots }
+    }
+
+    /// Returns how long a call waits, while the target is open, that has `own_ahead` calls of its line
+    /// ahead. `None`: too little was observed to tell.
+    pub(super) fn wait<W>(
+        &self,
         now: Instant,
-        id: TenantId,
-        lane: Lane,
+        queue: &Queue<W>,
+        capacity: &Capacity,
+        (id, lane): (TenantId, Lane),
         own_ahead: usize,
         claim: &Claim,
     ) -> Option<Duration> {
-        let tenant = self.tenants.get(id)?;
-        let ahead = self.load.ahead(lane, own_ahead, tenant.weight);
-        let slots = self.lack().and_then(|_| self.pace().until(ahead + 1));
+        let tenant = queue.tenants.get(id)?;
+        let ahead = queue.load.ahead(lane, own_ahead, tenant.weight);
+        let slots = capacity.shortage().and_then(|_| self.pace(capacity).until(ahead + 1));
         let own = tenant.own.as_ref().map(|own| {
             let all = u64::from(claim.own).saturating_mul(own_ahead as u64 + 1);
             if own_ahead == 0 {
@@ -34,49 +89,51 @@ impl<W> Scheduler<W> {
                 own.time_for(now, all)
             }
         });
-        let budgets = self.stock.is_bounded().then(|| {
+        let (budgets, upstream) = (&capacity.budgets, &capacity.upstream);
+        // Nothing tells when memory comes free: that of a single server is expected at once.
+        let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
+        let rates = is_bounded.then(|| {
             // Not before a budget has room for it at all: a day that is used up, or what is owed.
-            let ready = self.stock.lacks(now, &claim.need).and_then(|(_, at)| at);
-            let alone = ready.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+            let alone = budgets.ready_at(now, &claim.need).saturating_duration_since(now);
             if ahead == 0 {
                 alone
             } else {
-                let all =
-                    self.stock.time_for(ahead, &self.load.mean(lane)) + self.stock.time_for(1, &claim.need);
+                let all = budgets.time_for(ahead, &queue.load.mean(lane)) + budgets.time_for(1, &claim.need);
                 all.max(alone)
             }
         });
-        [slots, own, budgets].into_iter().flatten().max()
+        [slots, own, rates].into_iter().flatten().max()
     }
 
-    /// Where a new call would wait longer than it can: how long it would, and how much too long that is.
-    pub(super) fn too_late(
-        &mut self,
+    /// Returns the predicted wait of a new call, if the call cannot wait that long.
+    pub(super) fn too_late<W>(
+        &self,
         now: Instant,
+        queue: &Queue<W>,
+        capacity: &Capacity,
         id: TenantId,
         ticket: &Ticket,
         claim: &Claim,
-    ) -> Option<(Duration, Duration)> {
-        let predict = self.settings.predict;
+    ) -> Option<TooLate> {
         // How fast a target comes back from a cool-down or an outage, nobody knows.
-        if predict == Predict::Off || !self.is_open() {
+        if self.mode == Predict::Off || !capacity.upstream.is_open() {
             return None;
         }
-        let own_ahead = self.tenants.get(id)?.lines[ticket.lane as usize].calls.len();
-        let open = self.predicted(now, id, ticket.lane, own_ahead, claim)?;
-        let closed =
-            self.cooldown.until().map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let own_ahead = queue.line(id, ticket.lane)?.calls.len();
+        let open = self.wait(now, queue, capacity, (id, ticket.lane), own_ahead, claim)?;
+        let cooling = capacity.upstream.cooling_until();
+        let closed = cooling.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         let all = open.saturating_add(closed);
-        let objective = self.settings.lanes[ticket.lane as usize].ttft;
+        let objective = self.objectives[ticket.lane as usize];
         let limits = [
             // The deadline never stops; the wait budget does, while the target is closed.
             Some((all, ticket.deadline.saturating_duration_since(now))),
             ticket.wait.map(|wait| (open, wait)),
-            objective.filter(|_| predict == Predict::Objective).map(|objective| {
+            objective.filter(|_| self.mode == Predict::Objective).map(|objective| {
                 (all, objective.saturating_sub(now.saturating_duration_since(ticket.queued_at)))
             }),
         ];
         let over = limits.into_iter().flatten().map(|(wait, most)| wait.saturating_sub(most)).max()?;
-        (!over.is_zero()).then_some((all, over))
+        (!over.is_zero()).then_some(TooLate { wait: all, over })
     }
 }

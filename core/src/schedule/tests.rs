@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::{OnFull, Predict, TenantConfig};
+use crate::context::Lane;
 use crate::estimate::Demand;
 
 mod ageing;

@@ -1,162 +1,261 @@
-//! What stands behind a target: one upstream with a limit of its own, or a pool of replicas of which each has one.
+//! The upstream behind a target: the [single server](super::single) or the [pool of replicas](super::pool).
+//!
+//! An upstream owns what calls compete for beyond the provider's budgets: slots, first tokens and the
+//! engine's memory, and whether it accepts calls at all. The scheduler decides who goes next, and
+//! asks the upstream through [`Upstream`] whether a call can go and where it runs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::limiter::Limiter;
+use super::claim::{Claim, Held, Kind};
+use super::limiter::{Limiter, Tracked};
 use super::pool::{Lodging, Pool};
-use super::reason::Reason;
-use super::settings::Settings;
+use super::rooms::Rooms;
 use super::why::Rule;
-use super::{Scheduler, Ticket};
+use super::{GrantId, Ticket};
 use crate::adaptive::{AdaptiveView, Decision};
-use crate::cooldown::State;
-use crate::kv;
+use crate::budget::Room;
+use crate::cooldown::{Attempt, Failure, Hold, State};
+use crate::estimate::Demand;
+use crate::kv::{self, Kv, Place, Prefix, Progress};
+use crate::placement::Places;
 
-/// A move of a limit, and of a pool the URL of the replica whose limit it is.
+/// A change of an adaptive limit, with the URL of the replica if the upstream is a pool.
 pub type Moved = (Option<Arc<str>>, Decision);
 
+/// What an attempt holds at its upstream, from its admission until its slot is released.
 #[derive(Debug)]
-pub(super) enum Upstream {
-    One(Limiter),
-    Pool(Box<Pool>),
+pub(super) struct UpstreamSlot {
+    pub(super) attempt: Attempt,
+    /// How the adaptive limit knows the attempt. `None` if the limit is fixed.
+    pub(super) tracked: Option<Tracked>,
+    /// The memory that it takes of a single engine. Replicas keep theirs in `lodging`.
+    pub(super) memory: Option<Box<MemoryUse>>,
+    /// Where the attempt runs, if the upstream is a pool.
+    pub(super) lodging: Option<Box<Lodging>>,
 }
 
-impl Upstream {
-    pub(super) fn new(settings: &Settings, now: Instant) -> Self {
-        match Pool::new(settings, now) {
-            Some(pool) => Self::Pool(Box::new(pool)),
-            None => Self::One(Limiter::new(settings.limit, settings.adaptive.as_ref(), now)),
-        }
+impl UpstreamSlot {
+    /// Returns `true` if a limit counts the attempt among those that await their first token.
+    pub(super) fn awaits_first_token(&self) -> bool {
+        self.tracked.as_ref().is_some_and(|tracked| tracked.awaits)
     }
 
-    pub(super) fn pool(&self) -> Option<&Pool> {
-        match self {
-            Self::One(_) => None,
-            Self::Pool(pool) => Some(pool),
-        }
-    }
-
-    pub(super) fn pool_mut(&mut self) -> Option<&mut Pool> {
-        match self {
-            Self::One(_) => None,
-            Self::Pool(pool) => Some(pool),
-        }
-    }
-
-    /// Slots in force: of a pool, those of the replicas in the choice, as far as the target's own cap goes.
-    pub(super) fn slots(&self) -> usize {
-        match self {
-            Self::One(limiter) => limiter.slots(),
-            Self::Pool(pool) => pool.slots(),
-        }
-    }
-
-    /// What leaves no room for any other call, beside so many in flight.
-    pub(super) fn lack(&self, in_flight: usize) -> Option<Rule> {
-        match self {
-            Self::One(limiter) => limiter.lack(in_flight),
-            Self::Pool(pool) => pool.lack(in_flight),
-        }
-    }
-
-    /// The limit that a call is told to. `None`: that of a replica which has left.
-    pub(super) fn limiter_of(&mut self, lodging: Option<&Lodging>) -> Option<&mut Limiter> {
-        match self {
-            Self::One(limiter) => Some(limiter),
-            Self::Pool(pool) => pool.limiter_of(lodging?),
-        }
-    }
-
-    /// From now on so many slots, whatever was found: of a pool, of all replicas together at most.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        match self {
-            Self::One(limiter) => *limiter = Limiter::fixed(limit),
-            Self::Pool(pool) => pool.set_cap(limit),
-        }
-    }
-
-    pub(super) fn tick(&mut self, now: Instant) {
-        match self {
-            Self::One(limiter) => limiter.tick(now),
-            Self::Pool(pool) => pool.tick(now),
-        }
-    }
-
-    /// When time alone may make more room.
-    pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
-        match self {
-            Self::One(limiter) => limiter.next_wake(),
-            Self::Pool(pool) => pool.next_wake(now),
-        }
-    }
-
-    pub(super) fn take_moves(&mut self) -> Vec<Moved> {
-        match self {
-            Self::One(limiter) => limiter.take_moves().into_iter().map(|moved| (None, moved)).collect(),
-            Self::Pool(pool) => pool.take_moves(),
-        }
-    }
-
-    /// Of one upstream; each replica has its own, see [`Scheduler::replicas`].
-    pub(super) fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
-        match self {
-            Self::One(limiter) => limiter.view(now, in_flight),
-            Self::Pool(_) => None,
-        }
-    }
-
-    /// The memory's books, of all replicas together; `None`: they are not this one's.
-    pub(super) fn memory(&self) -> Option<kv::View> {
-        self.pool()?.memory()
+    /// Returns where to write how far the answer has come, or `None` if no memory is accounted for.
+    pub(super) fn progress(&self) -> Option<&Progress> {
+        let of_replica = self.lodging.as_ref().map(|lodging| lodging.progress());
+        of_replica.or_else(|| self.memory.as_ref().map(|memory| &memory.progress))
     }
 }
 
-impl<W> Scheduler<W> {
-    /// Whether nobody may be sent anything: wait budgets stand still meanwhile.
-    pub(super) fn is_closed(&self) -> bool {
-        self.cooldown.is_closed() || self.upstream.pool().is_some_and(Pool::is_closed)
+/// The memory that an attempt takes of an engine.
+#[derive(Debug)]
+pub(super) struct MemoryUse {
+    pub(super) place: Place,
+    pub(super) progress: Progress,
+}
+
+impl MemoryUse {
+    /// Takes memory for the call, which shares `prefix` with others.
+    pub(super) fn take(memory: &mut Kv, ticket: &Ticket, prefix: Prefix) -> Self {
+        let progress = Progress::default();
+        let forecast = ticket.forecast.clone();
+        let place = memory.admit_expecting(&ticket.demand, forecast, prefix, progress.clone());
+        Self { place, progress }
+    }
+}
+
+/// An attempt that is about to be admitted.
+#[derive(Debug)]
+pub(super) struct Admitted<'a> {
+    pub(super) id: GrantId,
+    pub(super) ticket: &'a Ticket,
+    pub(super) kind: Kind,
+    /// Slots held, this attempt's included.
+    pub(super) in_flight: usize,
+    /// The replicas whose memory is reserved for other calls.
+    pub(super) reserved: Places,
+}
+
+/// The slots of an upstream, as they stand now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Slots in force.
+    pub(super) slots: usize,
+    /// What leaves no room for another call.
+    pub(super) shortage: Option<Rule>,
+}
+
+/// What calls are sent to, and what limits how many of them it takes.
+///
+/// `in_flight` is the number of slots that are held. Methods without `&mut self` on capacity and
+/// memory answer as of the last [`Upstream::available`].
+pub(super) trait Upstream: fmt::Debug + Send {
+    /// Returns the slots in force, and what leaves no room beside the calls in flight.
+    fn limits(&self, in_flight: usize) -> Limits;
+
+    /// Sets a fixed number of slots, in place of the configured or adaptive one. At a pool it
+    /// limits all replicas together.
+    fn set_limit(&mut self, limit: usize);
+
+    /// Lets time pass: limits may move, replicas may come back.
+    fn tick(&mut self, now: Instant);
+
+    /// Returns when time alone may make more room.
+    fn next_wake(&self, now: Instant) -> Option<Instant>;
+
+    /// Returns the changes of the adaptive limits since the last call.
+    fn take_moves(&mut self) -> Vec<Moved>;
+
+    /// Returns the state of the one adaptive limit, or `None` if there is none or one for each replica.
+    fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView>;
+
+    /// Returns the state of the memory, or `None` if its size is not known.
+    fn memory(&self) -> Option<kv::View>;
+
+    /// Returns the limit that the attempt counts against, or `None` if its replica has left.
+    fn limiter_of(&mut self, slot: &UpstreamSlot) -> Option<&mut Limiter>;
+
+    // What calls need, and what there is of it.
+
+    /// Returns `true` if calls can differ in what they lack of this upstream.
+    fn is_sized(&self) -> bool;
+
+    /// Returns `true` if a call may fit although one ahead of it in its line does not, because the
+    /// two compete for different replicas.
+    fn can_bypass(&self) -> bool;
+
+    /// Returns which replicas may take the call.
+    fn kind(&mut self, ticket: &Ticket) -> Kind;
+
+    /// A call of that kind was queued.
+    fn on_enqueue(&mut self, kind: Kind);
+
+    /// A call of that kind has left the queue.
+    fn on_dequeue(&mut self, kind: Kind);
+
+    /// Returns the memory that a call needs, in tokens.
+    fn memory_need(&self, demand: &Demand) -> u32;
+
+    /// Returns the most tokens that the memory can ever hold of one call, if that call has more.
+    fn oversize(&self, ticket: &Ticket, claim: &Claim) -> Option<u64>;
+
+    /// Measures the slots and the memory, and returns them beside the room in the shared budgets.
+    fn available(&mut self, in_flight: usize, shared: Room) -> Rooms;
+
+    /// Measures the memory alone, for a call that is admitted whatever there is. A single server
+    /// needs no measure for that.
+    fn measure_memory(&mut self) {}
+
+    /// Returns what is available if the memory of that replica is held for one call.
+    fn without_held(&self, rooms: Rooms, held: Option<usize>, in_flight: usize) -> Rooms;
+
+    /// Returns what would be available if slots were free, and the memory of that replica is held.
+    fn with_free_slots(&self, rooms: Rooms, held: Option<usize>) -> Rooms;
+
+    /// Returns `true` if there is memory for the call, where `rooms` let it go. Exact.
+    fn has_memory(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool;
+
+    /// Narrows what is held for a call to the memory that is to come free for it.
+    fn narrow(&self, held: Held, claim: &Claim, ticket: &Ticket) -> Held;
+
+    /// Returns what is left for the calls behind an aged head that does not fit, or `None` if
+    /// nothing is.
+    fn left_behind(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> Option<Rooms>;
+
+    /// Returns `true` if a waiting call may lack a slot that an end of another call would give it.
+    fn may_lack_slots(&self, in_flight: usize) -> bool;
+
+    /// Returns the replicas where the next slot that comes free would go to the call; for a single
+    /// server, the empty set. `None` if the call has a slot already, or no use for one.
+    fn slots_for(&self, claim: &Claim, in_flight: usize) -> Option<Places>;
+
+    /// Returns `true` if a slot that the attempt gives back is one of those of [`Upstream::slots_for`].
+    fn is_at(&self, id: GrantId, places: Places) -> bool;
+
+    // Whether it accepts calls.
+
+    /// Returns `Ok` if an attempt may go now, or when to ask again. `has_failed`: see [`Ticket::has_failed`].
+    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant>;
+
+    /// Returns `true` if what is admitted now probes an upstream that is down. As of the last
+    /// [`Upstream::ready`].
+    fn is_probing(&self) -> bool;
+
+    /// Returns `true` if no restriction of a cool-down or an outage is on.
+    fn is_open(&self) -> bool;
+
+    /// Returns `true` if a call that comes now has to wait for the end of a cool-down or an outage.
+    fn is_cooling(&self, now: Instant) -> bool;
+
+    /// Returns `true` if nothing may be sent. Wait budgets stand still meanwhile.
+    fn is_closed(&self) -> bool;
+
+    /// Returns `true` if no replica accepts calls. A single server is closed by its cool-down only.
+    fn has_no_replica(&self) -> bool;
+
+    /// Returns for how long the upstream has been closed, in all.
+    fn closed(&self, now: Instant) -> Duration;
+
+    /// Returns since when the upstream has been closed.
+    fn closed_since(&self) -> Option<Instant>;
+
+    /// Returns until when the upstream stays closed, as far as that is certain.
+    fn cooling_until(&self) -> Option<Instant>;
+
+    /// Returns until when the upstream is expected to stay closed.
+    fn closed_until(&self, now: Instant) -> Option<Instant>;
+
+    /// Returns `true` if the upstream is closed because it is down, and not at its own request.
+    fn is_down(&self) -> bool;
+
+    /// Returns the state for views.
+    fn state(&self, now: Instant) -> State;
+
+    /// Continues a cool-down that began elsewhere.
+    fn resume_cooldown(&mut self, now: Instant, until: Instant);
+
+    // The life of an attempt.
+
+    /// Gives the attempt a slot, and the memory that it needs.
+    fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot;
+
+    /// The head of the answer came.
+    fn on_answer(&mut self, id: GrantId);
+
+    /// The first token came.
+    fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot);
+
+    /// The upstream accepted the attempt.
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot);
+
+    /// The upstream failed the attempt. `call` tells calls apart; `jitter` is uniform in [0, 1).
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold;
+
+    /// The attempt ended, and nothing was concluded from it.
+    fn on_inconclusive(&mut self, attempt: Attempt);
+
+    /// Takes back the slot and its memory. Returns `true` if the replicas have changed by it.
+    fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool;
+
+    /// Returns the pool, if this is one.
+    fn as_pool(&self) -> Option<&Pool> {
+        None
     }
 
-    /// For how long that has been so, in all.
-    pub(super) fn closed(&self, now: Instant) -> Duration {
-        match self.upstream.pool() {
-            Some(pool) => pool.closed(now),
-            None => self.cooldown.closed(now),
-        }
+    /// Returns the pool, if this is one.
+    fn as_pool_mut(&mut self) -> Option<&mut Pool> {
+        None
     }
+}
 
-    /// Until when it is so, as far as time alone decides that.
-    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
-        match self.upstream.pool() {
-            Some(pool) => pool.soonest(now).filter(|_| pool.is_closed()),
-            None => self.cooldown.until(),
-        }
-    }
-
-    /// Which rule says so.
-    pub(super) fn closed_rule(&self) -> Rule {
-        let down = self.upstream.pool().map_or_else(|| self.cooldown.is_down(), Pool::is_down);
-        if down { Rule::Outage } else { Rule::CoolDown }
-    }
-
-    /// The same, as a call is told.
-    pub(super) fn closed_reason(&self) -> Reason {
-        if self.closed_rule() == Rule::Outage { Reason::Outage } else { Reason::CoolDown }
-    }
-
-    /// Its name, for somebody who looks.
-    pub(super) fn shown(&self, now: Instant) -> State {
-        match self.upstream.pool() {
-            Some(pool) if pool.is_closed() => State::Cooling,
-            Some(_) => State::Open,
-            None => self.cooldown.shown(now),
-        }
-    }
-
-    /// Which rule a call could never satisfy, and the most that it may take.
-    pub(super) fn oversize(&self, ticket: &Ticket, claim: &super::claim::Claim) -> Option<(Rule, u64)> {
-        let most = self.upstream.pool().and_then(|pool| pool.oversize(claim, ticket.demand.least_input()));
-        most.map(|most| (Rule::Kv, most)).or_else(|| self.stock.oversize(&ticket.demand))
-    }
+/// A failed attempt, see [`Scheduler::failed`](super::Scheduler::failed).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    pub(super) call: u64,
+    pub(super) failure: Failure,
+    /// What the upstream asked to wait.
+    pub(super) delay: Option<Duration>,
+    pub(super) jitter: f64,
 }

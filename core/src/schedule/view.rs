@@ -62,27 +62,27 @@ pub struct TenantView {
 impl<W> Scheduler<W> {
     /// What a person would want to know.
     pub fn view(&self, now: Instant) -> View {
-        let limit = self.upstream.slots();
+        let Self { capacity, queue, .. } = self;
+        let (limit, upstream) = (capacity.slots(), &capacity.upstream);
+        let held_since = || capacity.blocked.since(Rule::Held).unwrap_or(now);
         View {
             limit,
-            adaptive: self.upstream.adaptive(now, self.in_flight),
-            in_flight: self.in_flight,
-            peak: self.peak,
-            waiting: self.waiters.len(),
-            state: self.shown(now),
-            cool_for: self.closed_until(now).map(|until| until.saturating_duration_since(now)),
+            adaptive: upstream.adaptive(now, capacity.in_flight()),
+            in_flight: capacity.in_flight(),
+            peak: capacity.peak(),
+            waiting: queue.len(),
+            state: upstream.state(now),
+            cool_for: upstream.closed_until(now).map(|until| until.saturating_duration_since(now)),
             gap: self.gap.total,
             up: now.saturating_duration_since(self.began),
-            held_for: self
-                .hold
-                .map(|_| now.saturating_duration_since(self.stood.since(Rule::Held).unwrap_or(now))),
-            kv: self.upstream.memory().or_else(|| self.stock.memory()),
+            held_for: self.order.hold.map(|_| now.saturating_duration_since(held_since())),
+            kv: upstream.memory(),
             lanes: Lane::ALL.map(|lane| LaneView {
-                in_flight: self.by_lane[lane as usize],
-                waiting: self.load.waiting(lane),
+                in_flight: capacity.in_flight_of(lane),
+                waiting: queue.load.waiting(lane),
                 floor: slots(self.settings.lanes[lane as usize].floor, limit),
             }),
-            tenants: self
+            tenants: queue
                 .tenants
                 .iter()
                 .map(|(_, t)| TenantView {

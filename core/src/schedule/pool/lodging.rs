@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use super::Pool;
-use super::site::Space;
 use crate::kv::Progress;
 use crate::placement::{Parcel, Placed, Places, Work};
-use crate::schedule::claim::Kind;
 use crate::schedule::limiter::Tracked;
-use crate::schedule::{Grant, GrantId, Scheduler, Ticket};
+use crate::schedule::upstream::{Admitted, MemoryUse};
+use crate::schedule::{Grant, GrantId, Ticket};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub(in crate::schedule) struct Lodging {
     pub(super) parcel: Parcel,
     /// Those that it could be tried at next, at once; none where it was tried here before.
     pub(super) others: Places,
-    space: Space,
+    space: MemoryUse,
     /// Whether it asks, for all others, whether its replica has room again.
     knocks: bool,
     /// Whether its first token is still to come.
@@ -34,20 +33,19 @@ impl Lodging {
 }
 
 impl Pool {
-    /// Places a call that goes, beside so many in flight, by the last survey; not where memory is held for others. A forced one goes to whom may take it, room or not.
+    /// Places a call that goes, by the last survey; not where memory is reserved for others. A forced one goes to whom may take it, room or not.
     /// `None`: there is no replica.
-    pub(in crate::schedule) fn lodge(
+    pub(super) fn lodge(
         &mut self,
         now: Instant,
-        id: GrantId,
-        ticket: &Ticket,
-        kind: Kind,
-        in_flight: usize,
-        held: Places,
+        admitted: &Admitted<'_>,
     ) -> Option<(Lodging, Option<Tracked>)> {
+        let Admitted { id, ticket, kind, in_flight, reserved } = *admitted;
+        // Of those in flight before it.
+        let in_flight = in_flight.saturating_sub(1);
         let wants = ticket.wants.as_deref();
         let (may, tried) = (self.places_of(kind), self.tried(wants));
-        let open = self.fitting(ticket, may, tried, in_flight, held);
+        let open = self.fitting(ticket, may, tried, in_flight, reserved);
         let work = Work { input: ticket.demand.input, output: ticket.demand.output };
         // What is not among those that were asked for would be in nobody's books.
         let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
@@ -64,14 +62,21 @@ impl Pool {
     }
 
     /// The replicas that have room for it, of these those that it was not tried at; where there is none, those that it is least wrong to send it to.
-    fn fitting(&self, ticket: &Ticket, may: Places, tried: Places, in_flight: usize, held: Places) -> Places {
+    fn fitting(
+        &self,
+        ticket: &Ticket,
+        may: Places,
+        tried: Places,
+        in_flight: usize,
+        reserved: Places,
+    ) -> Places {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.choice);
         let forecast = self.forecast(ticket);
         let fits = |at: &usize| self.site(*at).is_some_and(|site| site.fits(ticket, &forecast));
         let with_slot = among.and(self.open(in_flight));
         let open: Places = with_slot.iter().filter(fits).collect();
-        let free = if need > 0 { open.less(held) } else { open };
+        let free = if need > 0 { open.less(reserved) } else { open };
         let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));
         let new = |places: Places| places.less(tried);
         // A forecast may have grown since the call was picked: it has a slot all the same.
@@ -85,7 +90,7 @@ impl Pool {
     }
 
     /// It has ended: what it took comes back.
-    fn leave(&mut self, now: Instant, id: GrantId, lodging: Lodging) {
+    pub(super) fn leave(&mut self, now: Instant, id: GrantId, lodging: Lodging) {
         self.settled(id);
         if let Some(site) = self.site_of(&lodging) {
             site.left(lodging.knocks);
@@ -103,33 +108,11 @@ impl Pool {
 impl Grant {
     /// The replica that it is placed at, where its target is a pool.
     pub fn placed(&self) -> Option<&Placed> {
-        self.lodging.as_ref().map(|lodging| lodging.placed())
+        self.slot.lodging.as_ref().map(|lodging| lodging.placed())
     }
 
     /// The replica's place in the pool's table.
     pub fn place(&self) -> Option<usize> {
-        self.lodging.as_ref().map(|lodging| lodging.parcel.at)
-    }
-}
-
-impl<W> Scheduler<W> {
-    /// The slot at its replica comes back.
-    pub(in crate::schedule) fn leave(&mut self, now: Instant, id: GrantId, lodging: Option<Box<Lodging>>) {
-        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), lodging) {
-            pool.leave(now, id, *lodging);
-            // Others may have waited for the place of one that drained.
-            if let Some(members) = pool.placement.take_pending() {
-                self.set_members(now, &members);
-            }
-        }
-    }
-
-    /// Its first token came, as far as its replica's load goes.
-    pub(in crate::schedule) fn first_token_there(&mut self, now: Instant, grant: &mut Grant) {
-        if let (Some(pool), Some(lodging)) = (self.upstream.pool_mut(), &mut grant.lodging)
-            && std::mem::take(&mut lodging.awaits)
-        {
-            pool.placement.first_token(now, &mut lodging.parcel);
-        }
+        self.slot.lodging.as_ref().map(|lodging| lodging.parcel.at)
     }
 }

@@ -7,9 +7,10 @@ use super::site::Site;
 use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight, SlotsView};
 use crate::schedule::Scheduler;
 use crate::schedule::limiter::Limiter;
+use crate::schedule::upstream::Upstream;
 
 impl Pool {
-    fn set_members(&mut self, now: Instant, members: &[Member]) {
+    pub(super) fn set_members(&mut self, now: Instant, members: &[Member]) {
         self.placement.set_members(now, members);
         for view in self.placement.view(now) {
             let Some(at) = self.placement.place_of(view.id) else { continue };
@@ -81,45 +82,51 @@ impl Pool {
 impl<W> Scheduler<W> {
     /// From now on these are the pool's replicas. Which of them may take each call that waits is computed anew. Ask [`Scheduler::next`] then.
     pub fn set_members(&mut self, now: Instant, members: &[Member]) {
-        if let Some(pool) = self.upstream.pool_mut() {
+        let set = |pool: &mut Pool| {
             pool.tick(now);
             pool.set_members(now, members);
-            self.claim_anew();
-            self.note_slots(now);
-            self.watch(now);
+        };
+        if self.capacity.with_pool(set).is_some() {
+            self.reclassify(now);
         }
     }
 
     /// What was seen of a replica. Ask [`Scheduler::next`] then, and [`Scheduler::next_fallen`].
     pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
-        if let Some(pool) = self.upstream.pool_mut() {
+        let see = |pool: &mut Pool| {
             pool.tick(now);
-            if pool.saw(now, id, sight) {
-                self.claim_anew();
+            pool.saw(now, id, sight)
+        };
+        match self.capacity.with_pool(see) {
+            Some(true) => self.reclassify(now),
+            Some(false) => {
+                self.capacity.update(now);
+                self.watch(now);
             }
-            self.note_slots(now);
-            self.watch(now);
+            None => {}
         }
     }
 
     /// What to ask of the replicas now. Ask [`Scheduler::next_fallen`] then: one that was silent for long enough is down.
     pub fn errands(&mut self, now: Instant) -> Errands {
         let is_busy = self.is_busy();
-        let Some(pool) = self.upstream.pool_mut() else { return Errands::default() };
-        if is_busy {
-            // Those that wait send nothing, and want to know all the more.
-            pool.placement.wake(now);
-        }
-        pool.placement.errands(now)
+        let errands = |pool: &mut Pool| {
+            if is_busy {
+                // Those that wait send nothing, and want to know all the more.
+                pool.placement.wake(now);
+            }
+            pool.placement.errands(now)
+        };
+        self.capacity.with_pool(errands).unwrap_or_default()
     }
 
     /// Its replicas; none where it is no pool.
     pub fn replicas(&self, now: Instant) -> Vec<ReplicaView> {
-        self.upstream.pool().map(|pool| pool.views(now)).unwrap_or_default()
+        self.capacity.upstream.as_pool().map(|pool| pool.views(now)).unwrap_or_default()
     }
 
     /// A replica for a request that takes no slot.
     pub fn beside(&mut self, now: Instant) -> Option<Placed> {
-        self.upstream.pool_mut()?.placement.beside(now)
+        self.capacity.upstream.as_pool_mut()?.placement.beside(now)
     }
 }

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::super::limiter::Limiter;
 use super::super::why::Rule;
-use crate::kv::{self, Forecast, Kv, Place, Prefix, Progress};
+use crate::kv::{self, Forecast, Kv, Prefix};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
+use crate::schedule::upstream::MemoryUse;
 
 /// A call that has not been turned away for this long was taken in, unless the last one took longer to be turned away.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -42,13 +43,6 @@ pub(super) struct Site {
     knock: Option<Instant>,
     /// What it last said that it serves.
     pub(super) models: Option<Vec<Model>>,
-}
-
-/// What a call takes of a replica's memory.
-#[derive(Debug)]
-pub(super) struct Space {
-    place: Place,
-    pub(super) progress: Progress,
 }
 
 impl Site {
@@ -175,14 +169,12 @@ impl Site {
         self.sized.then(|| self.memory.view())
     }
 
-    pub(super) fn admit(&mut self, ticket: &Ticket) -> Space {
-        let (prefix, progress) = (self.prefix(ticket), Progress::default());
-        let forecast = ticket.forecast.clone();
-        let place = self.memory.admit_expecting(&ticket.demand, forecast, prefix, progress.clone());
-        Space { place, progress }
+    pub(super) fn admit(&mut self, ticket: &Ticket) -> MemoryUse {
+        let prefix = self.prefix(ticket);
+        MemoryUse::take(&mut self.memory, ticket, prefix)
     }
 
-    pub(super) fn release(&mut self, space: Space) {
+    pub(super) fn release(&mut self, space: MemoryUse) {
         self.memory.release(space.place);
     }
 }

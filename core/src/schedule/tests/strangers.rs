@@ -9,7 +9,7 @@ fn name(k: usize) -> Arc<str> {
 
 /// The places of the table that each call may have to look at, and the memory that it costs.
 fn table(scheduler: &Scheduler<usize>) -> usize {
-    scheduler.tenants.places()
+    scheduler.queue.tenants.places()
 }
 
 #[test]

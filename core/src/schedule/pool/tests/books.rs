@@ -455,11 +455,11 @@ impl Books {
 
     /// What is held, as the scheduler says: one replica, at most, and only for one that is aged.
     fn held(&mut self) -> Vec<ReplicaId> {
-        let _ = self.scheduler.pick(self.now);
-        let Some(hold) = self.scheduler.hold else { return Vec::new() };
-        let waiter = self.scheduler.waiters.get(hold.call).expect("it waits");
+        let _ = self.scheduler.selector(self.now).pick();
+        let Some(hold) = self.scheduler.order.hold else { return Vec::new() };
+        let waiter = self.scheduler.queue.waiters.get(hold.call).expect("it waits");
         assert!(self.is_aged(&waiter.ticket));
-        let pool = self.scheduler.upstream.pool().expect("a pool");
+        let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
         hold.held.at.and_then(|at| pool.site(at)).map(|site| site.placed.id).into_iter().collect()
     }
 
@@ -517,13 +517,13 @@ impl Books {
     }
 
     fn choice(&self) -> Vec<ReplicaId> {
-        let pool = self.scheduler.upstream.pool().expect("a pool");
+        let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
         let choice = pool.placement.clone().in_choice(self.now);
         choice.iter().filter_map(|at| Some(pool.site(at)?.placed.id)).collect()
     }
 
     fn places(&self, ids: &[ReplicaId]) -> Places {
-        let pool = self.scheduler.upstream.pool().expect("a pool");
+        let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
         ids.iter().filter_map(|id| pool.placement.place_of(*id)).collect()
     }
 

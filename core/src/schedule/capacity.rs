@@ -1,0 +1,307 @@
+//! What calls compete for: the upstream's slots and memory, and the provider's budgets. Who holds
+//! slots, and since when something has been short.
+//!
+//! Invariants: the calls in flight are those admitted and not yet ended, in total and by lane;
+//! [`Capacity::limits`] is what the upstream says for them.
+
+use std::time::Instant;
+
+use super::budgets::{Budgets, Resources};
+use super::claim::{Claim, Kind};
+use super::explain::{BlockedSince, SIZES};
+use super::lanes::Slots;
+use super::pool::Pool;
+use super::rooms::Rooms;
+use super::select::Hold;
+use super::settings::Settings;
+use super::single::SingleUpstream;
+use super::upstream::{Admitted, Failed, Limits, Upstream, UpstreamSlot};
+use super::why::Rule;
+use super::{GrantId, Ticket};
+use crate::adaptive::Ended;
+use crate::budget::{Charge, Need, Room};
+use crate::config::TenantConfig;
+use crate::context::Lane;
+use crate::cooldown;
+use crate::placement::Places;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Capacity {
+    pub(super) upstream: Box<dyn Upstream>,
+    pub(super) budgets: Budgets,
+    pub(super) blocked: BlockedSince,
+    /// Whether tenants have tokens of their own, which the queue accounts for.
+    has_tenant_tokens: bool,
+    in_flight: usize,
+    by_lane: [usize; 3],
+    peak: usize,
+    grants: u64,
+    last_grant: Option<Instant>,
+    /// Of the upstream, kept here because every decision asks for them.
+    limits: Limits,
+}
+
+impl Capacity {
+    pub(super) fn new(settings: &Settings, resources: Option<Resources>, now: Instant) -> Self {
+        let (budgets, memory) = match resources {
+            Some(Resources { budgets, kv }) => (Budgets::new(budgets), kv),
+            None => (Budgets::default(), None),
+        };
+        let upstream: Box<dyn Upstream> = match Pool::new(settings, now) {
+            Some(pool) => Box::new(pool),
+            None => Box::new(SingleUpstream::new(settings, memory, now)),
+        };
+        let has_tokens = |tenant: &TenantConfig| tenant.tpm.is_some();
+        Self {
+            limits: upstream.limits(0),
+            upstream,
+            budgets,
+            blocked: BlockedSince::default(),
+            has_tenant_tokens: has_tokens(&settings.default_tenant)
+                || settings.tenants.values().any(has_tokens),
+            in_flight: 0,
+            by_lane: [0; 3],
+            peak: 0,
+            grants: 0,
+            last_grant: None,
+        }
+    }
+
+    /// Returns the slots in force: at a pool, those of the replicas that accept calls, within the
+    /// target's own cap.
+    pub(super) fn slots(&self) -> usize {
+        self.limits.slots
+    }
+
+    /// Returns what leaves no room for another call, whatever it takes.
+    pub(super) fn shortage(&self) -> Option<Rule> {
+        self.limits.shortage
+    }
+
+    pub(super) fn has_slot(&self) -> bool {
+        self.limits.shortage.is_none()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) fn in_flight_of(&self, lane: Lane) -> usize {
+        self.by_lane[lane as usize]
+    }
+
+    /// Returns the most calls that were ever in flight at once.
+    pub(super) fn peak(&self) -> usize {
+        self.peak
+    }
+
+    /// Returns how many calls have been admitted.
+    pub(super) fn grants(&self) -> u64 {
+        self.grants
+    }
+
+    pub(super) fn last_grant(&self) -> Option<Instant> {
+        self.last_grant
+    }
+
+    pub(super) fn slot_use(&self) -> Slots {
+        Slots { in_force: self.limits.slots, in_flight: self.in_flight, by_lane: self.by_lane }
+    }
+
+    /// Returns `true` if calls can differ in what they lack. Otherwise the scheduler need not look
+    /// behind the first.
+    pub(super) fn is_sized(&self) -> bool {
+        self.has_tenant_tokens || self.upstream.is_sized() || self.budgets.is_limiting()
+    }
+
+    /// Returns `true` if time alone may give calls tokens that they lack.
+    pub(super) fn has_rates(&self) -> bool {
+        self.has_tenant_tokens || self.budgets.is_limiting()
+    }
+
+    /// Returns what a call takes.
+    pub(super) fn claim(&mut self, ticket: &Ticket) -> Claim {
+        let has_failed = ticket.has_failed;
+        if !self.has_tenant_tokens && self.budgets.is_none() && !self.upstream.is_sized() {
+            return Claim { has_failed, ..Claim::default() };
+        }
+        let own = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
+        let need =
+            Need { kv: self.upstream.memory_need(&ticket.demand), ..self.budgets.need(&ticket.demand) };
+        Claim { need, own, kind: self.upstream.kind(ticket), has_failed }
+    }
+
+    /// Returns the rule that a call can never satisfy, and the most tokens that it may take.
+    pub(super) fn oversize(&self, ticket: &Ticket, claim: &Claim) -> Option<(Rule, u64)> {
+        let most = self.upstream.oversize(ticket, claim).map(|most| (Rule::Kv, most));
+        most.or_else(|| self.budgets.oversize(&ticket.demand))
+    }
+
+    /// Measures what there is to take now.
+    pub(super) fn rooms(&mut self, now: Instant) -> Rooms {
+        let rooms = self.upstream.available(self.in_flight, self.budgets.room(now));
+        Rooms { unfailed_only: self.upstream.ready(now, true).is_err(), ..rooms }
+    }
+
+    /// Returns what is left beside what is held.
+    pub(super) fn less_held(&self, mut rooms: Rooms, hold: Option<&Hold>) -> Rooms {
+        let Some(Hold { held, .. }) = hold else { return rooms };
+        rooms.shared = held.leave(rooms.shared);
+        self.upstream.without_held(rooms, held.at, self.in_flight)
+    }
+
+    /// Returns `true` if a call fits into what there is. Exact.
+    pub(super) fn fits(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool {
+        rooms.fit(claim) && self.upstream.has_memory(claim, ticket, rooms)
+    }
+
+    /// Returns what a call lacks of what there is, and when it comes if time alone brings it.
+    pub(super) fn lack(
+        &self,
+        now: Instant,
+        claim: &Claim,
+        ticket: &Ticket,
+        rooms: &Rooms,
+    ) -> Option<(Rule, Option<Instant>)> {
+        if rooms.of(claim).is_none() {
+            return Some((Rule::Replicas, None));
+        }
+        if !self.upstream.has_memory(claim, ticket, rooms) {
+            return Some((Rule::Kv, None));
+        }
+        self.budgets.lack(now, &claim.need).map(|(rule, at)| (rule, Some(at)))
+    }
+
+    /// Returns when the budgets have room for a call of that need, if nothing else goes. `None`: time
+    /// alone will not do, because memory is lacking.
+    pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &Room) -> Option<Instant> {
+        (need.kv <= room.most.kv).then(|| self.budgets.ready_at(now, need))
+    }
+
+    /// Returns the rule that keeps the upstream closed: an outage, or a cool-down.
+    pub(super) fn closed_rule(&self) -> Rule {
+        if self.upstream.is_down() { Rule::Outage } else { Rule::CoolDown }
+    }
+
+    /// Sets a fixed number of slots. Those that are held above it retire as their calls end.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.upstream.set_limit(limit);
+        self.measure();
+    }
+
+    /// Lets time pass. The upstream may have room for a call then.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.upstream.tick(now);
+        self.follow(now);
+    }
+
+    /// Gives a call a slot, and charges the budgets. `reserved`: the replicas whose memory is kept
+    /// for others.
+    pub(super) fn admit(
+        &mut self,
+        now: Instant,
+        ticket: &Ticket,
+        kind: Kind,
+        reserved: Places,
+    ) -> (GrantId, UpstreamSlot, Option<Box<Charge>>) {
+        self.in_flight += 1;
+        self.by_lane[ticket.lane as usize] += 1;
+        self.peak = self.peak.max(self.in_flight);
+        self.grants += 1;
+        self.last_grant = Some(now);
+        let id = GrantId::new(self.grants);
+        let admitted = Admitted { id, ticket, kind, in_flight: self.in_flight, reserved };
+        let slot = self.upstream.admit(now, admitted);
+        self.update(now);
+        (id, slot, self.budgets.charge(now, &ticket.demand))
+    }
+
+    /// The first token came, as far as the limit counts those that are awaited.
+    pub(super) fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+        let Some(mut tracked) = slot.tracked.take() else { return };
+        if let Some(limiter) = self.upstream.limiter_of(slot) {
+            limiter.first_token(now, &mut tracked);
+        }
+        slot.tracked = Some(tracked);
+        self.update(now);
+    }
+
+    /// The first token will not be seen. The answer has `output` tokens, as far as is known.
+    pub(super) fn on_unseen(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
+        let Some(mut tracked) = slot.tracked.take() else { return };
+        if let Some(limiter) = self.upstream.limiter_of(slot) {
+            limiter.unseen(now, &mut tracked, output);
+        }
+        slot.tracked = Some(tracked);
+        self.update(now);
+    }
+
+    /// The upstream accepted an attempt.
+    pub(super) fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+        self.upstream.on_success(now, slot);
+        self.follow(now);
+    }
+
+    /// The upstream failed an attempt.
+    pub(super) fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> cooldown::Hold {
+        let hold = self.upstream.on_failure(now, slot, failed);
+        self.follow(now);
+        hold
+    }
+
+    /// An attempt ended: the limit learns how, and its slot is counted no more.
+    pub(super) fn end(&mut self, now: Instant, lane: Lane, slot: &mut UpstreamSlot, how: Ended) {
+        self.in_flight -= 1;
+        self.by_lane[lane as usize] -= 1;
+        if let Some(tracked) = slot.tracked.take()
+            && let Some(limiter) = self.upstream.limiter_of(slot)
+        {
+            limiter.ended(now, tracked, how);
+        }
+        self.measure();
+    }
+
+    /// Takes back what an attempt held that has ended. Returns `true` if the replicas have changed.
+    pub(super) fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
+        let have_changed = self.upstream.release(now, id, slot);
+        self.update(now);
+        have_changed
+    }
+
+    /// Runs an operation of the pool, if the upstream is one.
+    pub(super) fn with_pool<T>(&mut self, operation: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+        let result = operation(self.upstream.as_pool_mut()?);
+        self.measure();
+        Some(result)
+    }
+
+    /// Notes since when slots, or first tokens, have been short.
+    pub(super) fn update(&mut self, now: Instant) {
+        self.measure();
+        for rule in [Rule::Slots, Rule::FirstTokens] {
+            self.blocked.set(now, rule, self.limits.shortage == Some(rule));
+        }
+    }
+
+    /// Notes what the front lacks, if nobody can go although slots are free.
+    pub(super) fn note_lack(&mut self, now: Instant, lack: Option<Rule>, is_held: bool) {
+        for rule in SIZES {
+            self.blocked.set(now, rule, lack == Some(rule));
+        }
+        self.blocked.set(now, Rule::Held, is_held);
+    }
+
+    /// Does the same where nothing may have changed.
+    fn follow(&mut self, now: Instant) {
+        let before = self.limits.shortage;
+        self.measure();
+        if before != self.limits.shortage {
+            self.update(now);
+        }
+    }
+
+    fn measure(&mut self) {
+        self.limits = self.upstream.limits(self.in_flight);
+    }
+}

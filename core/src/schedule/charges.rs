@@ -1,0 +1,104 @@
+//! What calls are charged to their tenants: cost in fair queueing, and the tenant's own tokens.
+
+use std::time::Instant;
+
+use super::queue::Queue;
+use super::{GrantId, Ticket};
+use crate::context::Lane;
+use crate::fairness::{Place, Tag};
+
+use super::ids::TenantId;
+
+/// What one attempt is charged to its tenant.
+#[derive(Debug)]
+pub(super) struct TenantCharge {
+    pub(super) tenant: TenantId,
+    pub(super) lane: Lane,
+    /// The start tag; of a retry, that of the call's first dispatch.
+    pub(super) tag: Tag,
+    /// The cost in fair queueing.
+    pub(super) cost: f64,
+    /// Whether its work moves virtual time ([`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch)).
+    moves_by_work: bool,
+    /// Tokens of the tenant's own budget.
+    own: u64,
+}
+
+impl<W> Queue<W> {
+    /// Charges an attempt that is dispatched. `out_of_turn`: fair queueing would have put another
+    /// line first.
+    pub(super) fn charge(
+        &mut self,
+        now: Instant,
+        id: TenantId,
+        ticket: &Ticket,
+        out_of_turn: bool,
+    ) -> TenantCharge {
+        let Ticket { lane, cost, .. } = *ticket;
+        let mut charge =
+            TenantCharge { tenant: id, lane, tag: Tag::default(), cost, moves_by_work: false, own: 0 };
+        let Some(tenant) = self.tenants.get_mut(id) else { return charge };
+        tenant.in_flight += 1;
+        tenant.peak = tenant.peak.max(tenant.in_flight);
+        tenant.capped.set(now, tenant.in_flight >= tenant.cap);
+        if let Some(bucket) = &mut tenant.own {
+            charge.own = bucket.settle(now, 0, ticket.demand.total());
+        }
+        let line = &mut tenant.lines[lane as usize];
+        let entry = || self.lanes.entry(lane, cost / tenant.weight);
+        let since = line.standing.map_or_else(entry, |standing| standing.since);
+        charge.tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
+        // A call of a line in debt may have overtaken what does not fit.
+        let out_of_turn = out_of_turn || self.lanes.time(lane).is_owed(&line.account);
+        let first = if out_of_turn { self.lanes.first_tag_but(lane, id) } else { None };
+        let place = Place { tag: charge.tag, since, first };
+        let time = self.lanes.time_mut(lane);
+        charge.moves_by_work = time.dispatch(&mut line.account, place, cost, tenant.weight);
+        self.lanes.count(now, lane, line);
+        charge
+    }
+
+    /// Corrects what an attempt is charged in fair queueing.
+    pub(super) fn correct(&mut self, charge: &mut TenantCharge, cost: f64) {
+        let correction = cost - std::mem::replace(&mut charge.cost, cost);
+        if let Some(tenant) = self.tenants.get_mut(charge.tenant) {
+            let account = &mut tenant.lines[charge.lane as usize].account;
+            self.lanes.time_mut(charge.lane).correct(account, correction, tenant.weight);
+        }
+    }
+
+    /// Corrects what an attempt is charged of its tenant's own tokens. Returns `true` if the tenant
+    /// has such a budget.
+    pub(super) fn correct_tokens(&mut self, now: Instant, charge: &mut TenantCharge, used: u64) -> bool {
+        let own = self.tenants.get_mut(charge.tenant).and_then(|tenant| tenant.own.as_mut());
+        let Some(own) = own else { return false };
+        charge.own = own.settle(now, charge.own, used);
+        true
+    }
+
+    /// Ends an attempt: its tenant holds a slot less. What was never `sent` is given back to the
+    /// tenant's own tokens. Returns `true` if more lines of the tenant than this may go by it.
+    pub(super) fn release(
+        &mut self,
+        now: Instant,
+        id: GrantId,
+        charge: &TenantCharge,
+        slots: usize,
+        sent: bool,
+    ) -> bool {
+        let lane = charge.lane;
+        self.lanes.release(now, lane, id, slots);
+        let Some(tenant) = self.tenants.get_mut(charge.tenant) else { return false };
+        if charge.moves_by_work {
+            let weights = self.lanes.weight(lane) + tenant.weight;
+            self.lanes.time_mut(lane).serve(charge.cost, weights);
+        }
+        let frees_all = tenant.is_capped() || tenant.own.is_some();
+        tenant.in_flight -= 1;
+        tenant.capped.set(now, tenant.in_flight >= tenant.cap);
+        if let Some(own) = tenant.own.as_mut().filter(|_| !sent) {
+            own.give(now, charge.own);
+        }
+        frees_all
+    }
+}

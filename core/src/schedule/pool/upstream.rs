@@ -1,0 +1,287 @@
+//! A pool as the upstream of a scheduler.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Pool;
+use super::site::Site;
+use crate::adaptive::AdaptiveView;
+use crate::budget::Room;
+use crate::cooldown::{Attempt, Failure, Hold, State};
+use crate::estimate::Demand;
+use crate::kv;
+use crate::placement::{Fault, Places};
+use crate::schedule::claim::{Claim, Held, Kind};
+use crate::schedule::limiter::Limiter;
+use crate::schedule::rooms::Rooms;
+use crate::schedule::upstream::{Admitted, Failed, Limits, Moved, Upstream, UpstreamSlot};
+use crate::schedule::why::Rule;
+use crate::schedule::{GrantId, Ticket};
+
+impl Pool {
+    fn slots(&self) -> usize {
+        self.in_choice().map(|(_, site)| site.slots()).fold(0, usize::saturating_add).min(self.cap)
+    }
+
+    fn shortage(&self, in_flight: usize) -> Option<Rule> {
+        if self.is_empty() {
+            return Some(if self.is_down() { Rule::Outage } else { Rule::CoolDown });
+        }
+        if in_flight >= self.cap {
+            return Some(Rule::Slots);
+        }
+        let mut lack = Rule::Slots;
+        for (_, site) in self.in_choice() {
+            if site.lack()? == Rule::FirstTokens {
+                lack = Rule::FirstTokens;
+            }
+        }
+        Some(lack)
+    }
+}
+
+impl Upstream for Pool {
+    fn limits(&self, in_flight: usize) -> Limits {
+        Limits { slots: self.slots(), shortage: self.shortage(in_flight) }
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.cap = limit;
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.sites.iter_mut().flatten().for_each(|site| site.tick(now));
+        self.refresh(now);
+    }
+
+    fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let sites = self.sites.iter().flatten();
+        let sites = sites.flat_map(|site| site.limiter.next_wake().into_iter().chain(site.patience_ends()));
+        sites.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
+    }
+
+    fn take_moves(&mut self) -> Vec<Moved> {
+        let mut moves = Vec::new();
+        for site in self.sites.iter_mut().flatten() {
+            let moved = site.limiter.take_moves().into_iter();
+            moves.extend(moved.map(|moved| (Some(site.placed.url.clone()), moved)));
+        }
+        moves
+    }
+
+    fn adaptive(&self, _: Instant, _: usize) -> Option<AdaptiveView> {
+        None
+    }
+
+    fn memory(&self) -> Option<kv::View> {
+        let views = self.sites.iter().flatten().filter_map(Site::memory);
+        views.reduce(|sum, view| kv::View {
+            capacity: sum.capacity.saturating_add(view.capacity),
+            usable: sum.usable.saturating_add(view.usable),
+            calls: sum.calls + view.calls,
+            held: sum.held.saturating_add(view.held),
+            peak: sum.peak.saturating_add(view.peak),
+        })
+    }
+
+    fn limiter_of(&mut self, slot: &UpstreamSlot) -> Option<&mut Limiter> {
+        self.site_of(slot.lodging.as_deref()?).map(|site| &mut site.limiter)
+    }
+
+    fn is_sized(&self) -> bool {
+        true
+    }
+
+    fn can_bypass(&self) -> bool {
+        true
+    }
+
+    fn kind(&mut self, ticket: &Ticket) -> Kind {
+        let places = self.eligible(ticket.wants.as_deref(), ticket.demand.least_input());
+        Kind::new(self.kinds.number(places))
+    }
+
+    fn on_enqueue(&mut self, kind: Kind) {
+        kind.number().into_iter().for_each(|number| self.kinds.came(number));
+    }
+
+    fn on_dequeue(&mut self, kind: Kind) {
+        kind.number().into_iter().for_each(|number| self.kinds.left(number));
+    }
+
+    /// Whatever replica the call goes to, and whether that one's memory is known yet or not.
+    fn memory_need(&self, demand: &Demand) -> u32 {
+        u32::try_from(demand.input).unwrap_or(u32::MAX)
+    }
+
+    fn oversize(&self, ticket: &Ticket, claim: &Claim) -> Option<u64> {
+        let sites = self.places_of(claim.kind).iter().filter_map(|at| self.site(at));
+        let most = sites.map(|site| site.most().unwrap_or(u64::MAX)).max()?;
+        (ticket.demand.least_input() > most).then_some(most)
+    }
+
+    fn available(&mut self, in_flight: usize, shared: Room) -> Rooms {
+        self.survey();
+        Rooms::new(shared, Some(Arc::new(self.by_kind(in_flight, None))))
+    }
+
+    fn measure_memory(&mut self) {
+        self.survey();
+    }
+
+    fn without_held(&self, rooms: Rooms, held: Option<usize>, in_flight: usize) -> Rooms {
+        if held.is_none() {
+            return rooms;
+        }
+        Rooms { replicas: Some(Arc::new(self.by_kind(in_flight, held))), ..rooms }
+    }
+
+    fn with_free_slots(&self, rooms: Rooms, held: Option<usize>) -> Rooms {
+        Rooms { replicas: Some(Arc::new(self.by_kind_but_slots(held))), ..rooms }
+    }
+
+    /// What is held, or kept, at a replica is there for nobody else.
+    fn has_memory(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool {
+        let Some(at) = rooms.replicas.as_deref() else { return true };
+        let (taken, forecast) = ([at.held, rooms.kept], self.forecast(ticket));
+        let mut among = self.places_of(claim.kind).and(at.open).iter();
+        among.any(|at| {
+            let free = claim.need.kv == 0 || !taken.contains(&Some(at));
+            free && self.site(at).is_some_and(|site| site.fits(ticket, &forecast))
+        })
+    }
+
+    fn narrow(&self, held: Held, claim: &Claim, ticket: &Ticket) -> Held {
+        held.at(self.reserve(claim, ticket))
+    }
+
+    fn left_behind(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> Option<Rooms> {
+        Some(Rooms { kept: self.reserve(claim, ticket), ..rooms.clone() })
+    }
+
+    /// A slot may be free that is none for whom it is owed to.
+    fn may_lack_slots(&self, _: usize) -> bool {
+        true
+    }
+
+    fn slots_for(&self, claim: &Claim, in_flight: usize) -> Option<Places> {
+        let places = self.would_fit_at(claim, in_flight);
+        (!self.has_slot_for(claim.kind, in_flight) && !places.is_empty()).then_some(places)
+    }
+
+    fn is_at(&self, id: GrantId, places: Places) -> bool {
+        self.unanswered.get(&id).is_some_and(|at| places.contains(*at))
+    }
+
+    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
+        let slots = self.slots();
+        self.cooldown.ready(now, slots, has_failed)
+    }
+
+    fn is_probing(&self) -> bool {
+        self.cooldown.is_probing()
+    }
+
+    fn is_open(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn is_cooling(&self, _: Instant) -> bool {
+        self.is_empty()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.cooldown.is_closed() || self.is_empty()
+    }
+
+    fn has_no_replica(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn closed(&self, now: Instant) -> Duration {
+        self.closed + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    fn closed_since(&self) -> Option<Instant> {
+        self.seen_closed.since()
+    }
+
+    fn cooling_until(&self) -> Option<Instant> {
+        self.cooldown.until()
+    }
+
+    fn closed_until(&self, now: Instant) -> Option<Instant> {
+        self.placement.next_wake(now).filter(|_| self.is_empty())
+    }
+
+    /// Unless a replica asked to be left alone.
+    fn is_down(&self) -> bool {
+        !self.sites.iter().flatten().any(|site| site.is_full)
+    }
+
+    fn state(&self, _: Instant) -> State {
+        if self.is_empty() { State::Cooling } else { State::Open }
+    }
+
+    fn resume_cooldown(&mut self, now: Instant, until: Instant) {
+        self.cooldown.resume(now, until);
+    }
+
+    fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
+        let lodged = self.lodge(now, &admitted);
+        let (lodging, tracked) =
+            lodged.map_or((None, None), |(lodging, tracked)| (Some(Box::new(lodging)), tracked));
+        let slots_bind = self.shortage(admitted.in_flight).is_some();
+        let attempt = self.cooldown.admit(now, admitted.ticket.has_failed, slots_bind);
+        UpstreamSlot { attempt, tracked, memory: None, lodging }
+    }
+
+    fn on_answer(&mut self, id: GrantId) {
+        self.settled(id);
+    }
+
+    fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+        if let Some(lodging) = &mut slot.lodging
+            && std::mem::take(&mut lodging.awaits)
+        {
+            self.placement.first_token(now, &mut lodging.parcel);
+        }
+    }
+
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+        if let Some(lodging) = &mut slot.lodging {
+            self.succeeded(now, lodging);
+        }
+    }
+
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
+        let Failed { call, failure, delay, jitter } = failed;
+        let Some(lodging) = &slot.lodging else {
+            return self.cooldown.failed(now, call, failure, slot.attempt, delay, jitter);
+        };
+        let unread = matches!(failure, Failure::Unread { .. });
+        self.failed(now, lodging, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
+    }
+
+    fn on_inconclusive(&mut self, attempt: Attempt) {
+        self.cooldown.inconclusive(attempt);
+    }
+
+    fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
+        let Some(lodging) = slot.lodging else { return false };
+        self.leave(now, id, *lodging);
+        // Others may have waited for the place of one that drained.
+        let Some(members) = self.placement.take_pending() else { return false };
+        self.tick(now);
+        self.set_members(now, &members);
+        true
+    }
+
+    fn as_pool(&self) -> Option<&Pool> {
+        Some(self)
+    }
+
+    fn as_pool_mut(&mut self) -> Option<&mut Pool> {
+        Some(self)
+    }
+}

@@ -1,0 +1,325 @@
+//! The coordinator of the scheduler's parts: see [the parent module](super).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::budgets::Resources;
+use super::capacity::Capacity;
+use super::floors::Floors;
+use super::lanes::Turn;
+use super::pace::Gap;
+use super::predict::Predictor;
+use super::preempt::Lent;
+use super::queue::{COUNTED, Queue};
+use super::ranked::earlier;
+use super::reason::Reason;
+use super::select::{Order, Right, Selector};
+use super::settings::Settings;
+use super::shed::Space;
+use super::ticket::{Refusal, Ticket, Verdict};
+use super::upstream::Moved;
+use super::waiters::Waiter;
+use super::{Grant, GrantId, Rule, WaiterId};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Scheduler<W> {
+    /// Without the tenants, which the queue keeps.
+    pub(super) settings: Settings,
+    pub(super) queue: Queue<W>,
+    pub(super) capacity: Capacity,
+    pub(super) order: Order,
+    /// The calls that may be called back for a floor, if that is configured.
+    pub(super) lent: Option<Lent>,
+    pub(super) predictor: Predictor,
+    pub(super) gap: Gap,
+    /// The calls that gave up their places to more urgent ones, until they are told.
+    displaced: Vec<(W, Refusal)>,
+    pub(super) began: Instant,
+    pub(super) draining: bool,
+}
+
+impl<W> Scheduler<W> {
+    /// A scheduler over slots alone, with nothing in flight.
+    pub fn new(settings: &Settings, now: Instant) -> Self {
+        Self::over(settings, None, now)
+    }
+
+    /// A scheduler over slots, the provider's budgets, and the engine's memory where its size is known.
+    pub fn with(settings: &Settings, resources: Resources, now: Instant) -> Self {
+        Self::over(settings, Some(resources), now)
+    }
+
+    fn over(settings: &Settings, resources: Option<Resources>, now: Instant) -> Self {
+        let queue = Queue::new(settings, now);
+        let floors = Floors::new(&settings.lanes, &queue.tenants);
+        Self {
+            queue,
+            capacity: Capacity::new(settings, resources, now),
+            order: Order { floors, hold: None, aging: settings.aging },
+            lent: settings.reclaim.then(Lent::default),
+            predictor: Predictor::new(settings),
+            gap: Gap::default(),
+            displaced: Vec::new(),
+            began: now,
+            draining: false,
+            settings: Settings { tenants: BTreeMap::new(), ..settings.clone() },
+        }
+    }
+
+    /// Queues a call that [`Scheduler::try_admit`] said would have to wait. Where the queue is full, a less urgent one gives up its place: it is
+    /// among those that [`Scheduler::expired`] names next.
+    pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
+        let id = self.queue.tenant(&ticket.tenant, now);
+        if ticket.charged.is_none()
+            && let Space::Of(victim) = self.queue.space(id, ticket.lane)
+        {
+            self.displace(now, victim);
+        }
+        let claim = self.capacity.claim(&ticket);
+        self.capacity.upstream.on_enqueue(claim.kind);
+        let open = self.open(now);
+        let call = self.queue.enqueue(id, ticket, claim, open, who);
+        self.watch(now);
+        call
+    }
+
+    /// Takes a call out of the queue, to be told that it was shed.
+    fn displace(&mut self, now: Instant, call: WaiterId) {
+        let position = self.queue.position(call).min(COUNTED);
+        let why = self.explain(now, call);
+        let Some(waiter) = self.dequeue(call) else { return };
+        let retry_after = Some(self.predictor.retry_after(&self.capacity, self.queue.len()));
+        let refusal = Refusal { reason: Reason::Shed, position, retry_after, why, most: None };
+        self.displaced.push((waiter.who, refusal));
+    }
+
+    /// Admits a call whatever the rules say, and tells what they would have said (observe mode).
+    pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<Verdict, Refusal>) {
+        let verdict = match self.try_admit(now, ticket) {
+            Ok(Some(grant)) => return (grant, Ok(Verdict::Admitted)),
+            Ok(None) => Ok(Verdict::WouldWait),
+            Err(refusal) => Err(refusal),
+        };
+        let id = self.queue.tenant(&ticket.tenant, now);
+        let kind = self.capacity.upstream.kind(ticket);
+        self.capacity.upstream.measure_memory();
+        let grant = self.grant(now, id, ticket, kind, None, false);
+        // It may have filled the tenant's cap while others of its calls wait.
+        self.queue.place_after(id, ticket.lane);
+        (grant, verdict)
+    }
+
+    /// The next waiting call that goes now, with its slot. Ask until `None` after each event.
+    pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
+        self.tick(now);
+        let mut selector = self.selector(now);
+        let Some(pick) = selector.pick() else {
+            self.gap.stop(now);
+            return None;
+        };
+        let lane = selector.queue.waiters.get(pick.next.call)?.ticket.lane;
+        let debtor = selector.debtor(lane);
+        let slots = self.capacity.slot_use();
+        let waiter = self.remove(pick.next.call)?;
+        let (floor, is_early) = match pick.right {
+            Right::Floor(holder) => (Some(holder), false),
+            Right::Turn(turn) => (None, turn.is_early),
+        };
+        let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
+        let kind = waiter.claim.kind;
+        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, out_of_turn);
+        grant.spent = self.open(now).saturating_sub(waiter.since);
+        self.order.floors.went(floor, self.capacity.grants());
+        self.queue.lanes.went(now, Turn { lane, is_early }, grant.id(), waiter.ticket.cost, &slots);
+        self.queue.place_after(waiter.tenant, lane);
+        Some((waiter.who, grant))
+    }
+
+    /// Takes a call out of the queue (its caller has gone away). `false`: it had left already.
+    pub fn withdraw(&mut self, id: WaiterId) -> bool {
+        self.dequeue(id).is_some()
+    }
+
+    /// The calls that leave the queue without a slot: those that have waited long enough, and those who gave up their places to more urgent ones.
+    /// The position of each is the one that it had before any of them left: calls that give up at the same moment are no nearer to the
+    /// front for it.
+    pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
+        self.tick(now);
+        // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
+        let _ = self.capacity.upstream.ready(now, false);
+        let mut expired = std::mem::take(&mut self.displaced);
+        let overdue: Vec<_> = self
+            .overdue(now)
+            .into_iter()
+            .map(|(id, reason)| (id, reason, self.queue.position(id), self.explain(now, id)))
+            .collect();
+        expired.reserve(overdue.len());
+        for (id, reason, position, why) in overdue {
+            let Some(waiter) = self.dequeue(id) else { continue };
+            let position = position.min(COUNTED);
+            let after = match self.capacity.upstream.closed_until(now) {
+                Some(until) => until.saturating_duration_since(now),
+                None => self.predictor.retry_after(&self.capacity, position + 1),
+            };
+            expired
+                .push((waiter.who, Refusal { reason, position, retry_after: Some(after), why, most: None }));
+        }
+        expired
+    }
+
+    /// Each once, with the first reason that holds.
+    fn overdue(&self, now: Instant) -> Vec<(WaiterId, Reason)> {
+        let until = self.capacity.upstream.cooling_until();
+        let waiters = &self.queue.waiters;
+        let mut overdue: Vec<_> = waiters
+            .by_deadline()
+            .map_while(|(deadline, id)| {
+                let reason = if self.draining {
+                    Reason::Draining
+                } else if deadline <= now {
+                    Reason::Deadline
+                } else if until.is_some_and(|until| until > deadline) {
+                    // It could only wait to be told no: tell it now, while it can still go elsewhere.
+                    self.closed_reason()
+                } else {
+                    return None;
+                };
+                Some((id, reason))
+            })
+            .collect();
+        if !self.capacity.upstream.is_closed() && !self.draining {
+            let open = self.open(now);
+            let spent = waiters.by_budget().take_while(|(ends, _)| *ends <= open);
+            let in_time = |id| waiters.get(id).is_some_and(|waiter| waiter.ticket.deadline > now);
+            overdue
+                .extend(spent.map(|(_, id)| id).filter(|id| in_time(*id)).map(|id| (id, Reason::WaitBudget)));
+        }
+        overdue
+    }
+
+    /// When to call [`Scheduler::expired`] and [`Scheduler::next`] again, if nothing else happens before. Time has moved since they were last
+    /// asked: what has come due meanwhile is due now.
+    pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
+        if !self.displaced.is_empty() {
+            return Some(now);
+        }
+        let (mut wake, _) = self.queue.waiters.first_deadline()?;
+        self.tick(now);
+        // Only while calls wait: else whatever comes next lets the limit see the time.
+        if let Some(at) = self.capacity.upstream.next_wake(now).filter(|at| *at > now) {
+            wake = wake.min(at);
+        }
+        // First, for it may open the target, and so set the wait budgets going.
+        let ready = self.capacity.upstream.ready(now, false);
+        if !self.capacity.upstream.is_closed()
+            && let Some((ends, _)) = self.queue.waiters.first_budget()
+        {
+            let ends = now.checked_add(ends.saturating_sub(self.open(now)));
+            wake = ends.map_or(wake, |ends| wake.min(ends));
+        }
+        match ready {
+            Err(at) => Some(wake.min(at)),
+            Ok(()) if self.capacity.has_slot() => {
+                let mut selector = self.selector(now);
+                if selector.pick().is_some() {
+                    return Some(now);
+                }
+                // A probe may go, but none of the calls that have failed here.
+                let retries = selector.capacity.upstream.ready(now, true).err();
+                earlier(earlier(Some(wake), retries), selector.soonest())
+            }
+            _ => Some(wake),
+        }
+    }
+
+    /// Returns a call to be called back now, if that is configured: the youngest without an answer that
+    /// holds more than the floors of its tenant and of its lane, while somebody who holds less than
+    /// its floor waits for nothing but a slot. Ask until `None`; each is named once.
+    pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
+        let Self { queue, capacity, order, lent, draining, .. } = self;
+        let lent = lent.as_mut().filter(|_| !*draining)?;
+        lent.next(Selector { now, queue, capacity, order })
+    }
+
+    /// So many slots are in force from now on, whatever set their number before: for drivers that know it better. Of a pool it bounds those of all replicas together.
+    /// Lowering it kills nothing.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.capacity.set_limit(limit);
+    }
+
+    /// From now on nothing is admitted, and what waits is refused.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether calls wait or are in flight.
+    pub fn is_busy(&self) -> bool {
+        self.capacity.in_flight() > 0 || self.has_waiting()
+    }
+
+    /// Whether any call waits.
+    pub fn has_waiting(&self) -> bool {
+        self.queue.len() > 0
+    }
+
+    /// Continues a cool-down that began at a shared target.
+    pub(crate) fn resume_cooldown(&mut self, now: Instant, until: Instant) {
+        self.capacity.upstream.resume_cooldown(now, until);
+    }
+
+    /// Whether nothing may be admitted for some time yet.
+    pub fn is_cooling(&self, now: Instant) -> bool {
+        self.capacity.upstream.is_cooling(now)
+    }
+
+    /// Whether neither a cool-down nor the way back from one is on; of a pool, whether any replica is in the choice.
+    pub fn is_open(&self) -> bool {
+        self.capacity.upstream.is_open()
+    }
+
+    /// How the limit, or those of the replicas, have moved since this was last asked.
+    pub fn take_moves(&mut self) -> Vec<Moved> {
+        self.capacity.upstream.take_moves()
+    }
+
+    pub(super) fn selector(&mut self, now: Instant) -> Selector<'_, W> {
+        Selector { now, queue: &mut self.queue, capacity: &mut self.capacity, order: &mut self.order }
+    }
+
+    /// Takes a call out of the queue, and places its line anew.
+    fn dequeue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        let waiter = self.remove(id)?;
+        self.queue.place(waiter.tenant, waiter.ticket.lane);
+        Some(waiter)
+    }
+
+    fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        let waiter = self.queue.remove(id)?;
+        self.capacity.upstream.on_dequeue(waiter.claim.kind);
+        Some(waiter)
+    }
+
+    /// Lets the upstream see the time. It may have room for a call then.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.queue.end_busy_periods(self.capacity.slot_use().by_lane);
+        self.capacity.tick(now);
+    }
+
+    /// Begins to count a gap, where a call waits that could go.
+    pub(super) fn watch(&mut self, now: Instant) {
+        let could_go = self.capacity.has_slot() && !self.queue.lanes.is_empty() && self.is_open();
+        let could_go = could_go && (!self.capacity.is_sized() || self.selector(now).pick().is_some());
+        self.gap.watch(now, could_go);
+    }
+
+    /// Time that the target has been open: wait budgets run on this clock.
+    pub(super) fn open(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began).saturating_sub(self.capacity.upstream.closed(now))
+    }
+
+    /// As a call is told why the target is closed.
+    pub(super) fn closed_reason(&self) -> Reason {
+        if self.capacity.closed_rule() == Rule::Outage { Reason::Outage } else { Reason::CoolDown }
+    }
+}

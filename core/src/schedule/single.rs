@@ -1,0 +1,238 @@
+//! An upstream that is one server: one limit, one memory, one cool-down.
+
+use std::time::{Duration, Instant};
+
+use super::claim::{Claim, Held, Kind};
+use super::limiter::Limiter;
+use super::rooms::Rooms;
+use super::settings::Settings;
+use super::span::Span;
+use super::upstream::{Admitted, Failed, Limits, MemoryUse, Moved, Upstream, UpstreamSlot};
+use super::why::Rule;
+use super::{GrantId, Ticket};
+use crate::adaptive::AdaptiveView;
+use crate::budget::Room;
+use crate::cooldown::{Attempt, Cooldown, Hold, State};
+use crate::estimate::Demand;
+use crate::kv::{self, Kv, Prefix};
+use crate::placement::Places;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct SingleUpstream {
+    limiter: Limiter,
+    /// The engine's memory, if its size is known.
+    memory: Option<Kv>,
+    cooldown: Cooldown,
+    /// When the cool-down was seen to be on.
+    closed: Span,
+}
+
+impl SingleUpstream {
+    pub(super) fn new(settings: &Settings, memory: Option<Kv>, now: Instant) -> Self {
+        Self {
+            limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
+            memory,
+            cooldown: Cooldown::default(),
+            closed: Span::default(),
+        }
+    }
+
+    fn note_closed(&mut self, now: Instant) {
+        self.closed.set(now, self.cooldown.is_closed());
+    }
+}
+
+impl Upstream for SingleUpstream {
+    fn limits(&self, in_flight: usize) -> Limits {
+        Limits { slots: self.limiter.slots(), shortage: self.limiter.lack(in_flight) }
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limiter = Limiter::fixed(limit);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.limiter.tick(now);
+    }
+
+    fn next_wake(&self, _: Instant) -> Option<Instant> {
+        self.limiter.next_wake()
+    }
+
+    fn take_moves(&mut self) -> Vec<Moved> {
+        self.limiter.take_moves().into_iter().map(|moved| (None, moved)).collect()
+    }
+
+    fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
+        self.limiter.view(now, in_flight)
+    }
+
+    fn memory(&self) -> Option<kv::View> {
+        self.memory.as_ref().map(Kv::view)
+    }
+
+    fn limiter_of(&mut self, _: &UpstreamSlot) -> Option<&mut Limiter> {
+        Some(&mut self.limiter)
+    }
+
+    fn is_sized(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    fn can_bypass(&self) -> bool {
+        false
+    }
+
+    fn kind(&mut self, _: &Ticket) -> Kind {
+        Kind::default()
+    }
+
+    fn on_enqueue(&mut self, _: Kind) {}
+
+    fn on_dequeue(&mut self, _: Kind) {}
+
+    fn memory_need(&self, demand: &Demand) -> u32 {
+        self.memory.as_ref().map_or(0, |memory| memory.need(demand))
+    }
+
+    fn oversize(&self, ticket: &Ticket, _: &Claim) -> Option<u64> {
+        // The output is not certain, and an engine cuts an answer that becomes too long.
+        let most = self.memory.as_ref()?.most();
+        (ticket.demand.least_input() > most).then_some(most)
+    }
+
+    fn available(&mut self, _: usize, mut shared: Room) -> Rooms {
+        if let Some(memory) = &mut self.memory {
+            shared.most.kv = memory.room();
+        }
+        Rooms::new(shared, None)
+    }
+
+    fn without_held(&self, rooms: Rooms, _: Option<usize>, _: usize) -> Rooms {
+        rooms
+    }
+
+    fn with_free_slots(&self, rooms: Rooms, _: Option<usize>) -> Rooms {
+        rooms
+    }
+
+    fn has_memory(&self, _: &Claim, ticket: &Ticket, _: &Rooms) -> bool {
+        let fits = |memory: &Kv| memory.fits(&ticket.demand, &ticket.forecast, &Prefix::default());
+        self.memory.as_ref().is_none_or(fits)
+    }
+
+    fn narrow(&self, held: Held, _: &Claim, _: &Ticket) -> Held {
+        held
+    }
+
+    fn left_behind(&self, _: &Claim, _: &Ticket, _: &Rooms) -> Option<Rooms> {
+        None
+    }
+
+    fn may_lack_slots(&self, in_flight: usize) -> bool {
+        // Above a limit that was lowered, no slot comes free with a call.
+        self.limiter.lack(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
+    }
+
+    fn slots_for(&self, _: &Claim, _: usize) -> Option<Places> {
+        Some(Places::NONE)
+    }
+
+    fn is_at(&self, _: GrantId, _: Places) -> bool {
+        true
+    }
+
+    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
+        self.cooldown.ready(now, self.limiter.slots(), has_failed)
+    }
+
+    fn is_probing(&self) -> bool {
+        self.cooldown.is_probing()
+    }
+
+    fn is_open(&self) -> bool {
+        self.cooldown.state() == State::Open
+    }
+
+    fn is_cooling(&self, now: Instant) -> bool {
+        self.cooldown.until().is_some_and(|until| until > now)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.cooldown.is_closed()
+    }
+
+    fn has_no_replica(&self) -> bool {
+        false
+    }
+
+    fn closed(&self, now: Instant) -> Duration {
+        self.cooldown.closed(now)
+    }
+
+    fn closed_since(&self) -> Option<Instant> {
+        self.closed.since()
+    }
+
+    fn cooling_until(&self) -> Option<Instant> {
+        self.cooldown.until()
+    }
+
+    fn closed_until(&self, _: Instant) -> Option<Instant> {
+        self.cooldown.until()
+    }
+
+    fn is_down(&self) -> bool {
+        self.cooldown.is_down()
+    }
+
+    fn state(&self, now: Instant) -> State {
+        self.cooldown.shown(now)
+    }
+
+    fn resume_cooldown(&mut self, now: Instant, until: Instant) {
+        self.cooldown.resume(now, until);
+        self.note_closed(now);
+    }
+
+    fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
+        let Admitted { ticket, in_flight, .. } = admitted;
+        let tracked = self.limiter.sent(now, ticket);
+        let slots_bind = self.limiter.lack(in_flight).is_some();
+        let memory = self.memory.as_mut();
+        UpstreamSlot {
+            attempt: self.cooldown.admit(now, ticket.has_failed, slots_bind),
+            tracked,
+            memory: memory.map(|memory| Box::new(MemoryUse::take(memory, ticket, Prefix::default()))),
+            lodging: None,
+        }
+    }
+
+    fn on_answer(&mut self, _: GrantId) {}
+
+    fn on_first_token(&mut self, _: Instant, _: &mut UpstreamSlot) {}
+
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+        self.cooldown.succeeded(now, slot.attempt, self.limiter.slots());
+        self.note_closed(now);
+    }
+
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
+        let Failed { call, failure, delay, jitter } = failed;
+        let hold = self.cooldown.failed(now, call, failure, slot.attempt, delay, jitter);
+        self.note_closed(now);
+        hold
+    }
+
+    fn on_inconclusive(&mut self, attempt: Attempt) {
+        self.cooldown.inconclusive(attempt);
+    }
+
+    fn release(&mut self, _: Instant, _: GrantId, slot: UpstreamSlot) -> bool {
+        if let (Some(memory), Some(taken)) = (&mut self.memory, slot.memory) {
+            memory.release(taken.place);
+        }
+        false
+    }
+}
